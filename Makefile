@@ -1,0 +1,32 @@
+# Two commands for a new user, each doing its own set-up: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+# uv, poetry and conda users: any environment with `pip install -e .[dev]` in it works the same.
+STAMP = $(VENV)/.installed
+
+.PHONY: demo test lint gpu clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP)  ## train both models on short ListOps and print the table
+	$(BIN)/msbench run quick
+	$(BIN)/msbench report quick --csv --latex
+
+test: $(STAMP)  ## the whole test suite
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP)  ## format, style, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+gpu: $(STAMP)  ## the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

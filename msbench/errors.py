@@ -1,0 +1,126 @@
+"""The exception tree, and the exit code that each branch ends in.
+
+::
+
+    MsbenchError
+    ├── ConfigError        2   a suite, an override or a command that cannot be meant
+    │   └── UnknownName    2   a name that nothing has (says the nearest one)
+    ├── RunError           3   a run that failed
+    │   ├── Diverged       3   a loss or a parameter stopped being finite
+    │   ├── OutOfMemory    3   the device had too little memory
+    │   └── CheckpointError 3  a checkpoint that cannot be written or read
+    ├── GateFailed         4   a cell is below its margin, with evidence
+    ├── Undecided          5   nothing was measured where something was asked
+    ├── DataError          6   data missing, incomplete or not what its digest says
+    └── Interrupted  130/143   SIGINT or SIGTERM; the same command resumes
+
+Exit code 1 is Python's own for a crash and is used for nothing else.
+"""
+
+import difflib
+import signal
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Literal
+
+
+class ExitCode(IntEnum):
+    """What the process says when it ends; the README documents the same table."""
+
+    OK = 0
+    INTERNAL = 1
+    USAGE = 2
+    RUN_FAILED = 3
+    GATE_FAILED = 4
+    UNDECIDED = 5
+    DATA = 6
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class MsbenchError(Exception):
+    """Anything msbench explains in one message instead of a traceback."""
+
+    exit_code: ExitCode = ExitCode.INTERNAL
+
+
+class ConfigError(MsbenchError):
+    """A suite, an override or a command that cannot be meant."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnknownName(ConfigError):
+    """A name that nothing has; the message offers the nearest one and lists the rest."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
+        names = sorted(known)
+        prefix = f"{where}: " if where else ""
+        super().__init__(
+            f"{prefix}unknown {kind} {name!r}{did_you_mean(name, names)}; known: {', '.join(names)}"
+        )
+
+
+class RunError(MsbenchError):
+    """A run that failed; `status` is what its record says."""
+
+    exit_code = ExitCode.RUN_FAILED
+    status: Literal["failed", "diverged", "out-of-memory"] = "failed"
+
+
+class Diverged(RunError):
+    """A loss, gradient or parameter is not finite.
+
+    `step` counts optimiser steps from 1; `name` is the parameter, or ``loss``.
+    """
+
+    status = "diverged"
+
+    def __init__(self, step: int, name: str, value: float) -> None:
+        super().__init__(f"not finite at step {step}: {name} is {value}")
+        self.step = step
+        self.name = name
+
+
+class OutOfMemory(RunError):
+    """The device had too little memory for this run."""
+
+    status = "out-of-memory"
+
+
+class CheckpointError(RunError):
+    """A checkpoint that cannot be written or read."""
+
+
+class GateFailed(MsbenchError):
+    """A cell is below its margin, with evidence."""
+
+    exit_code = ExitCode.GATE_FAILED
+
+
+class Undecided(MsbenchError):
+    """Nothing was measured where something was asked."""
+
+    exit_code = ExitCode.UNDECIDED
+
+
+class DataError(MsbenchError):
+    """Data is missing, incomplete or not what its digest says."""
+
+    exit_code = ExitCode.DATA
+
+
+class Interrupted(MsbenchError):
+    """SIGINT or SIGTERM arrived and the state was saved."""
+
+    status = "interrupted"
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"{signal.Signals(signal_number).name}: saved; the same command resumes")
+        self.exit_code = ExitCode.TERMINATED if signal_number == signal.SIGTERM else ExitCode.INTERRUPTED
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest of `known` as ``; did you mean 'x'?``, or an empty string where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,80 @@
+"""What is wrong with a value, in the words of the file that holds it rather than in pydantic's."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from msbench.errors import did_you_mean
+
+MUST_BE = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "model_type": "a mapping",
+    "dict_type": "a mapping",
+    "string_type": "text (in quotes)",
+}
+
+
+def problem(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") -> str:
+    """One of pydantic's findings about `cls`; `owner` says whose an unknown key is not."""
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return unknown_key(str(detail["loc"][-1]), _known(cls, detail["loc"][:-1]), owner)
+    if kind == "missing":
+        return "required key is missing"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in ("too_short", "string_too_short"):
+        return f"must have at least {context['min_length']} in it, not {shown(value)}"
+    if kind == "literal_error":
+        return _not_allowed(value, context["expected"])
+    if kind in MUST_BE:
+        return f"must be {MUST_BE[kind]}, not {shown(value)}"
+    return f"{re.sub(r'^.*? should ', 'must ', detail['msg'])}, not {shown(value)}"
+
+
+def _not_allowed(value: Any, expected: str) -> str:
+    """`expected` is pydantic's list of literals: ``'a', 'b' or 'c'``."""
+    near = did_you_mean(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
+    return f"must be {expected}, not {shown(value)}{near}"
+
+
+def unknown_key(key: str, known: list[str], owner: str = "") -> str:
+    """The message for a key that nothing has."""
+    near = did_you_mean(key, known)
+    of = f" of {owner}" if owner else ""
+    return f"unknown key{of}{near + ' ' if near else '; '}known: {', '.join(known)}"
+
+
+def _known(cls: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """The keys of the config class that sits at `path` below `cls`."""
+    for part in path:
+        field = cls.model_fields.get(str(part))
+        cls = next(_classes(field.annotation if field else None), cls)
+    return sorted(cls.model_fields)
+
+
+def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Config classes named in an annotation, such as the ``Layer`` of ``dict[str, Layer | None]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in getattr(annotation, "__args__", ()):
+        yield from _classes(argument)
+
+
+def shown(value: Any) -> str:
+    """A value as the file would spell it, short enough for one line."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "an empty list" if not value else "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
