@@ -1,0 +1,19 @@
+"""Frozen, fully resolved descriptions of what a run is: data, model, training. No torch in here."""
+
+from msbench.specs.data import DATASETS, DataConfig, ListOpsConfig
+from msbench.specs.model import MODELS, ClassifierConfig, MambaConfig, ModelEntry, MsSsmConfig
+from msbench.specs.run import RunSpec
+from msbench.specs.train import TrainConfig
+
+__all__ = [
+    "DATASETS",
+    "MODELS",
+    "ClassifierConfig",
+    "DataConfig",
+    "ListOpsConfig",
+    "MambaConfig",
+    "ModelEntry",
+    "MsSsmConfig",
+    "RunSpec",
+    "TrainConfig",
+]

@@ -1,0 +1,261 @@
+"""Suites: one YAML file describes a table of the paper, or a scaled-down version of one.
+
+::
+
+    suites/<name>.yaml -> Suite -> plan -> RunSpec, one for every task × model × seed
+
+What a run is made of is merged from layers, the later one winning:
+the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < ``--set``.
+"""
+
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, model_validator
+
+from msbench.config import Config, Located, gather, load_yaml, merge, parse_override, validate
+from msbench.errors import ConfigError, UnknownName, did_you_mean
+from msbench.specs import DATASETS, MODELS, RunSpec, TrainConfig
+from msbench.specs.run import SECTIONS, Label, Seed
+
+T = TypeVar("T")
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"a seed is repeated: {', '.join(map(str, seeds))}")
+    return seeds
+
+
+class Reported(Config):
+    """Where the paper prints this suite's numbers: the table, and the column of each task."""
+
+    table: Label
+    columns: Annotated[dict[str, str], Field(min_length=1)]
+
+
+class _ModelLayer(Config):
+    """What a suite changes for one model."""
+
+    model: dict[str, Any] | None = None
+    train: dict[str, Any] | None = None
+
+
+class _TaskLayer(_ModelLayer):
+    """What a suite changes for one task."""
+
+    data: dict[str, Any] | None = None
+
+
+class _SuiteFile(_TaskLayer):
+    """The keys of a suite file."""
+
+    name: Label
+    title: Annotated[str, Field(min_length=1)]
+    protocol: Literal["paper", "scaled"]
+    caption: str = ""
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)] = (0,)
+    reported: Reported | None = None
+    tasks: Annotated[dict[Label, _TaskLayer | None], Field(min_length=1)]
+    models: Annotated[dict[Label, _ModelLayer | None], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _columns_are_tasks(self) -> "_SuiteFile":
+        for task in self.reported.columns if self.reported else ():
+            if task not in self.tasks:
+                raise ValueError(f"reported.columns: no task {task!r}{did_you_mean(task, self.tasks)}")
+        return self
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite that has been read and found valid, every task with every model.
+
+    `tasks` and `models` are in the file's order; `source` holds the file's values with their lines.
+    """
+
+    name: str
+    title: str
+    protocol: Literal["paper", "scaled"]
+    caption: str
+    seeds: tuple[int, ...]
+    reported: Reported | None
+    tasks: tuple[str, ...]
+    models: tuple[str, ...]
+    source: Located
+    planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
+    """By task and model, at the first seed: what `modified` compares with."""
+
+
+def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
+    """The suite of this name, or in this file, with every task × model combination checked.
+
+    A bare name is looked up in `folder`, or else in ``suites/`` here, beside the package's checkout and where
+    an installed package keeps its own. Raises UnknownName, or one ConfigError with a line for every fault.
+    """
+    text = str(name_or_path)
+    if Path(text).name != text or text.endswith((".yaml", ".yml")):
+        return _read(Path(text))
+    files = _files(folder)
+    if text not in files:
+        raise UnknownName("suite", text, files)
+    suite = _read(files[text])
+    if suite.name != text:
+        raise suite.source.error(("name",), f"must be {text!r}, as the file is named, not {suite.name!r}")
+    return suite
+
+
+def available(folder: Path | None = None) -> list[Suite]:
+    """All suites that a bare name can reach, by name."""
+    return gather(*(partial(load, name, folder) for name in sorted(_files(folder))))
+
+
+def plan(
+    suite: Suite,
+    models: Iterable[str] = (),
+    tasks: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    overrides: Iterable[str] = (),
+) -> list[RunSpec]:
+    """The runs of a suite: tasks × models × seeds in the suite's order, whatever order was asked for.
+
+    Empty means all of the suite's. A model that msbench knows, and a seed, may be asked for though the suite
+    does not list it: they come after those that it lists. `overrides` are texts such as ``train.lr=1e-3``.
+    Raises UnknownName for other names, ConfigError for an override that any chosen run cannot take.
+    """
+    sets = gather(*(partial(_override, text) for text in overrides))
+    chosen_tasks = _choose("task", tasks, suite.tasks, suite.tasks)
+    chosen_models = _choose("model", models, suite.models, _with_more(suite.models, MODELS))
+    chosen_seeds = _choose_seeds(seeds, suite.seeds)
+    return gather(
+        *(
+            partial(_resolve, suite, task, model, seed, sets)
+            for task in chosen_tasks
+            for model in chosen_models
+            for seed in chosen_seeds
+        )
+    )
+
+
+def modified(suite: Suite, spec: RunSpec) -> list[str]:
+    """Dotted keys in which a run departs from what the suite plans for its task and model.
+
+    Values are compared, not spellings; empty means that the run follows the protocol. A task that the suite
+    does not have is itself the departure: ``["task"]``.
+    """
+    if spec.task not in suite.tasks:
+        return ["task"]
+    known = suite.planned.get((spec.task, spec.model_name))
+    planned = _flat(known or _resolve(suite, spec.task, spec.model_name, spec.seed, ()))
+    given = _flat(spec)
+    absent = object()
+    keys = sorted(planned.keys() | given.keys())
+    return [key for key in keys if planned.get(key, absent) != given.get(key, absent)]
+
+
+def _read(path: Path) -> Suite:
+    source = load_yaml(path)
+    head = validate(_SuiteFile, source)
+    suite = Suite(
+        name=head.name,
+        title=head.title,
+        protocol=head.protocol,
+        caption=head.caption,
+        seeds=head.seeds,
+        reported=head.reported,
+        tasks=tuple(head.tasks),
+        models=tuple(head.models),
+        source=source,
+    )
+    _check_models(suite)
+    return replace(suite, planned={(spec.task, spec.model_name): spec for spec in reversed(plan(suite))})
+
+
+def _check_models(suite: Suite) -> None:
+    for name in suite.models:
+        if name not in MODELS:
+            raise UnknownName("model", name, MODELS, suite.source.origin(("models", name)))
+
+
+def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[Located]) -> RunSpec:
+    labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
+    layers = (suite.source.at(), suite.source.at("tasks", task), suite.source.at("models", model))
+    return RunSpec.resolve(merge(Located(labels, {}, suite.source.name), *map(_sections, layers), *overrides))
+
+
+def _sections(layer: Located) -> Located:
+    """What a layer says of data, model and training; a section that is null says nothing."""
+    values = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
+    origins = {path: origin for path, origin in layer.origins.items() if path and path[0] in values}
+    return Located(values, origins, layer.name)
+
+
+def _override(text: str) -> Located:
+    part = parse_override(text)
+    ((section, below),) = part.values.items()
+    if section not in SECTIONS or not isinstance(below, Mapping):
+        raise ConfigError(f"{part.name}: a key begins with data., model. or train.{_home(section)}")
+    return part
+
+
+def _home(key: str) -> str:
+    """Where a key without its section, or with a misspelt one, belongs."""
+    configs: dict[str, list[type[Config]]] = {
+        "train": [TrainConfig],
+        "model": [entry.config for entry in MODELS.values()],
+        "data": list(DATASETS.values()),
+    }
+    for section, classes in configs.items():
+        if any(key in each.model_fields for each in classes):
+            return f"; did you mean '{section}.{key}'?"
+    return did_you_mean(key, SECTIONS)
+
+
+def _choose(kind: str, asked: Iterable[str], listed: Sequence[str], allowed: Sequence[str]) -> list[str]:
+    """The names asked for, once each and in the order of `allowed`; all that are listed where none is."""
+    wanted = set(asked)
+    for name in sorted(wanted.difference(allowed)):
+        raise UnknownName(kind, name, allowed)
+    return [name for name in allowed if name in wanted] or list(listed)
+
+
+def _choose_seeds(asked: Iterable[int], listed: Sequence[int]) -> list[int]:
+    wanted = set(asked)
+    return [seed for seed in _with_more(listed, sorted(wanted)) if seed in wanted] or list(listed)
+
+
+def _with_more(first: Sequence[T], more: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys((*first, *more)))
+
+
+def _flat(spec: RunSpec) -> dict[str, Any]:
+    return {
+        f"{section}.{key}": value
+        for section in SECTIONS
+        for key, value in getattr(spec, section).model_dump().items()
+    }
+
+
+def _files(folder: Path | None) -> dict[str, Path]:
+    """Suite files by name; of two that share one, the first folder's."""
+    folders = [folder] if folder is not None else _folders()
+    found: dict[str, Path] = {}
+    for path in (path for each in folders for path in sorted(each.glob("*.yaml"))):
+        found.setdefault(path.stem, path)
+    return found
+
+
+def _folders() -> list[Path]:
+    """Where suites are: here, beside the checkout, and where wheels put data files (system, user, target)."""
+    root = Path(__file__).resolve().parents[1]
+    checkout = [root / "suites"] if (root / "pyproject.toml").is_file() else []
+    data = (
+        sysconfig.get_path("data"),
+        sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")),
+        str(root),
+    )
+    return [Path("suites"), *checkout, *(Path(each) / "share" / "msbench" / "suites" for each in data)]

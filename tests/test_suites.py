@@ -1,0 +1,39 @@
+"""The suites that are shipped: each loads, plans, and says what it is."""
+
+from pathlib import Path
+
+import pytest
+
+from msbench.specs import MODELS
+from msbench.suite import available, load, plan
+
+SHIPPED = Path(__file__).resolve().parents[1] / "suites"
+
+
+def test_all_are_available() -> None:
+    names = [suite.name for suite in available(SHIPPED)]
+    assert names == sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    assert {"quick", "listops"} <= set(names)
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_each_loads_plans_and_fits_a_screen(path: Path) -> None:
+    suite = load(path.stem, SHIPPED)
+    assert len(plan(suite)) == len(suite.tasks) * len(suite.models) * len(suite.seeds)
+    assert len({spec.digest for spec in plan(suite)}) == len(plan(suite))
+    assert len(path.read_text().splitlines()) <= 60
+    assert suite.caption
+    assert suite.protocol == "paper" or suite.reported is None
+    for name in MODELS:
+        assert plan(suite, models=[name])
+
+
+def test_listops_is_the_papers_protocol() -> None:
+    for spec in plan(load("listops", SHIPPED)):
+        model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
+        assert (model["layers"], model["d_model"], model["kernel"], model["state"]) == (20, 128, 4, 128)
+        assert (model["norm"], model["dropout"]) == ("batch", 0.1)
+        assert (train.lr, train.weight_decay, train.batch_size) == (3e-3, 0.03, 50)
+        assert (train.epochs, train.warmup_epochs, train.ssm_lr) == (100, 1.0, None)
+        assert (data["train"], data["validation"], data["test"]) == (96_000, 2_000, 2_000)
+        assert model.get("levels", 3) == 3
