@@ -1,0 +1,75 @@
+"""What a run ran on: recorded with every number, never part of its id."""
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
+
+
+@cache
+def environment() -> dict[str, Any]:
+    """Machine, versions, numerics and the state of the checkout, as plain JSON values."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus(),
+        "cuda": torch.version.cuda,
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "packages": versions(),
+        "git": git_state(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that numbers depend on."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def gpus() -> list[str]:
+    """Names of the CUDA devices that can be seen."""
+    import torch
+
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def cpu_name() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit of the checkout that msbench runs from and whether it differs; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        dirty = bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {"commit": commit, "dirty": dirty}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

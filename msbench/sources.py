@@ -1,0 +1,66 @@
+"""The digest of the source that defines a run: the modules that its model and its training import."""
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+# What an import of these brings is messages, file handling and declarations; the resolved spec is hashed
+# itself, and data has a digest of its own.
+NEUTRAL = ("msbench.errors", "msbench.config", "msbench.store", "msbench.specs", "msbench.data")
+
+
+@cache
+def source_files(modules: tuple[str, ...]) -> dict[str, str]:
+    """Short sha256 by file for `modules` and all of msbench that they import, directly or not.
+
+    Only imports at the top of a module count, which is where this package keeps them. Line ends are
+    normalised, so that a checkout with CRLF gives the same digests.
+    """
+    found: dict[str, str] = {}
+    queue = list(modules)
+    seen = set(queue)
+    while queue:
+        path = _path(queue.pop())
+        text = path.read_bytes().replace(b"\r\n", b"\n")
+        found[path.relative_to(PACKAGE).as_posix()] = hashlib.sha256(text).hexdigest()[:16]
+        for name in _imports(text):
+            if name not in seen and not _neutral(name):
+                seen.add(name)
+                queue.append(name)
+    return dict(sorted(found.items()))
+
+
+def source_digest(files: dict[str, str]) -> str:
+    """One sha256 over names and digests, in hex."""
+    return hashlib.sha256(
+        "\n".join(f"{name} {digest}" for name, digest in files.items()).encode()
+    ).hexdigest()
+
+
+def changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Files that differ, were added or are gone."""
+    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+
+def _neutral(name: str) -> bool:
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in NEUTRAL)
+
+
+def _path(module: str) -> Path:
+    relative = Path(*module.split(".")[1:])
+    folder = PACKAGE / relative
+    return folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+
+
+def _imports(text: bytes) -> Iterable[str]:
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("msbench"))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("msbench"):
+            assert node.module is not None
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield submodule if _path(submodule).exists() else node.module

@@ -1,0 +1,189 @@
+"""Results on disk: plain files, one folder a run, ``run.json`` written last.
+
+::
+
+    results/<suite>/<task>/<model>/<run-id>/
+        run.json             the record; its presence means that the run has ended
+        metrics.csv          a row per epoch
+        predictions.parquet  a row per test example
+        checkpoint/          best.safetensors, last.safetensors
+        run.lock             held while a process works here
+
+Readers take no lock: every file is replaced whole. Two machines merge with rsync.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from msbench.errors import ConfigError
+from msbench.specs import RunSpec
+
+SCHEMA_VERSION = 1
+RUN_ID = re.compile(r"[0-9a-f]{12}")
+Status = Literal["finished", "diverged", "out-of-memory", "interrupted", "failed"]
+
+
+class Failure(BaseModel):
+    """Why a run has no result: the exception's name, its message and, where known, the step and tensor."""
+
+    type: str
+    message: str
+    step: int | None = None
+    name: str | None = None
+
+
+class RunRecord(BaseModel):
+    """What ``run.json`` holds. Accuracies are fractions; only a finished run has any.
+
+    Read tolerantly: fields that a later version added are ignored, fields that an earlier one lacked take
+    their default, so that old records stay in the tables.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    status: Status
+    suite: str
+    task: str
+    model: str
+    seed: int
+    spec: dict[str, Any]
+    spec_digest: str
+    data_digest: str
+    source_digest: str
+    sources: dict[str, str] = {}
+    metrics: dict[str, float] = {}
+    n_test: int | None = None
+    baselines: dict[str, float] = {}
+    parameters: int | None = None
+    states_per_channel: int | None = None
+    kernel: str | None = None
+    steps: int = 0
+    timing: dict[str, float] = {}
+    failure: Failure | None = None
+    environment: dict[str, Any] = {}
+    started: str = ""
+    ended: str = ""
+    resumed: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """True where the run has a result."""
+        return self.status == "finished"
+
+
+def run_id(spec_digest: str, data_digest: str, source_digest: str) -> str:
+    """Twelve hex digits that depend on nothing but what decides the outcome."""
+    joined = "\n".join((spec_digest, data_digest, source_digest))
+    return hashlib.sha256(joined.encode()).hexdigest()[:12]
+
+
+def run_directory(results: Path, spec: RunSpec, identity: str) -> Path:
+    """Where the run of this spec and id is filed."""
+    return results / spec.suite / spec.task / spec.model_name / identity
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` under a temporary name, flush it to disk, then take the name: whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_record(directory: Path, record: RunRecord) -> None:
+    """Write ``run.json``: sorted keys, two spaces, no NaN, a newline at the end."""
+    values = record.model_dump(mode="json", exclude_none=True)
+    text = json.dumps(values, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    write_atomically(directory / "run.json", (text + "\n").encode())
+
+
+def read_record(directory: Path) -> RunRecord | None:
+    """The record of this folder, or None where the run has not ended.
+
+    Raises ConfigError, naming the file, where ``run.json`` is no record.
+    """
+    path = directory / "run.json"
+    try:
+        return RunRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        detail = error.errors()[0]
+        key = ".".join(str(part) for part in detail["loc"]) or "the file"
+        raise ConfigError(f"{path}: not a run record: {key}: {detail['msg']}") from None
+
+
+def run_folders(results: Path, suite: str | None = None) -> Iterator[Path]:
+    """Every run folder, in the order of its path; folders that ``--fresh`` set aside are left out."""
+    pattern = f"{suite or '*'}/*/*/*"
+    for path in sorted(results.glob(pattern)):
+        if RUN_ID.fullmatch(path.name) and path.is_dir():
+            yield path
+
+
+def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], list[str]]:
+    """All records, and a warning for each ``run.json`` that could not be read."""
+    found: list[RunRecord] = []
+    warnings: list[str] = []
+    for folder in run_folders(results, suite):
+        try:
+            record = read_record(folder)
+        except ConfigError as error:
+            warnings.append(str(error))
+            continue
+        if record is not None:
+            found.append(record)
+    return found, warnings
+
+
+@contextmanager
+def locked(directory: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the run's lock; yields False, at once, where another process has it and `wait` is off.
+
+    The operating system drops the lock with the process that held it, so a dead one blocks nobody.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(directory / "run.lock")
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except filelock.Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def set_aside(directory: Path) -> Path | None:
+    """Move a run's files into ``<run-id>.old-<k>`` beside it, for ``--fresh``; None where there were none."""
+    contents = [path for path in directory.glob("*") if path.name != "run.lock"]
+    if not contents:
+        return None
+    number = 1
+    while (target := directory.with_name(f"{directory.name}.old-{number}")).exists():
+        number += 1
+    target.mkdir()
+    for path in contents:
+        path.rename(target / path.name)
+    return target

@@ -1,0 +1,37 @@
+"""The source digest follows imports, and only those that decide a result."""
+
+from msbench import sources
+from msbench.models import MODULES
+
+
+def files(model: str) -> dict[str, str]:
+    return sources.source_files(("msbench.training.loop", MODULES[model]))
+
+
+def test_what_decides_a_result_is_in_and_the_rest_is_out() -> None:
+    found = files("mamba")
+    for name in (
+        "training/loop.py",
+        "training/optimizer.py",
+        "models/mamba.py",
+        "models/classifier.py",
+        "ops/scan.py",
+    ):
+        assert name in found
+    for name in ("cli.py", "store.py", "errors.py", "report/latex.py", "data/listops.py"):
+        assert name not in found
+
+
+def test_another_family_is_not_part_of_a_models_source() -> None:
+    assert "models/ms_ssm.py" not in files("mamba")
+    assert "models/ms_ssm.py" in files("msssm-s6")
+
+
+def test_the_digest_depends_on_names_and_contents() -> None:
+    one = sources.source_digest({"a.py": "1", "b.py": "2"})
+    assert one != sources.source_digest({"a.py": "1", "b.py": "3"})
+    assert one != sources.source_digest({"a.py": "1", "c.py": "2"})
+
+
+def test_changed_names_what_differs_was_added_or_is_gone() -> None:
+    assert sources.changed({"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "1"}) == ["b", "c", "d"]
