@@ -1,0 +1,1 @@
+"""Training: data order, schedule, loop, evaluation, checkpoints and the per-epoch log."""

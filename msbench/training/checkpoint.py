@@ -1,0 +1,153 @@
+"""Checkpoints: one safetensors file each, plain JSON in its header, nothing that needs unpickling.
+
+``last.safetensors`` holds all that a run needs to go on (weights, optimiser, generators, running sums);
+``previous.safetensors`` is the one before it; ``best.safetensors`` holds the weights of the epoch with the
+best validation accuracy. Each is written whole under another name and then renamed.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from msbench.errors import CheckpointError
+from msbench.store import write_atomically
+
+FORMAT = "1"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by name, and a JSON-able state."""
+
+    tensors: dict[str, torch.Tensor]
+    state: dict[str, Any]
+
+
+class CheckpointFolder:
+    """The ``checkpoint/`` folder of one run; refuses files that another run wrote."""
+
+    def __init__(self, path: Path, run_id: str) -> None:
+        self.path, self.run_id = path, run_id
+        self.last, self.previous = path / "last.safetensors", path / "previous.safetensors"
+        self.best = path / "best.safetensors"
+
+    def prepare(self, needed: int) -> None:
+        """Make the folder and see that it can be written and has room for `needed` bytes.
+
+        Raises CheckpointError, naming the folder, before any training is done in vain.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for leftover in self.path.glob(".*.tmp"):
+                leftover.unlink()
+            write_atomically(self.path / "writable", b"")
+            (self.path / "writable").unlink()
+            free = shutil.disk_usage(self.path).free
+        except OSError as error:
+            raise CheckpointError(f"{self.path}: cannot keep checkpoints here: {error.strerror}") from error
+        if free < needed:
+            raise CheckpointError(
+                f"{self.path}: {needed / 1e6:.0f} MB of checkpoints will not fit into {free / 1e6:.0f} MB; "
+                "make room or choose another --results"
+            )
+
+    def save_last(self, checkpoint: Checkpoint) -> None:
+        """Keep what is needed to go on; the one before becomes ``previous``."""
+        data = self._serialise(checkpoint)
+        staged = self.path / "next.safetensors"
+        self._write(staged, data)
+        if self.last.exists():
+            os.replace(self.last, self.previous)
+        os.replace(staged, self.last)
+
+    def save_best(self, checkpoint: Checkpoint) -> None:
+        """Keep the weights of the best epoch."""
+        self._write(self.best, self._serialise(checkpoint))
+
+    def load_last(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest whole checkpoint and what was passed over; None where there is nothing to go on from."""
+        skipped: list[str] = []
+        for path in (self.path / "next.safetensors", self.last, self.previous):
+            if not path.exists():
+                continue
+            try:
+                return self.load(path), skipped
+            except CheckpointError as error:
+                skipped.append(str(error))
+        return None, skipped
+
+    def load(self, path: Path) -> Checkpoint:
+        """Read one file; raises CheckpointError where it is cut, or another run's."""
+        try:
+            with safe_open(path, framework="pt", device="cpu") as stream:
+                metadata = stream.metadata() or {}
+                tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
+        if metadata.get("format") != FORMAT or metadata.get("run") != self.run_id:
+            raise CheckpointError(f"{path}: written by another run or version ({metadata.get('run')})")
+        return Checkpoint(tensors, json.loads(metadata["state"]))
+
+    def _serialise(self, checkpoint: Checkpoint) -> bytes:
+        # The JSON rides in the header, so that tensors and state can never be of two different moments.
+        metadata = {
+            "format": FORMAT,
+            "run": self.run_id,
+            "state": json.dumps(checkpoint.state, allow_nan=False),
+        }
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+        return save(tensors, metadata)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        try:
+            write_atomically(path, data)
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot save the checkpoint: {error.strerror}") from error
+
+
+def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Load ``model/...`` tensors; every name and shape must match, else CheckpointError says which do not."""
+    weights = {
+        name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")
+    }
+    try:
+        model.load_state_dict(weights, strict=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint does not fit this model: {error}") from error
+
+
+def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers under ``model/...``."""
+    return {f"model/{name}": value for name, value in model.state_dict().items()}
+
+
+def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Optimiser state under ``optimizer/<parameter>/<key>``: by name, not by position."""
+    return {
+        f"optimizer/{name}/{key}": torch.as_tensor(value)
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_optimizer(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]
+) -> None:
+    """Undo `optimizer_tensors`; a parameter without its state is a CheckpointError."""
+    for name, parameter in model.named_parameters():
+        prefix = f"optimizer/{name}/"
+        state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        if not state:
+            raise CheckpointError(f"the checkpoint holds no optimiser state of {name}")
+        # AdamW keeps its step count on the CPU; the moments live with the parameter.
+        optimizer.state[parameter] = {
+            key: value.clone() if key == "step" else value.to(parameter.device, copy=True)
+            for key, value in state.items()
+        }

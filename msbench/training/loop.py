@@ -1,0 +1,242 @@
+"""The training loop: one run, from the first step to the last, resumable at any of them."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+from torch.nn import functional
+
+from msbench.data.dataset import Batch, Dataset
+from msbench.errors import Diverged, Interrupted
+from msbench.specs import RunSpec
+from msbench.training import checkpoint as ckpt
+from msbench.training.evaluate import predict, to_device
+from msbench.training.metrics import EpochRow, write_metrics
+from msbench.training.optimizer import build_optimizer
+from msbench.training.order import epoch_batches
+from msbench.training.schedule import Schedule
+from msbench.training.seeding import generator_states, restore_generators, seed_everything
+from msbench.training.signals import SignalFlag
+from msbench.training.state import Listener, Progress, StepReport, Sums
+
+SAVE_SECONDS = 20.0
+SAVE_SHARE = 0.02
+"""A checkpoint is due after SAVE_SECONDS, or later where saving would take a larger share of the time."""
+
+
+class Trainer:
+    """Trains one model on one dataset; `run` returns when the last epoch is done.
+
+    Raises Diverged at the first loss or parameter that is not finite, Interrupted after a signal (state
+    saved), CheckpointError where state cannot be kept.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        model: nn.Module,
+        dataset: Dataset,
+        directory: Path,
+        run_id: str,
+        fabric: Fabric,
+        listener: Listener,
+        signals: SignalFlag,
+    ) -> None:
+        self.spec, self.config, self.dataset = spec, spec.train, dataset
+        self.directory, self.fabric, self.listener, self.signals = directory, fabric, listener, signals
+        self.module = model
+        self.model, self.optimizer = fabric.setup(model, build_optimizer(model, spec.train))
+        self.schedule = Schedule.of(spec.train, len(dataset.splits["train"]))
+        self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
+        self.progress, self.sums = Progress(), Sums.zero(fabric.device)
+        self._last_save, self._save_cost = time.monotonic(), 0.0
+        self.after_step: Callable[[int], None] = lambda _step: None
+
+    def run(self) -> None:
+        """Train to the end, resuming where a checkpoint is."""
+        size = sum(tensor.numel() * tensor.element_size() for tensor in self.module.state_dict().values())
+        # last and previous hold weights and two moments, best holds weights, one more is being written.
+        self.folder.prepare(needed=10 * size)
+        if not self._resume():
+            seed_everything(self.spec.seed)
+        self.model.train()
+        # A run stopped in its last validation has all its steps, but not yet its last row.
+        while self.progress.step < self.schedule.total or self.progress.batch > 0:
+            self._epoch()
+
+    def _resume(self) -> bool:
+        found, skipped = self.folder.load_last()
+        for text in skipped:
+            self.listener.note(f"passed over {text}")
+        if found is None:
+            return False
+        ckpt.load_weights(self.module, found.tensors)
+        if found.state["progress"]["step"] > 0:
+            ckpt.load_optimizer(self.module, self.optimizer.optimizer, found.tensors)
+        restore_generators(found.tensors, found.state["generators"])
+        self.progress = Progress(**found.state["progress"])
+        plain = found.state["sums"]
+        self.sums = Sums.zero(self.fabric.device)
+        self.sums.loss.copy_(found.tensors["sums/loss"])
+        self.sums.correct.copy_(found.tensors["sums/correct"])
+        self.sums = replace(self.sums, **plain)
+        self.progress.resumes += 1
+        self.listener.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
+        return True
+
+    def _epoch(self) -> None:
+        config, split = self.config, self.dataset.splits["train"]
+        batches = epoch_batches(
+            split.lengths, config.batch_size, self.spec.seed, self.progress.epoch, bucketing=config.bucketing
+        )
+        for number in range(self.progress.batch, len(batches)):
+            if self.progress.step >= self.schedule.total:
+                break
+            began = time.monotonic()
+            self._step(split.batch(batches[number], config.pad_to))
+            self.progress.batch = number + 1
+            self.sums.seconds += time.monotonic() - began
+            self._report()
+            self.after_step(self.progress.step)
+            self._save_if_due()
+        self._end_epoch()
+
+    def _step(self, batch: Batch) -> None:
+        inputs, lengths, labels = to_device(batch, self.fabric.device)
+        rate = self.schedule.factor(self.progress.step)
+        for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
+            group["lr"] = base * rate
+        logits = self.model(inputs, lengths).float()
+        loss = loss_of(logits, labels, self.config.loss)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.fabric.backward(loss)
+        if self.config.clip is not None:
+            self.fabric.clip_gradients(
+                self.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        self.progress.step += 1
+        check_finite(self.module, loss.detach(), self.progress.step)
+        self.sums.loss += loss.detach().double() * len(labels)
+        self.sums.correct += (logits.detach().argmax(dim=1) == labels).sum()
+        self.sums.seen += len(labels)
+        self.sums.tokens += int(batch.lengths.sum())
+        self.sums.positions += batch.inputs.size
+
+    def _report(self) -> None:
+        sums, progress = self.sums, self.progress
+        report = StepReport(
+            progress.epoch + 1,
+            self.config.epochs,
+            progress.step,
+            self.schedule.total,
+            float(sums.loss) / sums.seen,
+            int(sums.correct) / sums.seen,
+            sums.tokens / max(sums.seconds, 1e-9),
+        )
+        self.listener.step(report)
+
+    def _end_epoch(self) -> None:
+        sums, progress = self.sums, self.progress
+        validation = predict(
+            self.model,
+            self.dataset.splits["validation"],
+            self.config.batch_size,
+            self.fabric.device,
+            pad_to=self.config.pad_to,
+            between=lambda _done, _total: self._stop_on_signal(),
+        )
+        row = EpochRow(
+            epoch=progress.epoch,
+            step=progress.step,
+            lr=self.config.lr * self.schedule.factor(progress.step - 1),
+            train_loss=float(sums.loss) / sums.seen,
+            train_accuracy=int(sums.correct) / sums.seen,
+            validation_loss=validation.loss,
+            validation_accuracy=validation.accuracy,
+            seconds=sums.seconds,
+            tokens_per_second=sums.tokens / max(sums.seconds, 1e-9),
+            padding=1 - sums.tokens / sums.positions,
+        )
+        self._close_epoch(row)
+
+    def _close_epoch(self, row: EpochRow) -> None:
+        progress = self.progress
+        progress.rows.append(asdict(row))
+        progress.train_seconds += self.sums.seconds
+        progress.train_tokens += self.sums.tokens
+        if row.validation_accuracy > progress.best_accuracy:
+            progress.best_accuracy, progress.best_epoch = row.validation_accuracy, row.epoch
+            state = {"epoch": row.epoch, "validation_accuracy": row.validation_accuracy}
+            self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state))
+        progress.epoch, progress.batch = progress.epoch + 1, 0
+        self.sums = Sums.zero(self.fabric.device)
+        self.save()
+        write_metrics(self.directory / "metrics.csv", [EpochRow(**values) for values in progress.rows])
+        self.listener.epoch(row)
+
+    def _stop_on_signal(self) -> None:
+        """Save and raise where a signal has arrived.
+
+        Called between validation batches too: the state is then that of the epoch's last step, and the
+        resumed run validates again.
+        """
+        try:
+            self.signals.check()
+        except Interrupted:
+            self.save()
+            raise
+
+    def _save_if_due(self) -> None:
+        self._stop_on_signal()
+        waited = time.monotonic() - self._last_save
+        if waited > max(SAVE_SECONDS, self._save_cost / SAVE_SHARE):
+            self.save()
+
+    def save(self) -> None:
+        """Write ``last.safetensors``."""
+        began = time.monotonic()
+        random_tensors, random_plain = generator_states()
+        sums = self.sums
+        tensors = {
+            **ckpt.model_tensors(self.module),
+            **ckpt.optimizer_tensors(self.module, self.optimizer.optimizer),
+            **random_tensors,
+            "sums/loss": sums.loss,
+            "sums/correct": sums.correct,
+        }
+        plain = {name: getattr(sums, name) for name in ("seen", "tokens", "positions", "seconds")}
+        state = {"progress": asdict(self.progress), "sums": plain, "generators": random_plain}
+        self.folder.save_last(ckpt.Checkpoint(tensors, state))
+        self._last_save = time.monotonic()
+        self._save_cost = self._last_save - began
+
+
+def loss_of(logits: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
+    """Mean loss of a batch: `logits` (b, classes) float32, `labels` (b,)."""
+    if kind == "double-softmax":
+        logits = logits.softmax(dim=1)
+    return functional.cross_entropy(logits, labels)
+
+
+def check_finite(model: nn.Module, loss: torch.Tensor, step: int) -> None:
+    """Raise Diverged, naming the first parameter (or the loss) that is not finite after this step.
+
+    One fused norm over all parameters and one wait for the device; names are looked for only on failure.
+    """
+    parameters = [parameter.detach() for parameter in model.parameters()]
+    norms = torch.stack(torch._foreach_norm(parameters, math.inf))
+    if bool((loss + norms.sum()).isfinite()):
+        return
+    for name, parameter in model.named_parameters():
+        bad = ~parameter.detach().isfinite()
+        if bool(bad.any()):
+            raise Diverged(step, name, float(parameter.detach()[bad][0]))
+    if not bool(loss.isfinite()):
+        raise Diverged(step, "loss", float(loss))

@@ -1,0 +1,70 @@
+"""The state of a run in training, and what a listener is told of it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from msbench.training.metrics import EpochRow
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """Where training is; `loss` and `accuracy` are running means of the epoch."""
+
+    epoch: int
+    epochs: int
+    step: int
+    total: int
+    loss: float
+    accuracy: float
+    tokens_per_second: float
+
+
+class Listener(Protocol):
+    """Who is told how training goes."""
+
+    def step(self, report: StepReport) -> None:
+        """Called after steps, not necessarily each."""
+
+    def epoch(self, row: EpochRow) -> None:
+        """Called after each epoch's validation."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+
+@dataclass
+class Sums:
+    """Running sums of one epoch, on the device, so that no step waits for them."""
+
+    loss: torch.Tensor
+    correct: torch.Tensor
+    seen: int = 0
+    tokens: int = 0
+    positions: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def zero(cls, device: torch.device) -> "Sums":
+        """All nothing."""
+        # MPS and some others lack float64; the sum of at most 1e5 losses is fine in float32 there.
+        kind = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+        return cls(
+            torch.zeros((), dtype=kind, device=device), torch.zeros((), dtype=torch.int64, device=device)
+        )
+
+
+@dataclass
+class Progress:
+    """How far a run is: the part of its state that is plain JSON."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    resumes: int = 0
+    best_epoch: int | None = None
+    best_accuracy: float = -1.0
+    train_seconds: float = 0.0
+    train_tokens: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)

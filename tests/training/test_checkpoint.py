@@ -1,0 +1,135 @@
+"""Checkpoints are whole, another run's are refused, and a cut one is passed over."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from msbench.errors import CheckpointError
+from msbench.training.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    load_optimizer,
+    load_weights,
+    model_tensors,
+    optimizer_tensors,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckpointFolder:
+    made = CheckpointFolder(tmp_path / "checkpoint", "0123456789ab")
+    made.prepare(needed=0)
+    return made
+
+
+def moment(number: int) -> Checkpoint:
+    return Checkpoint({"model/w": torch.full((300,), float(number))}, {"step": number, "text": "δ"})
+
+
+def test_what_was_saved_is_loaded(folder: CheckpointFolder) -> None:
+    folder.save_last(moment(1))
+    found, skipped = folder.load_last()
+    assert found is not None
+    assert found.state == {"step": 1, "text": "δ"}
+    assert torch.equal(found.tensors["model/w"], torch.ones(300))
+    assert skipped == []
+
+
+@pytest.mark.parametrize("size", [0, 1000, -8])
+def test_a_cut_file_is_passed_over_for_the_one_before(folder: CheckpointFolder, size: int) -> None:
+    folder.save_last(moment(1))
+    folder.save_last(moment(2))
+    data = folder.last.read_bytes()
+    folder.last.write_bytes(data[:size])
+    found, skipped = folder.load_last()
+    assert found is not None
+    assert found.state["step"] == 1
+    assert len(skipped) == 1
+    assert str(folder.last) in skipped[0]
+
+
+def test_a_stop_between_the_two_renames_loses_nothing(folder: CheckpointFolder) -> None:
+    folder.save_last(moment(1))
+    folder.save_last(moment(2))
+    os.replace(folder.last, folder.path / "next.safetensors")
+    found, _ = folder.load_last()
+    assert found is not None
+    assert found.state["step"] == 2
+
+
+def test_another_runs_file_is_refused(folder: CheckpointFolder) -> None:
+    folder.save_best(moment(1))
+    other = CheckpointFolder(folder.path, "ffffffffffff")
+    with pytest.raises(CheckpointError, match="another run"):
+        other.load(other.best)
+
+
+def test_leftovers_of_a_killed_save_are_removed(folder: CheckpointFolder) -> None:
+    (folder.path / ".last.safetensors.abc.tmp").write_bytes(b"half")
+    folder.prepare(needed=0)
+    assert list(folder.path.iterdir()) == []
+
+
+def test_no_room_and_no_folder_are_said_before_training(folder: CheckpointFolder, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="will not fit"):
+        folder.prepare(needed=10**18)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot keep checkpoints here"):
+        CheckpointFolder(tmp_path / "file" / "checkpoint", "x").prepare(needed=0)
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.save_last(moment(1))
+
+    def full(_handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        folder.save_last(moment(2))
+    found, _ = folder.load_last()
+    assert found is not None
+    assert found.state["step"] == 1
+
+
+def test_weights_must_fit_name_for_name_and_shape_for_shape() -> None:
+    tensors = model_tensors(nn.Linear(3, 2))
+    load_weights(nn.Linear(3, 2), tensors)
+    with pytest.raises(CheckpointError, match="does not fit"):
+        load_weights(nn.Linear(4, 2), tensors)
+    with pytest.raises(CheckpointError, match="bias"):
+        load_weights(nn.Linear(3, 2, bias=False), tensors)
+    del tensors["model/bias"]
+    with pytest.raises(CheckpointError, match="bias"):
+        load_weights(nn.Linear(3, 2), tensors)
+
+
+def test_optimiser_state_goes_by_name() -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW([{"params": [model.weight]}, {"params": [model.bias]}])
+    step(model, optimizer)
+    copy = nn.Linear(3, 2)
+    load_weights(copy, model_tensors(model))
+    # The groups stand in another order: positions would mix the two up.
+    other = torch.optim.AdamW([{"params": [copy.bias]}, {"params": [copy.weight]}])
+    load_optimizer(copy, other, optimizer_tensors(model, optimizer))
+    step(model, optimizer)
+    step(copy, other)
+    assert torch.equal(model.weight, copy.weight)
+    assert torch.equal(model.bias, copy.bias)
+
+
+def test_a_missing_optimiser_state_is_an_error() -> None:
+    model = nn.Linear(3, 2)
+    with pytest.raises(CheckpointError, match="weight"):
+        load_optimizer(model, torch.optim.AdamW(model.parameters()), {})

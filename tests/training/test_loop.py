@@ -1,0 +1,186 @@
+"""Training: resumes bit for bit, notices what is not finite, drops nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from safetensors.torch import load_file
+
+from msbench import data, models
+from msbench.data.dataset import Dataset
+from msbench.errors import Diverged, Interrupted
+from msbench.progress import Quiet
+from msbench.specs import RunSpec
+from msbench.suite import Suite, plan
+from msbench.training.evaluate import predict
+from msbench.training.loop import Trainer, loss_of
+from msbench.training.signals import SignalFlag
+
+MODELS = ["msssm-s6", "mamba"]
+
+
+class Notes(Quiet):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
+    return plan(suite, [model], overrides=overrides)[0]
+
+
+def trainer(spec: RunSpec, folder: Path, signals: SignalFlag | None = None) -> Trainer:
+    dataset = data.setup(spec.data, data.data_root())
+    model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
+    fabric = Fabric(
+        accelerator="cpu", devices=1, precision="bf16-mixed" if spec.train.precision == "bf16" else "32-true"
+    )
+    return Trainer(spec, model, dataset, folder, "0123456789ab", fabric, Quiet(), signals or SignalFlag())
+
+
+def stop_at(step: int, flag: SignalFlag) -> Callable[[int], None]:
+    def after(now: int) -> None:
+        if now == step:
+            flag.received = 15
+
+    return after
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoint" / "last.safetensors")
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("stops", [[1], [5], [8], [9, 16, 23], [24]])
+def test_a_resumed_run_ends_bit_equal(tiny: Suite, tmp_path: Path, model: str, stops: list[int]) -> None:
+    spec = spec_of(tiny, model)
+    trainer(spec, tmp_path / "unbroken").run()
+    for step in stops:
+        flag = SignalFlag()
+        part = trainer(spec, tmp_path / "broken", flag)
+        part.after_step = stop_at(step, flag)
+        with pytest.raises(Interrupted):
+            part.run()
+    last = trainer(spec, tmp_path / "broken")
+    last.run()
+    expected, found = weights(tmp_path / "unbroken"), weights(tmp_path / "broken")
+    assert expected.keys() == found.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, found[name]), name
+    best = "checkpoint/best.safetensors"
+    assert load_file(tmp_path / "unbroken" / best).keys() == load_file(tmp_path / "broken" / best).keys()
+    assert last.progress.resumes == len(stops)
+
+
+def test_the_log_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:
+    spec = spec_of(tiny, "mamba")
+    flag = SignalFlag()
+    part = trainer(spec, tmp_path, flag)
+    part.after_step = stop_at(12, flag)
+    with pytest.raises(Interrupted):
+        part.run()
+    trainer(spec, tmp_path).run()
+    lines = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["epoch", "0", "1", "2"]
+
+
+def test_best_so_far_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:
+    spec = spec_of(tiny, "mamba")
+    flag = SignalFlag()
+    part = trainer(spec, tmp_path, flag)
+    part.after_step = stop_at(9, flag)
+    with pytest.raises(Interrupted):
+        part.run()
+    resumed = trainer(spec, tmp_path)
+    resumed._resume()
+    resumed.progress.best_accuracy, resumed.progress.best_epoch = 2.0, 0
+    resumed.save()
+    trainer(spec, tmp_path).run()
+    final = trainer(spec, tmp_path)
+    final._resume()
+    assert (final.progress.best_accuracy, final.progress.best_epoch) == (2.0, 0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_parameter_that_is_not_finite_stops_the_run_at_once(
+    tiny: Suite, tmp_path: Path, model: str
+) -> None:
+    run = trainer(spec_of(tiny, model), tmp_path)
+    name, parameter = next((n, p) for n, p in run.module.named_parameters() if "A_log" in n)
+
+    def poison(step: int) -> None:
+        if step == 10:
+            with torch.no_grad():
+                parameter.view(-1)[0] = float("nan")
+
+    run.after_step = poison
+    with pytest.raises(Diverged, match=r"at step 11") as caught:
+        run.run()
+    assert caught.value.name == name or caught.value.step == 11
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_rate_that_explodes_is_diverged(tiny: Suite, tmp_path: Path) -> None:
+    with pytest.raises(Diverged):
+        trainer(spec_of(tiny, "mamba", "train.lr=1e30", "train.warmup_epochs=0"), tmp_path).run()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("size", [59, 60, 64])
+def test_a_last_batch_of_one_breaks_nothing(tiny: Suite, tmp_path: Path, model: str, size: int) -> None:
+    run = trainer(spec_of(tiny, model, f"train.batch_size={size}", "model.norm=batch"), tmp_path)
+    seen = 0
+
+    def count(_step: int) -> None:
+        nonlocal seen
+        seen = max(seen, run.sums.seen)
+
+    run.after_step = count
+    run.run()
+    assert seen == 60
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_accuracy_does_not_depend_on_the_batch_size(tiny: Suite, model: str) -> None:
+    spec = spec_of(tiny, model)
+    dataset: Dataset = data.setup(spec.data, data.data_root())
+    net = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
+    found = [predict(net, dataset.splits["test"], size, torch.device("cpu")) for size in (1, 3, 7, 20, 64)]
+    for one in found[1:]:
+        np.testing.assert_allclose(one.logits, found[0].logits, atol=1e-5)
+        assert one.accuracy == found[0].accuracy
+    assert list(found[0].labels) == list(dataset.splits["test"].batch(np.arange(20)).labels)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_bf16_trains_with_float32_parameters(tiny: Suite, tmp_path: Path, model: str) -> None:
+    run = trainer(spec_of(tiny, model, "train.precision=bf16", "train.epochs=1"), tmp_path)
+    run.run()
+    assert {parameter.dtype for parameter in run.module.parameters()} == {torch.float32}
+    assert np.isfinite(run.progress.rows[0]["train_loss"])
+
+
+def test_the_two_losses() -> None:
+    logits, labels = torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1])
+    once = loss_of(logits, labels, "cross-entropy")
+    assert once == pytest.approx((np.log1p(np.exp(-2)) + np.log(2)) / 2)
+    twice = loss_of(logits, labels, "double-softmax")
+    assert twice == pytest.approx(float(loss_of(logits.softmax(1), labels, "cross-entropy")))
+
+
+def test_clipping_bounds_the_step(tiny: Suite, tmp_path: Path) -> None:
+    run = trainer(spec_of(tiny, "mamba", "train.clip=1e-3"), tmp_path)
+    norms = []
+
+    def measure(_step: int) -> None:
+        gradients = [p.grad for p in run.module.parameters() if p.grad is not None]
+        norms.append(float(torch.stack([g.norm() for g in gradients]).norm()))
+
+    run.after_step = measure
+    run.run()
+    assert max(norms) <= 1e-3 * 1.001
