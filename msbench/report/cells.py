@@ -1,0 +1,152 @@
+"""A table of the paper as plain values: what every renderer is fed with."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+CellStatus = Literal[
+    "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
+]
+RULES_GROUP = "Trivial rules"
+MEASURED_GROUP = "Measured only"
+MODIFIED_GROUP = "Modified runs"
+MODIFIED_MARK = "†"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a metric is shown: its key in a record, the factor from there, decimals, and words for captions."""
+
+    metric: str
+    scale: float
+    digits: int
+    words: str
+
+
+UNITS = {
+    "percent": Unit("test_accuracy", 100.0, 2, "accuracy in percent"),
+    "auroc": Unit("test_auroc", 1.0, 3, "macro AUROC"),
+    "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A task of the suite; `label` heads the paper's column and `unit` is a key of `UNITS`."""
+
+    task: str
+    label: str
+    unit: str = "percent"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model on one task.
+
+    `reported` and `reported_sd` are as the paper prints them, empty where it has none. `measured` (mean over
+    `n` seeds of `n_planned`) and `sd` (of the sample; None for one seed) are in the unit of the column,
+    unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. Marks are those of
+    the table's notes.
+    """
+
+    reported: str = ""
+    reported_sd: str = ""
+    measured: float | None = None
+    sd: float | None = None
+    n: int = 0
+    n_planned: int = 0
+    status: CellStatus = "missing"
+    marks: tuple[str, ...] = ()
+    reported_marks: tuple[str, ...] = ()
+    run_ids: tuple[str, ...] = ()
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model; `cells` has one for each column. `provenance` says where its numbers come from."""
+
+    name: str
+    group: str
+    model: str
+    cells: tuple[Cell, ...]
+    provenance: str = ""
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The runs behind the row, each once."""
+        return list(dict.fromkeys(identity for cell in self.cells for identity in cell.run_ids))
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line below the table; `mark` is empty where it speaks of the whole table."""
+
+    mark: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper, reported beside measured. `id` is the suite's name."""
+
+    id: str
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[Note, ...] = ()
+    protocol: str = "paper"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What a column shows: ``reported`` and ``measured``, the latter alone where nothing is reported."""
+        reported = any(cell.reported for row in self.rows for cell in row.cells)
+        return ("reported", "measured") if reported else ("measured",)
+
+    @property
+    def measured(self) -> int:
+        """How many cells have a measured mean; 0 means that every run failed or is missing."""
+        return sum(cell.status == "measured" for row in self.rows for cell in row.cells)
+
+
+def lettered(rows: Sequence[Row], general: Iterable[str]) -> tuple[tuple[Row, ...], tuple[Note, ...]]:
+    """Rows whose marks are texts -> rows whose marks are letters, in reading order, and the notes.
+
+    The same text has the same letter everywhere; `general` notes come last, each once.
+    """
+    marks: dict[str, str] = {}
+
+    def short(texts: tuple[str, ...]) -> tuple[str, ...]:
+        found = [marks.setdefault(text, letters(len(marks))) for text in texts]
+        return tuple(sorted(found, key=lambda mark: (len(mark), mark)))
+
+    done = [
+        replace(
+            row,
+            cells=tuple(
+                replace(cell, reported_marks=short(cell.reported_marks), marks=short(cell.marks))
+                for cell in row.cells
+            ),
+        )
+        for row in rows
+    ]
+    notes = [
+        *((mark, text) for text, mark in marks.items()),
+        *(("", text) for text in dict.fromkeys(general)),
+    ]
+    return tuple(done), tuple(Note(*note) for note in notes)
+
+
+def letters(number: int) -> str:
+    """0 -> a, 25 -> z, 26 -> aa."""
+    text = ""
+    number += 1
+    while number:
+        number, digit = divmod(number - 1, 26)
+        text = chr(ord("a") + digit) + text
+    return text

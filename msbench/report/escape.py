@@ -1,0 +1,82 @@
+"""Any text -> LaTeX that prints it, with nothing but the packages of the table: escaped once, reversibly.
+
+Characters that pdflatex has no glyph for become ``\\unicodechar{4E00}{...}``, which a table defines: XeTeX
+and LuaTeX print the character, pdflatex its number.
+"""
+
+import unicodedata
+
+DEFINITION = r"\providecommand{\unicodechar}[2]{\ifdefined\Umathcode#2\else\texttt{U+#1}\fi}"
+
+# Brackets and stars would be read as arguments of the \\ of the row above; quotes are active under babel.
+MACROS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\char34{}",
+    "`": r"\char96{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "\u00a0": "~",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "→": r"$\rightarrow$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "†": r"$\dagger$",
+    "–": r"\textendash{}",
+    "—": r"\textemdash{}",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "δ": r"$\delta$",
+    "ε": r"$\epsilon$",
+    "λ": r"$\lambda$",
+    "μ": r"$\mu$",
+    "σ": r"$\sigma$",
+    "Δ": r"$\Delta$",
+}
+LIGATURES = "-',"
+"""Doubled, TeX would join them into another character."""
+
+
+def escape(text: str) -> str:
+    """`text` as LaTeX source, on one line."""
+    parts: list[str] = []
+    for index, character in enumerate(text):
+        before = text[index - 1] if index else ""
+        if character == before and character in LIGATURES:
+            parts.append("{}" + character)
+        elif character == " " and (before in ("", " ") or index == len(text) - 1):
+            parts.append(r"\ ")
+        else:
+            parts.append(MACROS.get(character) or _plain(character))
+    return "".join(parts)
+
+
+def _plain(character: str) -> str:
+    """ASCII and accented Latin letters as they are; all else by number."""
+    if " " <= character <= "~" or _accented(character):
+        return character
+    # A control character or half a pair in the source would end the run, so it is left to its number.
+    visible = character if unicodedata.category(character)[0] not in "CZ" else ""
+    return rf"\unicodechar{{{ord(character):04X}}}{{{visible}}}"
+
+
+def _accented(character: str) -> bool:
+    """True for a letter that TeX can compose from an ASCII letter and an accent above it."""
+    if not "À" <= character <= "ž":
+        return False
+    parts = unicodedata.decomposition(character).split()
+    return len(parts) == 2 and chr(int(parts[0], 16)).isascii() and parts[1] not in ("0328", "0327", "0326")

@@ -1,0 +1,32 @@
+"""Trivial rules (majority class, root operator only, ...): has a model learned more than one of them?"""
+
+import math
+from collections.abc import Mapping
+
+
+def standard_error(rate: float, n_test: int, sd: float | None, n: int) -> float:
+    """Standard error, as a fraction, of a mean accuracy near `rate`.
+
+    Seeds share the test split, so the binomial part does not shrink with `n`; the spread `sd` of seeds does.
+    """
+    binomial = rate * (1 - rate) / n_test
+    between_seeds = 0.0 if sd is None else sd**2 / n
+    return math.sqrt(binomial + between_seeds)
+
+
+def learned_rule(
+    mean: float, sd: float | None, n: int, n_test: int, rules: Mapping[str, float]
+) -> str | None:
+    """The trivial rule that explains a mean accuracy, or None where the model beats or misses them all.
+
+    A rule explains what lies within two standard errors of it; the weakest rule explains all below it too.
+    `mean`, `sd` and the rules are fractions.
+    """
+    if not rules:
+        return None
+    margin = {name: 2 * standard_error(rate, n_test, sd, n) for name, rate in rules.items()}
+    weakest = min(rules, key=lambda name: rules[name])
+    if mean <= rules[weakest] + margin[weakest]:
+        return weakest
+    near = [name for name, rate in rules.items() if abs(mean - rate) <= margin[name]]
+    return min(near, key=lambda name: abs(mean - rules[name]), default=None)

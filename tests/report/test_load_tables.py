@@ -1,0 +1,127 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msbench import report, store
+from msbench.errors import ConfigError, Undecided, UnknownName
+from msbench.specs import RunSpec
+from msbench.suite import Suite, load, plan
+
+
+def recorded(results: Path, spec: RunSpec, **changes: Any) -> Path:
+    """Write the record of a finished run of this spec, as a run would, and return its file."""
+    identity = store.run_id(spec.digest, "data", str(changes))
+    values: dict[str, Any] = {
+        "run_id": identity,
+        "status": "finished",
+        "suite": spec.suite,
+        "task": spec.task,
+        "model": spec.model_name,
+        "seed": spec.seed,
+        "spec": spec.model_dump(mode="json"),
+        "spec_digest": spec.digest,
+        "data_digest": "data",
+        "source_digest": "source",
+        "metrics": {"test_accuracy": 0.5},
+        "n_test": 20,
+    }
+    folder = store.run_directory(results, spec, identity)
+    store.write_record(folder, store.RunRecord(**{**values, **changes}))
+    return folder / "run.json"
+
+
+def test_a_suites_runs_become_its_table(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    for spec in plan(tiny):
+        recorded(tmp_path / "results", spec)
+    [table] = report.load_tables([str(tiny_file)], tmp_path / "results")
+    assert [row.name for row in table.rows] == ["msssm-s6", "mamba"]
+    assert [row.cells[0].measured for row in table.rows] == [50.0, 50.0]
+    assert json.loads(json.dumps(table.as_dict()))["rows"][0]["cells"][0]["n"] == 1
+
+
+def test_runs_under_overrides_are_not_the_suites(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    [spec, _] = plan(tiny, overrides=["train.epochs=1"])
+    recorded(tmp_path, spec)
+    [table] = report.load_tables([str(tiny_file)], tmp_path, include_modified=True)
+    assert table.rows[-1].name == "msssm-s6 † modified: train.epochs 1"
+    assert table.rows[0].cells[0].measured is None
+
+
+def test_a_record_of_an_older_version_is_shown(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    """Without the fields that came later, and with one that nobody knows."""
+    first, second = plan(tiny)
+    path = recorded(tmp_path, first)
+    values = json.loads(path.read_text())
+    for key in ("n_test", "schema_version"):
+        del values[key]
+    path.write_text(json.dumps({**values, "mood": "good"}))
+    recorded(tmp_path, second, metrics={})
+    [table] = report.load_tables([str(tiny_file)], tmp_path)
+    assert [row.cells[0].measured for row in table.rows] == [50.0, None]
+    assert any("has no test_accuracy" in note.text for note in table.notes)
+
+
+def test_an_unreadable_record_is_named_and_the_others_count(
+    tiny: Suite, tiny_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = plan(tiny)
+    broken = recorded(tmp_path, first)
+    broken.write_text("{")
+    recorded(tmp_path, second)
+    [table] = report.load_tables([str(tiny_file)], tmp_path)
+    assert [row.cells[0].measured for row in table.rows] == [None, 50.0]
+    assert str(broken) in capsys.readouterr().err
+
+
+def test_nothing_run_is_undecided(tiny_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(Undecided, match="nothing has been run; 'msbench run SUITE'"):
+        report.load_tables([], tmp_path)
+    with pytest.raises(Undecided, match="suite tiny: nothing has been run"):
+        report.load_tables([str(tiny_file)], tmp_path)
+
+
+def test_an_unknown_suite_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="unknown suite 'listopps'"):
+        report.load_tables(["listopps"], tmp_path)
+
+
+def test_without_a_name_every_known_suite_with_runs_is_reported(
+    tiny: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(tmp_path, plan(tiny)[0])
+    with pytest.raises(Undecided, match="no run of a suite that is known here"):
+        report.load_tables([], tmp_path)
+    assert "tiny: no suite of this name here" in capsys.readouterr().err
+    recorded(tmp_path, plan(load("listops"))[0])
+    [table] = report.load_tables([], tmp_path)
+    assert table.id == "listops"
+    assert any(row.name == "S5" and row.cells[0].reported == "62.15" for row in table.rows)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in Path(__file__).parents[2].glob("suites/*.yaml")])
+def test_every_suite_finds_its_reported_table(name: str, tmp_path: Path) -> None:
+    suite = load(name)
+    recorded(tmp_path, plan(suite)[0])
+    [table] = report.load_tables([name], tmp_path)
+    assert table.kinds[0] == ("reported" if suite.reported else "measured")
+
+
+def test_files_are_written_whole_or_not_at_all(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    recorded(tmp_path, plan(tiny)[0])
+    tables = report.load_tables([str(tiny_file)], tmp_path)
+    out = tmp_path / "deep" / "reports"
+    paths = report.write_all(tables, out, csv=True, latex=True)
+    assert [path.name for path in paths] == ["tiny.csv", "tiny-wide.csv", "tiny.tex", "tiny-report.tex"]
+    assert sorted(out.iterdir()) == sorted(paths)
+    assert report.write_all(tables, out) == []
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(ConfigError, match=r"tiny.csv: cannot be written: "):
+        report.write_all(tables, blocked, csv=True)
+
+
+def test_all_public_names_exist() -> None:
+    assert all(hasattr(report, name) for name in report.__all__)
+    assert sorted(report.__all__) == report.__all__
