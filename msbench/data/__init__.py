@@ -1,0 +1,83 @@
+"""Datasets by name, and what all of them can do: be set up, be opened, say whether they are there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msbench.data import listops
+from msbench.data.dataset import Batch, Dataset, Split, TaskInfo
+from msbench.data.progress import Progress, silent
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.specs.data import DataConfig
+
+__all__ = [
+    "DATASETS",
+    "Batch",
+    "Dataset",
+    "DatasetModule",
+    "Split",
+    "TaskInfo",
+    "data_root",
+    "is_ready",
+    "open_dataset",
+    "setup",
+]
+
+
+class DatasetModule(Protocol):
+    """What a dataset's module has; `config` is its own class of config."""
+
+    def setup(
+        self, config: Any, root: Path, *, source: Path | None, processes: int | None, progress: Progress
+    ) -> Dataset:
+        """Build or import where absent, verify, open."""
+
+    def open_dataset(self, config: Any, root: Path) -> Dataset:
+        """Verify and open."""
+
+    def is_ready(self, config: Any, root: Path) -> bool:
+        """Look, but do not verify."""
+
+
+DATASETS: dict[str, DatasetModule] = {
+    "listops": listops,
+}
+
+
+def data_root() -> Path:
+    """Where data are kept: ``MSBENCH_DATA``, or ``data`` in the user's cache folder for msbench."""
+    if chosen := os.environ.get("MSBENCH_DATA"):
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("msbench") / "data"
+
+
+def setup(
+    config: DataConfig,
+    root: Path,
+    *,
+    source: Path | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Build the dataset, or import it from the folder `source`, where it is absent; verify and open it.
+
+    Done again it changes nothing. `processes` has no effect on the data; `progress` is told what is being
+    done, how much is done and how much there is. Raises DataError naming file, line or option.
+    """
+    module = DATASETS[config.dataset]
+    return module.setup(config, root, source=source, processes=processes, progress=progress or silent)
+
+
+def open_dataset(config: DataConfig, root: Path) -> Dataset:
+    """The dataset, verified to the last byte. Raises DataError saying what is wrong and what to run."""
+    return DATASETS[config.dataset].open_dataset(config, root)
+
+
+def is_ready(config: DataConfig, root: Path) -> bool:
+    """True where the dataset is set up, by a cheap look at the names and sizes of its files."""
+    return DATASETS[config.dataset].is_ready(config, root)

@@ -1,0 +1,235 @@
+"""Datasets on disk: plain arrays and a manifest that is written last.
+
+::
+
+    <root>/<dataset>/<key>/
+        train/ validation/ test/
+            tokens.npy    (total,) uint8, all examples end to end
+            offsets.npy   (n + 1,) int64, where each example starts
+            labels.npy    (n,) uint8
+        manifest.json     what is here: counts, sources, digests; its presence means that all is
+
+A dataset is built in ``.<key>.building-<pid>`` beside its folder, under ``.<key>.lock``, and renamed when
+whole.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.data.dataset import SPLITS, RaggedTokens
+from msbench.data.progress import Progress
+from msbench.errors import DataError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+ARRAYS = ("tokens", "offsets", "labels")
+
+Splits = Mapping[str, RaggedTokens]
+
+
+def build(folder: Path, fill: Callable[[Path], None], progress: Progress) -> None:
+    """Let `fill` write a dataset into an empty folder, which then becomes `folder`.
+
+    One process builds while others wait, then find it built. A process that dies leaves neither a lock nor
+    a folder under the final name; what it left beside it goes when the next one builds.
+    """
+    try:
+        with _locked(folder, progress):
+            if (folder / MANIFEST).exists():
+                return
+            _remove(folder, *folder.parent.glob(f".{folder.name}.building-*"))
+            temporary = folder.with_name(f".{folder.name}.building-{os.getpid()}")
+            temporary.mkdir()
+            try:
+                fill(temporary)
+                temporary.rename(folder)
+            finally:
+                _remove(temporary)
+    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+        raise DataError(f"{folder}: cannot be built: {error}") from error
+
+
+@contextmanager
+def _locked(folder: Path, progress: Progress) -> Iterator[None]:
+    """Hold the folder's lock, which the operating system takes from a process that dies."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
+    while True:
+        try:
+            lock.acquire(timeout=1)
+            break
+        except filelock.Timeout:  # `progress` may raise, to stop waiting
+            progress("waiting for another process", 0, 1)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def write(folder: Path, splits: Splits, facts: Mapping[str, Any]) -> None:
+    """Write the arrays, then the manifest: `facts`, a summary of the examples, a hash of every file."""
+    files: dict[str, dict[str, Any]] = {}
+    for name, split in splits.items():
+        (folder / name).mkdir()
+        for array in ARRAYS:
+            path = folder / name / f"{array}.npy"
+            _save(path, getattr(split, array))
+            files[f"{name}/{array}.npy"] = {"bytes": path.stat().st_size, "sha256": _hash(path)}
+    manifest = {
+        "format": FORMAT,
+        **facts,
+        "splits": {name: describe(split) for name, split in splits.items()},
+        "digest": digest(splits),
+        "files": files,
+    }
+    manifest["checksum"] = _checksum(manifest)
+    text = json.dumps(manifest, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with (folder / MANIFEST).open("wb") as stream:
+        stream.write(text.encode())
+        _flush(stream.fileno())
+
+
+def _save(path: Path, array: NDArray[Any]) -> None:
+    with path.open("wb") as stream:
+        np.save(stream, array, allow_pickle=False)
+        stream.flush()
+        _flush(stream.fileno())
+
+
+def _flush(descriptor: int) -> None:
+    """To the disk, so that no power cut leaves a manifest beside arrays that never arrived."""
+    os.fsync(descriptor)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def describe(split: RaggedTokens) -> dict[str, Any]:
+    """Number of examples, of each label, and the lengths in tokens, ``<eos>`` included."""
+    labels, counts = np.unique(split.labels, return_counts=True)
+    lengths = split.lengths
+    return {
+        "examples": len(split),
+        "labels": {str(label): int(count) for label, count in zip(labels, counts, strict=True)},
+        "length": {
+            "min": int(lengths.min()),
+            "mean": round(float(lengths.mean()), 3),
+            "median": float(np.median(lengths)),
+            "max": int(lengths.max()),
+        },
+    }
+
+
+def digest(splits: Splits) -> str:
+    """sha256 of the decoded examples in order, whatever their storage.
+
+    Hashed for train, validation and test: the name and a newline; then the number of examples, every length
+    and every label as little-endian int64; then all token ids as little-endian uint16.
+    """
+    total = hashlib.sha256()
+    for name in SPLITS:
+        split = splits[name]
+        total.update(f"{name}\n".encode())
+        total.update(np.array([len(split)], "<i8").tobytes())
+        total.update(split.lengths.astype("<i8").tobytes())
+        total.update(split.labels.astype("<i8").tobytes())
+        for start in range(0, len(split.tokens), 2**22):  # 8 MB at a time, not 200
+            total.update(split.tokens[start : start + 2**22].astype("<u2").tobytes())
+    return total.hexdigest()
+
+
+def is_whole(folder: Path) -> bool:
+    """True where the manifest can be read and every file has its size; hashes nothing."""
+    try:
+        manifest = read_manifest(folder, remedy="")
+        for name, entry in manifest["files"].items():
+            _check_size(folder / name, entry, remedy="")
+    except DataError:
+        return False
+    return True
+
+
+def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
+    """The manifest of `folder`. Raises DataError, ending in `remedy`, where it is missing or damaged."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file: {remedy}") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}): {remedy}") from None
+    if not isinstance(manifest, dict) or manifest.get("checksum") != _checksum(manifest):
+        raise DataError(f"{path}: is not as it was written: {remedy}")
+    if manifest["format"] != FORMAT:
+        raise DataError(f"{path}: has format {manifest['format']}, this version reads {FORMAT}: {remedy}")
+    return manifest
+
+
+def load(folder: Path, remedy: str) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
+    """Splits and manifest, after every byte was compared with its hash; tokens stay on disk, mapped.
+
+    Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
+    """
+    manifest = read_manifest(folder, remedy)
+    for name, entry in manifest["files"].items():
+        path = folder / name
+        _check_size(path, entry, remedy)
+        if _hash(path) != entry["sha256"]:
+            raise DataError(f"{path}: is damaged, its sha256 is not the one in {MANIFEST}: {remedy}")
+    return {name: _open_split(folder / name) for name in SPLITS}, manifest
+
+
+def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        raise DataError(f"{path}: no such file: {remedy}") from None
+    if size != entry["bytes"]:
+        raise DataError(f"{path}: has {size:,} bytes instead of {entry['bytes']:,}: {remedy}")
+
+
+def _open_split(folder: Path) -> RaggedTokens:
+    tokens = np.load(folder / "tokens.npy", mmap_mode="r", allow_pickle=False)
+    offsets, labels = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("offsets", "labels"))
+    return RaggedTokens(tokens, offsets, labels)
+
+
+def short_hash(values: Mapping[str, Any]) -> str:
+    """Twelve hex digits for plain values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def duplicates(splits: Iterable[RaggedTokens]) -> int:
+    """How many examples repeat an earlier one, over all splits."""
+    seen: set[bytes] = set()
+    total = 0
+    for split in splits:
+        total += len(split)
+        seen.update(
+            hashlib.blake2b(split.example(index).tobytes(), digest_size=16).digest()
+            for index in range(len(split))
+        )
+    return total - len(seen)
