@@ -1,0 +1,255 @@
+"""The verbs: parse, call, print, exit. Nothing heavy is imported before a verb needs it."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+
+import typer
+
+from msbench import __version__, console
+from msbench.errors import ExitCode, MsbenchError, Undecided
+
+if TYPE_CHECKING:
+    from msbench.specs import RunSpec
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    name="msbench",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Benchmark suite and reproducibility harness for MS-SSM.",
+    epilog=(
+        "Exit codes: 0 done · 2 usage or configuration · 3 a run failed · 4 the gate failed · "
+        "5 undecided or nothing measured · 6 data missing or damaged · 130/143 interrupted"
+    ),
+)
+
+Results = Annotated[Path, typer.Option("--results", help="Folder that runs are kept in.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
+Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable.")]
+Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task; repeatable.")]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", help="This seed instead of the suite's; repeatable.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override, such as train.lr=1e-3; repeatable."),
+]
+RESULTS = Path("results")
+
+
+def verb(function: Callable[P, None]) -> Callable[P, None]:
+    """End in one message and the documented exit code wherever msbench knows what went wrong."""
+
+    @functools.wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except MsbenchError as error:
+            console.say(f"msbench: {error}")
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            console.say("msbench: interrupted")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+    return guarded
+
+
+def main() -> None:
+    """Entry point of the ``msbench`` command."""
+    console.prepare()
+    app()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.out(f"msbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that stand before the verb."""
+
+
+@app.command("list")
+@verb
+def list_(
+    what: Annotated[str, typer.Argument(help="suites, models, datasets or runs")],
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """What there is."""
+    from msbench import catalogue
+
+    listing = catalogue.listing(what, results)
+    for warning in listing.warnings:
+        console.say(f"msbench: {warning}")
+    if as_json:
+        console.out_json(listing.as_dicts())
+    else:
+        console.out_rows(listing.header, listing.rows)
+
+
+@app.command()
+@verb
+def setup(
+    names: Annotated[list[str], typer.Argument(help="suites or datasets")],
+    source: Annotated[Path | None, typer.Option("--from", help="Folder with files that you brought.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only verify what is there.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch, generate, import and verify data."""
+    from msbench import provision
+
+    outcome = provision.provision(names, source, check_only=check, quiet=quiet)
+    if as_json:
+        console.out_json(outcome.as_dicts())
+    else:
+        console.out_rows(*outcome.table())
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+@verb
+def run(
+    suite: Annotated[str, typer.Argument(help="A suite's name or the path of its YAML file.")],
+    model: Models = None,
+    task: Tasks = None,
+    seed: Seeds = None,
+    sets: Sets = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Train again what is finished; old runs are kept.")
+    ] = False,
+    results: Results = RESULTS,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
+    specs = _plan(suite, model, task, seed, sets)
+    if dry_run:
+        _print_agenda(specs, results, as_json, estimate=True)
+        return
+    from msbench import data, launch
+    from msbench.execute import Place, accelerator
+    from msbench.training.signals import SignalFlag
+
+    accelerator(device)
+    with SignalFlag() as signals:
+        place = Place(results, data.data_root(), device, signals)
+        outcome = launch.run_here(specs, place, fresh=fresh, quiet=quiet)
+    if as_json:
+        console.out_json([record.model_dump(mode="json") for record in outcome.records])
+    else:
+        console.out_rows(*launch.summary(outcome.records))
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command()
+@verb
+def explain(
+    suite: Annotated[str, typer.Argument(help="A suite's name or the path of its YAML file.")],
+    model: Models = None,
+    task: Tasks = None,
+    seed: Seeds = None,
+    sets: Sets = None,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Why each run of a suite would, or would not, be trained."""
+    specs = _plan(suite, model, task, seed, sets)
+    _print_agenda(specs, results, as_json, estimate=False)
+
+
+@app.command()
+@verb
+def show(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or its first characters.")],
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """One record: settings, result, environment."""
+    from msbench import catalogue
+
+    record = catalogue.find_run(results, run_id)
+    if as_json:
+        console.out_json(record.model_dump(mode="json"))
+    else:
+        console.out_rows(("key", "value"), catalogue.details(record))
+
+
+@app.command()
+@verb
+def report(
+    suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
+    latex: Annotated[bool, typer.Option("--latex", help="Write LaTeX tables.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write CSV, long and wide.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for files.")] = Path("reports"),
+    modified: Annotated[bool, typer.Option("--modified", help="Show runs under overrides, marked.")] = False,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """The paper's tables, reported beside measured."""
+    from msbench import report as reports
+
+    tables = reports.load_tables(suites or [], results, include_modified=modified)
+    if as_json:
+        console.out_json([table.as_dict() for table in tables])
+    else:
+        for table in tables:
+            reports.print_table(table)
+    for path in reports.write_all(tables, out, csv=csv, latex=latex):
+        console.say(str(path))
+
+
+@app.command()
+@verb
+def doctor(as_json: Json = False) -> None:
+    """What this machine can do, and which kernels are in use."""
+    from msbench import examine
+
+    findings = examine.findings()
+    if as_json:
+        console.out_json(dict(findings))
+    else:
+        console.out_rows(("what", "found"), findings)
+
+
+def _plan(
+    name: str,
+    models: list[str] | None,
+    tasks: list[str] | None,
+    seeds: list[int] | None,
+    overrides: list[str] | None,
+) -> "list[RunSpec]":
+    from msbench.suite import load, plan
+
+    return plan(load(name), models or (), tasks or (), seeds or (), overrides or ())
+
+
+def _print_agenda(specs: "list[RunSpec]", results: Path, as_json: bool, *, estimate: bool) -> None:
+    from msbench import agenda, data
+
+    entries = agenda.agenda(specs, results, data.data_root())
+    rows: list[dict[str, Any]] = [agenda.describe(entry, estimate=estimate) for entry in entries]
+    if not rows:
+        raise Undecided("nothing is planned")
+    if as_json:
+        console.out_json(rows)
+    else:
+        console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+if __name__ == "__main__":
+    main()

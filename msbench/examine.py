@@ -1,0 +1,38 @@
+"""What this machine can do, and which kernels would be used and why."""
+
+import os
+import shutil
+
+from msbench import __version__, data, ops
+from msbench.environment import environment
+
+
+def findings() -> list[tuple[str, str]]:
+    """Pairs of a topic and what was found, in reading order."""
+    found = environment()
+    packages = found["packages"]
+    git = found["git"]
+    root = data.data_root()
+    return [
+        (
+            "msbench",
+            __version__ + (f" at {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""),
+        ),
+        ("python", found["python"]),
+        ("platform", found["platform"]),
+        ("cpu", f"{found['cpu']}, {found['cores']} cores, {found['threads']} threads"),
+        ("torch", f"{packages.get('torch')} for CUDA {found['cuda']}"),
+        ("gpus", ", ".join(found["gpus"]) or "none: runs use the CPU"),
+        ("scan on cpu", ops.kernel_name("cpu")),
+        ("triton", packages.get("triton", "not installed")),
+        ("mamba-ssm", packages.get("mamba-ssm", "not installed: optional, not needed")),
+        ("data", f"{root}, {_free(root)} free"),
+    ]
+
+
+def _free(path: os.PathLike[str]) -> str:
+    """Free space at the nearest folder that exists."""
+    folder = os.path.abspath(path)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return f"{shutil.disk_usage(folder).free / 1e9:.0f} GB"

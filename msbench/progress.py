@@ -1,0 +1,94 @@
+"""How a run shows itself while it trains: a live bar at a terminal, a line an epoch elsewhere."""
+
+import sys
+from typing import Self
+
+from msbench.console import say
+from msbench.specs import RunSpec
+from msbench.training.metrics import EpochRow
+from msbench.training.state import StepReport
+
+
+class Quiet:
+    """Says nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def step(self, report: StepReport) -> None:
+        """Nothing."""
+
+    def epoch(self, row: EpochRow) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+
+class Lines(Quiet):
+    """A line an epoch and a line a note: for logs and pipes."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.name = f"{spec.task} · {spec.model_name} · seed {spec.seed}"
+        self.epochs = spec.train.epochs
+
+    def epoch(self, row: EpochRow) -> None:
+        """One line."""
+        self.note(
+            f"epoch {row.epoch + 1}/{self.epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
+            f"accuracy {row.train_accuracy:.2%}; validation {row.validation_accuracy:.2%}; "
+            f"{row.tokens_per_second:,.0f} tokens/s"
+        )
+
+    def note(self, text: str) -> None:
+        """One line."""
+        say(f"{self.name}: {text}")
+
+
+class Bar(Lines):
+    """A live bar with loss, accuracy, tokens/s and the time left, above it a line an epoch."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__(spec)
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.bar = Progress(
+            TextColumn("{task.fields[name]}", markup=False),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        short = f"{spec.model_name} s{spec.seed}"
+        self.task = self.bar.add_task("", name=short, figures="", total=None)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def step(self, report: StepReport) -> None:
+        """Move the bar."""
+        figures = (
+            f"loss {report.loss:.3f} acc {report.accuracy:.1%} {report.tokens_per_second / 1e3:.1f}k tok/s"
+        )
+        self.bar.update(self.task, completed=report.step, total=report.total, figures=figures)
+
+    def note(self, text: str) -> None:
+        """One line above the bar."""
+        self.bar.console.print(f"{self.name}: {text}", markup=False, highlight=False)
+
+
+def listener_for(spec: RunSpec, *, quiet: bool) -> Quiet:
+    """The listener that fits where stderr goes."""
+    if quiet:
+        return Quiet()
+    return Bar(spec) if sys.stderr.isatty() else Lines(spec)

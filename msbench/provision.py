@@ -1,0 +1,105 @@
+"""Set-up of data by name: of a dataset, or of all that a suite needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msbench import data
+from msbench.console import say
+from msbench.data.dataset import Dataset
+from msbench.errors import ConfigError, DataError, ExitCode
+from msbench.specs import DATASETS, DataConfig
+from msbench.suite import load, plan
+
+
+@dataclass(frozen=True)
+class Provision:
+    """One dataset: set up, or why not."""
+
+    config: DataConfig
+    dataset: Dataset | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Provisions:
+    """What ``msbench setup`` came to; one dataset's failure leaves the others going."""
+
+    items: list[Provision]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """6 where any dataset is not ready."""
+        return ExitCode.DATA if any(item.dataset is None for item in self.items) else ExitCode.OK
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """For ``--json``."""
+        return [
+            {
+                "dataset": item.config.dataset,
+                "config": item.config.model_dump(mode="json"),
+                "ready": item.dataset is not None,
+                "digest": item.dataset.digest if item.dataset else None,
+                "manifest": dict(item.dataset.manifest) if item.dataset else None,
+                "error": item.error or None,
+            }
+            for item in self.items
+        ]
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Header and rows for the terminal."""
+        rows = [(item.config.dataset, _source(item.config), *_facts(item)) for item in self.items]
+        return ("dataset", "source", "train", "validation", "test", "longest", "digest"), rows
+
+
+def provision(names: list[str], source: Path | None, *, check_only: bool, quiet: bool) -> Provisions:
+    """Set up, or with `check_only` verify, each dataset that `names` (datasets or suites) need.
+
+    `source` is a folder with files that the user brought; it goes with exactly one dataset.
+    """
+    configs = [config for name in dict.fromkeys(names) for config in _configs(name, source)]
+    if source is not None and len(configs) != 1:
+        raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from FOLDER")
+    root = data.data_root()
+    work: Callable[[DataConfig], Dataset] = (
+        (lambda config: data.open_dataset(config, root))
+        if check_only
+        else (lambda config: data.setup(config, root, source=source, progress=None if quiet else _progress))
+    )
+    return Provisions([_attempt(config, work) for config in configs])
+
+
+def _configs(name: str, source: Path | None) -> list[DataConfig]:
+    if name in DATASETS:
+        values = {"dataset": name} | ({"source": "release"} if source is not None else {})
+        return [DATASETS[name](**values)]
+    unique = {spec.data.model_dump_json(): spec.data for spec in plan(load(name))}
+    return list(unique.values())
+
+
+def _attempt(config: DataConfig, work: Callable[[DataConfig], Dataset]) -> Provision:
+    try:
+        dataset = work(config)
+        for note in dataset.manifest.get("notes", ()):
+            say(f"{config.dataset}: {note}")
+        return Provision(config, dataset)
+    except DataError as error:
+        say(f"msbench: {error}")
+        return Provision(config, None, str(error))
+
+
+def _source(config: DataConfig) -> str:
+    return str(getattr(config, "source", ""))
+
+
+def _facts(item: Provision) -> tuple[str, ...]:
+    if item.dataset is None:
+        return ("not ready", "", "", "", "")
+    counts = [f"{len(item.dataset.splits[name]):,}" for name in ("train", "validation", "test")]
+    return (*counts, f"{item.dataset.info.longest:,}", item.dataset.digest[:12])
+
+
+def _progress(what: str, done: int, total: int) -> None:
+    if done == total or done * 10 // total != (done - 1) * 10 // total:
+        say(f"{what}: {done:,} of {total:,}")

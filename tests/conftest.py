@@ -1,0 +1,65 @@
+"""Fixtures that many tests share: one small suite, one data folder a session, one thread a worker."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from msbench.suite import Suite, load
+
+# The children that command-line tests start inherit these too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
+
+SAMPLES = Path(os.environ.get("MSBENCH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+TINY_SUITE = """\
+name: tiny
+title: Tiny ListOps
+protocol: scaled
+caption: For tests.
+seeds: [0]
+tasks:
+  listops-tiny:
+    data: {dataset: listops, train: 60, validation: 20, test: 20, min_length: 3, max_length: 20,
+           max_depth: 4, max_args: 3}
+model: {d_model: 8, layers: 1, state: 5, dropout: 0.1}
+train: {epochs: 3, batch_size: 8, lr: 1e-2, warmup_epochs: 0.5}
+models:
+  msssm-s6: {model: {levels: 2, norm: batch}}
+  mamba: {}
+"""
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of real samples; tests that need one of its files skip where it is absent."""
+    return SAMPLES
+
+
+@pytest.fixture(scope="session")
+def shared_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder that the tests of one session share, since set-up is verified on each use."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(autouse=True)
+def data_folder(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test touches the user's own data folder."""
+    monkeypatch.setenv("MSBENCH_DATA", str(shared_data))
+    return shared_data
+
+
+@pytest.fixture
+def tiny_file(tmp_path: Path) -> Path:
+    """The YAML file of a suite that trains in a second."""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY_SUITE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def tiny(tiny_file: Path) -> Suite:
+    """The same suite, loaded."""
+    return load(str(tiny_file))

@@ -1,0 +1,85 @@
+"""What would be done, and why."""
+
+from pathlib import Path
+
+import pytest
+
+from msbench import agenda, data, sources, store
+from msbench.agenda import Entry
+from msbench.execute import Place, execute
+from msbench.progress import Quiet
+from msbench.suite import Suite, plan
+from msbench.training.signals import SignalFlag
+
+
+@pytest.fixture
+def place(tmp_path: Path, data_folder: Path) -> Place:
+    return Place(tmp_path / "results", data_folder, "cpu", SignalFlag())
+
+
+def ask(suite: Suite, place: Place, *overrides: str) -> Entry:
+    (entry,) = agenda.agenda(plan(suite, ["mamba"], overrides=overrides), place.results, place.data_root)
+    return entry
+
+
+def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: Place, tmp_path: Path) -> None:
+    empty = tmp_path / "nothing"
+    (entry,) = agenda.agenda(plan(tiny, ["mamba"]), place.results, empty)
+    assert (entry.action, entry.run_id) == ("set up", None)
+    row = agenda.describe(entry, estimate=True)
+    assert row["parameters"] > 0
+    assert row["steps"] == 24
+    assert row["tokens"] is None
+    assert not empty.exists()
+    assert not place.results.exists()
+
+
+def test_each_state_of_a_run_has_its_action_and_reason(
+    tiny: Suite, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = plan(tiny, ["mamba"])[0]
+    data.setup(spec.data, place.data_root)
+    assert (ask(tiny, place).action, ask(tiny, place).reason) == ("train", "no run yet")
+    record = execute(spec, place, Quiet())
+    assert record is not None
+    entry = ask(tiny, place)
+    assert (entry.action, entry.reason, entry.run_id) == ("keep", "finished", record.run_id)
+
+    changed = ask(tiny, place, "train.lr=0.02", "model.layers=2")
+    assert changed.action == "train"
+    assert "model.layers 1 → 2" in changed.reason
+    assert "train.lr 0.01 → 0.02" in changed.reason
+
+    files = sources.source_files
+    monkeypatch.setattr(sources, "source_files", lambda names: files(names) | {"models/mamba.py": "new"})
+    edited = ask(tiny, place)
+    assert edited.action == "train"
+    assert edited.reason == f"unlike run {record.run_id}: source differs: models/mamba.py"
+
+
+def test_a_run_that_stopped_is_resumed(tiny: Suite, place: Place) -> None:
+    spec = plan(tiny, ["mamba"])[0]
+    record = execute(spec, place, Quiet())
+    assert record is not None
+    (store.run_directory(place.results, spec, record.run_id) / "run.json").unlink()
+    assert ask(tiny, place).action == "resume"
+
+
+def test_sizes_are_those_of_the_run(tiny: Suite, place: Place) -> None:
+    spec = plan(tiny, ["mamba"])[0]
+    record = execute(spec, place, Quiet())
+    assert record is not None
+    row = agenda.describe(ask(tiny, place), estimate=True)
+    assert (row["parameters"], row["steps"]) == (record.parameters, record.steps)
+    lengths = data.open_dataset(spec.data, place.data_root).splits["train"].lengths
+    assert row["tokens"] == pytest.approx(3 * lengths.sum(), rel=0.1)
+
+
+def test_differing_names_every_leaf() -> None:
+    before = {"a": {"b": 1, "c": 2}, "d": 3}
+    now = {"a": {"b": 1, "c": 5}, "e": 4}
+    assert agenda.differing(before, now) == ["a.c 2 → 5", "d 3 → None", "e None → 4"]
+
+
+def test_flatten_goes_to_the_leaves() -> None:
+    assert agenda.flatten({"a": {"b": [1, 2]}, "c": {}}) == [("a.b", [1, 2]), ("c", {})]

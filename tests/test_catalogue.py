@@ -1,0 +1,61 @@
+"""Listings and the look-up of one run."""
+
+from pathlib import Path
+
+import pytest
+
+from msbench import catalogue, store
+from msbench.errors import ConfigError, UnknownName
+from msbench.specs import MODELS
+from msbench.store import RunRecord
+
+
+def keep(results: Path, run_id: str, **values: object) -> RunRecord:
+    base: dict[str, object] = {"status": "finished", "suite": "s", "task": "t", "model": "m", "seed": 0}
+    base |= {"spec": {"train": {"lr": 0.1}}, "spec_digest": "a", "data_digest": "b", "source_digest": "c"}
+    record = RunRecord.model_validate(base | {"run_id": run_id} | values)
+    store.write_record(results / "s" / "t" / "m" / run_id, record)
+    return record
+
+
+def test_models_suites_and_datasets_are_listed(tmp_path: Path) -> None:
+    models = catalogue.listing("models", tmp_path).as_dicts()
+    assert {row["model"] for row in models} == set(MODELS)
+    assert next(row for row in models if row["model"] == "msssm-s6")["states"] == 128
+    suites = {row["suite"]: row for row in catalogue.listing("suites", tmp_path).as_dicts()}
+    assert suites["listops"]["protocol"] == "paper"
+    assert suites["quick"]["runs"] == 2
+    assert [row["dataset"] for row in catalogue.listing("datasets", tmp_path).as_dicts()] == ["listops"]
+
+
+def test_runs_are_listed_whatever_became_of_them(tmp_path: Path) -> None:
+    keep(tmp_path, "0" * 12, metrics={"test_accuracy": 0.1234})
+    keep(tmp_path, "1" * 12, status="diverged")
+    broken = tmp_path / "s" / "t" / "m" / ("2" * 12)
+    broken.mkdir()
+    (broken / "run.json").write_text("[]", encoding="utf-8")
+    listing = catalogue.listing("runs", tmp_path)
+    assert [row["status"] for row in listing.as_dicts()] == ["finished", "diverged"]
+    assert [row["test accuracy"] for row in listing.as_dicts()] == ["12.34%", None]
+    assert len(listing.warnings) == 1
+
+
+def test_anything_else_is_an_unknown_listing(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'runs'"):
+        catalogue.listing("rums", tmp_path)
+
+
+def test_a_run_is_found_by_the_start_of_its_id(tmp_path: Path) -> None:
+    first = keep(tmp_path, "ab" + "0" * 10)
+    keep(tmp_path, "ac" + "0" * 10)
+    assert catalogue.find_run(tmp_path, "ab") == first
+    with pytest.raises(ConfigError, match="more than one run"):
+        catalogue.find_run(tmp_path, "a")
+    with pytest.raises(ConfigError, match="no run 'ff'"):
+        catalogue.find_run(tmp_path, "ff")
+
+
+def test_details_reach_the_leaves(tmp_path: Path) -> None:
+    details = dict(catalogue.details(keep(tmp_path, "0" * 12)))
+    assert details["spec.train.lr"] == "0.1"
+    assert details["status"] == "finished"

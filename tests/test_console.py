@@ -1,0 +1,55 @@
+"""Printing into a pipe and at a terminal."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from msbench import console
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+ROWS = [("[s4]_base", "a" * 120, None), ("[/s4]", "short", 3)]
+
+
+def test_a_pipe_gets_every_character_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    console.out_rows(("name", "text", "n"), ROWS, title="[t]")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "[t]"
+    assert lines[2].split() == ["[s4]_base", "a" * 120]
+    assert lines[3].split() == ["[/s4]", "short", "3"]
+    assert len(lines) == 4
+
+
+def test_a_terminal_shows_names_with_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    console.out_rows(("name", "text", "n"), ROWS)
+    text = terminal.getvalue()
+    assert "[s4]_base" in text
+    assert "[/s4]" in text
+    assert text.count("a" * 30) >= 3  # folded, not cut
+
+
+def test_no_rows_is_a_header(capsys: pytest.CaptureFixture[str]) -> None:
+    console.out_rows(("a", "b"), [])
+    assert capsys.readouterr().out.split() == ["a", "b"]
+
+
+def test_json_is_one_document_without_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    console.out_json({"b": 1, "a": "→"})
+    text = capsys.readouterr().out
+    assert json.loads(text) == {"a": "→", "b": 1}
+    with pytest.raises(ValueError, match="JSON"):
+        console.out_json(float("nan"))
+
+
+def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    console.say("[red]x")
+    assert capsys.readouterr() == ("", "[red]x\n")

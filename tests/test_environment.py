@@ -1,0 +1,24 @@
+"""What is recorded of a machine, and what doctor says of it."""
+
+import json
+
+from msbench.environment import environment, git_state
+from msbench.examine import findings
+
+
+def test_the_record_is_plain_json_and_names_versions() -> None:
+    found = json.loads(json.dumps(environment(), allow_nan=False))
+    assert {"python", "platform", "cpu", "threads", "gpus", "packages", "git"} <= set(found)
+    assert {"torch", "lightning-fabric", "numpy"} <= set(found["packages"])
+
+
+def test_the_state_of_the_checkout_is_known_or_absent() -> None:
+    state = git_state()
+    assert state is None or (len(state["commit"]) == 40 and isinstance(state["dirty"], bool))
+
+
+def test_doctor_says_which_kernel_runs() -> None:
+    found = dict(findings())
+    assert found["scan on cpu"]
+    assert "threads" in found["cpu"]
+    assert found["data"].endswith("free")

@@ -1,0 +1,164 @@
+"""One spec to one record: what is kept, what is trained again, how a failure is recorded."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from msbench import data, execute, models, store
+from msbench.errors import ConfigError, DataError, Interrupted
+from msbench.execute import Place
+from msbench.progress import Quiet
+from msbench.specs import RunSpec
+from msbench.store import RunRecord
+from msbench.suite import Suite, plan
+from msbench.training.loop import Trainer
+from msbench.training.signals import SignalFlag
+
+
+@pytest.fixture
+def place(tmp_path: Path, data_folder: Path) -> Place:
+    return Place(tmp_path / "results", data_folder, "cpu", SignalFlag())
+
+
+@pytest.fixture
+def spec(tiny: Suite) -> RunSpec:
+    return plan(tiny, ["mamba"])[0]
+
+
+def run(spec: RunSpec, place: Place, *, fresh: bool = False) -> RunRecord:
+    record = execute.execute(spec, place, Quiet(), fresh=fresh)
+    assert record is not None
+    return record
+
+
+def folder(place: Place, record: RunRecord) -> Path:
+    return place.results / record.suite / record.task / record.model / record.run_id
+
+
+def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    assert record.status == "finished"
+    assert record.n_test == 20
+    assert record.steps == 3 * 8
+    assert 0 <= record.metrics["test_accuracy"] <= 1
+    assert {"majority", "root operator only"} <= set(record.baselines)
+    assert torch.__version__.startswith(record.environment["packages"]["torch"])
+    assert record.parameters == models.parameter_count(
+        models.build(spec.model_name, spec.model, data.open_dataset(spec.data, place.data_root).info, 0)
+    )
+    assert store.read_record(folder(place, record)) == record
+    names = {path.name for path in folder(place, record).iterdir()}
+    assert names == {"run.json", "metrics.csv", "predictions.parquet", "checkpoint", "run.lock"}
+
+
+def test_predictions_agree_with_the_record(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    frame = pd.read_parquet(folder(place, record) / "predictions.parquet")
+    assert list(frame["example"]) == list(range(20))
+    assert frame["correct"].mean() == record.metrics["test_accuracy"]
+    logits = frame[[f"logit_{index}" for index in range(10)]].to_numpy()
+    assert (logits.argmax(axis=1) == frame["predicted"]).all()
+    labels = data.open_dataset(spec.data, place.data_root).splits["test"].batch(np.arange(20)).labels
+    assert (frame["label"] == labels).all()
+
+
+def test_the_test_split_is_read_with_the_best_epochs_weights(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    rows = pd.read_csv(folder(place, record) / "metrics.csv")
+    assert record.metrics["validation_accuracy"] == rows["validation_accuracy"].max()
+    assert record.metrics["best_epoch"] == rows["validation_accuracy"].idxmax()
+
+
+def test_a_finished_run_is_kept_and_fresh_sets_it_aside(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(spec, place)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", lambda _self: pytest.fail("trained again"))
+        assert run(spec, place) == first
+    again = run(spec, place, fresh=True)
+    assert again.run_id == first.run_id
+    assert again.metrics == first.metrics
+    assert (folder(place, first).with_name(f"{first.run_id}.old-1") / "run.json").exists()
+
+
+def test_a_run_that_diverges_is_recorded_and_not_repeated(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exploding = spec.model_copy(update={"train": spec.train.model_copy(update={"lr": 1e30})})
+    record = run(exploding, place)
+    assert record.status == "diverged"
+    assert record.metrics == {}
+    assert record.failure is not None
+    assert record.failure.step is not None
+    assert record.failure.name
+    monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained again"))
+    assert run(exploding, place) == record
+
+
+def test_a_crash_is_recorded_with_its_traceback_and_retried(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(_self: Trainer) -> None:
+        raise ZeroDivisionError("shape [1,2] of [/s4]")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", crash)
+        record = run(spec, place)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert record.failure.message == "shape [1,2] of [/s4]"
+    assert "ZeroDivisionError" in (folder(place, record) / "error.txt").read_text()
+    assert run(spec, place).status == "finished"
+    assert not (folder(place, record) / "error.txt").exists()
+
+
+def test_too_little_memory_has_a_status_of_its_own(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhaust(_self: Trainer) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB\nmore lines")
+
+    monkeypatch.setattr(Trainer, "run", exhaust)
+    record = run(spec, place)
+    assert record.status == "out-of-memory"
+    assert record.failure is not None
+    assert record.failure.message == "CUDA out of memory. Tried to allocate 3 GiB"
+
+
+def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: Place) -> None:
+    place.signals.received = 15
+    with pytest.raises(Interrupted):
+        run(spec, place)
+    (record,), _ = store.records(place.results)
+    assert record.status == "interrupted"
+    assert record.metrics == {}
+    place.signals.received = None
+    assert run(spec, place).resumed == 1
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    with store.locked(folder(place, record), wait=False) as mine:
+        assert mine
+        assert execute.execute(spec, place, Quiet(), wait=False) is None
+
+
+def test_missing_data_is_no_run(spec: RunSpec, place: Place) -> None:
+    absent = spec.model_copy(update={"data": type(spec.data)(source="release")})  # type: ignore[call-arg]
+    with pytest.raises(DataError, match="msbench setup listops --from"):
+        run(absent, place)
+    assert not place.results.exists()
+
+
+def test_an_impossible_device_is_refused() -> None:
+    assert execute.accelerator("cpu") == "cpu"
+    with pytest.raises(ConfigError, match="did you mean 'cuda'"):
+        execute.accelerator("cudo")
+    if not torch.cuda.is_available():
+        assert execute.accelerator("auto") == "cpu"
+        with pytest.raises(ConfigError, match="no CUDA device"):
+            execute.accelerator("cuda")

@@ -1,0 +1,71 @@
+"""Set-up by name: datasets and suites, what was brought, what is damaged."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from msbench import provision
+from msbench.errors import ConfigError, ExitCode
+
+ROWS = "Source\tTarget\r\n( ( ( [MAX 2 ) 4 ) ] )\t4\r\n7\t7\r\n"
+
+
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MSBENCH_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def brought(tmp_path: Path) -> Path:
+    folder = tmp_path / "listops-1000"
+    folder.mkdir()
+    for name in ("train", "val", "test"):
+        (folder / f"basic_{name}.tsv").write_bytes(ROWS.encode())
+    return tmp_path
+
+
+def test_a_suite_stands_for_the_data_it_needs(tiny_file: Path, own_data: Path) -> None:
+    done = provision.provision([str(tiny_file), str(tiny_file)], None, check_only=False, quiet=True)
+    assert done.exit_code == ExitCode.OK
+    (item,) = done.as_dicts()
+    assert (item["dataset"], item["ready"]) == ("listops", True)
+    assert len(item["digest"]) == 64
+    header, rows = done.table()
+    assert dict(zip(header, rows[0], strict=True))["train"] == "60"
+    assert list(own_data.rglob("manifest.json"))
+
+
+def test_files_that_were_brought_are_imported_and_checked(
+    brought: Path, own_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = provision.provision(["listops"], brought, check_only=False, quiet=True)
+    assert done.exit_code == ExitCode.OK
+    assert "basic_train.tsv has 2 rows, the published file 96,000" in capsys.readouterr().err
+    assert (own_data / "listops" / "release" / "manifest.json").exists()
+
+
+def test_check_only_builds_nothing(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = provision.provision(["listops"], None, check_only=True, quiet=True)
+    assert done.exit_code == ExitCode.DATA
+    assert "msbench setup listops" in capsys.readouterr().err
+    assert not own_data.exists()
+
+
+def test_check_finds_what_is_damaged(tiny_file: Path, own_data: Path) -> None:
+    provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
+    tokens = sorted(own_data.rglob("tokens.npy"))[0]
+    content = bytearray(tokens.read_bytes())
+    content[-1] ^= 1
+    tokens.write_bytes(content)
+    done = provision.provision([str(tiny_file)], None, check_only=True, quiet=True)
+    assert done.exit_code == ExitCode.DATA
+    assert str(tokens.name) in str(done.as_dicts()[0]["error"])
+    shutil.rmtree(own_data)
+
+
+def test_what_was_brought_goes_with_one_dataset(brought: Path, own_data: Path, tiny_file: Path) -> None:
+    with pytest.raises(ConfigError, match="goes with one dataset"):
+        provision.provision(["listops", str(tiny_file)], brought, check_only=False, quiet=True)
+    assert not own_data.exists()
