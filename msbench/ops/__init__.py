@@ -1,0 +1,6 @@
+"""The operations that models are made of: channel-last, any length, each with a slow obvious reference."""
+
+from msbench.ops.decompose import causal_conv, decompose
+from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
+
+__all__ = ["causal_conv", "decompose", "kernel_name", "selective_scan", "selective_scan_reference"]

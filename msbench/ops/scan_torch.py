@@ -1,0 +1,269 @@
+"""The selective scan in plain PyTorch operations: cache-sized blocks, states recomputed in the backward.
+
+::
+
+    h_t = exp(dt_t A) h_{t-1} + B_t v_t        v_t = dt_t u_t, or u_t where the step size is left out
+    y_t = <C_t, h_t> + mix_t skip u_t
+
+Work buffers are time-major, (t, b, m, n, d) with d last: the recurrence is one fused multiply-add over
+contiguous memory a step, and B, C and dt broadcast over whole rows. A buffer holds one block of examples,
+channels and steps, so that the passes over it stay in cache; the states of a whole sequence never exist. The
+forward keeps the state before every block of steps, and the backward starts from it again.
+
+Outputs are linear in C, so summing weighed streams is one reading of all their states: C and y have g groups
+of k states, where g k = m n, and g is 1 (mixed, with C weighed already) or m.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from msbench.ops.vmap import looped
+
+STEPS = 16
+"""Steps a block, and the distance of the kept states."""
+STEP_SIZE = 32_769
+"""Elements a step of a block: the smallest operation that PyTorch shares among threads."""
+CHANNELS = 128
+"""Fewest channels a block where there are many states: rows stay long enough for vector code."""
+NEGLIGIBLE = 1e-30
+"""Carried values below this become 0: left to decay they turn subnormal, and those are many times slower."""
+
+
+class Inputs(NamedTuple):
+    """u, dt (b, l, m, d), A (m, n, d), B (b, l, m, n), C (b, l, g, k), skip (m, d), mix (b, l, m).
+
+    `mix` weighs the skips of mixed streams; both may be missing. Views of some steps are time-major.
+    """
+
+    u: Tensor
+    dt: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    skip: Tensor | None
+    mix: Tensor | None
+
+    def part(self, rows: slice, columns: slice) -> "Inputs":
+        """The inputs of some examples and channels (views)."""
+        return Inputs(
+            self.u[rows, ..., columns],
+            self.dt[rows, ..., columns],
+            self.A[..., columns],
+            self.B[rows],
+            self.C[rows],
+            None if self.skip is None else self.skip[..., columns],
+            None if self.mix is None else self.mix[rows],
+        )
+
+    def spans(self) -> list["Inputs"]:
+        """The inputs of `STEPS` steps after another, time-major (views)."""
+        u, dt, B, C = (time_major(x) for x in (self.u, self.dt, self.B, self.C))
+        mix = [None] * len(u) if self.mix is None else time_major(self.mix)
+        return [
+            Inputs(u[i], dt[i], self.A, B[i], C[i], self.skip, mix[i])  # one span
+            for i in range(len(u))
+        ]
+
+
+def time_major(x: Tensor) -> list[Tensor]:
+    """x (b, l, ...) as spans (t, b, ...) of `STEPS` steps."""
+    return list(torch.split(x.transpose(0, 1), STEPS))
+
+
+class Block:
+    """Buffers of (steps, b, m, n, d), and each step of them as a view.
+
+    `state` has one step more, in front: the state before the block.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        b, length, m, d = inputs.u.shape
+        steps, size = min(STEPS, length), (b, m, inputs.A.shape[1], d)
+        self.decay, self.gradient = inputs.u.new_empty(2, steps, *size).unbind(0)
+        self.state = inputs.u.new_empty(steps + 1, *size)
+        self.decays, self.gradients = self.decay.unbind(0), self.gradient.unbind(0)
+        self.states = self.state.unbind(0)
+
+
+def pieces(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
+    """Slices of examples and channels whose one step has about `STEP_SIZE` elements."""
+    m, n, d = inputs.A.shape
+    width = d if m * n * d <= 2 * STEP_SIZE else min(d, max(CHANNELS, STEP_SIZE // (m * n)))
+    rows = -(-STEP_SIZE // (m * n * width))
+    for row in range(0, inputs.u.shape[0], rows):
+        for column in range(0, d, width):
+            yield slice(row, row + rows), slice(column, column + width)
+
+
+def blocks(inputs: Inputs) -> Iterator[tuple[slice, slice, Inputs, Block]]:
+    """Every piece with its inputs and buffers; pieces of one shape share buffers."""
+    buffers: dict[torch.Size, Block] = {}
+    for rows, columns in pieces(inputs):
+        part = inputs.part(rows, columns)
+        if part.u.shape not in buffers:
+            buffers[part.u.shape] = Block(part)
+        yield rows, columns, part, buffers[part.u.shape]
+
+
+def advance(block: Block, x: Inputs, v: Tensor) -> int:
+    """Fill decays and states of one span from ``block.states[0]``; returns its number of steps."""
+    steps = v.shape[0]
+    torch.mul(x.dt.unsqueeze(3), x.A, out=block.decay[:steps]).exp_()
+    torch.mul(x.B.unsqueeze(4), v.unsqueeze(3), out=block.state[1 : steps + 1])
+    states, decays = block.states, block.decays
+    for t in range(steps):
+        states[t + 1].addcmul_(decays[t], states[t])
+    return steps
+
+
+def retreat(block: Block, x: Inputs, gy: Tensor, carry: Tensor) -> None:
+    """Fill the gradients of the states of one span, last step first; `carry` (b, m, n, d) is from behind."""
+    steps = gy.shape[0]
+    grouped = block.gradient[:steps].view(*x.C.shape, -1)
+    torch.mul(x.C.unsqueeze(4), gy.unsqueeze(3), out=grouped)
+    gradients, decays = block.gradients, block.decays
+    gradients[steps - 1].add_(carry)
+    for t in range(steps - 2, -1, -1):
+        gradients[t].addcmul_(decays[t + 1], gradients[t + 1])
+    torch.mul(decays[0], gradients[0], out=carry)
+    carry.copy_(torch.hardshrink(carry, NEGLIGIBLE))
+
+
+def forward(inputs: Inputs, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+    """y (b, l, g, d), and the states before every block of steps, (blocks, b, m, n, d), where `keep`.
+
+    `scaled`: the input is multiplied by its step size.
+    """
+    b, length, m, d = inputs.u.shape
+    y = inputs.u.new_empty(b, length, inputs.C.shape[2], d)
+    kept = inputs.u.new_empty(-(-length // STEPS) if keep else 0, b, m, inputs.A.shape[1], d)
+    for rows, columns, part, block in blocks(inputs):
+        block.states[0].zero_()
+        outputs = time_major(y[rows, ..., columns])
+        for index, (x, output) in enumerate(zip(part.spans(), outputs, strict=True)):
+            if keep:
+                kept[index, rows, ..., columns] = block.states[0]
+            steps = advance(block, x, x.dt * x.u if scaled else x.u)
+            output.copy_(weighted_sum(x.C, block.state[1 : steps + 1].view(*x.C.shape, -1)))
+            if x.skip is not None:
+                skipped = x.u * x.skip
+                output.add_(
+                    skipped if x.mix is None else weighted_sum(x.mix.unsqueeze(2), skipped.unsqueeze(2))
+                )
+            block.states[0].copy_(torch.hardshrink(block.states[steps], NEGLIGIBLE))
+    return y, kept
+
+
+def backward(inputs: Inputs, scaled: bool, kept: Tensor, gy: Tensor) -> Inputs:
+    """Gradients of all inputs from that of y; `kept` is what `forward` kept."""
+    u, dt, A, B, C, skip, mix = inputs
+    total = Inputs(
+        u.new_empty(u.shape),
+        dt.new_empty(dt.shape),
+        *(x.new_zeros(x.shape) for x in (A, B, C)),
+        *(None if x is None else x.new_zeros(x.shape) for x in (skip, mix)),
+    )
+    for rows, columns, part, block in blocks(inputs):
+        carry = torch.zeros_like(block.states[0])
+        before = kept[:, rows, ..., columns].unbind(0)
+        outputs = time_major(gy[rows, ..., columns])
+        spans = list(zip(part.spans(), total.part(rows, columns).spans(), outputs, before, strict=True))
+        for x, result, g, state in reversed(spans):
+            block.states[0].copy_(state)
+            v = x.dt * x.u if scaled else x.u
+            advance(block, x, v)
+            retreat(block, x, g, carry)
+            collect(block, x, v, g, result)
+            collect_input(x, g, result, scaled=scaled)
+    return total
+
+
+def collect(block: Block, x: Inputs, v: Tensor, gy: Tensor, out: Inputs) -> None:
+    """Add one span's share to the gradients `out`, where u gets that of v; spends the buffers."""
+    steps = v.shape[0]
+    decay, before, gradient = block.decay[:steps], block.state[:steps], block.gradient[:steps]
+    out.C.add_(inner(block.state[1 : steps + 1].view(*x.C.shape, -1), gy))
+    out.B.add_(inner(gradient, v))
+    out.u.copy_(weighted_sum(x.B, gradient))
+    log_decay = decay.mul_(before).mul_(gradient)
+    out.dt.copy_(torch.mul(log_decay, x.A, out=gradient).sum(3))
+    out.A.add_(log_decay.mul_(x.dt.unsqueeze(3)).sum((0, 1)))
+
+
+def collect_input(x: Inputs, gy: Tensor, out: Inputs, *, scaled: bool) -> None:
+    """Turn the gradient of v in ``out.u`` into that of u, and add what passes through the skips."""
+    if scaled:
+        out.dt.addcmul_(out.u, x.u)
+        out.u.mul_(x.dt)
+    if x.skip is None or out.skip is None:
+        return
+    passed = gy
+    if x.mix is not None and out.mix is not None:
+        out.mix.add_(inner((x.u * x.skip).unsqueeze(2), gy).squeeze(2))
+        passed = x.mix.unsqueeze(3) * gy
+    out.u.addcmul_(passed, x.skip)
+    out.skip.add_((passed * x.u).sum((0, 1)))
+
+
+def weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
+    """Sum over k of weights (..., k) times x (..., k, d)."""
+    return torch.matmul(weights.unsqueeze(-2), x).squeeze(-2)
+
+
+def inner(x: Tensor, y: Tensor) -> Tensor:
+    """Inner products of x (..., k, d) with y (..., d): (..., k)."""
+    # As row times matrix: the BLAS takes twice as long over matrix times column.
+    return torch.matmul(y.unsqueeze(-2), x.mT).squeeze(-2)
+
+
+class Scan(torch.autograd.Function):
+    """y and the kept states, from the fields of `Inputs`, `scaled` and `keep`; once differentiable.
+
+    `keep` is False where no gradient will be asked for.
+    """
+
+    vmap = staticmethod(looped(lambda: Scan))
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, Tensor]:
+        *inputs, scaled, keep = args
+        return forward(Inputs(*inputs), scaled, keep)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.scaled, _ = inputs
+        ctx.save_for_backward(*tensors, output[1])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, gy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, kept = ctx.saved_tensors
+        # An expanded gradient (that of a plain sum) would send the matrix products to a slow path.
+        gradients = ScanBackward.apply(*inputs, ctx.scaled, kept, gy.contiguous())
+        pairs = zip(inputs, gradients, strict=True)
+        return (*(None if x is None else gradient for x, gradient in pairs), None, None)
+
+
+class ScanBackward(torch.autograd.Function):
+    """The gradients of `Scan`, as a function of its own so that they can be batched."""
+
+    vmap = staticmethod(looped(lambda: ScanBackward))
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        *inputs, scaled, kept, gy = args
+        with torch.autocast(gy.device.type, enabled=False):
+            gradients = backward(Inputs(*inputs), scaled, kept, gy)
+        # A missing input has an empty gradient: None cannot be batched.
+        return tuple(gy.new_empty(0) if gradient is None else gradient for gradient in gradients)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        raise NotImplementedError("second derivatives of the fast scan: use selective_scan_reference")
