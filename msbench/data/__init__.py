@@ -23,6 +23,7 @@ __all__ = [
     "data_root",
     "is_ready",
     "open_dataset",
+    "outline",
     "setup",
 ]
 
@@ -40,6 +41,9 @@ class DatasetModule(Protocol):
 
     def is_ready(self, config: Any, root: Path) -> bool:
         """Look, but do not verify."""
+
+    def outline(self, config: Any) -> TaskInfo:
+        """What is known of the task before any data is there."""
 
 
 DATASETS: dict[str, DatasetModule] = {
@@ -81,3 +85,11 @@ def open_dataset(config: DataConfig, root: Path) -> Dataset:
 def is_ready(config: DataConfig, root: Path) -> bool:
     """True where the dataset is set up, by a cheap look at the names and sizes of its files."""
     return DATASETS[config.dataset].is_ready(config, root)
+
+
+def outline(config: DataConfig) -> TaskInfo:
+    """What is known of the task before any data is there: enough to build a model and count its parameters.
+
+    `longest` is an upper bound and `baselines` is empty.
+    """
+    return DATASETS[config.dataset].outline(config)

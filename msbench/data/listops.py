@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,16 +57,13 @@ def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
     splits, facts = manifest.load(folder, remedy)
     if config.source == "generated" and facts["config"] != config.model_dump(mode="json"):
         raise DataError(f"{folder / manifest.MANIFEST}: is of another config: {remedy}")
-    info = TaskInfo(
-        kind="tokens",
-        vocabulary=len(SYMBOLS),
-        classes=CLASSES,
-        longest=max(int(split.lengths.max()) for split in splits.values()),
-        metric="accuracy",
-        chance=1 / CLASSES,
-        baselines=facts["baselines"],
-    )
-    return Dataset(info, splits, facts["digest"], facts)
+    longest = max(int(split.lengths.max()) for split in splits.values())
+    return Dataset(_info(longest, facts["baselines"]), splits, facts["digest"], facts)
+
+
+def outline(config: ListOpsConfig) -> TaskInfo:
+    """What is known of the task before any data is there: the longest length is its bound, no baselines."""
+    return _info(config.max_length, {})
 
 
 def is_ready(config: ListOpsConfig, root: Path) -> bool:
@@ -79,6 +77,18 @@ def folder_of(config: ListOpsConfig, root: Path) -> Path:
         return root / "listops" / "release"
     values = {"generator": VERSION, "config": config.model_dump(mode="json")}
     return root / "listops" / manifest.short_hash(values)
+
+
+def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo(
+        kind="tokens",
+        vocabulary=len(SYMBOLS),
+        classes=CLASSES,
+        longest=longest,
+        metric="accuracy",
+        chance=1 / CLASSES,
+        baselines=rules,
+    )
 
 
 def _refuse_contradictions(config: ListOpsConfig, source: Path | None) -> None:

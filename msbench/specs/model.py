@@ -36,13 +36,16 @@ class SsmConfig(ClassifierConfig):
 
     state: Positive = 16
     expand: Annotated[float, Field(gt=0)] = 2
+    """Width of the scan in multiples of d_model; MS-SSM's blocks ``glu`` and ``vit`` do not expand."""
     kernel: Positive = 4
     dt_rank: Positive | None = None
     """None means ceil(d_model / 16)."""
     dt_min: Annotated[float, Field(gt=0)] = 1e-3
+    """Step sizes start log-uniform between `dt_min` and `dt_max`, never below 1e-4."""
     dt_max: Annotated[float, Field(gt=0)] = 0.1
     skip: bool = True
     bidirectional: bool = False
+    """Two blocks a layer with their own parameters, one over the reversed sequence; outputs are averaged."""
 
     @model_validator(mode="after")
     def _step_sizes_are_an_interval(self) -> Self:
@@ -67,6 +70,7 @@ class MsSsmConfig(SsmConfig):
 
     state: Positive = 128
     levels: Annotated[int, Field(ge=0)] = 3
+    """Levels S of the decomposition, S + 2 streams; 0 leaves one stream, the signal itself."""
     state_per_stream: bool = False
     ssm: Literal["s6", "none"] = "s6"
     decomposition: Literal["wavelet", "shared-conv"] = "wavelet"

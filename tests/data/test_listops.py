@@ -254,3 +254,10 @@ def test_the_rows_of_the_original_generator_are_imported(samples: Path, tmp_path
     assert dataset.info.longest == 1988
     text = (folder_of(RELEASE, tmp_path / "root") / "manifest.json").read_text()
     assert json.loads(text)["splits"]["train"]["examples"] == 200
+
+
+def test_the_outline_is_known_before_any_data(tmp_path: Path) -> None:
+    outline, info = data.outline(TINY), data.setup(TINY, tmp_path).info
+    assert (outline.vocabulary, outline.classes, outline.kind) == (info.vocabulary, info.classes, info.kind)
+    assert outline.longest >= info.longest
+    assert outline.baselines == {}

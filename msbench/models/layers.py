@@ -1,0 +1,129 @@
+"""What surrounds the blocks: padding, norms, dropout, pooling, reversal."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+EPSILON = 1e-5
+
+
+class Padding(NamedTuple):
+    """Where a batch is real: `lengths` (b,) int64, and `mask` (b, l, 1), 1.0 there and 0.0 behind."""
+
+    lengths: Tensor
+    mask: Tensor
+
+    @classmethod
+    def of(cls, lengths: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> "Padding":
+        """The padding of sequences of these lengths, on the right, up to `longest`."""
+        mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
+        return cls(lengths, mask.unsqueeze(2).to(dtype))
+
+    @classmethod
+    def nowhere(cls, x: Tensor) -> "Padding":
+        """Every position of x (b, l, d) counts as real."""
+        lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)
+        return cls.of(lengths, x.shape[1], x.dtype)
+
+
+class MaskedBatchNorm(nn.Module):
+    """Batch norm whose statistics, running ones too, are those of real positions only.
+
+    Padding would pull mean and variance towards its own constant: with half of a batch padded, by half.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, width: int, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (b, l, d) and mask (b, l, 1) -> (b, l, d)."""
+        x = x.to(self.weight.dtype)
+        if not self.training:
+            return self._affine(x - self.running_mean, self.running_var)
+        count = mask.sum().clamp(min=1)
+        mean = (x * mask).sum((0, 1)) / count
+        centred = x - mean
+        var = ((centred * mask) * centred).sum((0, 1)) / count
+        self._track(mean, var * count / (count - 1).clamp(min=1))
+        return self._affine(centred, var)
+
+    def _affine(self, centred: Tensor, var: Tensor) -> Tensor:
+        return torch.addcmul(self.bias, centred, self.weight * torch.rsqrt(var + EPSILON))
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, var: Tensor) -> None:
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(var, self.momentum)
+
+
+def build_norm(kind: Literal["layer", "rms", "batch"], width: int) -> nn.Module:
+    """A norm over d; `normalise` applies it."""
+    if kind == "batch":
+        return MaskedBatchNorm(width)
+    return nn.LayerNorm(width, eps=EPSILON) if kind == "layer" else nn.RMSNorm(width, eps=EPSILON)
+
+
+def normalise(norm: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
+    """Apply a norm of `build_norm` to x (b, l, d)."""
+    y: Tensor = norm(x, mask) if isinstance(norm, MaskedBatchNorm) else norm(x)
+    return y
+
+
+class ChannelDropout(nn.Module):
+    """Drop whole channels of a sequence: one draw per example and channel, the same at every position."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, l, d) -> (b, l, d)."""
+        if not self.training or self.p == 0:
+            return x
+        return x * functional.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)
+
+
+def pool(x: Tensor, padding: Padding, kind: Literal["mean", "last", "mean-with-padding"]) -> Tensor:
+    """x (b, l, d) -> (b, d): the mean of real positions, the last real one, or the mean of all."""
+    if kind == "mean-with-padding":
+        return x.mean(1)
+    if kind == "last":
+        last = (padding.lengths - 1).clamp(min=0)
+        return x[torch.arange(len(x), device=x.device), last]
+    weights = padding.mask / padding.lengths.clamp(min=1).view(-1, 1, 1)
+    return (x * weights).sum(1)
+
+
+def reverse(x: Tensor, lengths: Tensor) -> Tensor:
+    """Reverse the real part of every sequence of x (b, l, d); padding stays behind it."""
+    position = torch.arange(x.shape[1], device=x.device)
+    mirrored = lengths.unsqueeze(1) - 1 - position
+    index = torch.where(mirrored >= 0, mirrored, position)
+    return x.gather(1, index.unsqueeze(2).expand(-1, -1, x.shape[2]))
+
+
+class Bidirectional(nn.Module):
+    """The mean of a layer over the sequence and of another, with its own parameters, over its reverse.
+
+    The mean and not the sum, which would double the residual's growth in every layer.
+    """
+
+    def __init__(self, ahead: nn.Module, back: nn.Module) -> None:
+        super().__init__()
+        self.ahead, self.back = ahead, back
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """x (b, l, d) and lengths (b,) -> (b, l, d)."""
+        there: Tensor = self.ahead(x, lengths)
+        returned: Tensor = self.back(reverse(x, lengths), lengths)
+        return (there + reverse(returned, lengths)) / 2

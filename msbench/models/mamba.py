@@ -1,0 +1,74 @@
+"""Mamba's block (Gu and Dao 2023), the baseline that MS-SSM builds on.
+
+==============  ==================  =========================================================
+code            paper               meaning
+==============  ==================  =========================================================
+``d``           D                   width of the model
+``i``           E D                 inner width
+``n``           N                   states per channel
+``r``           R                   rank of the step sizes
+``x``, ``z``    x, z                expanded input, gate
+``dt``          Delta_t             step sizes, input-dependent (S6)
+``A``           A                   diagonal, real, negative; exp(dt A) is A-bar (equation 1)
+``B``, ``C``    B_t, C_t            input-dependent; dt B is B-bar (Euler)
+``D``           D                   skip
+==============  ==================  =========================================================
+
+::
+
+    (x, z) = in_proj(input)        x = silu(conv(x))        (dt, B, C) = x_proj(x)
+    h_t = exp(dt A) h_{t-1} + dt B x_t     y = <C, h> + D x     output = out_proj(y silu(z))
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.classifier import Classifier, Layer, directions
+from msbench.models.selective import (
+    ShortConv,
+    StepSizes,
+    decays,
+    dt_rank,
+    initial_decays,
+    inner_width,
+    output_projection,
+)
+from msbench.ops import selective_scan
+from msbench.specs.model import MambaConfig
+
+
+class MambaBlock(nn.Module):
+    """One gated block, without norm and residual."""
+
+    def __init__(self, config: MambaConfig) -> None:
+        super().__init__()
+        width, rank = inner_width(config), dt_rank(config)
+        self.sizes = [rank, config.state, config.state]
+        self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
+        self.conv = ShortConv(width, config.kernel, bias=config.conv_bias)
+        self.x_proj = nn.Linear(width, sum(self.sizes), bias=False)
+        self.dt = StepSizes(config, 1, width)
+        self.A_log = nn.Parameter(initial_decays([config.state], width))
+        self.D = nn.Parameter(torch.ones(1, width)) if config.skip else None
+        self.out_proj = output_projection(width, config.d_model, config.layers)
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
+        """(b, l, d) -> (b, l, d)."""
+        x, z = self.in_proj(inputs).chunk(2, dim=-1)
+        x = functional.silu(self.conv(x))
+        low, B, C = self.x_proj(x).unsqueeze(2).split(self.sizes, dim=-1)
+        A = decays(self.A_log).unsqueeze(0)
+        y = selective_scan(x.unsqueeze(2), self.dt(low), A, B, C, self.D).squeeze(2)
+        out: Tensor = self.out_proj(y * functional.silu(z))
+        return out
+
+
+def build(config: MambaConfig, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer."""
+
+    def layer() -> list[Layer]:
+        return [directions(lambda: MambaBlock(config), bidirectional=config.bidirectional)]
+
+    return Classifier(config, info, [layer() for _ in range(config.layers)])

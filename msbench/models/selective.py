@@ -1,0 +1,127 @@
+"""What the selective layers of Mamba and MS-SSM share: step sizes, decays, convolution, projections.
+
+==============  ==================  =========================================================
+code            paper               meaning
+==============  ==================  =========================================================
+``dt``          Delta_t             step sizes, positive, one per stream and channel
+``A_log``       log(-diag A)        decay rates; A = -exp(A_log)
+``dt.weight``   Linear_Delta        from rank r to the channels, one matrix per stream
+``dt.bias``                         softplus of it is the step size at the start
+==============  ==================  =========================================================
+
+All of them are float32 (or float64) whatever the autocast: in bfloat16 a decay is off by up to 0.8 %.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from msbench.errors import ConfigError
+from msbench.ops import causal_conv
+from msbench.specs.model import SsmConfig
+
+SMALLEST_STEP = 1e-4
+"""No step size starts below this (the floor that Mamba's code has)."""
+
+
+def inner_width(config: SsmConfig) -> int:
+    """Width i of the scan: ``expand`` times d_model."""
+    width = round(config.expand * config.d_model)
+    if width < 1:
+        raise ConfigError(f"expand {config.expand} leaves nothing of d_model {config.d_model}; raise either")
+    return width
+
+
+def dt_rank(config: SsmConfig) -> int:
+    """Rank r of the step sizes: ceil(d_model / 16) unless set."""
+    return config.dt_rank or math.ceil(config.d_model / 16)
+
+
+class StepSizes(nn.Module):
+    """Delta = softplus(W low + b), one W and b per stream.
+
+    W is uniform within r^-1/2. b makes the step sizes log-uniform in [dt_min, dt_max] at the start; no later
+    initialisation may touch it.
+    """
+
+    def __init__(self, config: SsmConfig, streams: int, width: int) -> None:
+        super().__init__()
+        rank = dt_rank(config)
+        self.weight = nn.Parameter(torch.empty(streams, width, rank).uniform_(-(rank**-0.5), rank**-0.5))
+        exponent = torch.rand(streams, width) * math.log(config.dt_max / config.dt_min)
+        steps = (config.dt_min * exponent.exp()).clamp(min=SMALLEST_STEP)
+        self.bias = nn.Parameter(inverse_softplus(steps))
+
+    def forward(self, low: Tensor) -> Tensor:
+        """low (b, l, m, r) -> step sizes (b, l, m, i), positive."""
+        b, length, streams, _ = low.shape
+        with torch.autocast(low.device.type, enabled=False):
+            by_stream = low.to(full_precision(self.bias).dtype).flatten(0, 1).transpose(0, 1)
+            dt = torch.baddbmm(self.bias.unsqueeze(1), by_stream, self.weight.mT)
+            return functional.softplus(dt).view(streams, b, length, -1).permute(1, 2, 0, 3)
+
+
+def inverse_softplus(y: Tensor) -> Tensor:
+    """x with softplus(x) = y, for y > 0; accurate for small y."""
+    return y + torch.log(-torch.expm1(-y))
+
+
+def full_precision(parameter: Tensor) -> Tensor:
+    """The parameter, or TypeError where the model was cast to half precision."""
+    if parameter.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"decays and step sizes are {parameter.dtype}; keep the model in float32 and use autocast"
+            " (precision: bf16) instead of casting it"
+        )
+    return parameter
+
+
+def decays(A_log: Tensor) -> Tensor:
+    """A = -exp(A_log), in float32 or better."""
+    return -torch.exp(full_precision(A_log))
+
+
+def initial_decays(
+    sizes: Sequence[int],
+    width: int,
+    spread: Literal["scale", "mamba"] = "mamba",
+    spacing: Literal["even", "random"] = "even",
+) -> Tensor:
+    """log(-A) at the start, (width, sum of sizes), stream after stream.
+
+    With ``scale`` the rates of all streams together are the integers 1..sum(sizes), the last (coarsest)
+    stream having the slowest; with ``mamba`` every stream has 1..n. ``random`` draws each rate of a channel
+    uniformly from its stream's interval [offset + 1, offset + n + 1) instead.
+    """
+    rates = []
+    for index, size in enumerate(sizes):
+        offset = sum(sizes[index + 1 :]) if spread == "scale" else 0
+        even = torch.arange(1, size + 1, dtype=torch.float32).expand(width, size)
+        rates.append(offset + (even if spacing == "even" else 1 + size * torch.rand(width, size)))
+    return torch.cat(rates, dim=1).log()
+
+
+class ShortConv(nn.Module):
+    """Mamba's causal convolution over k steps, a filter per channel; initialised as torch's Conv1d."""
+
+    def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
+        super().__init__()
+        bound = kernel**-0.5
+        self.weight = nn.Parameter(torch.empty(width, kernel).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, l, i) -> (b, l, i)."""
+        return causal_conv(x, self.weight, self.bias)
+
+
+def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
+    """The projection back into the residual, scaled down by the square root of the depth."""
+    linear = nn.Linear(width, d_model, bias=False)
+    with torch.no_grad():
+        linear.weight /= math.sqrt(layers)
+    return linear

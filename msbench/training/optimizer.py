@@ -1,0 +1,80 @@
+"""AdamW with parameter groups: what decays, and what has the learning rate of the state space.
+
+===========  =====================================================  ============  ==================
+group        parameters                                             weight decay  learning rate
+===========  =====================================================  ============  ==================
+``weights``  matrices, embeddings, filters, the mixer's matrix      yes           ``lr``
+``plain``    biases, norms, constant (static) mixers                no            ``lr``
+``ssm``      decays ``A_log``, skips ``D``, step-size biases        no            ``ssm_lr`` or ``lr``
+``steps``    step-size matrices                                     yes           ``ssm_lr`` or ``lr``
+===========  =====================================================  ============  ==================
+
+Decay towards zero would mean something else for these: a rate of -1, no skip, steps of 0.69, equal streams
+switched off. A static mixer is a scale, as a norm's is, so it does not decay either.
+"""
+
+import torch
+from torch import nn
+
+from msbench.models.layers import MaskedBatchNorm
+from msbench.models.selective import StepSizes
+from msbench.models.streams import Mixer
+from msbench.specs import TrainConfig
+
+NORMS = (nn.LayerNorm, nn.RMSNorm, MaskedBatchNorm)
+STATE_SPACE = ("A_log", "D")
+
+
+def parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, object]]:
+    """Groups for AdamW, each with ``name``, ``params``, ``lr`` and ``weight_decay``; empty ones are left out.
+
+    Every trainable parameter is in exactly one. Raises RuntimeError, naming it, for one that no module owns
+    directly or that has no gradient to come.
+    """
+    ssm_lr = train.lr if train.ssm_lr is None else train.ssm_lr
+    rates = {"weights": train.lr, "plain": train.lr, "ssm": ssm_lr, "steps": ssm_lr}
+    members: dict[str, list[nn.Parameter]] = {name: [] for name in rates}
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.requires_grad:
+                members[group_of(module, name, parameter)].append(parameter)
+    check_partition(model, members)
+    return [
+        {
+            "name": group,
+            "params": parameters,
+            "lr": rates[group],
+            "weight_decay": train.weight_decay if group in ("weights", "steps") else 0.0,
+        }
+        for group, parameters in members.items()
+        if parameters
+    ]
+
+
+def group_of(module: nn.Module, name: str, parameter: nn.Parameter) -> str:
+    """The group of a parameter, from the module that owns it and its name there."""
+    if isinstance(module, StepSizes):
+        return "steps" if name == "weight" else "ssm"
+    if name in STATE_SPACE:
+        return "ssm"
+    constant_mixer = isinstance(module, Mixer) and module.bias is None
+    if name == "bias" or parameter.ndim < 2 or isinstance(module, NORMS) or constant_mixer:
+        return "plain"
+    return "weights"
+
+
+def check_partition(model: nn.Module, members: dict[str, list[nn.Parameter]]) -> None:
+    """RuntimeError where a trainable parameter is in no group, or in two."""
+    seen = [id(parameter) for parameters in members.values() for parameter in parameters]
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        count = seen.count(id(parameter))
+        if parameter.requires_grad and count != 1:
+            raise RuntimeError(
+                f"parameter {name} is in {count} groups of the optimiser; a parameter has one owner"
+            )
+
+
+def build_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
+    """AdamW over `parameter_groups`."""
+    groups = parameter_groups(model, train)
+    return torch.optim.AdamW(groups, lr=train.lr, betas=(train.beta1, train.beta2))

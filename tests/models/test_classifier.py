@@ -1,0 +1,149 @@
+"""What holds for every model and every option: padding, causality, gradients, precision."""
+
+from typing import Any
+
+import pytest
+import torch
+from model_cases import CASES, INFO, case_id, layer_of, model_of, tokens, warmed_up
+
+from msbench.errors import DataError
+
+every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+Case = tuple[str, dict[str, Any]]
+
+
+@every_case
+def test_padding_never_changes_a_prediction(case: Case) -> None:
+    model = warmed_up(model_of(case[0], **case[1]))
+    inputs, lengths = tokens(7, 31, 1, 12)
+    together = model(inputs, lengths)
+    assert together.shape == (4, INFO.classes)
+    assert together.dtype == torch.float32
+    for row, length in enumerate(lengths.tolist()):
+        alone = model(inputs[row : row + 1, :length], lengths[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-5, atol=1e-5)
+    for size in (2, 3):
+        torch.testing.assert_close(
+            model(inputs[:size], lengths[:size]), together[:size], rtol=1e-5, atol=1e-5
+        )
+    junk = torch.where(inputs == 0, 9, inputs)
+    torch.testing.assert_close(model(junk, lengths), together, rtol=1e-5, atol=1e-5)
+
+
+@every_case
+def test_every_parameter_gets_a_finite_gradient(case: Case) -> None:
+    model = model_of(case[0], **case[1], dropout=0.1)
+    torch.manual_seed(0)
+    model(*tokens(7, 31, 1, 12)).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+        assert bool(parameter.grad.any()), name
+
+
+@every_case
+def test_bf16_autocast_has_finite_gradients_and_little_drift(case: Case) -> None:
+    model = model_of(case[0], **case[1])
+    inputs, lengths = tokens(33, 40)
+    exact = model(inputs, lengths)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = model(inputs, lengths)
+        loss = torch.nn.functional.cross_entropy(rough, torch.tensor([0, 1]))
+    torch.autograd.backward(loss)
+    assert rough.dtype == torch.float32
+    with torch.no_grad():
+        drift = float((rough - exact).abs().max() / exact.abs().max())
+    assert 0 < drift < 0.05
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+def test_logits_of_a_prefix_do_not_see_what_follows(name: str) -> None:
+    model = model_of(name, pooling="last", padding="paper", state=7).eval()
+    inputs, _ = tokens(30, 30)
+    other = inputs.clone()
+    other[:, 18:] = tokens(30, 30, seed=5)[0][:, 18:]
+    lengths = torch.tensor([18, 11])
+    torch.testing.assert_close(model(inputs, lengths), model(other, lengths), rtol=0, atol=0)
+    changed = inputs.clone()
+    changed[:, 10] = inputs[:, 10] % (INFO.vocabulary - 1) + 1
+    assert (model(changed, lengths) - model(inputs, lengths)).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+def test_bidirectional_models_do_see_what_follows(name: str) -> None:
+    model = model_of(name, bidirectional=True, pooling="last").eval()
+    x = torch.randn(1, 9, 8, generator=torch.Generator().manual_seed(0))
+    later = x.clone()
+    later[:, 8] += 1
+    layer, lengths = layer_of(model), torch.tensor([9])
+    assert (layer(x, lengths)[:, 0] - layer(later, lengths)[:, 0]).abs().max() > 1e-7
+
+
+def test_paper_padding_flows_through_batch_statistics_but_not_through_pooling() -> None:
+    inputs, lengths = tokens(4, 30)
+    masked, paper = (
+        model_of("msssm-s6", norm="batch", padding=padding, state=7) for padding in ("masked", "paper")
+    )
+    apart = (masked(inputs, lengths) - paper(inputs, lengths)).abs().max()
+    assert apart > 1e-4
+    mask, full = (model.state_dict()["blocks.0.norm.running_mean"] for model in (masked, paper))
+    assert not torch.allclose(mask, full)
+    pooled = model_of("mamba", padding="paper").eval()
+    torch.testing.assert_close(
+        pooled(inputs, lengths)[0], pooled(inputs[:1, :4], lengths[:1])[0], rtol=1e-5, atol=1e-5
+    )
+
+
+def test_mean_with_padding_depends_on_padding() -> None:
+    model = model_of("mamba", pooling="mean-with-padding").eval()
+    inputs, lengths = tokens(4, 30)
+    assert (model(inputs, lengths)[0] - model(inputs[:1, :4], lengths[:1])[0]).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+@pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
+def test_the_smallest_batch_trains(name: str, norm: str) -> None:
+    model = model_of(name, norm=norm)
+    loss = model(*tokens(1)).sum()
+    loss.backward()
+    assert torch.isfinite(loss)
+
+
+def test_learned_positions_end_with_a_clear_error() -> None:
+    model = model_of("mamba", positions="learned")
+    assert model(*tokens(INFO.longest)).shape == (1, INFO.classes)
+    with pytest.raises(DataError, match=r"41 tokens.*longest.*40"):
+        model(*tokens(INFO.longest + 1))
+
+
+def test_without_positions_any_length_works() -> None:
+    model = model_of("msssm-s6").eval()
+    assert torch.isfinite(model(*tokens(INFO.longest + 25))).all()
+
+
+def test_scalar_encoder_feeds_the_number() -> None:
+    encoder = model_of("mamba", encoder="scalar").encoder
+    x = encoder(torch.tensor([[0, 1, 2]]))[0]
+    torch.testing.assert_close(x[2] - x[1], x[1] - x[0])
+
+
+def test_dropout_is_off_in_evaluation_and_on_in_training() -> None:
+    model = model_of("msssm-s6", dropout=0.5)
+    batch = tokens(9, 9)
+    assert not torch.equal(model.train()(*batch), model(*batch))
+    assert torch.equal(model.eval()(*batch), model(*batch))
+
+
+@pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+def test_a_model_cast_to_half_precision_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match="use autocast"):
+        model_of(name).bfloat16()(*tokens(5))
+
+
+@pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+def test_double_precision_models_work(name: str) -> None:
+    model = model_of(name)
+    batch = tokens(5, 9)
+    expected = model(*batch)
+    torch.testing.assert_close(model.double()(*batch).float(), expected, rtol=1e-4, atol=1e-5)

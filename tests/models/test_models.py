@@ -1,0 +1,183 @@
+"""Names, seeds, parameter counts, and that initial values survive the construction of the whole model."""
+
+from typing import Any
+
+import pytest
+import torch
+from model_cases import INFO, config_of, layer_of, model_of, tokens
+
+from msbench import models
+from msbench.errors import ConfigError, UnknownName
+from msbench.specs import MODELS, MambaConfig, MsSsmConfig
+
+both = pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+
+
+def test_every_model_that_can_be_named_can_be_built() -> None:
+    assert models.MODELS.keys() == MODELS.keys()
+    for name, entry in MODELS.items():
+        model = models.build(name, entry.config(d_model=8, layers=1, **entry.preset), INFO, 0)
+        assert model(*tokens(3, 5)).shape == (2, INFO.classes)
+
+
+def test_unknown_names_and_foreign_configs_are_told() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'mamba'"):
+        models.build("manba", MambaConfig(), INFO, 0)
+    with pytest.raises(ConfigError, match="mamba takes a MambaConfig, not a MsSsmConfig"):
+        models.build("mamba", MsSsmConfig(), INFO, 0)
+    with pytest.raises(UnknownName):
+        models.states_per_channel("manba", MambaConfig())
+
+
+def test_a_width_of_nothing_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"expand 0\.01"):
+        model_of("mamba", expand=0.01)
+
+
+@both
+def test_one_seed_is_one_model_and_disturbs_nobody(name: str) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    first = model_of(name, seed=3)
+    assert torch.equal(torch.rand(3), expected)
+    torch.manual_seed(8)
+    again, other = model_of(name, seed=3), model_of(name, seed=4)
+    pairs = zip(first.state_dict().values(), again.state_dict().values(), strict=True)
+    assert all(torch.equal(one, two) for one, two in pairs)
+    assert not torch.equal(first.head.weight, other.head.weight)
+
+
+def block_count(name: str, **options: Any) -> int:
+    return models.parameter_count(layer_of(model_of(name, **{"layers": 1, **options})))
+
+
+# Mamba's formula: 2 d i + i (k + 1) + i (r + 2 n) + r i + i + i n + i + i d.
+@pytest.mark.parametrize(
+    ("d", "options", "count"),
+    [
+        (128, {"kernel": 4, "state": 16}, 116_480),
+        (128, {"kernel": 4, "state": 16, "expand": 1}, 58_240),
+        (128, {"kernel": 4, "state": 128}, 202_496),
+        (256, {"kernel": 4, "state": 16}, 437_760),
+        (256, {"kernel": 4, "state": 16, "expand": 1}, 218_880),
+        (16, {"kernel": 4, "state": 8}, 2_592),
+    ],
+)
+def test_mamba_has_the_published_number_of_parameters(d: int, options: dict[str, Any], count: int) -> None:
+    assert block_count("mamba", d_model=d, **options) == count
+
+
+@pytest.mark.parametrize("d", [16, 24, 128])
+@pytest.mark.parametrize("levels", [1, 3])
+@pytest.mark.parametrize("state", [16, 128])
+def test_ms_ssm_has_the_parameters_of_its_formula(d: int, levels: int, state: int) -> None:
+    i, k, m, r = 2 * d, 4, levels + 2, -(-d // 16)
+    filters, x_proj, steps = levels * 2 * k * i, (m * r + 2 * state) * i, m * r * i + m * i
+    expected = 2 * d * i + filters + x_proj + steps + i * state + m * i + (m * i + m) + i * d
+    assert block_count("msssm-s6", d_model=d, levels=levels, state=state, kernel=k) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"d_model": 128, "kernel": 4}, 226_053 + 4 * 256),
+        ({"d_model": 128, "kernel": 4, "expand": 1}, 113_029 + 4 * 128),
+        ({"d_model": 128, "kernel": 4, "state": 16}, 140_037 + 4 * 256),
+        ({"d_model": 128, "kernel": 4, "state_per_stream": True}, 619_269 + 4 * 256),
+        ({"d_model": 256, "kernel": 2}, 683_525 + 4 * 512),
+        ({"d_model": 128, "kernel": 4, "block": "glu"}, 97_157),
+        ({"d_model": 256, "kernel": 2, "block": "glu"}, 277_253),
+    ],
+)
+def test_ms_ssm_has_the_expected_number_of_parameters(options: dict[str, Any], count: int) -> None:
+    """The gated block's numbers count one skip for all streams; ours has one a stream, (m - 1) i more."""
+    assert block_count("msssm-s6", **options) == count
+
+
+def test_states_per_channel() -> None:
+    count = models.states_per_channel
+    assert count("mamba", config_of("mamba", state=16)) == 16
+    assert count("mamba", config_of("mamba", state=16, bidirectional=True)) == 32
+    assert count("msssm-s6", config_of("msssm-s6", state=128)) == 128
+    assert count("msssm-s6", config_of("msssm-s6", state=26, state_per_stream=True)) == 130
+    assert count("msssm-s6", config_of("msssm-s6", ssm="none")) == 0
+
+
+def named(model: torch.nn.Module, end: str) -> list[torch.Tensor]:
+    found = [value.detach() for name, value in model.named_parameters() if name.endswith(end)]
+    assert found, end
+    return found
+
+
+@both
+def test_step_sizes_survive_construction(name: str) -> None:
+    model = model_of(name, d_model=32, layers=3)
+    for bias in named(model, "dt.bias"):
+        steps = torch.nn.functional.softplus(bias)
+        assert 1e-4 <= float(steps.min()) <= 5e-3
+        assert 0.05 <= float(steps.max()) <= 0.1 + 1e-6
+    for weight in named(model, "dt.weight"):
+        bound = weight.shape[-1] ** -0.5
+        assert 0.9 * bound < float(weight.abs().max()) <= bound
+
+
+@both
+def test_steps_have_a_floor(name: str) -> None:
+    model = model_of(name, dt_min=1e-7, dt_max=1e-6)
+    for bias in named(model, "dt.bias"):
+        torch.testing.assert_close(torch.nn.functional.softplus(bias), torch.full_like(bias, 1e-4))
+
+
+def test_decays_survive_construction_and_cover_the_integers_coarsest_slowest() -> None:
+    model = model_of("msssm-s6", state=128, levels=3, layers=3)
+    for A_log in named(model, "A_log"):
+        rates = A_log.exp()
+        torch.testing.assert_close(rates.sort(dim=1).values, torch.arange(1.0, 129).expand_as(rates))
+        streams = torch.split(rates[0], [25, 25, 26, 26, 26])
+        assert [round(float(stream.min())) for stream in streams] == [104, 79, 53, 27, 1]
+
+
+def test_decays_of_figure_2() -> None:
+    model = model_of("msssm-s6", state=9, levels=1)
+    streams = named(model, "A_log")[0][0].exp().view(3, 3)
+    torch.testing.assert_close(streams, torch.tensor([[7.0, 8, 9], [4, 5, 6], [1, 2, 3]]))
+
+
+def test_mambas_decays() -> None:
+    cases: dict[str, dict[str, Any]] = {
+        "mamba": {"state": 5},
+        "msssm-s6": {"state": 15, "levels": 1, "decay_init": "mamba"},
+    }
+    for name, options in cases.items():
+        model = model_of(name, **options)
+        rates = named(model, "A_log")[0][0].exp().view(-1, 5)
+        torch.testing.assert_close(rates, torch.arange(1.0, 6).expand_as(rates))
+
+
+def test_random_decays_stay_in_their_intervals() -> None:
+    model = model_of("msssm-s6", d_model=64, state=9, levels=1, decay_spacing="random")
+    streams = named(model, "A_log")[0].exp().view(-1, 3, 3)
+    for index, (low, high) in enumerate([(7, 10), (4, 7), (1, 4)]):
+        assert low - 1e-4 <= float(streams[:, index].min()) < low + 0.2
+        assert high - 0.2 < float(streams[:, index].max()) <= high + 1e-4
+
+
+def test_the_mixer_survives_construction() -> None:
+    model = model_of("msssm-s6", levels=3, layers=2)
+    for bias in named(model, "mixer.bias"):
+        assert torch.equal(bias, torch.full((5,), 0.2))
+    assert not any(weight.any() for weight in named(model, "mixer.weight"))
+    plain = model_of("msssm-s6", mixer_init="default", d_model=32)
+    for weight in named(plain, "mixer.weight"):
+        assert 0.5 / 8 < float(weight.abs().max()) <= 1 / 8
+
+
+@both
+def test_embedding_and_output_projection_survive_construction(name: str) -> None:
+    model = model_of(name, d_model=64, layers=4)
+    assert model.encoder.embedding is not None
+    assert float(model.encoder.embedding.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
+    for weight in named(model, "out_proj.weight"):
+        bound = weight.shape[1] ** -0.5 / 2
+        assert 0.9 * bound < float(weight.abs().max()) <= bound
