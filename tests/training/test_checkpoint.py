@@ -109,19 +109,24 @@ def test_weights_must_fit_name_for_name_and_shape_for_shape() -> None:
         load_weights(nn.Linear(3, 2), tensors)
 
 
-def test_optimiser_state_goes_by_name() -> None:
-    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        model(torch.ones(1, 3)).sum().backward()
-        optimizer.step()
+def adamw(*groups: torch.Tensor) -> torch.optim.AdamW:
+    return torch.optim.AdamW([{"params": [tensor]} for tensor in groups])
 
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+
+
+def test_optimiser_state_goes_by_name() -> None:
     model = nn.Linear(3, 2)
-    optimizer = torch.optim.AdamW([{"params": [model.weight]}, {"params": [model.bias]}])
+    optimizer = adamw(model.weight, model.bias)
     step(model, optimizer)
     copy = nn.Linear(3, 2)
     load_weights(copy, model_tensors(model))
     # The groups stand in another order: positions would mix the two up.
-    other = torch.optim.AdamW([{"params": [copy.bias]}, {"params": [copy.weight]}])
+    other = adamw(copy.bias, copy.weight)
     load_optimizer(copy, other, optimizer_tensors(model, optimizer))
     step(model, optimizer)
     step(copy, other)
