@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from msbench import data, models, ops, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
-from msbench.environment import environment
+from msbench.environment import environment, free_memory
 from msbench.errors import (
     ConfigError,
     Diverged,
@@ -136,6 +136,7 @@ class _Run:
             self.listener,
             self.place.signals,
         )
+        trainer.recompute_above = self._recompute_above()
         trainer.run()
         best = trainer.folder.load(trainer.folder.best)
         load_weights(model, best.tensors)
@@ -150,6 +151,18 @@ class _Run:
         )
         write_predictions(self.directory / "predictions.parquet", test)
         return self._finish(trainer, test, time.monotonic() - began)
+
+    def _recompute_above(self) -> int:
+        """Positions of a batch beyond which its activations would fill half of what memory is free."""
+        spec = self.spec
+        each = models.activation_bytes(spec.model_name, spec.model, 1)
+        limit = free_memory(self.device) // 2 // each
+        if spec.train.batch_size * (spec.train.pad_to or self.dataset.info.longest) > limit:
+            self.listener.note(
+                f"layers are computed twice for batches of more than {limit:,} tokens, to save memory; "
+                "results are the same"
+            )
+        return limit
 
     def _finish(self, trainer: Trainer, test: Predictions, test_seconds: float) -> RunRecord:
         progress = trainer.progress

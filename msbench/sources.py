@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
+NATIVE = {"msbench.ops.scan_native": "ops/native/*"}
+"""Sources in another language, with the module that loads them."""
 # What an import of these brings is messages, file handling and declarations; the resolved spec is hashed
 # itself, and data has a digest of its own.
 NEUTRAL = ("msbench.errors", "msbench.config", "msbench.store", "msbench.specs", "msbench.data")
@@ -23,10 +25,10 @@ def source_files(modules: tuple[str, ...]) -> dict[str, str]:
     queue = list(modules)
     seen = set(queue)
     while queue:
-        path = _path(queue.pop())
-        text = path.read_bytes().replace(b"\r\n", b"\n")
-        found[path.relative_to(PACKAGE).as_posix()] = hashlib.sha256(text).hexdigest()[:16]
-        for name in _imports(text):
+        module = queue.pop()
+        native = PACKAGE.glob(NATIVE[module]) if module in NATIVE else ()
+        found |= _digests([_path(module), *native])
+        for name in _imports(_path(module).read_bytes()):
             if name not in seen and not _neutral(name):
                 seen.add(name)
                 queue.append(name)
@@ -43,6 +45,14 @@ def source_digest(files: dict[str, str]) -> str:
 def changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
     """Files that differ, were added or are gone."""
     return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+
+
+def _digests(paths: Iterable[Path]) -> dict[str, str]:
+    texts = {path: path.read_bytes().replace(b"\r\n", b"\n") for path in paths}
+    return {
+        path.relative_to(PACKAGE).as_posix(): hashlib.sha256(text).hexdigest()[:16]
+        for path, text in texts.items()
+    }
 
 
 def _neutral(name: str) -> bool:

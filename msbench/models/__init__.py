@@ -9,11 +9,22 @@ from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models import mamba, ms_ssm
 from msbench.models.classifier import Classifier
-from msbench.models.streams import stream_states
+from msbench.models.selective import inner_width
+from msbench.models.streams import stream_count, stream_states
 from msbench.specs import MODELS as ENTRIES
 from msbench.specs import ClassifierConfig, MambaConfig, MsSsmConfig
+from msbench.specs.model import SsmConfig
 
-__all__ = ["MODELS", "MODULES", "Builder", "Classifier", "build", "parameter_count", "states_per_channel"]
+__all__ = [
+    "MODELS",
+    "MODULES",
+    "Builder",
+    "Classifier",
+    "activation_bytes",
+    "build",
+    "parameter_count",
+    "states_per_channel",
+]
 
 Builder = Callable[[ClassifierConfig, TaskInfo], Classifier]
 
@@ -59,6 +70,19 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
 def parameter_count(model: nn.Module) -> int:
     """Numbers that training changes."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def activation_bytes(name: str, config: ClassifierConfig, positions: int) -> int:
+    """About how much memory the activations of one training step take, for `positions` tokens with padding.
+
+    Per position, channel and stream the scan's input, its step size before and after the softplus, a copy in
+    the order that the scan reads, and one state in 16; the rest is as much as six more arrays of the width.
+    """
+    assert isinstance(config, SsmConfig)
+    streams = stream_count(config) if isinstance(config, MsSsmConfig) else 1
+    per_stream = streams * 4 + states_per_channel(name, config) / 16
+    numbers = positions * config.layers * inner_width(config) * (per_stream + 6)
+    return round(4 * numbers)
 
 
 def states_per_channel(name: str, config: ClassifierConfig) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from msbench.data.dataset import TaskInfo
 from msbench.errors import DataError
@@ -81,13 +82,23 @@ class Residual(nn.Module):
         self.norm = build_norm(config.norm, config.d_model)
         self.layer = layer
         self.dropout = ChannelDropout(config.dropout)
+        self.recompute = False
 
     def forward(self, x: Tensor, padding: Padding) -> Tensor:
         """(b, l, d) -> (b, l, d)."""
         inner = normalise(self.norm, x, padding.mask) if self.prenorm else x
         # After the norm: its bias makes padding nonzero again.
-        x = x + self.dropout(self.layer(inner * padding.mask, padding.lengths))
+        x = x + self.dropout(self._layer(inner * padding.mask, padding.lengths))
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
+
+    def _layer(self, x: Tensor, lengths: Tensor) -> Tensor:
+        y: Tensor
+        if self.recompute and self.training and torch.is_grad_enabled():
+            # Layers draw no random numbers (dropout stands outside), so there is no state to put back.
+            y = checkpoint(self.layer, x, lengths, use_reentrant=False, preserve_rng_state=False)
+        else:
+            y = self.layer(x, lengths)
+        return y
 
 
 class Classifier(nn.Module):
@@ -100,6 +111,12 @@ class Classifier(nn.Module):
         self.blocks = nn.ModuleList(Residual(config, block) for blocks in layers for block in blocks)
         self.final_norm = build_norm(config.norm, config.d_model) if config.prenorm else None
         self.head = nn.Linear(config.d_model, info.classes)
+
+    def recompute_layers(self, *, on: bool) -> None:
+        """Keep only the inputs of layers for the backward, and run their forward again: the same numbers."""
+        for block in self.blocks:
+            assert isinstance(block, Residual)
+            block.recompute = on
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """inputs (b, l) int64, lengths (b,) int64 -> logits (b, classes), float32."""

@@ -1,13 +1,13 @@
-"""The selective scan: its signature, its slow reference, and the choice of what runs."""
-
-from typing import Literal
+"""The selective scan: its signature. What computes it is chosen in `msbench.ops.scan_kernels`."""
 
 import torch
 from torch import Tensor
 
-from msbench.ops import scan_torch
+from msbench.ops.scan_arguments import Discretisation, check_shapes, promote
+from msbench.ops.scan_kernels import choose
+from msbench.ops.scan_reference import selective_scan_reference
 
-Discretisation = Literal["euler", "raw"]
+__all__ = ["kernel_name", "mixed", "selective_scan", "selective_scan_reference"]
 
 
 def selective_scan(
@@ -44,86 +44,16 @@ def selective_scan(
     arguments = (u, dt, A, B, C, skip, mix)
     check_shapes(arguments)
     with torch.autocast(u.device.type, enabled=False):
-        return _scan(promote(arguments), discretisation).to(u.dtype)
+        kernel = choose(u.device.type)
+        return kernel.scan(promote(arguments), scaled=discretisation == "euler").to(u.dtype)
 
 
-def kernel_name(device: torch.device | str) -> str:  # noqa: ARG001 (one kernel serves every device so far)
-    """The name of the scan that runs on `device`, for records."""
-    return "torch-chunked"
-
-
-Arguments = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
-
-
-def check_shapes(arguments: Arguments) -> None:
-    """ValueError, naming the argument, where shapes do not belong together or a size is 0."""
-    u, dt, A, B, C, skip, mix = arguments
-    if u.ndim != 4 or A.ndim != 3 or 0 in u.shape or 0 in A.shape:
-        raise ValueError(
-            f"u must be (b, l, m, d) and A (m, d, n), none empty; got {tuple(u.shape)} and {tuple(A.shape)}"
-        )
-    (b, length, m, d), n = u.shape, A.shape[2]
-    expected = {
-        "dt": (dt, (b, length, m, d)),
-        "A": (A, (m, d, n)),
-        "B": (B, (b, length, m, n)),
-        "C": (C, (b, length, m, n)),
-        "skip": (skip, (m, d)),
-        "mix": (mix, (b, length, m)),
-    }
-    for name, (value, shape) in expected.items():
-        if value is not None and value.shape != shape:
-            raise ValueError(f"{name} must be {shape} beside u {tuple(u.shape)}; got {tuple(value.shape)}")
-
-
-def promote(arguments: Arguments) -> Arguments:
-    """All of them in float64 where one is, else in float32: states in half precision drift."""
-    double = any(x is not None and x.dtype == torch.float64 for x in arguments)
-    dtype = torch.float64 if double else torch.float32
-    u, dt, A, B, C, skip, mix = (None if x is None else x.to(dtype) for x in arguments)
-    assert u is not None
-    assert dt is not None
-    assert A is not None
-    assert B is not None
-    assert C is not None
-    return u, dt, A, B, C, skip, mix
-
-
-def _scan(arguments: Arguments, discretisation: Discretisation) -> Tensor:
-    u, dt, A, B, C, skip, mix = arguments
-    read = C if mix is None else (C * mix.unsqueeze(3)).flatten(2).unsqueeze(2)
-    tensors = (u, dt, A.transpose(1, 2).contiguous(), B, read, skip, None if skip is None else mix)
-    keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    y: Tensor = scan_torch.Scan.apply(*tensors, discretisation == "euler", keep)[0]
-    return y if mix is None else y.squeeze(2)
+def kernel_name(device: torch.device | str) -> str:
+    """The name of the scan that runs on `device`, for records and ``msbench doctor``."""
+    return choose(torch.device(device).type).name
 
 
 def mixed(y: Tensor, mix: Tensor) -> Tensor:
     """Sum of the streams of y (b, l, m, d), weighed by `mix`: (b, l, m), or (m, d) for all steps alike."""
     equation = "blm,blmd->bld" if mix.ndim == 3 else "md,blmd->bld"
     return torch.einsum(equation, mix.to(y.dtype), y)
-
-
-def selective_scan_reference(
-    u: Tensor,
-    dt: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    skip: Tensor | None = None,
-    mix: Tensor | None = None,
-    *,
-    discretisation: Discretisation = "euler",
-) -> Tensor:
-    """`selective_scan` as a loop over time: slow, obvious, differentiable any number of times."""
-    check_shapes((u, dt, A, B, C, skip, mix))
-    h = torch.zeros_like(A)
-    outputs = []
-    for u_t, dt_t, B_t, C_t in zip(u.unbind(1), dt.unbind(1), B.unbind(1), C.unbind(1), strict=True):
-        v_t = dt_t * u_t if discretisation == "euler" else u_t
-        h = torch.exp(dt_t.unsqueeze(-1) * A) * h + B_t.unsqueeze(-2) * v_t.unsqueeze(-1)
-        outputs.append((h * C_t.unsqueeze(-2)).sum(-1))
-    y = torch.stack(outputs, dim=1)
-    if skip is not None:
-        y = y + skip * u
-    return y if mix is None else (y * mix.unsqueeze(-1)).sum(2)

@@ -14,13 +14,14 @@ Outputs are linear in C, so summing weighed streams is one reading of all their 
 of k states, where g k = m n, and g is 1 (mixed, with C weighed already) or m.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from msbench.ops.vmap import looped
+from msbench.ops import scan_function
+from msbench.ops.scan_arguments import Arguments
 
 STEPS = 16
 """Steps a block, and the distance of the kept states."""
@@ -30,6 +31,18 @@ CHANNELS = 128
 """Fewest channels a block where there are many states: rows stay long enough for vector code."""
 NEGLIGIBLE = 1e-30
 """Carried values below this become 0: left to decay they turn subnormal, and those are many times slower."""
+
+
+NAME = "torch-chunked"
+
+
+def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
+    """`msbench.ops.scan.selective_scan` on inputs of one dtype."""
+    u, dt, A, B, C, skip, mix = arguments
+    read = C if mix is None else (C * mix.unsqueeze(3)).flatten(2).unsqueeze(2)
+    inputs = Inputs(u, dt, A.transpose(1, 2).contiguous(), B, read, skip, None if skip is None else mix)
+    y = scan_function.apply(ENGINE, inputs, scaled=scaled)
+    return y if mix is None else y.squeeze(2)
 
 
 class Inputs(NamedTuple):
@@ -132,7 +145,7 @@ def retreat(block: Block, x: Inputs, gy: Tensor, carry: Tensor) -> None:
     carry.copy_(torch.hardshrink(carry, NEGLIGIBLE))
 
 
-def forward(inputs: Inputs, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+def forward(inputs: Inputs, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
     """y (b, l, g, d), and the states before every block of steps, (blocks, b, m, n, d), where `keep`.
 
     `scaled`: the input is multiplied by its step size.
@@ -157,7 +170,7 @@ def forward(inputs: Inputs, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
     return y, kept
 
 
-def backward(inputs: Inputs, scaled: bool, kept: Tensor, gy: Tensor) -> Inputs:
+def backward(inputs: Inputs, kept: Tensor, gy: Tensor, *, scaled: bool) -> Inputs:
     """Gradients of all inputs from that of y; `kept` is what `forward` kept."""
     u, dt, A, B, C, skip, mix = inputs
     total = Inputs(
@@ -219,51 +232,18 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
     return torch.matmul(y.unsqueeze(-2), x.mT).squeeze(-2)
 
 
-class Scan(torch.autograd.Function):
-    """y and the kept states, from the fields of `Inputs`, `scaled` and `keep`; once differentiable.
+class Engine:
+    """`forward` and `backward` for `scan_function`."""
 
-    `keep` is False where no gradient will be asked for.
-    """
+    def forward(self, tensors: Sequence[Tensor | None], *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+        """See `scan_function.Engine`."""
+        return forward(Inputs(*tensors), scaled=scaled, keep=keep)  # type: ignore[arg-type]
 
-    vmap = staticmethod(looped(lambda: Scan))
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, Tensor]:
-        *inputs, scaled, keep = args
-        return forward(Inputs(*inputs), scaled, keep)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        *tensors, ctx.scaled, _ = inputs
-        ctx.save_for_backward(*tensors, output[1])
-        ctx.mark_non_differentiable(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, gy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, kept = ctx.saved_tensors
-        # An expanded gradient (that of a plain sum) would send the matrix products to a slow path.
-        gradients = ScanBackward.apply(*inputs, ctx.scaled, kept, gy.contiguous())
-        pairs = zip(inputs, gradients, strict=True)
-        return (*(None if x is None else gradient for x, gradient in pairs), None, None)
+    def backward(
+        self, tensors: Sequence[Tensor | None], kept: Tensor, gy: Tensor, *, scaled: bool
+    ) -> Sequence[Tensor | None]:
+        """See `scan_function.Engine`."""
+        return backward(Inputs(*tensors), kept, gy, scaled=scaled)  # type: ignore[arg-type]
 
 
-class ScanBackward(torch.autograd.Function):
-    """The gradients of `Scan`, as a function of its own so that they can be batched."""
-
-    vmap = staticmethod(looped(lambda: ScanBackward))
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, ...]:
-        *inputs, scaled, kept, gy = args
-        with torch.autocast(gy.device.type, enabled=False):
-            gradients = backward(Inputs(*inputs), scaled, kept, gy)
-        # A missing input has an empty gradient: None cannot be batched.
-        return tuple(gy.new_empty(0) if gradient is None else gradient for gradient in gradients)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        raise NotImplementedError("second derivatives of the fast scan: use selective_scan_reference")
+ENGINE = Engine()

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from msbench.data.dataset import Batch, Dataset
 from msbench.errors import Diverged, Interrupted
+from msbench.models.classifier import Classifier
 from msbench.specs import RunSpec
 from msbench.training import checkpoint as ckpt
 from msbench.training.evaluate import predict, to_device
@@ -39,7 +40,7 @@ class Trainer:
     def __init__(
         self,
         spec: RunSpec,
-        model: nn.Module,
+        model: Classifier,
         dataset: Dataset,
         directory: Path,
         run_id: str,
@@ -56,6 +57,8 @@ class Trainer:
         self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
         self.progress, self.sums = Progress(), Sums.zero(fabric.device)
         self._last_save, self._save_cost = time.monotonic(), 0.0
+        self.recompute_above: float = math.inf
+        """Positions of a batch beyond which layers are recomputed in the backward, to save memory."""
         self.after_step: Callable[[int], None] = lambda _step: None
 
     def run(self) -> None:
@@ -112,6 +115,7 @@ class Trainer:
         rate = self.schedule.factor(self.progress.step)
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * rate
+        self.module.recompute_layers(on=inputs.numel() > self.recompute_above)
         logits = self.model(inputs, lengths).float()
         loss = loss_of(logits, labels, self.config.loss)
         self.optimizer.zero_grad(set_to_none=True)

@@ -181,3 +181,48 @@ def test_embedding_and_output_projection_survive_construction(name: str) -> None
     for weight in named(model, "out_proj.weight"):
         bound = weight.shape[1] ** -0.5 / 2
         assert 0.9 * bound < float(weight.abs().max()) <= bound
+
+
+@both
+def test_recomputing_layers_changes_no_bit(name: str) -> None:
+    config = config_of(name, d_model=8, layers=2, state=10, norm="batch", dropout=0.3)
+    inputs = torch.randint(1, 11, (4, 21), generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for on in (False, True):
+        model = models.build(name, config, INFO, seed=0)
+        model.recompute_layers(on=on)
+        torch.manual_seed(1)
+        model(inputs, torch.tensor([21, 5, 13, 1])).square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for kept, again in zip(*gradients, strict=True):
+        assert kept is not None
+        assert torch.equal(kept, again)
+
+
+@both
+def test_activations_grow_with_what_they_hold(name: str) -> None:
+    def size(positions: int, **options: int) -> int:
+        return models.activation_bytes(name, config_of(name, **options), positions)
+
+    small = size(1000, layers=2)
+    assert size(2000, layers=2) == 2 * small
+    assert size(1000, layers=4) == 2 * small
+    assert size(1000, layers=2, state=1600) > 2 * small
+
+
+@both
+def test_the_estimate_is_near_what_autograd_keeps(name: str) -> None:
+    config = config_of(name, d_model=64, layers=2, state=64)
+    model = models.build(name, config, INFO, seed=0)
+    storages: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(*tokens(*[200] * 16)).sum()
+    estimate = models.activation_bytes(name, config, 16 * 200)
+    assert 0.5 < sum(storages.values()) / estimate < 1.3
+    loss.backward()

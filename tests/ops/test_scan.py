@@ -8,8 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from msbench.ops import scan_torch
+from msbench.ops import scan_native, scan_torch
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
+
+
+@pytest.fixture(params=["torch", "cpp"], autouse=True)
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test here is run with each kernel."""
+    if request.param == "cpp" and scan_native.name() is None:
+        pytest.skip("msbench was installed without a C++ compiler")
+    monkeypatch.setenv("MSBENCH_SCAN", request.param)
+    return str(request.param)
+
 
 NAMES = ("u", "dt", "A", "B", "C", "skip", "mix")
 
@@ -263,5 +273,5 @@ def test_an_empty_sequence_is_refused() -> None:
         selective_scan(*arguments(length=0))
 
 
-def test_kernel_has_a_name() -> None:
-    assert kernel_name("cpu") == "torch-chunked"
+def test_kernel_has_a_name(kernel: str) -> None:
+    assert kernel_name("cpu").startswith(kernel)

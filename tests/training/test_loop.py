@@ -77,6 +77,22 @@ def test_a_resumed_run_ends_bit_equal(tiny: Suite, tmp_path: Path, model: str, s
     assert last.progress.resumes == len(stops)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_batches_beyond_the_memory_limit_give_the_same_weights(
+    tiny: Suite, tmp_path: Path, model: str
+) -> None:
+    spec = spec_of(tiny, model)
+    trainer(spec, tmp_path / "plain").run()
+    tight = trainer(spec, tmp_path / "tight")
+    tight.recompute_above = 100  # some batches are larger, some smaller
+    used = set()
+    tight.after_step = lambda _step: used.add(tight.module.blocks[0].recompute)
+    tight.run()
+    assert used == {True, False}
+    expected, found = weights(tmp_path / "plain"), weights(tmp_path / "tight")
+    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+
+
 def test_the_log_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:
     spec = spec_of(tiny, "mamba")
     flag = SignalFlag()

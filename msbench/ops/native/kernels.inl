@@ -1,0 +1,35 @@
+// The scan for one instruction set: included once for each, inside a namespace and with BYTES set.
+
+#include "lanes.inl"
+#include "plan.inl"
+#include "forward.inl"
+#include "partials.inl"
+#include "backward.inl"
+
+template <class T>
+void run_forward(const ScanProblem& problem, T* out, T* kept) {
+    const Plan<T> plan(problem);
+    const Forward<T> work(plan, out, reinterpret_cast<Vector<T>*>(kept), std::max(problem.threads, 1));
+    const int threads = usable_threads(problem, work.tasks());
+    const Buffer<Vector<T>> states(threads * work.scratch());
+    for_each_task(work.tasks(), threads,
+                  [&](int64_t task, int worker) { work(task, states.get() + worker * work.scratch()); });
+}
+
+template <class T>
+void run_backward(const ScanProblem& problem, const T* gout, const T* kept, const ScanGradients& gradients) {
+    const Plan<T> plan(problem);
+    const int64_t groups = Backward<T>::groups(plan);
+    const Partials<T> partials(plan, groups, gradients);
+    const Backward<T> work(plan, gout, reinterpret_cast<const Vector<T>*>(kept), gradients, groups, partials);
+    const int threads = usable_threads(problem, work.tasks());
+    std::vector<std::unique_ptr<Scratch<T>>> scratch;
+    for (int worker = 0; worker < threads; ++worker)
+        scratch.push_back(std::make_unique<Scratch<T>>(ceil_div(plan.blocks, groups), plan.n));
+    for_each_task(work.tasks(), threads,
+                  [&](int64_t task, int worker) { work(task, *scratch[static_cast<size_t>(worker)]); });
+    sum_partials(plan, partials, groups, gradients, threads);
+}
+
+#undef INLINE
+#undef BYTES

@@ -1,0 +1,159 @@
+// Vectors of channels. Included once for each instruction set, with BYTES the width of its registers.
+// The vector types are those of GCC and Clang: arithmetic works element by element, a scalar is broadcast.
+
+template <class T>
+struct Lanes;
+
+template <>
+struct Lanes<float> {
+    typedef float V __attribute__((vector_size(BYTES)));
+    typedef V Unaligned __attribute__((aligned(4), may_alias));
+    typedef int32_t I __attribute__((vector_size(BYTES)));
+    static constexpr float NEGLIGIBLE = 1e-30F;
+};
+
+template <>
+struct Lanes<double> {
+    typedef double V __attribute__((vector_size(BYTES)));
+    typedef V Unaligned __attribute__((aligned(8), may_alias));
+    typedef int64_t I __attribute__((vector_size(BYTES)));
+    static constexpr double NEGLIGIBLE = 1e-290;
+};
+
+template <class T>
+using Vector = typename Lanes<T>::V;
+
+template <class T>
+constexpr int WIDTH = BYTES / static_cast<int>(sizeof(T));
+
+#define INLINE inline __attribute__((always_inline))
+
+template <class T>
+__attribute__((noinline)) Vector<T> load_part(const T* from, int lanes) {
+    T x[WIDTH<T>] = {};
+    std::copy_n(from, lanes, x);
+    Vector<T> result;
+    std::memcpy(&result, x, sizeof(x));
+    return result;
+}
+
+template <class T>
+__attribute__((noinline)) void store_part(T* to, const Vector<T>& x, int lanes) {
+    std::memcpy(to, &x, sizeof(T) * static_cast<size_t>(lanes));
+}
+
+// Some first lanes, the others 0. A copy whose length is known only at run time is a call, so whole vectors,
+// which are nearly all, go apart: with calls the forward at n = 16 took 14 ms, without 8.
+template <class T>
+INLINE Vector<T> load(const T* from, int lanes) {
+    if (lanes == WIDTH<T>) return *reinterpret_cast<const typename Lanes<T>::Unaligned*>(from);
+    return load_part(from, lanes);
+}
+
+template <class T>
+INLINE void store(T* to, const Vector<T>& x, int lanes) {
+    if (lanes == WIDTH<T>)
+        *reinterpret_cast<typename Lanes<T>::Unaligned*>(to) = x;
+    else
+        store_part(to, x, lanes);
+}
+
+// Exponents of this size and more take the careful form of the exponential.
+constexpr double MILD_LIMIT = 100;
+
+// 2^(dt a). Polynomial of degree 5 on [-1/2, 1/2], exactly 1 at 0 (else slow decays would drift); relative
+// error 1.7e-7 together with float's rounding. The first sum with SHIFT rounds to an integer, and leaves it in
+// the low bits, from where it goes into the exponent. MILD: dt |a| < 100. Otherwise below -100 it is 0: 8e-31 is
+// as negligible in a decay as in a state, and its products would be subnormal (see flush). Above 128 it is
+// infinite. The two comparisons would add 4 to 13 instructions, so they are made only where needed.
+template <bool MILD, int N>
+INLINE void exp2_product(const Lanes<float>::V& dt, const Lanes<float>::V* a, Lanes<float>::V (&result)[N]) {
+    using V = Lanes<float>::V;
+    using I = Lanes<float>::I;
+    constexpr float SHIFT = 12582912.0F;  // 1.5 * 2^23
+    V shifted[N], f[N], p[N];
+    for (int i = 0; i < N; ++i) {
+        if (MILD) {
+            shifted[i] = dt * a[i] + SHIFT;
+            f[i] = dt * a[i] - (shifted[i] - SHIFT);
+        } else {
+            V x = dt * a[i];
+            x = x < -100.0F ? V{} - 127.0F : x;  // -127 makes all bits 0; NaN stays NaN
+            x = x > 128.0F ? V{} + 128.0F : x;
+            shifted[i] = x + SHIFT;
+            f[i] = x - (shifted[i] - SHIFT);
+        }
+    }
+    for (int i = 0; i < N; ++i) p[i] = 0.0013264653F * f[i] + 0.009671511F;
+    for (int i = 0; i < N; ++i) p[i] = p[i] * f[i] + 0.05550734F;
+    for (int i = 0; i < N; ++i) p[i] = p[i] * f[i] + 0.24022242F;
+    for (int i = 0; i < N; ++i) p[i] = p[i] * f[i] + 0.693147F;
+    for (int i = 0; i < N; ++i) p[i] = p[i] * f[i] + 1.0F;
+    for (int i = 0; i < N; ++i) result[i] = (V)((I)p[i] + ((I)shifted[i] << 23));
+}
+
+// In double precision, which is for checks, accuracy counts and speed does not.
+template <bool MILD, int N>
+INLINE void exp2_product(const Lanes<double>::V& dt, const Lanes<double>::V* a, Lanes<double>::V (&result)[N]) {
+    for (int i = 0; i < N; ++i) {
+        result[i] = dt * a[i];
+        for (int lane = 0; lane < WIDTH<double>; ++lane) result[i][lane] = std::exp2(result[i][lane]);
+    }
+}
+
+// Values on their way to 0 become 0 at the ends of spans of steps. Left to decay they turn subnormal, and
+// then each instruction takes about 150 cycles; setting the processor's flush-to-zero mode instead would
+// change the arithmetic of whoever calls.
+template <class T>
+INLINE Vector<T> flush(const Vector<T>& x) {
+    constexpr T tiny = Lanes<T>::NEGLIGIBLE;
+    return ((x < tiny) & (x > -tiny)) ? Vector<T>{} : x;
+}
+
+template <class T>
+INLINE T largest(const Vector<T>& x) {
+    T lanes[WIDTH<T>];
+    std::memcpy(lanes, &x, sizeof(x));
+    return *std::max_element(lanes, lanes + WIDTH<T>);
+}
+
+// Lane K of the result is lane INDEX[K] of x followed by y.
+#ifdef __clang__
+#define SHUFFLE(x, y, INDEX) __builtin_shufflevector(x, y, INDEX...)
+#else
+#define SHUFFLE(x, y, INDEX) __builtin_shuffle(x, y, typename Lanes<T>::I{INDEX...})
+#endif
+
+// Exchange the lanes of x that have BIT with the lanes of y that do not.
+template <class T, int BIT, int... K>
+INLINE void exchange(Vector<T>& x, Vector<T>& y, std::integer_sequence<int, K...>) {
+    constexpr int W = WIDTH<T>;
+    const Vector<T> first = SHUFFLE(x, y, ((K & BIT) ? W + (K ^ BIT) : K));
+    y = SHUFFLE(x, y, ((K & BIT) ? W + K : (K ^ BIT)));
+    x = first;
+}
+
+// Transpose WIDTH vectors.
+template <class T, int BIT = 1>
+INLINE void transpose(Vector<T>* x) {
+    if constexpr (BIT < WIDTH<T>) {
+        for (int i = 0; i < WIDTH<T>; ++i)
+            if (!(i & BIT)) exchange<T, BIT>(x[i], x[i + BIT], std::make_integer_sequence<int, WIDTH<T>>());
+        transpose<T, 2 * BIT>(x);
+    }
+}
+
+// Lane i of the result is the sum of the lanes of x[i]; x, of WIDTH vectors, is spent.
+template <class T, int BIT = 1>
+INLINE Vector<T> sum_lanes(Vector<T>* x) {
+    if constexpr (BIT < WIDTH<T>) {
+        for (int i = 0; i < WIDTH<T>; i += 2 * BIT) {
+            exchange<T, BIT>(x[i], x[i + BIT], std::make_integer_sequence<int, WIDTH<T>>());
+            x[i] += x[i + BIT];
+        }
+        return sum_lanes<T, 2 * BIT>(x);
+    }
+    return x[0];
+}
+
+#undef SHUFFLE

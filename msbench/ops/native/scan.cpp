@@ -1,0 +1,149 @@
+// The selective scan on the CPU, behind a C interface (struct ScanProblem in problem.h):
+//
+//     h_t = exp(dt_t A) h_{t-1} + dt_t u_t B_t       y_t = <C_t, h_t> + skip u_t       z_t = sum_m mix_t y_t
+//
+// Lanes of the vector registers are channels, so B and C are broadcast and nothing is summed inside a register.
+// The kernels are compiled three times in this one file, and the processor is asked which of them it can run.
+// No option beyond -O3 -std=c++17 -shared -fPIC is needed (-pthread before glibc 2.34).
+
+#include "problem.h"
+
+namespace scan {
+
+#if defined(__x86_64__)
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx2,fma,prefer-vector-width=512")
+#endif
+namespace avx512 {
+#define BYTES 64
+#include "kernels.inl"
+}  // namespace avx512
+#ifdef __clang__
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+namespace avx2 {
+#define BYTES 32
+#include "kernels.inl"
+}  // namespace avx2
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+// SSE2 on x86-64, NEON on arm64: what every processor of its kind has.
+namespace baseline {
+#define BYTES 16
+#include "kernels.inl"
+}  // namespace baseline
+
+namespace {
+
+enum Instructions { BEST = 0, BASELINE = 1, AVX2 = 2, AVX512 = 3 };
+
+Instructions best() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return AVX2;
+#endif
+    return BASELINE;
+}
+
+// What is asked for, or the best there is where that is less.
+Instructions choose(const ScanProblem& problem) {
+    static const Instructions available = best();
+    return problem.instructions == BEST ? available
+                                        : std::min(available, static_cast<Instructions>(problem.instructions));
+}
+
+template <class Run>
+int guarded(const Run& run) {
+    try {
+        run();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return 1;
+    } catch (...) {
+        return 2;
+    }
+}
+
+int forward(const ScanProblem& p, float* out, float* kept) {
+    return guarded([&] {
+        switch (choose(p)) {
+#if defined(__x86_64__)
+            case AVX512: return avx512::run_forward<float>(p, out, kept);
+            case AVX2: return avx2::run_forward<float>(p, out, kept);
+#endif
+            default: return baseline::run_forward<float>(p, out, kept);
+        }
+    });
+}
+
+int backward(const ScanProblem& p, const float* gout, const float* kept, const ScanGradients& gradients) {
+    return guarded([&] {
+        switch (choose(p)) {
+#if defined(__x86_64__)
+            case AVX512: return avx512::run_backward<float>(p, gout, kept, gradients);
+            case AVX2: return avx2::run_backward<float>(p, gout, kept, gradients);
+#endif
+            default: return baseline::run_backward<float>(p, gout, kept, gradients);
+        }
+    });
+}
+
+// Double precision is for checks of gradients: its time goes into exp2 whatever the instruction set.
+int forward(const ScanProblem& p, double* out, double* kept) {
+    return guarded([&] { baseline::run_forward<double>(p, out, kept); });
+}
+
+int backward(const ScanProblem& p, const double* gout, const double* kept, const ScanGradients& gradients) {
+    return guarded([&] { baseline::run_backward<double>(p, gout, kept, gradients); });
+}
+
+}  // namespace
+}  // namespace scan
+
+extern "C" {
+
+// The instruction set that a problem will be run with: 1 baseline, 2 AVX2, 3 AVX-512.
+int msbench_scan_instructions(const ScanProblem* problem) { return scan::choose(*problem); }
+
+// Elements of the array of kept states, about b l m d n / 16: channels are padded to whole 64-byte lines.
+int64_t msbench_scan_kept(const ScanProblem* p, int64_t element_size) {
+    int64_t states = p->counts ? 0 : p->m * p->n;
+    for (int64_t s = 0; p->counts && s < p->m; ++s) states += p->counts[s];
+    const int64_t line = 64 / element_size;
+    return p->b * scan::ceil_div(p->l, scan::STEPS) * states * scan::ceil_div(p->d, line) * line;
+}
+
+// out (b, l, d) where there is mix, else (b, l, m, d). kept: null, or the array that the backward will want, on a
+// border of 64 bytes. All four return 0, or 1 where memory ran out.
+int msbench_scan_forward_f32(const ScanProblem* problem, float* out, float* kept) {
+    return scan::forward(*problem, out, kept);
+}
+
+int msbench_scan_forward_f64(const ScanProblem* problem, double* out, double* kept) {
+    return scan::forward(*problem, out, kept);
+}
+
+// gout: gradient of out. Every element of every gradient is written.
+int msbench_scan_backward_f32(const ScanProblem* problem, const float* gout, const float* kept,
+                              const ScanGradients* gradients) {
+    return scan::backward(*problem, gout, kept, *gradients);
+}
+
+int msbench_scan_backward_f64(const ScanProblem* problem, const double* gout, const double* kept,
+                              const ScanGradients* gradients) {
+    return scan::backward(*problem, gout, kept, *gradients);
+}
+}

@@ -1,0 +1,45 @@
+"""The arguments of a scan: their shapes and their precision."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Discretisation = Literal["euler", "raw"]
+
+Arguments = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+"""u, dt, A, B, C, skip, mix, as `msbench.ops.scan.selective_scan` takes them."""
+
+
+def check_shapes(arguments: Arguments) -> None:
+    """ValueError, naming the argument, where shapes do not belong together or a size is 0."""
+    u, dt, A, B, C, skip, mix = arguments
+    if u.ndim != 4 or A.ndim != 3 or 0 in u.shape or 0 in A.shape:
+        raise ValueError(
+            f"u must be (b, l, m, d) and A (m, d, n), none empty; got {tuple(u.shape)} and {tuple(A.shape)}"
+        )
+    (b, length, m, d), n = u.shape, A.shape[2]
+    expected = {
+        "dt": (dt, (b, length, m, d)),
+        "A": (A, (m, d, n)),
+        "B": (B, (b, length, m, n)),
+        "C": (C, (b, length, m, n)),
+        "skip": (skip, (m, d)),
+        "mix": (mix, (b, length, m)),
+    }
+    for name, (value, shape) in expected.items():
+        if value is not None and value.shape != shape:
+            raise ValueError(f"{name} must be {shape} beside u {tuple(u.shape)}; got {tuple(value.shape)}")
+
+
+def promote(arguments: Arguments) -> Arguments:
+    """All of them in float64 where one is, else in float32: states in half precision drift."""
+    double = any(x is not None and x.dtype == torch.float64 for x in arguments)
+    dtype = torch.float64 if double else torch.float32
+    u, dt, A, B, C, skip, mix = (None if x is None else x.to(dtype) for x in arguments)
+    assert u is not None
+    assert dt is not None
+    assert A is not None
+    assert B is not None
+    assert C is not None
+    return u, dt, A, B, C, skip, mix

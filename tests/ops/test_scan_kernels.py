@@ -1,0 +1,115 @@
+"""The choice of a kernel: one that computes something else is left out, and the record says what ran."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from msbench.errors import ConfigError
+from msbench.ops import scan_kernels, scan_native, scan_torch
+from msbench.ops.scan import kernel_name, selective_scan
+from msbench.ops.scan_kernels import Kernel, choose, self_check
+
+built = pytest.mark.skipif(scan_native.name() is None, reason="msbench was installed without a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    scan_kernels._chosen.cache_clear()
+    yield
+    scan_kernels._chosen.cache_clear()
+
+
+def twisted(name: str) -> Kernel:
+    """A kernel whose output is right and whose gradient of one argument is not."""
+
+    def scan(arguments: tuple[Tensor, ...], *, scaled: bool) -> Tensor:
+        position = ("u", "dt", "A", "B", "C", "skip", "mix").index(name)
+        changed = list(arguments)
+        x = changed[position]
+        changed[position] = x.detach() + (x - x.detach()) * 1.01
+        return scan_torch.scan(tuple(changed), scaled=scaled)  # type: ignore[arg-type]
+
+    return Kernel("twisted", scan)
+
+
+def test_the_kernels_pass_and_faults_are_named() -> None:
+    assert self_check(scan_kernels.TORCH) == ""
+    for name in ("u", "dt", "A", "B", "C", "skip", "mix"):
+        assert self_check(twisted(name)).startswith(f"its {name} is off by")
+
+
+def test_the_check_leaves_the_generators_alone() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    self_check(scan_kernels.TORCH)
+    assert torch.equal(torch.rand(2), expected)
+
+
+@built
+def test_a_kernel_that_raises_or_lies_is_left_out_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "auto")
+    for broken in (lambda *_, **__: 1 / 0, lambda x, **_: x[0] * 0.0):
+        scan_kernels._chosen.cache_clear()
+        monkeypatch.setattr(scan_native, "scan", broken)
+        with pytest.warns(RuntimeWarning, match="left out") as caught:
+            assert kernel_name("cpu") == scan_torch.NAME
+        assert len(caught) == 1
+        assert choose("cpu") is scan_kernels.TORCH  # warned once
+
+
+def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "auto")
+    monkeypatch.setattr(scan_native, "library", lambda: None)
+    assert kernel_name("cpu") == scan_torch.NAME
+    monkeypatch.setenv("MSBENCH_SCAN", "cpp")
+    with pytest.raises(ConfigError, match="without a C\\+\\+ compiler"):
+        kernel_name("cpu")
+
+
+def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "fast")
+    with pytest.raises(ConfigError, match="auto, torch or cpp"):
+        selective_scan(*scan_kernels._problem())
+
+
+@built
+def test_the_best_instructions_of_this_processor_are_used() -> None:
+    name = scan_native.name()
+    assert name is not None
+    capability = torch.backends.cpu.get_cpu_capability()
+    expected = {"AVX512": "cpp-avx512", "AVX2": "cpp-avx2"}.get(capability)
+    assert expected is None or name == expected
+
+
+@built
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 300, 1, 300, 7), (5, 130, 3, 40, 9)])
+def test_any_number_of_threads_gives_the_same_bits(
+    threads: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "cpp")
+    b, length, m, d, n = shape
+    source = torch.Generator().manual_seed(1)
+    leaves = [
+        torch.randn(size, generator=source)
+        for size in (
+            (b, length, m, d),
+            (b, length, m, d),
+            (m, d, n),
+            (b, length, m, n),
+            (b, length, m, n),
+            (m, d),
+        )
+    ]
+    leaves[1], leaves[2] = leaves[1].abs() * 0.1, -leaves[2].abs() * 5
+
+    def run(count: int) -> list[Tensor]:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: count)
+        inputs = [x.clone().requires_grad_() for x in leaves]
+        y = selective_scan(*inputs)
+        return [y, *torch.autograd.grad(y.square().sum(), inputs)]
+
+    assert all(torch.equal(one, other) for one, other in zip(run(1), run(threads), strict=True))
