@@ -9,12 +9,12 @@ import numpy as np
 
 from msbench import data, models, sources, store
 from msbench.data.dataset import Dataset
-from msbench.errors import DataError
+from msbench.errors import DamagedRecord, DataError
 from msbench.specs import RunSpec
 from msbench.store import RunRecord
 from msbench.training.schedule import Schedule
 
-Action = Literal["train", "resume", "retry", "keep", "set up"]
+Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def identify(spec: RunSpec, data_digest: str) -> Identity:
     return Identity(store.run_id(spec.digest, data_digest, digest), data_digest, digest, files)
 
 
-def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path) -> list[Entry]:
-    """An entry for each spec, in order. Reads, never writes; opens each dataset once."""
+def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False) -> list[Entry]:
+    """An entry for each spec, in order; `fresh` as ``run --fresh``. Reads, never writes; opens data once."""
     opened: dict[str, Dataset | str] = {}
     earlier: dict[str, list[RunRecord]] = {}
     entries = []
@@ -62,7 +62,7 @@ def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path) -> list[Ent
         if isinstance(dataset, str):
             entries.append(Entry(spec, "set up", dataset, None, None))
         else:
-            entries.append(_entry(spec, dataset, results, earlier[spec.suite]))
+            entries.append(_entry(spec, dataset, results, earlier[spec.suite], fresh=fresh))
     return entries
 
 
@@ -75,17 +75,23 @@ def _open(spec: RunSpec, data_root: Path) -> Dataset | str:
         return str(error)
 
 
-def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunRecord]) -> Entry:
+def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunRecord], *, fresh: bool) -> Entry:
     identity = identify(spec, dataset.digest)
     directory = store.run_directory(results, spec, identity.run_id)
-    record = store.read_record(directory)
     action: Action
+    try:
+        record = store.read_record(directory)
+    except DamagedRecord as error:
+        action, text = ("train", "--fresh") if fresh else ("damaged", str(error))
+        return Entry(spec, action, text, identity.run_id, directory, None, dataset)
     if record is None:
         resumable = (directory / "checkpoint" / "last.safetensors").exists()
         action = "resume" if resumable else "train"
         reason = "stopped before its end" if resumable else _why_new(spec, identity, earlier)
     else:
         action, reason = _what_of(record)
+        if fresh and action == "keep":
+            action, reason = "train", f"{reason}; --fresh"
     return Entry(spec, action, reason, identity.run_id, directory, record, dataset)
 
 

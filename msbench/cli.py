@@ -1,6 +1,8 @@
 """The verbs: parse, call, print, exit. Nothing heavy is imported before a verb needs it."""
 
 import functools
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
@@ -52,6 +54,10 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
         except MsbenchError as error:
             console.say(f"msbench: {error}")
             raise typer.Exit(error.exit_code) from None
+        except BrokenPipeError:
+            # The reader has what it wanted (`| head`); the interpreter must not complain at its own exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(ExitCode.OK) from None
         except KeyboardInterrupt:
             console.say("msbench: interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -130,7 +136,8 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Train again what is finished; old runs are kept.")
+        bool,
+        typer.Option("--fresh", help="Train again what has ended (kept beside); what was stopped goes on."),
     ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
@@ -138,14 +145,14 @@ def run(
 ) -> None:
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
     specs = _plan(suite, model, task, seed, sets)
-    if dry_run:
-        _print_agenda(specs, results, as_json, estimate=True)
-        return
     from msbench import data, launch
     from msbench.execute import Place, accelerator
     from msbench.training.signals import SignalFlag
 
     accelerator(device)
+    if dry_run:
+        _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
+        return
     with SignalFlag() as signals:
         place = Place(results, data.data_root(), device, signals)
         outcome = launch.run_here(specs, place, fresh=fresh, quiet=quiet)
@@ -204,13 +211,19 @@ def report(
     from msbench import report as reports
 
     tables = reports.load_tables(suites or [], results, include_modified=modified)
+    # Files first: a reader of the table that goes away must not cost them.
+    written = reports.write_all(tables, out, csv=csv, latex=latex)
     if as_json:
         console.out_json([table.as_dict() for table in tables])
     else:
         for table in tables:
             reports.print_table(table)
-    for path in reports.write_all(tables, out, csv=csv, latex=latex):
+    for path in written:
         console.say(str(path))
+    if not any(table.measured for table in tables):
+        raise Undecided(
+            "nothing was measured under the protocol; `msbench list runs` shows what became of runs"
+        )
 
 
 @app.command()
@@ -238,10 +251,12 @@ def _plan(
     return plan(load(name), models or (), tasks or (), seeds or (), overrides or ())
 
 
-def _print_agenda(specs: "list[RunSpec]", results: Path, as_json: bool, *, estimate: bool) -> None:
+def _print_agenda(
+    specs: "list[RunSpec]", results: Path, as_json: bool, *, estimate: bool, fresh: bool = False
+) -> None:
     from msbench import agenda, data
 
-    entries = agenda.agenda(specs, results, data.data_root())
+    entries = agenda.agenda(specs, results, data.data_root(), fresh=fresh)
     rows: list[dict[str, Any]] = [agenda.describe(entry, estimate=estimate) for entry in entries]
     if not rows:
         raise Undecided("nothing is planned")

@@ -87,7 +87,7 @@ class Located:
         """A ConfigError that opens with the origin of `path` and, where that does not say it, the key."""
         origin, key = self.origin(path), self.dotted(path)
         return ConfigError(
-            ": ".join(filter(None, (origin, key if origin != f"--set {key}" else "", problem)))
+            ": ".join(filter(None, (origin, "" if origin in (f"--set {key}", f"--{key}") else key, problem)))
         )
 
     def at(self, *path: str | int) -> "Located":

@@ -1,5 +1,6 @@
 """Printing: data to stdout, messages to stderr; nothing cut, wrapped or coloured without a terminal."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ def prepare() -> None:
 
 
 def say(text: str) -> None:
-    """A message to stderr, verbatim."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    """A message to stderr, verbatim; a reader that went away stops nothing."""
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def out(text: str) -> None:

@@ -50,17 +50,38 @@ def gpus() -> list[str]:
 
 
 def free_memory(device: str) -> int:
-    """Bytes that could be allocated on ``cpu`` or ``cuda`` now."""
+    """Bytes that could be allocated on ``cpu`` or ``cuda`` now, within the limits of a job or container."""
     import torch
 
     if device == "cuda":
         return torch.cuda.mem_get_info()[0]
+    return min(_available_memory(), _left_of_control_group())
+
+
+def _available_memory() -> int:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         (line,) = (line for line in lines if line.startswith("MemAvailable:"))
         return int(line.split()[1]) * 1024
     except (OSError, ValueError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _left_of_control_group() -> int:
+    """What a control group (a container's, a batch job's) still grants; a very large number without one."""
+    left = 2**63
+    try:
+        own = Path("/proc/self/cgroup").read_text(encoding="utf-8").rpartition(":")[2].strip().lstrip("/")
+    except OSError:
+        return left
+    for folder in {Path("/sys/fs/cgroup") / own, Path("/sys/fs/cgroup")}:
+        try:
+            limit = int((folder / "memory.max").read_text(encoding="ascii"))
+            used = int((folder / "memory.current").read_text(encoding="ascii"))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+        left = min(left, limit - used)
+    return left
 
 
 def cpu_name() -> str:

@@ -8,7 +8,8 @@
     ├── RunError           3   a run that failed
     │   ├── Diverged       3   a loss or a parameter stopped being finite
     │   ├── OutOfMemory    3   the device had too little memory
-    │   └── CheckpointError 3  a checkpoint that cannot be written or read
+    │   ├── CheckpointError 3  a checkpoint that cannot be written or read
+    │   └── DamagedRecord  3   a run.json that is none
     ├── GateFailed         4   a cell is below its margin, with evidence
     ├── Undecided          5   nothing was measured where something was asked
     ├── DataError          6   data missing, incomplete or not what its digest says
@@ -92,6 +93,10 @@ class CheckpointError(RunError):
     """A checkpoint that cannot be written or read."""
 
 
+class DamagedRecord(RunError):
+    """A ``run.json`` that is no record."""
+
+
 class GateFailed(MsbenchError):
     """A cell is below its margin, with evidence."""
 
@@ -111,13 +116,13 @@ class DataError(MsbenchError):
 
 
 class Interrupted(MsbenchError):
-    """SIGINT or SIGTERM arrived and the state was saved."""
+    """SIGINT, SIGTERM or another signal to stop arrived, and the state was saved."""
 
     status = "interrupted"
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"{signal.Signals(signal_number).name}: saved; the same command resumes")
-        self.exit_code = ExitCode.TERMINATED if signal_number == signal.SIGTERM else ExitCode.INTERRUPTED
+        self.exit_code = ExitCode.INTERRUPTED if signal_number == signal.SIGINT else ExitCode.TERMINATED
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """One RunSpec to one RunRecord: the only place that joins data, model, training and store."""
 
+import contextlib
 import io
 import time
 import traceback
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from lightning_fabric import Fabric
 
 from msbench import data, models, ops, store
 from msbench.agenda import Identity, identify
@@ -19,6 +19,7 @@ from msbench.data.dataset import Dataset
 from msbench.environment import environment, free_memory
 from msbench.errors import (
     ConfigError,
+    DamagedRecord,
     Diverged,
     Interrupted,
     MsbenchError,
@@ -28,13 +29,13 @@ from msbench.errors import (
 )
 from msbench.specs import RunSpec
 from msbench.store import Failure, RunRecord, Status
-from msbench.training.checkpoint import load_weights
-from msbench.training.evaluate import Predictions, predict
-from msbench.training.loop import Trainer
+from msbench.training.evaluate import Predictions
+from msbench.training.loop import Trainer, fabric_for
 from msbench.training.signals import SignalFlag
 from msbench.training.state import Listener
 
-PRECISIONS = {"float32": "32-true", "bf16": "bf16-mixed"}
+CPU_OUT_OF_MEMORY = "can't allocate memory"
+"""What torch says in a plain RuntimeError where the CPU's memory ran out."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,42 @@ def execute(
     (Interrupted after the state and the record are written).
     """
     dataset = _dataset(spec, place, listener)
+    _check_padding(spec, dataset)
     identity = identify(spec, dataset.digest)
     directory = store.run_directory(place.results, spec, identity.run_id)
-    with store.locked(directory, wait=wait) as mine:
+    # Before the lock, so that finished results can be read where nothing can be written.
+    if not fresh and (record := _ended(directory)) is not None:
+        return record
+    with store.locked(directory, wait=wait, between=place.signals.check) as mine:
         if not mine:
             return None
-        if fresh and (old := store.set_aside(directory)) is not None:
-            listener.note(f"the earlier run was moved to {old}")
-        record = store.read_record(directory)
-        if record is not None and record.status in ("finished", "diverged"):
+        if fresh:
+            _set_ended_aside(directory, listener)
+        if (record := _ended(directory)) is not None:
             return record
         return _Run(spec, dataset, identity, directory, place, listener).execute()
+
+
+def _ended(directory: Path) -> RunRecord | None:
+    """The record of a run that another attempt would not change."""
+    record = store.read_record(directory)
+    return record if record is not None and record.status in ("finished", "diverged") else None
+
+
+def _set_ended_aside(directory: Path, listener: Listener) -> None:
+    try:
+        ended = _ended(directory) is not None
+    except DamagedRecord:
+        ended = True
+    # What was stopped goes on instead: so that a --fresh run that is interrupted can be resumed at all.
+    if ended and (old := store.set_aside(directory)) is not None:
+        listener.note(f"the earlier run was moved to {old}")
+
+
+def _check_padding(spec: RunSpec, dataset: Dataset) -> None:
+    pad_to, longest = spec.train.pad_to, dataset.info.longest
+    if pad_to is not None and pad_to < longest:
+        raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")
 
 
 def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
@@ -93,64 +119,63 @@ class _Run:
         self.device = accelerator(place.device)
         self.started = _now()
         self.facts: dict[str, Any] = {}
+        self.trainer: Trainer | None = None
 
     def execute(self) -> RunRecord:
+        """The record, written; raises Interrupted, and what is wrong with settings or data."""
         # A record of an earlier attempt would pass for this one's if this one died.
-        (self.directory / "run.json").unlink(missing_ok=True)
-        (self.directory / "error.txt").unlink(missing_ok=True)
+        for name in ("run.json", "error.txt"):
+            (self.directory / name).unlink(missing_ok=True)
         try:
             record = self._train_and_test()
+            store.write_record(self.directory, record)
         except Interrupted as error:
             self._fail(error, "interrupted")
             raise
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            return self._fail(
-                OutOfMemory(f"{error}".strip().splitlines()[0] or "out of memory"), "out-of-memory"
-            )
         except RunError as error:
             return self._fail(error, error.status)
         except MsbenchError:
             raise
         except Exception as error:
-            store.write_atomically(self.directory / "error.txt", traceback.format_exc().encode())
-            return self._fail(error, "failed")
-        store.write_record(self.directory, record)
+            return self._crash(error)
         return record
+
+    def _crash(self, error: Exception) -> RunRecord:
+        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or CPU_OUT_OF_MEMORY in str(error):
+            return self._fail(OutOfMemory(first_line), "out-of-memory")
+        if isinstance(error, OSError):
+            return self._fail(RunError(f"{error.filename or self.directory}: {error.strerror}"), "failed")
+        with contextlib.suppress(OSError):
+            store.write_atomically(self.directory / "error.txt", traceback.format_exc().encode())
+        return self._fail(error, "failed")
 
     def _train_and_test(self) -> RunRecord:
         spec = self.spec
-        fabric = Fabric(accelerator=self.device, devices=1, precision=PRECISIONS[spec.train.precision])  # type: ignore[arg-type]
+        fabric = fabric_for(self.device, spec.train.precision)
         model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
         self.facts |= {
             "parameters": models.parameter_count(model),
             "states_per_channel": models.states_per_channel(spec.model_name, spec.model),
             "kernel": ops.kernel_name(fabric.device),
         }
-        trainer = Trainer(
-            spec,
-            model,
-            self.dataset,
-            self.directory,
-            self.identity.run_id,
-            fabric,
-            self.listener,
-            self.place.signals,
+        signals, run_id = self.place.signals, self.identity.run_id
+        self.trainer = Trainer(
+            spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals
         )
-        trainer.recompute_above = self._recompute_above()
-        trainer.run()
-        best = trainer.folder.load(trainer.folder.best)
-        load_weights(model, best.tensors)
+        self.trainer.recompute_above = self._recompute_above()
+        self.trainer.attempt = self._attempt()
+        self.trainer.run()
         began = time.monotonic()
-        test = predict(
-            trainer.model,
-            self.dataset.splits["test"],
-            spec.train.batch_size,
-            fabric.device,
-            pad_to=spec.train.pad_to,
-            between=lambda _done, _total: self.place.signals.check(),
-        )
+        test = self.trainer.test()
         write_predictions(self.directory / "predictions.parquet", test)
-        return self._finish(trainer, test, time.monotonic() - began)
+        return self._finish(self.trainer, test, time.monotonic() - began)
+
+    def _attempt(self) -> dict[str, str]:
+        found = environment()
+        kernel = str(self.facts["kernel"])
+        where = {"host": found["host"], "device": self.device, "threads": str(found["threads"])}
+        return {"started": self.started, "kernel": kernel, **where}
 
     def _recompute_above(self) -> int:
         """Positions of a batch beyond which its activations would fill half of what memory is free."""
@@ -178,20 +203,24 @@ class _Run:
             "test_seconds": test_seconds,
             "tokens_per_second": progress.train_tokens / max(progress.train_seconds, 1e-9),
         }
-        self.facts |= {"steps": progress.step, "resumed": progress.resumes, "n_test": len(test.labels)}
-        return self._record("finished", metrics=metrics, timing=timing)
+        return self._record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
 
     def _fail(self, error: BaseException, status: Status) -> RunRecord:
         failure = Failure(type=type(error).__name__, message=str(error))
         if isinstance(error, Diverged):
             failure = failure.model_copy(update={"step": error.step, "name": error.name})
-            self.facts["steps"] = error.step
         record = self._record(status, failure=failure)
-        store.write_record(self.directory, record)
+        try:
+            store.write_record(self.directory, record)
+        except OSError as unwritten:
+            self.listener.note(f"{self.directory}: the record cannot be written: {unwritten.strerror}")
         return record
 
     def _record(self, status: Status, **values: Any) -> RunRecord:
         spec, identity = self.spec, self.identity
+        if self.trainer is not None:
+            progress = self.trainer.progress
+            self.facts |= {"steps": progress.step, "resumed": progress.resumes, "attempts": progress.attempts}
         return RunRecord(
             run_id=identity.run_id,
             status=status,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msbench.console import say
-from msbench.errors import DataError, ExitCode
+from msbench.errors import DamagedRecord, DataError, ExitCode
 from msbench.execute import Place, execute
 from msbench.progress import listener_for
 from msbench.specs import RunSpec
@@ -17,13 +17,14 @@ class Outcome:
 
     records: list[RunRecord] = field(default_factory=list)
     data_errors: list[str] = field(default_factory=list)
+    damaged: int = 0
 
     @property
     def exit_code(self) -> ExitCode:
         """The most fundamental of what went wrong."""
         if self.data_errors:
             return ExitCode.DATA
-        if any(not record.finished for record in self.records):
+        if self.damaged or any(not record.finished for record in self.records):
             return ExitCode.RUN_FAILED
         return ExitCode.OK
 
@@ -47,8 +48,14 @@ def _one(spec: RunSpec, place: Place, outcome: Outcome, *, fresh: bool, quiet: b
         with listener_for(spec, quiet=quiet) as listener:
             record = execute(spec, place, listener, fresh=fresh, wait=wait)
     except DataError as error:
-        say(str(error))
+        # A signal to the whole process group can end the workers of a set-up before it is noticed here.
+        place.signals.check()
+        say(f"msbench: {error}")
         outcome.data_errors.append(str(error))
+        return True
+    except DamagedRecord as error:
+        say(f"msbench: {error}")
+        outcome.damaged += 1
         return True
     if record is None:
         return False

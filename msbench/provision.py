@@ -11,6 +11,7 @@ from msbench.data.dataset import Dataset
 from msbench.errors import ConfigError, DataError, ExitCode
 from msbench.specs import DATASETS, DataConfig
 from msbench.suite import load, plan
+from msbench.training.signals import SignalFlag
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,19 @@ def provision(names: list[str], source: Path | None, *, check_only: bool, quiet:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from FOLDER")
     root = data.data_root()
-    work: Callable[[DataConfig], Dataset] = (
-        (lambda config: data.open_dataset(config, root))
-        if check_only
-        else (lambda config: data.setup(config, root, source=source, progress=None if quiet else _progress))
-    )
-    return Provisions([_attempt(config, work) for config in configs])
+    with SignalFlag() as signals:
+
+        def progress(what: str, done: int, total: int) -> None:
+            signals.check()
+            if not quiet:
+                _say_tenths(what, done, total)
+
+        def work(config: DataConfig) -> Dataset:
+            if check_only:
+                return data.open_dataset(config, root)
+            return data.setup(config, root, source=source, progress=progress)
+
+        return Provisions([_attempt(config, work, signals) for config in configs])
 
 
 def _configs(name: str, source: Path | None) -> list[DataConfig]:
@@ -78,13 +86,15 @@ def _configs(name: str, source: Path | None) -> list[DataConfig]:
     return list(unique.values())
 
 
-def _attempt(config: DataConfig, work: Callable[[DataConfig], Dataset]) -> Provision:
+def _attempt(config: DataConfig, work: Callable[[DataConfig], Dataset], signals: SignalFlag) -> Provision:
     try:
         dataset = work(config)
         for note in dataset.manifest.get("notes", ()):
             say(f"{config.dataset}: {note}")
         return Provision(config, dataset)
     except DataError as error:
+        # A signal to the whole process group can end the workers before it is noticed here.
+        signals.check()
         say(f"msbench: {error}")
         return Provision(config, None, str(error))
 
@@ -100,6 +110,6 @@ def _facts(item: Provision) -> tuple[str, ...]:
     return (*counts, f"{item.dataset.info.longest:,}", item.dataset.digest[:12])
 
 
-def _progress(what: str, done: int, total: int) -> None:
+def _say_tenths(what: str, done: int, total: int) -> None:
     if done == total or done * 10 // total != (done - 1) * 10 // total:
         say(f"{what}: {done:,} of {total:,}")

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-NATIVE = {"msbench.ops.scan_native": "ops/native/*"}
+NATIVE = {"msbench.ops.scan_native": "ops/native/*.[chi]*"}
 """Sources in another language, with the module that loads them."""
 # What an import of these brings is messages, file handling and declarations; the resolved spec is hashed
-# itself, and data has a digest of its own.
+# itself, and data have a digest of their own (batches are made in msbench.data.dataset, which counts).
 NEUTRAL = ("msbench.errors", "msbench.config", "msbench.store", "msbench.specs", "msbench.data")
 
 
@@ -56,7 +56,8 @@ def _digests(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def _neutral(name: str) -> bool:
-    return any(name == prefix or name.startswith(prefix + ".") for prefix in NEUTRAL)
+    within = any(name == prefix or name.startswith(prefix + ".") for prefix in NEUTRAL)
+    return within and name != "msbench.data.dataset"
 
 
 def _path(module: str) -> Path:

@@ -6,7 +6,7 @@
         run.json             the record; its presence means that the run has ended
         metrics.csv          a row per epoch
         predictions.parquet  a row per test example
-        checkpoint/          best.safetensors, last.safetensors
+        checkpoint/          best-<epoch>.safetensors, last.safetensors, previous.safetensors
         run.lock             held while a process works here
 
 Readers take no lock: every file is replaced whole. Two machines merge with rsync.
@@ -17,15 +17,15 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import filelock
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from msbench.errors import ConfigError
+from msbench.errors import ConfigError, DamagedRecord
 from msbench.specs import RunSpec
 
 SCHEMA_VERSION = 1
@@ -63,19 +63,20 @@ class RunRecord(BaseModel):
     data_digest: str
     source_digest: str
     sources: dict[str, str] = {}
-    metrics: dict[str, float] = {}
+    metrics: dict[str, FiniteFloat] = {}
     n_test: int | None = None
-    baselines: dict[str, float] = {}
+    baselines: dict[str, FiniteFloat] = {}
     parameters: int | None = None
     states_per_channel: int | None = None
     kernel: str | None = None
     steps: int = 0
-    timing: dict[str, float] = {}
+    timing: dict[str, FiniteFloat] = {}
     failure: Failure | None = None
     environment: dict[str, Any] = {}
     started: str = ""
     ended: str = ""
     resumed: int = 0
+    attempts: list[dict[str, str]] = []
 
     @property
     def finished(self) -> bool:
@@ -120,17 +121,22 @@ def write_record(directory: Path, record: RunRecord) -> None:
 def read_record(directory: Path) -> RunRecord | None:
     """The record of this folder, or None where the run has not ended.
 
-    Raises ConfigError, naming the file, where ``run.json`` is no record.
+    Raises DamagedRecord, naming the file, where ``run.json`` is no record, and ConfigError where the folder
+    cannot be read.
     """
     path = directory / "run.json"
     try:
         return RunRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; choose another --results") from None
     except ValidationError as error:
         detail = error.errors()[0]
         key = ".".join(str(part) for part in detail["loc"]) or "the file"
-        raise ConfigError(f"{path}: not a run record: {key}: {detail['msg']}") from None
+        raise DamagedRecord(
+            f"{path}: not a run record: {key}: {detail['msg']}; delete it, or train again with --fresh"
+        ) from None
 
 
 def run_folders(results: Path, suite: str | None = None) -> Iterator[Path]:
@@ -148,7 +154,7 @@ def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], l
     for folder in run_folders(results, suite):
         try:
             record = read_record(folder)
-        except ConfigError as error:
+        except (ConfigError, DamagedRecord) as error:
             warnings.append(str(error))
             continue
         if record is not None:
@@ -157,22 +163,44 @@ def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], l
 
 
 @contextmanager
-def locked(directory: Path, *, wait: bool) -> Iterator[bool]:
+def locked(directory: Path, *, wait: bool, between: Callable[[], None] = lambda: None) -> Iterator[bool]:
     """Hold the run's lock; yields False, at once, where another process has it and `wait` is off.
 
-    The operating system drops the lock with the process that held it, so a dead one blocks nobody.
+    The operating system drops the lock with the process that held it, so a dead one blocks nobody. While
+    waiting, `between` is called every second and may raise. Raises ConfigError where nothing can be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(directory / "run.lock")
     try:
-        lock.acquire(timeout=-1 if wait else 0)
-    except filelock.Timeout:
-        yield False
-        return
+        directory.mkdir(parents=True, exist_ok=True)
+        mine = _acquire(lock, wait, between)
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{directory}: cannot work here: {reason}; choose another --results") from None
     try:
-        yield True
+        if mine:
+            _sweep(directory)
+        yield mine
     finally:
-        lock.release()
+        if mine:
+            lock.release()
+
+
+def _acquire(lock: filelock.BaseFileLock, wait: bool, between: Callable[[], None]) -> bool:
+    while True:
+        try:
+            lock.acquire(timeout=1 if wait else 0)
+        except filelock.Timeout:
+            if not wait:
+                return False
+            between()
+        else:
+            return True
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what a process that died in the middle of a write left behind."""
+    for leftover in directory.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
 
 
 def set_aside(directory: Path) -> Path | None:
@@ -180,6 +208,8 @@ def set_aside(directory: Path) -> Path | None:
     contents = [path for path in directory.glob("*") if path.name != "run.lock"]
     if not contents:
         return None
+    # The record first: without it, a stop in the middle leaves a run that is not finished, not a false one.
+    contents.sort(key=lambda path: path.name != "run.json")
     number = 1
     while (target := directory.with_name(f"{directory.name}.old-{number}")).exists():
         number += 1

@@ -9,7 +9,7 @@ the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < `
 """
 
 import sysconfig
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -109,9 +109,23 @@ def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
     return suite
 
 
-def available(folder: Path | None = None) -> list[Suite]:
-    """All suites that a bare name can reach, by name."""
-    return gather(*(partial(load, name, folder) for name in sorted(_files(folder))))
+def available(
+    folder: Path | None = None, on_error: Callable[[ConfigError], None] | None = None
+) -> list[Suite]:
+    """All suites that a bare name can reach, by name.
+
+    A file that is no suite is passed over and told to `on_error`; without one, ConfigError is raised.
+    """
+    names = sorted(_files(folder))
+    if on_error is None:
+        return gather(*(partial(load, name, folder) for name in names))
+    found: list[Suite] = []
+    for name in names:
+        try:
+            found.append(load(name, folder))
+        except ConfigError as error:
+            on_error(error)
+    return found
 
 
 def plan(
@@ -184,7 +198,9 @@ def _check_models(suite: Suite) -> None:
 def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[Located]) -> RunSpec:
     labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
     layers = (suite.source.at(), suite.source.at("tasks", task), suite.source.at("models", model))
-    return RunSpec.resolve(merge(Located(labels, {}, suite.source.name), *map(_sections, layers), *overrides))
+    # A suite's own seeds have been checked: one that is refused here was typed.
+    head = Located(labels, {("seed",): "--seed"}, suite.source.name)
+    return RunSpec.resolve(merge(head, *map(_sections, layers), *overrides))
 
 
 def _sections(layer: Located) -> Located:

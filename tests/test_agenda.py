@@ -17,8 +17,9 @@ def place(tmp_path: Path, data_folder: Path) -> Place:
     return Place(tmp_path / "results", data_folder, "cpu", SignalFlag())
 
 
-def ask(suite: Suite, place: Place, *overrides: str) -> Entry:
-    (entry,) = agenda.agenda(plan(suite, ["mamba"], overrides=overrides), place.results, place.data_root)
+def ask(suite: Suite, place: Place, *overrides: str, fresh: bool = False) -> Entry:
+    specs = plan(suite, ["mamba"], overrides=overrides)
+    (entry,) = agenda.agenda(specs, place.results, place.data_root, fresh=fresh)
     return entry
 
 
@@ -45,6 +46,9 @@ def test_each_state_of_a_run_has_its_action_and_reason(
     entry = ask(tiny, place)
     assert (entry.action, entry.reason, entry.run_id) == ("keep", "finished", record.run_id)
 
+    again = ask(tiny, place, fresh=True)
+    assert (again.action, again.reason) == ("train", "finished; --fresh")
+
     changed = ask(tiny, place, "train.lr=0.02", "model.layers=2")
     assert changed.action == "train"
     assert "model.layers 1 → 2" in changed.reason
@@ -63,6 +67,16 @@ def test_a_run_that_stopped_is_resumed(tiny: Suite, place: Place) -> None:
     assert record is not None
     (store.run_directory(place.results, spec, record.run_id) / "run.json").unlink()
     assert ask(tiny, place).action == "resume"
+
+
+def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: Place) -> None:
+    spec = plan(tiny, ["mamba"])[0]
+    record = execute(spec, place, Quiet())
+    assert record is not None
+    (store.run_directory(place.results, spec, record.run_id) / "run.json").write_text("{", encoding="utf-8")
+    entry = ask(tiny, place)
+    assert entry.action == "damaged"
+    assert "run.json: not a run record" in entry.reason
 
 
 def test_sizes_are_those_of_the_run(tiny: Suite, place: Place) -> None:

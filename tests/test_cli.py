@@ -119,6 +119,51 @@ def test_what_cannot_be_done_is_said_in_one_message(
     assert "Traceback" not in done.stderr
 
 
+def test_one_damaged_record_leaves_the_others_going(tiny_file: Path, results: Path) -> None:
+    msbench("run", tiny_file, "--results", results, "--model", "msssm-s6")
+    (path,) = results.rglob("run.json")
+    path.write_text("{", encoding="utf-8")
+    done = msbench("run", tiny_file, "--results", results)
+    assert done.exit_code == ExitCode.RUN_FAILED
+    assert "not a run record" in done.stderr
+    assert "mamba" in done.stdout
+    assert msbench("explain", tiny_file, "--results", results).exit_code == 0
+
+
+def test_a_report_of_nothing_measured_says_so(tiny_file: Path, results: Path) -> None:
+    msbench("run", tiny_file, "--results", results, "--set", "train.epochs=1")
+    done = msbench("report", tiny_file, "--results", results, "--csv", "--out", results / "out")
+    assert done.exit_code == ExitCode.UNDECIDED
+    assert "nothing was measured" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_bug() -> None:
+    process = spawn("list", "suites", "--json")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+
+
+def test_a_signal_ends_the_wait_for_another_process(tiny_file: Path, results: Path) -> None:
+    msbench("run", tiny_file, "--results", results, "--model", "mamba")
+    (record,) = results.rglob("run.json")
+    record.unlink()
+    with store.locked(record.parent, wait=False) as mine:
+        assert mine
+        process = spawn("run", tiny_file, "--results", results, "--model", "mamba")
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "waiting for another process" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 143
+
+
 def test_a_failed_run_leaves_the_others_going(
     tiny_file: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from msbench import data, execute, models, store
-from msbench.errors import ConfigError, DataError, Interrupted
+from msbench.errors import ConfigError, DamagedRecord, DataError, Interrupted
 from msbench.execute import Place
 from msbench.progress import Quiet
 from msbench.specs import RunSpec
@@ -50,6 +50,7 @@ def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: Place) -> N
         models.build(spec.model_name, spec.model, data.open_dataset(spec.data, place.data_root).info, 0)
     )
     assert store.read_record(folder(place, record)) == record
+    assert [attempt["kernel"] for attempt in record.attempts] == [record.kernel]
     names = {path.name for path in folder(place, record).iterdir()}
     assert names == {"run.json", "metrics.csv", "predictions.parquet", "checkpoint", "run.lock"}
 
@@ -116,17 +117,28 @@ def test_a_crash_is_recorded_with_its_traceback_and_retried(
     assert not (folder(place, record) / "error.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried 3 GiB\nmore"), "CUDA out of memory. Tried 3 GiB"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+            "DefaultCPUAllocator: can't allocate memory",
+        ),
+        (MemoryError(), "MemoryError"),
+    ],
+)
 def test_too_little_memory_has_a_status_of_its_own(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def exhaust(_self: Trainer) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB\nmore lines")
+        raise error
 
     monkeypatch.setattr(Trainer, "run", exhaust)
     record = run(spec, place)
     assert record.status == "out-of-memory"
     assert record.failure is not None
-    assert record.failure.message == "CUDA out of memory. Tried to allocate 3 GiB"
+    assert record.failure.message == message.splitlines()[0]
 
 
 def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: Place) -> None:
@@ -136,15 +148,84 @@ def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: Place)
     (record,), _ = store.records(place.results)
     assert record.status == "interrupted"
     assert record.metrics == {}
+    assert record.steps == 1
     place.signals.received = None
-    assert run(spec, place).resumed == 1
+    finished = run(spec, place)
+    assert (finished.resumed, len(finished.attempts)) == (1, 2)
 
 
 def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: Place) -> None:
     record = run(spec, place)
     with store.locked(folder(place, record), wait=False) as mine:
         assert mine
+        assert execute.execute(spec, place, Quiet(), wait=False) == record  # nothing is left to wait for
+        (folder(place, record) / "run.json").unlink()
         assert execute.execute(spec, place, Quiet(), wait=False) is None
+
+
+def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: Place) -> None:
+    place.signals.received = 15
+    with pytest.raises(Interrupted):
+        run(spec, place)
+    place.signals.received = None
+    assert run(spec, place, fresh=True).resumed == 1
+
+
+def test_a_damaged_record_is_told_and_fresh_sets_it_aside(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    (folder(place, record) / "run.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DamagedRecord, match="train again with --fresh"):
+        run(spec, place)
+    assert run(spec, place, fresh=True).metrics == record.metrics
+
+
+def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    (folder(place, record) / "run.json").unlink()
+    (best,) = (folder(place, record) / "checkpoint").glob("best-*.safetensors")
+    best.write_bytes(best.read_bytes()[:-8])
+    assert run(spec, place).status == "failed"
+    assert run(spec, place).metrics == record.metrics
+
+
+def test_finished_runs_are_read_where_nothing_can_be_written(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = run(spec, place)
+    monkeypatch.setattr(store, "locked", lambda *_, **__: pytest.fail("asked for the lock"))
+    assert run(spec, place) == record
+
+
+def test_results_that_are_no_folder_are_refused(spec: RunSpec, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file")
+    with pytest.raises(ConfigError, match="choose another --results"):
+        run(spec, place)
+
+
+def test_a_full_disk_fails_the_run_and_no_other(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _data: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    original = store.write_atomically
+
+    def nearly_full(path: Path, content: bytes) -> None:
+        (full if path.suffix == ".parquet" else original)(path, content)
+
+    monkeypatch.setattr(store, "write_atomically", nearly_full)
+    record = run(spec, place)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert record.failure.message.endswith("predictions.parquet: No space left on device")
+    monkeypatch.setattr(store, "write_atomically", full)
+    assert run(spec, place).status == "failed"  # and the record itself cannot be written
+
+
+def test_padding_shorter_than_the_data_is_refused(spec: RunSpec, place: Place) -> None:
+    short = spec.model_copy(update={"train": spec.train.model_copy(update={"pad_to": 10})})
+    with pytest.raises(ConfigError, match="longest of listops-tiny has"):
+        run(short, place)
 
 
 def test_missing_data_is_no_run(spec: RunSpec, place: Place) -> None:

@@ -1,8 +1,8 @@
 """Checkpoints: one safetensors file each, plain JSON in its header, nothing that needs unpickling.
 
-``last.safetensors`` holds all that a run needs to go on (weights, optimiser, generators, running sums);
-``previous.safetensors`` is the one before it; ``best.safetensors`` holds the weights of the epoch with the
-best validation accuracy. Each is written whole under another name and then renamed.
+``last.safetensors`` holds all that a run needs to go on (weights, optimiser, generators, running sums), and
+``previous.safetensors`` is the one before it. ``best-<epoch>.safetensors`` holds the weights of the epoch
+that validated best so far. Each is written whole under another name and then renamed.
 """
 
 import json
@@ -36,7 +36,6 @@ class CheckpointFolder:
     def __init__(self, path: Path, run_id: str) -> None:
         self.path, self.run_id = path, run_id
         self.last, self.previous = path / "last.safetensors", path / "previous.safetensors"
-        self.best = path / "best.safetensors"
 
     def prepare(self, needed: int) -> None:
         """Make the folder and see that it can be written and has room for `needed` bytes.
@@ -67,9 +66,38 @@ class CheckpointFolder:
             os.replace(self.last, self.previous)
         os.replace(staged, self.last)
 
-    def save_best(self, checkpoint: Checkpoint) -> None:
-        """Keep the weights of the best epoch."""
-        self._write(self.best, self._serialise(checkpoint))
+    def best(self, epoch: int) -> Path:
+        """Where the weights of this epoch are, while it is the best."""
+        return self.path / f"best-{epoch}.safetensors"
+
+    def save_best(self, checkpoint: Checkpoint, epoch: int) -> None:
+        """Keep the weights of an epoch that is the best so far.
+
+        The one before stays until `forget_other_bests`: a run stopped before its next ``last`` goes back to
+        where that one was the best.
+        """
+        self._write(self.best(epoch), self._serialise(checkpoint))
+
+    def forget_other_bests(self, epoch: int | None) -> None:
+        """Remove the weights of all epochs but this one."""
+        for path in self.path.glob("best-*.safetensors"):
+            if epoch is None or path != self.best(epoch):
+                path.unlink()
+
+    def load_best(self, epoch: int | None) -> Checkpoint:
+        """The weights of the best epoch.
+
+        Where they are damaged or gone, nothing of the run can be trusted to belong together: its checkpoints
+        are removed, and CheckpointError says that the same command trains again.
+        """
+        try:
+            if epoch is None:
+                raise CheckpointError("no epoch was validated")
+            return self.load(self.best(epoch))
+        except CheckpointError as error:
+            for path in self.path.glob("*.safetensors"):
+                path.unlink()
+            raise CheckpointError(f"{error}; the same command now trains from the start") from error
 
     def load_last(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint and what was passed over; None where there is nothing to go on from."""

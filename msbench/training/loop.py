@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
@@ -16,7 +17,8 @@ from msbench.errors import Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.specs import RunSpec
 from msbench.training import checkpoint as ckpt
-from msbench.training.evaluate import predict, to_device
+from msbench.training.checkpoint import load_weights
+from msbench.training.evaluate import Predictions, predict, to_device
 from msbench.training.metrics import EpochRow, write_metrics
 from msbench.training.optimizer import build_optimizer
 from msbench.training.order import epoch_batches
@@ -25,6 +27,7 @@ from msbench.training.seeding import generator_states, restore_generators, seed_
 from msbench.training.signals import SignalFlag
 from msbench.training.state import Listener, Progress, StepReport, Sums
 
+PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {"float32": "32-true", "bf16": "bf16-mixed"}
 SAVE_SECONDS = 20.0
 SAVE_SHARE = 0.02
 """A checkpoint is due after SAVE_SECONDS, or later where saving would take a larger share of the time."""
@@ -57,6 +60,8 @@ class Trainer:
         self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
         self.progress, self.sums = Progress(), Sums.zero(fabric.device)
         self._last_save, self._save_cost = time.monotonic(), 0.0
+        self.attempt: dict[str, str] = {}
+        """Where and when this attempt runs: kept in the state, so that a resumed run shows all of them."""
         self.recompute_above: float = math.inf
         """Positions of a batch beyond which layers are recomputed in the backward, to save memory."""
         self.after_step: Callable[[int], None] = lambda _step: None
@@ -68,6 +73,7 @@ class Trainer:
         self.folder.prepare(needed=10 * size)
         if not self._resume():
             seed_everything(self.spec.seed)
+        self.progress.attempts.append(self.attempt)
         self.model.train()
         # A run stopped in its last validation has all its steps, but not yet its last row.
         while self.progress.step < self.schedule.total or self.progress.batch > 0:
@@ -79,7 +85,7 @@ class Trainer:
             self.listener.note(f"passed over {text}")
         if found is None:
             return False
-        ckpt.load_weights(self.module, found.tensors)
+        load_weights(self.module, found.tensors)
         if found.state["progress"]["step"] > 0:
             ckpt.load_optimizer(self.module, self.optimizer.optimizer, found.tensors)
         restore_generators(found.tensors, found.state["generators"])
@@ -90,6 +96,7 @@ class Trainer:
         self.sums.correct.copy_(found.tensors["sums/correct"])
         self.sums = replace(self.sums, **plain)
         self.progress.resumes += 1
+        self._write_metrics()  # a run killed between its checkpoint and its log
         self.listener.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
         return True
 
@@ -120,18 +127,39 @@ class Trainer:
         loss = loss_of(logits, labels, self.config.loss)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(loss)
+        check_finite(self.module, loss.detach(), self.progress.step + 1)
         if self.config.clip is not None:
             self.fabric.clip_gradients(
                 self.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
         self.optimizer.step()
         self.progress.step += 1
-        check_finite(self.module, loss.detach(), self.progress.step)
         self.sums.loss += loss.detach().double() * len(labels)
         self.sums.correct += (logits.detach().argmax(dim=1) == labels).sum()
         self.sums.seen += len(labels)
         self.sums.tokens += int(batch.lengths.sum())
         self.sums.positions += batch.inputs.size
+
+    def test(self) -> Predictions:
+        """Predictions on the test split with the weights of the best epoch; only after `run`.
+
+        Raises Diverged where they are not finite, CheckpointError where those weights are gone.
+        """
+        load_weights(self.module, self.folder.load_best(self.progress.best_epoch).tensors)
+        found = self._predict("test", self.signals.check)
+        if not math.isfinite(found.loss):
+            raise Diverged(self.progress.step, "test loss", found.loss)
+        return found
+
+    def _predict(self, split: str, between: Callable[[], None]) -> Predictions:
+        return predict(
+            self.model,
+            self.dataset.splits[split],
+            self.config.batch_size,
+            self.fabric.device,
+            pad_to=self.config.pad_to,
+            between=lambda _done, _total: between(),
+        )
 
     def _report(self) -> None:
         sums, progress = self.sums, self.progress
@@ -148,14 +176,10 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         sums, progress = self.sums, self.progress
-        validation = predict(
-            self.model,
-            self.dataset.splits["validation"],
-            self.config.batch_size,
-            self.fabric.device,
-            pad_to=self.config.pad_to,
-            between=lambda _done, _total: self._stop_on_signal(),
-        )
+        validation = self._predict("validation", self._stop_on_signal)
+        if not math.isfinite(validation.loss):
+            check_finite(self.module, sums.loss, progress.step)
+            raise Diverged(progress.step, "validation loss", validation.loss)
         row = EpochRow(
             epoch=progress.epoch,
             step=progress.step,
@@ -178,12 +202,18 @@ class Trainer:
         if row.validation_accuracy > progress.best_accuracy:
             progress.best_accuracy, progress.best_epoch = row.validation_accuracy, row.epoch
             state = {"epoch": row.epoch, "validation_accuracy": row.validation_accuracy}
-            self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state))
+            self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state), row.epoch)
         progress.epoch, progress.batch = progress.epoch + 1, 0
         self.sums = Sums.zero(self.fabric.device)
         self.save()
-        write_metrics(self.directory / "metrics.csv", [EpochRow(**values) for values in progress.rows])
+        self.folder.forget_other_bests(progress.best_epoch)
+        self._write_metrics()
         self.listener.epoch(row)
+
+    def _write_metrics(self) -> None:
+        if self.progress.rows:
+            rows = [EpochRow(**values) for values in self.progress.rows]
+            write_metrics(self.directory / "metrics.csv", rows)
 
     def _stop_on_signal(self) -> None:
         """Save and raise where a signal has arrived.
@@ -222,6 +252,11 @@ class Trainer:
         self._save_cost = self._last_save - began
 
 
+def fabric_for(device: str, precision: str) -> Fabric:
+    """One device, ``cpu`` or ``cuda``, in the precision of a TrainConfig."""
+    return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision])
+
+
 def loss_of(logits: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
     """Mean loss of a batch: `logits` (b, classes) float32, `labels` (b,)."""
     if kind == "double-softmax":
@@ -229,18 +264,25 @@ def loss_of(logits: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tens
     return functional.cross_entropy(logits, labels)
 
 
+@torch.no_grad()
 def check_finite(model: nn.Module, loss: torch.Tensor, step: int) -> None:
-    """Raise Diverged, naming the first parameter (or the loss) that is not finite after this step.
+    """Raise Diverged where the loss, a parameter, a buffer or a gradient is not finite.
 
-    One fused norm over all parameters and one wait for the device; names are looked for only on failure.
+    Called before the optimiser steps, which would spread one bad number over all parameters: so the name is
+    that of the first bad parameter or buffer, else ``loss``, else a gradient. One fused norm and one wait for
+    the device; names are looked for only on failure.
     """
-    parameters = [parameter.detach() for parameter in model.parameters()]
-    norms = torch.stack(torch._foreach_norm(parameters, math.inf))
+    tensors = [*model.parameters(), *(x for x in model.buffers() if x.is_floating_point())]
+    gradients = [x.grad for x in model.parameters() if x.grad is not None]
+    norms = torch.stack(torch._foreach_norm([*tensors, *gradients], math.inf))
     if bool((loss + norms.sum()).isfinite()):
         return
-    for name, parameter in model.named_parameters():
-        bad = ~parameter.detach().isfinite()
-        if bool(bad.any()):
-            raise Diverged(step, name, float(parameter.detach()[bad][0]))
-    if not bool(loss.isfinite()):
-        raise Diverged(step, "loss", float(loss))
+    named: list[tuple[str, torch.Tensor]] = [
+        *model.named_parameters(),
+        *model.named_buffers(),
+        ("loss", loss),
+    ]
+    named += [(f"gradient of {name}", x.grad) for name, x in model.named_parameters() if x.grad is not None]
+    for name, tensor in named:
+        if bool((bad := ~tensor.isfinite()).any()):
+            raise Diverged(step, name, float(tensor[bad][0]))

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a flag that is looked at between steps, so that state is saved whole."""
+"""Signals to stop as a flag that is looked at between steps, so that state is saved whole."""
 
 import signal
 import threading
@@ -6,7 +6,10 @@ from types import FrameType
 
 from msbench.errors import Interrupted
 
-CAUGHT = (signal.SIGINT, signal.SIGTERM)
+# SIGUSR1 is what batch systems send ahead of a time limit, SIGHUP what a closed terminal sends.
+CAUGHT = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
+)
 
 
 class SignalFlag:

@@ -36,7 +36,7 @@ class Listener(Protocol):
 
 @dataclass
 class Sums:
-    """Running sums of one epoch, on the device, so that no step waits for them."""
+    """Running sums of one epoch, on the device."""
 
     loss: torch.Tensor
     correct: torch.Tensor
@@ -63,6 +63,7 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     resumes: int = 0
+    attempts: list[dict[str, str]] = field(default_factory=list)
     best_epoch: int | None = None
     best_accuracy: float = -1.0
     train_seconds: float = 0.0

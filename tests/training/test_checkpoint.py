@@ -61,10 +61,32 @@ def test_a_stop_between_the_two_renames_loses_nothing(folder: CheckpointFolder) 
 
 
 def test_another_runs_file_is_refused(folder: CheckpointFolder) -> None:
-    folder.save_best(moment(1))
+    folder.save_best(moment(1), epoch=3)
     other = CheckpointFolder(folder.path, "ffffffffffff")
     with pytest.raises(CheckpointError, match="another run"):
-        other.load(other.best)
+        other.load(other.best(3))
+
+
+def test_the_best_before_stays_until_the_next_last_is_safe(folder: CheckpointFolder) -> None:
+    folder.save_best(moment(1), epoch=1)
+    folder.save_best(moment(2), epoch=4)
+    assert folder.load_best(1).state["step"] == 1
+    folder.forget_other_bests(4)
+    assert [path.name for path in folder.path.iterdir()] == ["best-4.safetensors"]
+    assert folder.load_best(4).state["step"] == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "never"])
+def test_without_the_best_weights_a_run_starts_anew(folder: CheckpointFolder, damage: str) -> None:
+    folder.save_last(moment(1))
+    folder.save_best(moment(1), epoch=2)
+    if damage == "cut":
+        folder.best(2).write_bytes(folder.best(2).read_bytes()[:-8])
+    elif damage == "gone":
+        folder.best(2).unlink()
+    with pytest.raises(CheckpointError, match="trains from the start"):
+        folder.load_best(None if damage == "never" else 2)
+    assert folder.load_last() == (None, [])
 
 
 def test_leftovers_of_a_killed_save_are_removed(folder: CheckpointFolder) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning_fabric import Fabric
 from safetensors.torch import load_file
 
 from msbench import data, models
@@ -16,7 +15,7 @@ from msbench.progress import Quiet
 from msbench.specs import RunSpec
 from msbench.suite import Suite, plan
 from msbench.training.evaluate import predict
-from msbench.training.loop import Trainer, loss_of
+from msbench.training.loop import Trainer, check_finite, fabric_for, loss_of
 from msbench.training.signals import SignalFlag
 
 MODELS = ["msssm-s6", "mamba"]
@@ -37,9 +36,7 @@ def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
 def trainer(spec: RunSpec, folder: Path, signals: SignalFlag | None = None) -> Trainer:
     dataset = data.setup(spec.data, data.data_root())
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
-    fabric = Fabric(
-        accelerator="cpu", devices=1, precision="bf16-mixed" if spec.train.precision == "bf16" else "32-true"
-    )
+    fabric = fabric_for("cpu", spec.train.precision)
     return Trainer(spec, model, dataset, folder, "0123456789ab", fabric, Quiet(), signals or SignalFlag())
 
 
@@ -72,9 +69,12 @@ def test_a_resumed_run_ends_bit_equal(tiny: Suite, tmp_path: Path, model: str, s
     assert expected.keys() == found.keys()
     for name, tensor in expected.items():
         assert torch.equal(tensor, found[name]), name
-    best = "checkpoint/best.safetensors"
-    assert load_file(tmp_path / "unbroken" / best).keys() == load_file(tmp_path / "broken" / best).keys()
+    (best,) = (tmp_path / "unbroken" / "checkpoint").glob("best-*.safetensors")
+    expected, found = load_file(best), load_file(tmp_path / "broken" / "checkpoint" / best.name)
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
     assert last.progress.resumes == len(stops)
+    assert len(last.progress.attempts) == len(stops) + 1
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -91,6 +91,16 @@ def test_batches_beyond_the_memory_limit_give_the_same_weights(
     assert used == {True, False}
     expected, found = weights(tmp_path / "plain"), weights(tmp_path / "tight")
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+
+
+def test_a_log_that_a_kill_cut_short_is_mended(tiny: Suite, tmp_path: Path) -> None:
+    spec = spec_of(tiny, "mamba")
+    trainer(spec, tmp_path).run()
+    log = tmp_path / "metrics.csv"
+    whole = log.read_text()
+    log.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    trainer(spec, tmp_path).run()
+    assert log.read_text() == whole
 
 
 def test_the_log_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:
@@ -135,10 +145,46 @@ def test_a_parameter_that_is_not_finite_stops_the_run_at_once(
                 parameter.view(-1)[0] = float("nan")
 
     run.after_step = poison
-    with pytest.raises(Diverged, match=r"at step 11") as caught:
+    with pytest.raises(Diverged) as caught:
         run.run()
-    assert caught.value.name == name or caught.value.step == 11
-    assert not (tmp_path / "run.json").exists()
+    assert (caught.value.step, caught.value.name) == (11, name)
+
+
+def test_a_buffer_that_is_not_finite_is_named(tiny: Suite, tmp_path: Path) -> None:
+    run = trainer(spec_of(tiny, "msssm-s6"), tmp_path)
+
+    def poison(step: int) -> None:
+        if step == 10:
+            run.module.get_buffer("blocks.0.norm.running_var")[3] = float("nan")
+
+    run.after_step = poison
+    with pytest.raises(Diverged) as caught:
+        run.run()
+    assert (caught.value.step, caught.value.name) == (11, "blocks.0.norm.running_var")
+
+
+def test_a_loss_that_is_not_finite_by_itself_is_called_loss() -> None:
+    model = torch.nn.Linear(2, 2)
+    check_finite(model, torch.tensor(1.0), 1)
+    with pytest.raises(Diverged, match="at step 5: loss is inf"):
+        check_finite(model, torch.tensor(float("inf")), 5)
+    model.bias.grad = torch.tensor([0.0, float("nan")])
+    with pytest.raises(Diverged, match="at step 6: gradient of bias is nan"):
+        check_finite(model, torch.tensor(1.0), 6)
+
+
+def test_a_last_step_that_explodes_is_caught_in_validation(tiny: Suite, tmp_path: Path) -> None:
+    run = trainer(spec_of(tiny, "mamba"), tmp_path)
+
+    def poison(step: int) -> None:
+        if step == 8:  # the last step of the first epoch
+            with torch.no_grad():
+                run.module.head.bias[0] = float("nan")
+
+    run.after_step = poison
+    with pytest.raises(Diverged) as caught:
+        run.run()
+    assert (caught.value.step, caught.value.name) == (8, "head.bias")
 
 
 def test_a_rate_that_explodes_is_diverged(tiny: Suite, tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ from msbench.training.signals import SignalFlag
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGTERM, ExitCode.TERMINATED)]
+    ("number", "code"),
+    [
+        (signal.SIGINT, ExitCode.INTERRUPTED),
+        (signal.SIGTERM, ExitCode.TERMINATED),
+        (signal.SIGUSR1, ExitCode.TERMINATED),
+        (signal.SIGHUP, ExitCode.TERMINATED),
+    ],
 )
 def test_a_signal_is_noticed_at_the_next_check(number: signal.Signals, code: ExitCode) -> None:
     before = signal.getsignal(number)
