@@ -22,6 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: boxes drawn by rich take as long as all the rest of --help
     help="Benchmark suite and reproducibility harness for MS-SSM.",
     epilog=(
         "Exit codes: 0 done · 2 usage or configuration · 3 a run failed · 4 the gate failed · "
@@ -30,7 +31,7 @@ app = typer.Typer(
 )
 
 Results = Annotated[Path, typer.Option("--results", help="Folder that runs are kept in.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json/--no-json", help="One JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
 Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable.")]
 Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task; repeatable.")]
@@ -110,7 +111,7 @@ def list_(
 def setup(
     names: Annotated[list[str], typer.Argument(help="suites or datasets")],
     source: Annotated[Path | None, typer.Option("--from", help="Folder with files that you brought.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only verify what is there.")] = False,
+    check: Annotated[bool, typer.Option("--check/--no-check", help="Only verify what is there.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -134,10 +135,14 @@ def run(
     seed: Seeds = None,
     sets: Sets = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and touch nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Print the plan and touch nothing.")
+    ] = False,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Train again what has ended (kept beside); what was stopped goes on."),
+        typer.Option(
+            "--fresh/--no-fresh", help="Train again what has ended (kept beside); what was stopped goes on."
+        ),
     ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
@@ -200,10 +205,12 @@ def show(
 @verb
 def report(
     suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="Write LaTeX tables.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Write CSV, long and wide.")] = False,
+    latex: Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")] = False,
+    csv: Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")] = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for files.")] = Path("reports"),
-    modified: Annotated[bool, typer.Option("--modified", help="Show runs under overrides, marked.")] = False,
+    modified: Annotated[
+        bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
+    ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
