@@ -42,11 +42,12 @@ def listing(what: str, results: Path) -> Listing:
 
 
 def _suites() -> Listing:
+    warnings: list[str] = []
     rows = [
         (suite.name, suite.protocol, len(plan(suite)), ", ".join(suite.tasks), suite.title)
-        for suite in available()
+        for suite in available(on_error=lambda error: warnings.append(str(error)))
     ]
-    return Listing(("suite", "protocol", "runs", "tasks", "title"), rows)
+    return Listing(("suite", "protocol", "runs", "tasks", "title"), rows, warnings)
 
 
 def _models() -> Listing:

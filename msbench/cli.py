@@ -207,7 +207,9 @@ def report(
     suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
     latex: Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")] = False,
     csv: Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")] = False,
-    out: Annotated[Path, typer.Option("--out", help="Folder for files.")] = Path("reports"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")] = Path(
+        "reports"
+    ),
     modified: Annotated[
         bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
     ] = False,

@@ -28,6 +28,18 @@ def test_models_suites_and_datasets_are_listed(tmp_path: Path) -> None:
     assert [row["dataset"] for row in catalogue.listing("datasets", tmp_path).as_dicts()] == ["listops"]
 
 
+def test_a_foreign_file_among_the_suites_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "compose.yaml").write_text("services: {}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    listing = catalogue.listing("suites", tmp_path)
+    assert {"listops", "quick"} <= {row["suite"] for row in listing.as_dicts()}
+    assert len(listing.warnings) >= 1
+    assert "compose.yaml" in listing.warnings[0]
+
+
 def test_runs_are_listed_whatever_became_of_them(tmp_path: Path) -> None:
     keep(tmp_path, "0" * 12, metrics={"test_accuracy": 0.1234})
     keep(tmp_path, "1" * 12, status="diverged")

@@ -3,12 +3,16 @@
 import json
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from msbench import store
-from msbench.errors import ConfigError
+from msbench.errors import DamagedRecord
 from msbench.store import Failure, RunRecord
 
 
@@ -60,14 +64,16 @@ def test_a_damaged_record_is_a_warning_and_the_others_are_read(tmp_path: Path) -
     assert len(found) == 1
     assert len(warnings) == 1
     assert str(folder(tmp_path, 2) / "run.json") in warnings[0]
-    with pytest.raises(ConfigError, match=r"run\.json: not a run record"):
+    with pytest.raises(DamagedRecord, match=r"run\.json: not a run record"):
         store.read_record(folder(tmp_path, 2))
 
 
 def test_nan_is_refused_and_leaves_the_old_file(tmp_path: Path) -> None:
     store.write_record(tmp_path, record())
+    with pytest.raises(ValueError, match="finite number"):
+        record(timing={"x": float("inf")})
     with pytest.raises(ValueError, match="JSON compliant"):
-        store.write_record(tmp_path, record(timing={"x": float("inf")}))
+        store.write_record(tmp_path, record().model_copy(update={"timing": {"x": float("inf")}}))
     assert store.read_record(tmp_path) == record()
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
@@ -100,16 +106,72 @@ def test_folders_set_aside_are_not_runs(tmp_path: Path) -> None:
     assert store.set_aside(here) is None
 
 
-def _write(argument: tuple[Path, int]) -> None:
-    root, number = argument
-    store.write_record(folder(root, number), record(seed=number))
+def _write_at_once(root: Path, number: int, start: "multiprocessing.synchronize.Barrier") -> None:
+    start.wait(30)
+    for _ in range(10):
+        store.write_record(folder(root), record(seed=number))
+    store.write_record(folder(root, 1 + number), record(seed=number))
 
 
-def test_sixteen_processes_finishing_at_once_lose_nothing(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(16) as pool:
-        pool.map(_write, [(tmp_path, number) for number in range(16)])
+def test_sixteen_processes_writing_at_once_lose_nothing(tmp_path: Path) -> None:
+    """All of them the same file, ten times, and one of their own; a reader never meets half a record."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # 16 imports would take seconds
+    start = context.Barrier(17)
+    processes = [
+        context.Process(target=_write_at_once, args=(tmp_path, number, start)) for number in range(16)
+    ]
+    for process in processes:
+        process.start()
+    start.wait(30)
+    seen = set()
+    while any(process.is_alive() for process in processes):
+        shared = store.read_record(folder(tmp_path))
+        seen.add(None if shared is None else shared.seed)
+        time.sleep(0.001)  # leaves the two cores of a small machine to the writers
+    assert [process.exitcode for process in processes] == [0] * 16
+    assert len(seen) > 1
     found, warnings = store.records(tmp_path)
-    assert sorted(one.seed for one in found) == list(range(16))
+    assert sorted(one.seed for one in found[1:]) == list(range(16))
+    assert (len(found), warnings) == (17, [])
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+KILLED = """\
+import os, signal, sys
+from pathlib import Path
+from msbench import store
+from msbench.store import RunRecord
+
+name, root, values = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+calls, original = 0, getattr(os, name)
+
+def counted(*arguments):
+    global calls
+    calls += 1
+    if calls == 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(*arguments)
+
+setattr(os, name, counted)
+for number in range(12):
+    record = RunRecord.model_validate_json(values).model_copy(update={"seed": number})
+    store.write_record(root / "s" / "t" / "m" / f"{number:012x}", record)
+"""
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_kill_in_the_tenth_of_twelve_writes_costs_the_tenth_alone(
+    name: str, rewritten: bool, tmp_path: Path
+) -> None:
+    if rewritten:
+        for number in range(12):
+            store.write_record(folder(tmp_path, number), record(seed=100))
+    arguments = [sys.executable, "-c", KILLED, name, str(tmp_path), record().model_dump_json()]
+    assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+    found, warnings = store.records(tmp_path)
+    assert [one.seed for one in found] == [*range(9), *[100] * (3 * rewritten)]
     assert warnings == []
 
 
@@ -121,8 +183,6 @@ def _hold(directory: Path, held: "multiprocessing.synchronize.Event") -> None:
 
 
 def signal_free_sleep() -> None:
-    import time
-
     time.sleep(60)
 
 

@@ -145,6 +145,17 @@ class TestAvailable:
         with pytest.raises(ConfigError, match=r"broken\.yaml:1: "):
             available(tmp_path)
 
+    def test_files_that_are_no_suites_can_be_passed_over(self, tmp_path: Path) -> None:
+        write(tmp_path)
+        write(tmp_path, "name: [", "broken.yaml")
+        write(tmp_path, "services: {web: {image: nginx}}", "compose.yaml")
+        (tmp_path / "folder.yaml").mkdir()
+        errors: list[ConfigError] = []
+        assert [suite.name for suite in available(tmp_path, errors.append)] == ["tiny"]
+        assert [str(error).splitlines()[0].partition(".yaml")[0] for error in errors] == [
+            str(tmp_path / name) for name in ("broken", "compose", "folder")
+        ]
+
 
 class TestRefused:
     @pytest.mark.parametrize(

@@ -92,8 +92,14 @@ class TestPlan:
     def test_seed_zero_is_a_seed_and_more_seeds_may_be_asked_for(self, tiny: Suite) -> None:
         assert {spec.seed for spec in plan(tiny, seeds=[0])} == {0}
         assert [spec.seed for spec in plan(tiny, ["mamba"], ["long"], [7, 1, 5])] == [1, 5, 7]
-        with pytest.raises(ConfigError, match="seed: must be greater than or equal to 0, not -1"):
-            plan(tiny, seeds=[-1])
+
+    def test_a_typed_seed_that_is_refused_is_not_blamed_on_the_file(self, tiny: Suite) -> None:
+        with pytest.raises(ConfigError) as error:
+            plan(tiny, seeds=[-1, 2**32])
+        assert str(error.value).splitlines() == [
+            "--seed: must be greater than or equal to 0, not -1",
+            f"--seed: must be less than {2**32}, not {2**32}",
+        ]
 
     def test_seeds_keep_the_suites_order_before_any_more(self, tmp_path: Path) -> None:
         suite = load(write(tmp_path, TEXT.replace("[0, 1]", "[5, 1]")))

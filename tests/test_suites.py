@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from msbench.specs import MODELS
-from msbench.suite import available, load, plan
+from msbench.suite import available, load, modified, plan
 
 SHIPPED = Path(__file__).resolve().parents[1] / "suites"
 
@@ -13,7 +13,7 @@ SHIPPED = Path(__file__).resolve().parents[1] / "suites"
 def test_all_are_available() -> None:
     names = [suite.name for suite in available(SHIPPED)]
     assert names == sorted(path.stem for path in SHIPPED.glob("*.yaml"))
-    assert {"quick", "listops"} <= set(names)
+    assert {"quick", "listops", "listops-release"} <= set(names)
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
@@ -37,3 +37,13 @@ def test_listops_is_the_papers_protocol() -> None:
         assert (train.epochs, train.warmup_epochs, train.ssm_lr) == (100, 1.0, None)
         assert (data["train"], data["validation"], data["test"]) == (96_000, 2_000, 2_000)
         assert model.get("levels", 3) == 3
+
+
+def test_the_published_listops_differs_in_its_data_alone() -> None:
+    generated, release = load("listops", SHIPPED), load("listops-release", SHIPPED)
+    for field in ("protocol", "seeds", "reported", "tasks", "models"):
+        assert getattr(generated, field) == getattr(release, field)
+    for model in MODELS:
+        (spec,) = plan(release, models=[model])
+        assert modified(generated, spec) == ["data.source"]
+        assert modified(release, spec) == []

@@ -6,9 +6,11 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TypeVar
 
 from msbench.errors import DataError
@@ -17,6 +19,10 @@ T = TypeVar("T")
 
 AHEAD = 3  # blocks in flight per process: enough to keep it busy, few enough to waste little at the end
 MOST_BY_DEFAULT = 16  # a login node has 128 cores; starting 128 interpreters takes longer than the work
+PARENTS_OWN = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
+)
+"""Sent to a whole process group by a terminal and by Slurm: the parent decides, workers carry on."""
 
 
 def default_processes() -> int:
@@ -30,20 +36,32 @@ def ordered(work: Callable[[int], T], processes: int) -> Generator[T, None, None
     """``work(0), work(1), ...`` without end; close the generator to stop.
 
     What comes out does not depend on `processes`; 1 works in this process. `work` must be picklable.
-    Raises DataError where a worker process dies.
+    Signals to stop are left to this process: workers do not mind them. Raises DataError where a worker
+    process dies.
     """
     if processes <= 1:
         return (work(number) for number in itertools.count())
     return _over_processes(work, processes)
 
 
+class _Worker(SpawnProcess):
+    """A process that a pool can end though it does not mind SIGTERM."""
+
+    def terminate(self) -> None:
+        self.kill()
+
+
+class _Context(SpawnContext):  # fork would copy the locks of torch's threads
+    Process = _Worker
+
+
 def _over_processes(work: Callable[[int], T], processes: int) -> Generator[T, None, None]:
-    context = multiprocessing.get_context("spawn")  # fork would copy the locks of torch's threads
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker)
+    pool = ProcessPoolExecutor(processes, mp_context=_Context(), initializer=_start_worker)
     try:
         pending: deque[Future[T]] = deque()
         for number in itertools.count():
-            pending.append(pool.submit(work, number))
+            with _held_back():
+                pending.append(pool.submit(work, number))
             if len(pending) >= AHEAD * processes:
                 yield pending.popleft().result()
     except BrokenProcessPool:
@@ -54,9 +72,26 @@ def _over_processes(work: Callable[[int], T], processes: int) -> Generator[T, No
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Block the signals for a moment, so that a worker started in it is deaf to them from its first line.
+
+    A worker inherits the mask; without it, one that comes while the worker still imports would end it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_OWN)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it: a killed parent closes no queue."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave signals to the parent, and do not outlive it: a killed parent closes no queue."""
+    for number in PARENTS_OWN:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
 

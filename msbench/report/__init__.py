@@ -29,6 +29,8 @@ __all__ = [
     "write_all",
 ]
 
+FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
+
 
 def load_tables(names: Sequence[str], results: Path, *, include_modified: bool = False) -> list[Table]:
     """The tables of these suites (names or files), or of every suite that has a run in `results`.
@@ -44,8 +46,10 @@ def write(table: Table, out: Path, *, csv: bool = False, latex: bool = False) ->
     """Write the files of `table` to `out`, each whole or not at all, and return their paths.
 
     CSV: ``<id>.csv`` (long), ``<id>-wide.csv``. LaTeX: ``<id>.tex``, and ``<id>-report.tex`` to show it.
-    Raises ConfigError where `out` cannot be written to.
+    `out` is a folder, never a file: it is made where absent, and other files in it are left alone. Raises
+    ConfigError where it is a file, is named like one, or cannot be written to.
     """
+    _refuse_file(out)
     stem = latex_renderer.stem(table)
     files: dict[str, bytes] = {}
     if csv:
@@ -67,6 +71,12 @@ def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: b
     return [path for table in tables for path in write(table, out, csv=csv, latex=latex)]
 
 
+def _refuse_file(out: Path) -> None:
+    # A folder called table.tex is what nobody means.
+    if out.is_file() or (out.suffix in FILE_SUFFIXES and not out.is_dir()):
+        raise ConfigError(f"--out {out}: names a file, and must be a folder; files are named after the suite")
+
+
 def _table(each: suite.Suite, results: Path, reported: list[ReportedCell], include_modified: bool) -> Table:
     records, warnings = store.records(results, each.name)
     for warning in warnings:
@@ -78,7 +88,7 @@ def _suites_with_runs(results: Path) -> list[suite.Suite]:
     found = dict.fromkeys(path.parents[2].name for path in store.run_folders(results))
     if not found:
         raise Undecided(f"{results}: nothing has been run; 'msbench run SUITE' makes runs")
-    known = {each.name: each for each in suite.available()}
+    known = {each.name: each for each in suite.available(on_error=_passed_over)}
     for name in found:
         if name not in known:
             console.say(f"msbench: {results / name}: no suite of this name here; name its file to report it")
@@ -86,3 +96,7 @@ def _suites_with_runs(results: Path) -> list[suite.Suite]:
     if not chosen:
         raise Undecided(f"{results}: no run of a suite that is known here")
     return chosen
+
+
+def _passed_over(error: ConfigError) -> None:
+    console.say(f"msbench: passed over, as it is no suite: {error}")

@@ -100,6 +100,18 @@ def test_without_a_name_every_known_suite_with_runs_is_reported(
     assert any(row.name == "S5" and row.cells[0].reported == "62.15" for row in table.rows)
 
 
+def test_a_foreign_file_among_the_suites_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "compose.yaml").write_text("services: {web: {image: nginx}}")
+    monkeypatch.chdir(tmp_path)
+    recorded(tmp_path / "results", plan(load("quick"))[0])
+    [table] = report.load_tables([], tmp_path / "results")
+    assert table.id == "quick"
+    assert "suites/compose.yaml" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", [path.stem for path in Path(__file__).parents[2].glob("suites/*.yaml")])
 def test_every_suite_finds_its_reported_table(name: str, tmp_path: Path) -> None:
     suite = load(name)
@@ -116,10 +128,37 @@ def test_files_are_written_whole_or_not_at_all(tiny: Suite, tiny_file: Path, tmp
     assert [path.name for path in paths] == ["tiny.csv", "tiny-wide.csv", "tiny.tex", "tiny-report.tex"]
     assert sorted(out.iterdir()) == sorted(paths)
     assert report.write_all(tables, out) == []
-    blocked = tmp_path / "file"
-    blocked.write_text("")
+    (tmp_path / "taken" / "tiny.csv").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"tiny.csv: cannot be written: "):
-        report.write_all(tables, blocked, csv=True)
+        report.write_all(tables, tmp_path / "taken", csv=True)
+
+
+@pytest.mark.parametrize("name", ["file", "table.tex", "deep/table.csv", "table.tex/"])
+def test_out_is_a_folder_and_never_a_file(name: str, tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    recorded(tmp_path / "results", plan(tiny)[0])
+    tables = report.load_tables([str(tiny_file)], tmp_path / "results")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match=r"--out .*names a file, and must be a folder"):
+        report.write_all(tables, tmp_path / name, latex=True)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not list(tmp_path.glob("table*"))
+    assert not (tmp_path / "deep").exists()
+
+
+@pytest.mark.parametrize("name", ["absent", "deep/absent/", "there", "there.tex"])
+def test_an_absent_out_is_made_and_an_existing_one_kept(
+    name: str, tiny: Suite, tiny_file: Path, tmp_path: Path
+) -> None:
+    recorded(tmp_path / "results", plan(tiny)[0])
+    tables = report.load_tables([str(tiny_file)], tmp_path / "results")
+    for folder in ("there", "there.tex"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.txt").write_text("mine")
+    out = tmp_path / name
+    paths = report.write_all(tables, out, latex=True)
+    assert paths == [out / "tiny.tex", out / "tiny-report.tex"]
+    assert {path.name for path in out.iterdir()} - {"mine.txt"} == {"tiny.tex", "tiny-report.tex"}
+    assert (tmp_path / "there" / "mine.txt").read_text() == "mine"
 
 
 def test_all_public_names_exist() -> None:
