@@ -150,14 +150,16 @@ def run(
 ) -> None:
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
     specs = _plan(suite, model, task, seed, sets)
-    from msbench import data, launch
-    from msbench.execute import Place, accelerator
-    from msbench.training.signals import SignalFlag
+    from msbench.environment import accelerator
 
     accelerator(device)
     if dry_run:
         _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
         return
+    from msbench import data, launch
+    from msbench.execute import Place
+    from msbench.training.signals import SignalFlag
+
     with SignalFlag() as signals:
         place = Place(results, data.data_root(), device, signals)
         outcome = launch.run_here(specs, place, fresh=fresh, quiet=quiet)

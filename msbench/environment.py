@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from msbench.errors import ConfigError, UnknownName
+
 PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
 
 
@@ -47,6 +49,30 @@ def gpus() -> list[str]:
     import torch
 
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def accelerator(device: str) -> str:
+    """The Fabric accelerator for auto, cpu or cuda; ConfigError where cuda is asked for and not there."""
+    import torch
+
+    if device not in ("auto", "cpu", "cuda"):
+        raise UnknownName("device", device, ("auto", "cpu", "cuda"), "--device")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"--device cuda: no CUDA device can be used here ({cuda_facts()}); use --device cpu or auto"
+        )
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
+
+
+def cuda_facts() -> str:
+    """One line on why CUDA is or is not there."""
+    import torch
+
+    if torch.version.cuda is None:
+        return "this torch was built without CUDA"
+    return f"torch {torch.__version__} for CUDA {torch.version.cuda}, {torch.cuda.device_count()} devices"
 
 
 def free_memory(device: str) -> int:

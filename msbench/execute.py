@@ -16,7 +16,7 @@ import torch
 from msbench import data, models, ops, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
-from msbench.environment import environment, free_memory
+from msbench.environment import accelerator, environment, free_memory
 from msbench.errors import (
     ConfigError,
     DamagedRecord,
@@ -25,7 +25,6 @@ from msbench.errors import (
     MsbenchError,
     OutOfMemory,
     RunError,
-    UnknownName,
 )
 from msbench.specs import RunSpec
 from msbench.store import Failure, RunRecord, Status
@@ -239,26 +238,6 @@ class _Run:
             ended=_now(),
             **{**self.facts, **values},
         )
-
-
-def accelerator(device: str) -> str:
-    """The Fabric accelerator for auto, cpu or cuda; ConfigError where cuda is asked for and not there."""
-    if device not in ("auto", "cpu", "cuda"):
-        raise UnknownName("device", device, ("auto", "cpu", "cuda"), "--device")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            f"--device cuda: no CUDA device can be used here ({cuda_facts()}); use --device cpu or auto"
-        )
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return device
-
-
-def cuda_facts() -> str:
-    """One line on why CUDA is or is not there."""
-    if torch.version.cuda is None:
-        return "this torch was built without CUDA"
-    return f"torch {torch.__version__} for CUDA {torch.version.cuda}, {torch.cuda.device_count()} devices"
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:

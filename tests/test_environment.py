@@ -2,7 +2,11 @@
 
 import json
 
-from msbench.environment import environment, git_state
+import pytest
+import torch
+
+from msbench.environment import accelerator, environment, free_memory, git_state
+from msbench.errors import ConfigError
 from msbench.examine import findings
 
 
@@ -22,3 +26,17 @@ def test_doctor_says_which_kernel_runs() -> None:
     assert found["scan on cpu"]
     assert "threads" in found["cpu"]
     assert found["data"].endswith("free")
+
+
+def test_an_impossible_device_is_refused() -> None:
+    assert accelerator("cpu") == "cpu"
+    with pytest.raises(ConfigError, match="did you mean 'cuda'"):
+        accelerator("cudo")
+    if not torch.cuda.is_available():
+        assert accelerator("auto") == "cpu"
+        with pytest.raises(ConfigError, match="no CUDA device"):
+            accelerator("cuda")
+
+
+def test_free_memory_is_a_plausible_number_of_bytes() -> None:
+    assert 2**20 < free_memory("cpu") < 2**50

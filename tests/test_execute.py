@@ -233,13 +233,3 @@ def test_missing_data_is_no_run(spec: RunSpec, place: Place) -> None:
     with pytest.raises(DataError, match="msbench setup listops --from"):
         run(absent, place)
     assert not place.results.exists()
-
-
-def test_an_impossible_device_is_refused() -> None:
-    assert execute.accelerator("cpu") == "cpu"
-    with pytest.raises(ConfigError, match="did you mean 'cuda'"):
-        execute.accelerator("cudo")
-    if not torch.cuda.is_available():
-        assert execute.accelerator("auto") == "cpu"
-        with pytest.raises(ConfigError, match="no CUDA device"):
-            execute.accelerator("cuda")
