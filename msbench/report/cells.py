@@ -9,6 +9,8 @@ CellStatus = Literal[
 ]
 RULES_GROUP = "Trivial rules"
 MEASURED_GROUP = "Measured only"
+MODELS_GROUP = "Models"
+"""The same, where the table has no reported rows to tell it from."""
 MODIFIED_GROUP = "Modified runs"
 MODIFIED_MARK = "†"
 

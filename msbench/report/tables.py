@@ -8,6 +8,7 @@ from msbench.errors import Undecided, UnknownName
 from msbench.report.best import mark_best
 from msbench.report.cells import (
     MEASURED_GROUP,
+    MODELS_GROUP,
     MODIFIED_GROUP,
     MODIFIED_MARK,
     RULES_GROUP,
@@ -175,8 +176,9 @@ class _Builder:
     def _other_rows(self, measured: Mapping[Place, Cell]) -> list[Row]:
         """Models of the suite that the paper's table has no row for."""
         shown = {cell.model for cell in self.printed}
+        group = MEASURED_GROUP if self.printed else MODELS_GROUP
         return [
-            Row(model, MEASURED_GROUP, model, tuple(measured[column.task, model] for column in self.columns))
+            Row(model, group, model, tuple(measured[column.task, model] for column in self.columns))
             for model in self.models
             if model not in shown
         ]
