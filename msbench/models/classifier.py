@@ -86,9 +86,9 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, padding: Padding) -> Tensor:
         """(b, l, d) -> (b, l, d)."""
-        inner = normalise(self.norm, x, padding.mask) if self.prenorm else x
-        # After the norm: its bias makes padding nonzero again.
-        x = x + self.dropout(self._layer(inner * padding.mask, padding.lengths))
+        # Zeroed after the norm: its bias makes padding nonzero again.
+        inner = normalise(self.norm, x, padding.mask, zero=True) if self.prenorm else x * padding.mask
+        x = x + self.dropout(self._layer(inner, padding.lengths))
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
     def _layer(self, x: Tensor, lengths: Tensor) -> Tensor:

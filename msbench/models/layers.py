@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-EPSILON = 1e-5
+from msbench.ops.masked_norm import EPSILON, frozen_batch_norm, masked_batch_norm
 
 
 class Padding(NamedTuple):
@@ -45,20 +45,16 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(width))
         self.register_buffer("running_var", torch.ones(width))
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (b, l, d) and mask (b, l, 1) -> (b, l, d)."""
-        x = x.to(self.weight.dtype)
+    def forward(self, x: Tensor, mask: Tensor, *, zero: bool = False) -> Tensor:
+        """x (b, l, d) and mask (b, l, 1) -> (b, l, d); with `zero` padding becomes 0."""
+        x, mask = x.to(self.weight.dtype), mask.to(self.weight.dtype)
         if not self.training:
-            return self._affine(x - self.running_mean, self.running_var)
+            moments = self.running_mean, self.running_var
+            return frozen_batch_norm(x, mask, self.weight, self.bias, *moments, zero=zero)
+        y, mean, var = masked_batch_norm(x, mask, self.weight, self.bias, zero=zero)
         count = mask.sum().clamp(min=1)
-        mean = (x * mask).sum((0, 1)) / count
-        centred = x - mean
-        var = ((centred * mask) * centred).sum((0, 1)) / count
         self._track(mean, var * count / (count - 1).clamp(min=1))
-        return self._affine(centred, var)
-
-    def _affine(self, centred: Tensor, var: Tensor) -> Tensor:
-        return torch.addcmul(self.bias, centred, self.weight * torch.rsqrt(var + EPSILON))
+        return y
 
     @torch.no_grad()
     def _track(self, mean: Tensor, var: Tensor) -> None:
@@ -73,10 +69,13 @@ def build_norm(kind: Literal["layer", "rms", "batch"], width: int) -> nn.Module:
     return nn.LayerNorm(width, eps=EPSILON) if kind == "layer" else nn.RMSNorm(width, eps=EPSILON)
 
 
-def normalise(norm: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
-    """Apply a norm of `build_norm` to x (b, l, d)."""
-    y: Tensor = norm(x, mask) if isinstance(norm, MaskedBatchNorm) else norm(x)
-    return y
+def normalise(norm: nn.Module, x: Tensor, mask: Tensor, *, zero: bool = False) -> Tensor:
+    """Apply a norm of `build_norm` to x (b, l, d); with `zero`, x becomes 0 where mask (b, l, 1) is."""
+    if isinstance(norm, MaskedBatchNorm):
+        batch: Tensor = norm(x, mask, zero=zero)
+        return batch
+    y: Tensor = norm(x)
+    return y * mask if zero else y
 
 
 class ChannelDropout(nn.Module):
@@ -101,7 +100,10 @@ def pool(x: Tensor, padding: Padding, kind: Literal["mean", "last", "mean-with-p
         last = (padding.lengths - 1).clamp(min=0)
         return x[torch.arange(len(x), device=x.device), last]
     weights = padding.mask / padding.lengths.clamp(min=1).view(-1, 1, 1)
-    return (x * weights).sum(1)
+    # A product of matrices, with nothing of the size of x in between; under autocast it would be bfloat16.
+    with torch.autocast(x.device.type, enabled=False):
+        dtype = torch.promote_types(x.dtype, weights.dtype)
+        return torch.bmm(weights.mT.to(dtype), x.to(dtype)).squeeze(1)
 
 
 def reverse(x: Tensor, lengths: Tensor) -> Tensor:

@@ -18,10 +18,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from msbench.errors import ConfigError
-from msbench.ops import causal_conv
+from msbench.ops import causal_conv, step_sizes
 from msbench.specs.model import SsmConfig
 
 SMALLEST_STEP = 1e-4
@@ -58,11 +57,8 @@ class StepSizes(nn.Module):
 
     def forward(self, low: Tensor) -> Tensor:
         """low (b, l, m, r) -> step sizes (b, l, m, i), positive."""
-        b, length, streams, _ = low.shape
         with torch.autocast(low.device.type, enabled=False):
-            by_stream = low.to(full_precision(self.bias).dtype).flatten(0, 1).transpose(0, 1)
-            dt = torch.baddbmm(self.bias.unsqueeze(1), by_stream, self.weight.mT)
-            return functional.softplus(dt).view(streams, b, length, -1).permute(1, 2, 0, 3)
+            return step_sizes(low.to(full_precision(self.bias).dtype), self.weight, self.bias)
 
 
 def inverse_softplus(y: Tensor) -> Tensor:

@@ -2,5 +2,13 @@
 
 from msbench.ops.decompose import causal_conv, decompose
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
+from msbench.ops.step_sizes import step_sizes
 
-__all__ = ["causal_conv", "decompose", "kernel_name", "selective_scan", "selective_scan_reference"]
+__all__ = [
+    "causal_conv",
+    "decompose",
+    "kernel_name",
+    "selective_scan",
+    "selective_scan_reference",
+    "step_sizes",
+]

@@ -47,9 +47,12 @@ class Scan(torch.autograd.Function):
         *tensors, ctx.engine, ctx.scaled, _ = inputs
         ctx.save_for_backward(*tensors, output[1])
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)  # no zeros of the size of the kept states
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        if gy is None:
+            return (None,) * len(ctx.needs_input_grad)
         *tensors, kept = ctx.saved_tensors
         # An expanded gradient (that of a plain sum) would send matrix products to a slow path.
         gradients = ScanBackward.apply(*tensors, ctx.engine, ctx.scaled, kept, gy.contiguous())

@@ -82,7 +82,7 @@ def test_padding_rows_are_zero_and_others_are_in_place() -> None:
     index = padded([[1, 2, 2], [1, 1, 1]])
     assert index is not None
     rows = torch.arange(1.0, 9).view(8, 1)
-    assert stretch(rows, index)[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 0, 8, 0]
+    assert stretch(rows, index, 10)[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 0, 8, 0]
     assert padded([[3], [3]]) is None
 
 

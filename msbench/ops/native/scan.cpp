@@ -10,76 +10,14 @@
 
 namespace scan {
 
-#if defined(__x86_64__)
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx2,fma,prefer-vector-width=512")
-#endif
-namespace avx512 {
-#define BYTES 64
-#include "kernels.inl"
-}  // namespace avx512
-#ifdef __clang__
-#pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-namespace avx2 {
-#define BYTES 32
-#include "kernels.inl"
-}  // namespace avx2
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-
-// SSE2 on x86-64, NEON on arm64: what every processor of its kind has.
-namespace baseline {
-#define BYTES 16
-#include "kernels.inl"
-}  // namespace baseline
+#define KERNELS "kernels.inl"
+#include "instructions.inl"
 
 namespace {
 
-enum Instructions { BEST = 0, BASELINE = 1, AVX2 = 2, AVX512 = 3 };
-
-Instructions best() {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return AVX2;
-#endif
-    return BASELINE;
-}
-
-// What is asked for, or the best there is where that is less.
-Instructions choose(const ScanProblem& problem) {
-    static const Instructions available = best();
-    return problem.instructions == BEST ? available
-                                        : std::min(available, static_cast<Instructions>(problem.instructions));
-}
-
-template <class Run>
-int guarded(const Run& run) {
-    try {
-        run();
-        return 0;
-    } catch (const std::bad_alloc&) {
-        return 1;
-    } catch (...) {
-        return 2;
-    }
-}
-
 int forward(const ScanProblem& p, float* out, float* kept) {
     return guarded([&] {
-        switch (choose(p)) {
+        switch (choose(p.instructions)) {
 #if defined(__x86_64__)
             case AVX512: return avx512::run_forward<float>(p, out, kept);
             case AVX2: return avx2::run_forward<float>(p, out, kept);
@@ -91,7 +29,7 @@ int forward(const ScanProblem& p, float* out, float* kept) {
 
 int backward(const ScanProblem& p, const float* gout, const float* kept, const ScanGradients& gradients) {
     return guarded([&] {
-        switch (choose(p)) {
+        switch (choose(p.instructions)) {
 #if defined(__x86_64__)
             case AVX512: return avx512::run_backward<float>(p, gout, kept, gradients);
             case AVX2: return avx2::run_backward<float>(p, gout, kept, gradients);
@@ -116,7 +54,7 @@ int backward(const ScanProblem& p, const double* gout, const double* kept, const
 extern "C" {
 
 // The instruction set that a problem will be run with: 1 baseline, 2 AVX2, 3 AVX-512.
-int msbench_scan_instructions(const ScanProblem* problem) { return scan::choose(*problem); }
+int msbench_scan_instructions(const ScanProblem* problem) { return scan::choose(problem->instructions); }
 
 // Elements of the array of kept states, about b l m d n / 16: channels are padded to whole 64-byte lines.
 int64_t msbench_scan_kept(const ScanProblem* p, int64_t element_size) {

@@ -1,0 +1,106 @@
+"""What computes the parts around the scan: C++ wherever the scan is, once it has shown that it is right."""
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from msbench.ops import bank_torch, layers_native
+from msbench.ops.scan_kernels import TOLERANCE, TORCH, choose
+from msbench.ops.scan_native import KINDS
+
+Check = Callable[..., tuple[Tensor, ...]]
+
+
+def native() -> layers_native.Engine:
+    """The C++ engine."""
+    return layers_native.ENGINE
+
+
+def native_for(x: Tensor) -> layers_native.Engine | None:
+    """The C++ engine where it computes with tensors like x, else None.
+
+    ``MSBENCH_SCAN`` overrides the choice for these kernels too.
+    """
+    if x.device.type != "cpu" or x.dtype not in KINDS or x.numel() == 0:
+        return None
+    return native() if choose("cpu") is not TORCH and _right() else None
+
+
+@cache
+def _right() -> bool:
+    fault = self_check(native())
+    if fault:
+        warnings.warn(
+            f"the C++ filters, step sizes and norms are left out: {fault}", RuntimeWarning, stacklevel=4
+        )
+    return not fault
+
+
+def self_check(engine: layers_native.Engine) -> str:
+    """What the engine gets wrong on small problems; an empty string where nothing.
+
+    Three chunks of steps, an odd number of channels, padding.
+    """
+    source = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=source)
+
+    problems: tuple[tuple[Check, list[Tensor]], ...] = (
+        (_bank, [normal(2, 150, 19), normal(3, 2, 4, 19), normal(3, 2, 19), normal(2, 150, 5, 19)]),
+        (_steps, [normal(2, 150, 5, 6), normal(5, 19, 6), normal(5, 19), normal(2, 150, 5, 19)]),
+        (_norm, [normal(2, 150, 19), (normal(2, 150, 1) > 0).float(), normal(2, 19), normal(2, 150, 19)]),
+    )
+    for check, arguments in problems:
+        try:
+            found = check(engine, *arguments)
+        except Exception as error:
+            return f"{check.__name__[1:]}: {type(error).__name__}: {error}"
+        truth = check(None, *(x.double() for x in arguments))
+        for number, (one, other) in enumerate(zip(found, truth, strict=True)):
+            distance = float((one - other).abs().max() / other.abs().max())
+            if not distance < TOLERANCE:
+                return f"{check.__name__[1:]}: output or gradient {number} is off by {distance:.1e}"
+    return ""
+
+
+# Each gives output and gradients, by the engine or, where that is None, in PyTorch operations. Gradients are
+# written out: the choice may be made under no_grad, or inside a transform.
+
+
+def _bank(
+    engine: layers_native.Engine | None, x: Tensor, taps: Tensor, bias: Tensor, g: Tensor
+) -> tuple[Tensor, ...]:
+    chosen = engine or bank_torch.ENGINE
+    streams, kept = chosen.forward(x, taps, bias, 1)
+    return streams, *chosen.backward(g, x, taps, bias, kept, 1)
+
+
+def _steps(
+    engine: layers_native.Engine | None, low: Tensor, weight: Tensor, bias: Tensor, g: Tensor
+) -> tuple[Tensor, ...]:
+    if engine is not None:
+        return engine.steps_forward(low, weight, bias), *engine.steps_backward(g, low, weight, bias)
+    x = torch.einsum("blmr,mdr->blmd", low, weight) + bias
+    g = g * torch.sigmoid(x)
+    gradients = torch.einsum("blmd,mdr->blmr", g, weight), torch.einsum("blmd,blmr->mdr", g, low)
+    return torch.nn.functional.softplus(x), *gradients, g.sum((0, 1))
+
+
+def _norm(
+    engine: layers_native.Engine | None, x: Tensor, mask: Tensor, affine: Tensor, g: Tensor
+) -> tuple[Tensor, ...]:
+    weight, bias = affine.unbind()
+    if engine is not None:
+        moments = engine.norm_statistics(x, mask)
+        y = engine.norm_forward(x, mask, (weight, bias), moments, 0.0, True)
+        return y, *moments, *engine.norm_backward(g, x, mask, (weight, bias), moments, 0.0, True)
+    mean = (x * mask).sum((0, 1)) / mask.sum()
+    var = ((x - mean).square() * mask).sum((0, 1)) / mask.sum()
+    one, g = (x - mean) * var.rsqrt(), g * mask
+    g_weight, g_bias = (g * one).sum((0, 1)), g.sum((0, 1))
+    g_x = weight * var.rsqrt() * (g - mask * (g_bias + one * g_weight) / mask.sum())
+    return (one * weight + bias) * mask, mean, var, g_x, g_weight, g_bias

@@ -1,0 +1,184 @@
+"""Banks of filters, step sizes and batch norm in C++ (``native/layers.cpp``).
+
+They are in the library that `scan_native` loads. All tensors are on the CPU, of one dtype, float32 or
+float64, and not empty.
+"""
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from msbench.ops.scan_native import KINDS, library
+
+
+class BankProblem(ctypes.Structure):
+    """``BankProblem`` of ``native/layers.h``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("b", "l", "d", "levels", "sides", "k", "dilation")),
+        *((name, ctypes.c_int64) for name in ("x_example", "x_step")),
+        *((name, ctypes.c_void_p) for name in ("x", "taps", "bias")),
+        *((name, ctypes.c_int32) for name in ("threads", "instructions")),
+    )
+
+
+class StepsProblem(ctypes.Structure):
+    """``StepsProblem`` of ``native/layers.h``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "m", "r", "d", "low_step")),
+        *((name, ctypes.c_void_p) for name in ("low", "weight", "bias")),
+        *((name, ctypes.c_int32) for name in ("threads", "instructions")),
+    )
+
+
+class NormProblem(ctypes.Structure):
+    """``NormProblem`` of ``native/layers.h``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "d")),
+        ("epsilon", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("x", "mask", "weight", "bias")),
+        *((name, ctypes.c_int32) for name in ("zero", "threads", "instructions")),
+    )
+
+
+POINTERS = {
+    "bank_forward": 2,
+    "bank_backward": 5,
+    "steps_forward": 2,
+    "steps_backward": 5,
+    "norm_statistics": 3,
+    "norm_forward": 4,
+    "norm_backward": 7,
+}
+"""Arguments of each function, all of them addresses."""
+
+
+class Engine:
+    """`msbench.ops.decompose.Engine`, and step sizes. `instructions` as in ``layers.h``; 0 is the best."""
+
+    def __init__(self, instructions: int = 0) -> None:
+        self.instructions = instructions
+
+    def forward(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> tuple[Tensor, Tensor]:
+        """See `msbench.ops.decompose.Engine`; nothing is kept."""
+        (b, length, d), (levels, sides) = x.shape, taps.shape[:2]
+        out = x.new_empty(b, length, levels + 2 if sides == 2 else 1, d)
+        x, taps, bias = _dense(x), taps.contiguous(), None if bias is None else bias.contiguous()
+        _call("bank_forward", x, self._bank(x, taps, bias, dilation), out)
+        return out, x.new_empty(0)
+
+    def backward(
+        self, g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See `msbench.ops.decompose.Engine`."""
+        del kept
+        g, x, taps = g.contiguous(), _dense(x), taps.contiguous()
+        bias = None if bias is None else bias.contiguous()
+        gradients = x.new_empty(x.shape), torch.empty_like(taps), taps.new_empty(*taps.shape[:2], x.shape[2])
+        _call("bank_backward", x, self._bank(x, taps, bias, dilation), g, *gradients)
+        return gradients
+
+    def steps_forward(self, low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """`msbench.ops.step_sizes.step_sizes`, contiguous."""
+        low, weight, bias = _even(low), weight.mT.contiguous(), bias.contiguous()
+        dt = low.new_empty(*low.shape[:3], bias.shape[1])
+        _call("steps_forward", low, self._steps(low, weight, bias), dt)
+        return dt
+
+    def steps_backward(self, g: Tensor, low: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        """The gradients of low, weight and bias."""
+        g, low, weight, bias = g.contiguous(), _even(low), weight.mT.contiguous(), bias.contiguous()
+        g_low, g_weight, g_bias = low.new_empty(low.shape), torch.empty_like(weight), torch.empty_like(bias)
+        _call("steps_backward", low, self._steps(low, weight, bias), g, g_low, g_weight, g_bias)
+        return g_low, g_weight.mT, g_bias
+
+    def norm_statistics(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and biased variance (d,) of the real positions of x (b, l, d), by mask (b, l, 1)."""
+        x, mask = x.contiguous(), mask.contiguous()
+        mean, var = x.new_empty(x.shape[2]), x.new_empty(x.shape[2])
+        _call("norm_statistics", x, self._norm(x, mask, None, None, 0.0, False), mean, var)
+        return mean, var
+
+    def norm_forward(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        affine: tuple[Tensor, Tensor],
+        moments: tuple[Tensor, Tensor],
+        epsilon: float,
+        zero: bool,
+    ) -> Tensor:
+        """x normalised by mean and variance, then by weight and bias; 0 behind the mask where `zero`."""
+        x, mask = x.contiguous(), mask.contiguous()
+        y = torch.empty_like(x)
+        _call("norm_forward", x, self._norm(x, mask, *affine, epsilon, zero), *moments, y)
+        return y
+
+    def norm_backward(
+        self,
+        gy: Tensor,
+        x: Tensor,
+        mask: Tensor,
+        affine: tuple[Tensor, Tensor],
+        moments: tuple[Tensor, Tensor],
+        epsilon: float,
+        zero: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of x, weight and bias; `moments` are those of x."""
+        gy, x, mask = gy.contiguous(), x.contiguous(), mask.contiguous()
+        gradients = torch.empty_like(x), torch.empty_like(affine[0]), torch.empty_like(affine[1])
+        _call("norm_backward", x, self._norm(x, mask, *affine, epsilon, zero), *moments, gy, *gradients)
+        return gradients
+
+    def _norm(
+        self, x: Tensor, mask: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float, zero: bool
+    ) -> NormProblem:
+        rows, d = x.shape[0] * x.shape[1], x.shape[2]
+        pointers = (None if y is None else y.data_ptr() for y in (x, mask, weight, bias))
+        return NormProblem(rows, d, epsilon, *pointers, zero, torch.get_num_threads(), self.instructions)
+
+    def _bank(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> BankProblem:
+        sizes = (*x.shape, *taps.shape[:3], dilation, x.stride(0), x.stride(1))
+        pointers = x.data_ptr(), taps.data_ptr(), None if bias is None else bias.data_ptr()
+        return BankProblem(*sizes, *pointers, torch.get_num_threads(), self.instructions)
+
+    def _steps(self, low: Tensor, weight: Tensor, bias: Tensor) -> StepsProblem:
+        b, length, m, r = low.shape
+        sizes = (b * length, m, r, bias.shape[1], low.stride(2))
+        pointers = low.data_ptr(), weight.data_ptr(), bias.data_ptr()
+        return StepsProblem(*sizes, *pointers, torch.get_num_threads(), self.instructions)
+
+
+ENGINE = Engine()
+
+
+def _dense(x: Tensor) -> Tensor:
+    """x (b, l, d) with neighbouring channels: half of a projection is, and need not be copied."""
+    return x if x.stride(2) == 1 else x.contiguous()
+
+
+def _even(low: Tensor) -> Tensor:
+    """low (b, l, m, r) with one stride from row to row, as a slice of the last dimension has."""
+    _, length, m, _ = low.shape
+    step = low.stride(2)
+    return low if low.stride() == (length * m * step, m * step, step, 1) else low.contiguous()
+
+
+@cache
+def _functions() -> ctypes.CDLL:
+    lib = library()
+    assert lib is not None, "the choice of engines has seen that the library is there"
+    for what, count in POINTERS.items():
+        for kind in KINDS.values():
+            getattr(lib, f"msbench_{what}_{kind}").argtypes = (ctypes.c_void_p,) * count
+    return lib
+
+
+def _call(what: str, x: Tensor, problem: ctypes.Structure, *tensors: Tensor) -> None:
+    function = getattr(_functions(), f"msbench_{what}_{KINDS[x.dtype]}")
+    if function(ctypes.byref(problem), *(tensor.data_ptr() for tensor in tensors)) != 0:
+        raise MemoryError(f"not enough memory for the {what.replace('_', ' ')} of {tuple(x.shape)}")

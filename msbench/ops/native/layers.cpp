@@ -1,0 +1,79 @@
+// Banks of causal filters, step sizes and batch norm on the CPU, behind a C interface (layers.h). As in scan.cpp lanes are
+// channels, there is a version for each instruction set, and results are equal to the last bit for any number of
+// threads. Every function returns 0, or 1 where memory ran out; every element of every output is written.
+
+#include "layers.h"
+
+namespace scan {
+
+#define KERNELS "layer_kernels.inl"
+#include "instructions.inl"
+
+namespace {
+
+// One call of KERNEL in the namespace of an instruction set. Double precision is for checks of gradients.
+#if defined(__x86_64__)
+#define RUN(KERNEL, problem, ...)                                                                \
+    guarded([&] {                                                                                \
+        switch (choose((problem).instructions)) {                                                \
+            case AVX512: return avx512::KERNEL<float>(problem, __VA_ARGS__);                     \
+            case AVX2: return avx2::KERNEL<float>(problem, __VA_ARGS__);                         \
+            default: return baseline::KERNEL<float>(problem, __VA_ARGS__);                       \
+        }                                                                                        \
+    })
+#else
+#define RUN(KERNEL, problem, ...) guarded([&] { baseline::KERNEL<float>(problem, __VA_ARGS__); })
+#endif
+#define RUN_DOUBLE(KERNEL, problem, ...) guarded([&] { baseline::KERNEL<double>(problem, __VA_ARGS__); })
+
+}  // namespace
+}  // namespace scan
+
+using namespace scan;
+
+extern "C" {
+
+// out: (b, l, levels + 2, d), the streams [x, high-pass of every level, low-pass of the last]; with one side
+// (b, l, d). gout as out; gx (b, l, d), gtaps and gbias as taps and bias, gbias also where there is none.
+int msbench_bank_forward_f32(const BankProblem* p, float* out) { return RUN(run_bank_forward, *p, out); }
+int msbench_bank_forward_f64(const BankProblem* p, double* out) { return RUN_DOUBLE(run_bank_forward, *p, out); }
+int msbench_bank_backward_f32(const BankProblem* p, const float* gout, float* gx, float* gtaps, float* gbias) {
+    return RUN(run_bank_backward, *p, gout, gx, gtaps, gbias);
+}
+int msbench_bank_backward_f64(const BankProblem* p, const double* gout, double* gx, double* gtaps, double* gbias) {
+    return RUN_DOUBLE(run_bank_backward, *p, gout, gx, gtaps, gbias);
+}
+
+// dt: (rows, m, d). gdt as dt; glow (rows, m, r) without gaps, gweight and gbias as weight and bias.
+int msbench_steps_forward_f32(const StepsProblem* p, float* dt) { return RUN(run_steps_forward, *p, dt); }
+int msbench_steps_forward_f64(const StepsProblem* p, double* dt) { return RUN_DOUBLE(run_steps_forward, *p, dt); }
+int msbench_steps_backward_f32(const StepsProblem* p, const float* gdt, float* glow, float* gweight, float* gbias) {
+    return RUN(run_steps_backward, *p, gdt, glow, gweight, gbias);
+}
+int msbench_steps_backward_f64(const StepsProblem* p, const double* gdt, double* glow, double* gweight,
+                               double* gbias) {
+    return RUN_DOUBLE(run_steps_backward, *p, gdt, glow, gweight, gbias);
+}
+
+// Mean and (biased) variance (d,) over the real rows; then y (rows, d); then its gradients through both.
+int msbench_norm_statistics_f32(const NormProblem* p, float* mean, float* var) {
+    return RUN(run_norm_statistics, *p, mean, var);
+}
+int msbench_norm_statistics_f64(const NormProblem* p, double* mean, double* var) {
+    return RUN_DOUBLE(run_norm_statistics, *p, mean, var);
+}
+int msbench_norm_forward_f32(const NormProblem* p, const float* mean, const float* var, float* y) {
+    return RUN(run_norm_forward, *p, mean, var, y);
+}
+int msbench_norm_forward_f64(const NormProblem* p, const double* mean, const double* var, double* y) {
+    return RUN_DOUBLE(run_norm_forward, *p, mean, var, y);
+}
+int msbench_norm_backward_f32(const NormProblem* p, const float* mean, const float* var, const float* gy, float* gx,
+                              float* gweight, float* gbias) {
+    return RUN(run_norm_backward, *p, mean, var, gy, gx, gweight, gbias);
+}
+int msbench_norm_backward_f64(const NormProblem* p, const double* mean, const double* var, const double* gy,
+                              double* gx, double* gweight, double* gbias) {
+    return RUN_DOUBLE(run_norm_backward, *p, mean, var, gy, gx, gweight, gbias);
+}
+}
