@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models import mamba, ms_ssm
-from msbench.models.classifier import Classifier
+from msbench.models.classifier import Classifier, seeded
 from msbench.models.selective import inner_width
 from msbench.models.streams import stream_count, stream_states
 from msbench.specs import MODELS as ENTRIES
@@ -62,9 +61,7 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
     expected = ENTRIES[name].config
     if not isinstance(config, expected):
         raise ConfigError(f"model {name} takes a {expected.__name__}, not a {type(config).__name__}")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return MODELS[name](config, info)
+    return seeded(lambda: MODELS[name](config, info), seed)
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -14,6 +14,7 @@ positions only. ``padding: paper`` lets padding through the layers and the batch
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,16 @@ from msbench.models.layers import Bidirectional, ChannelDropout, Padding, build_
 from msbench.specs import ClassifierConfig
 
 EMBEDDING_STD = 0.02
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def seeded(build: Callable[[], Model], seed: int) -> Model:
+    """What `build` makes on the CPU from this seed; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return build()
+
 
 Layer = nn.Module
 """``forward(x (b, l, d), lengths (b,)) -> (b, l, d)``."""

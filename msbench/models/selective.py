@@ -14,7 +14,7 @@ All of them are float32 (or float64) whatever the autocast: in bfloat16 a decay 
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,8 @@ class StepSizes(nn.Module):
     W is uniform within r^-1/2. b makes the step sizes log-uniform in [dt_min, dt_max] at the start; no later
     initialisation may touch it.
     """
+
+    optimizer_groups: ClassVar = {"weight": "steps", "bias": "ssm"}
 
     def __init__(self, config: SsmConfig, streams: int, width: int) -> None:
         super().__init__()

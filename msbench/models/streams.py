@@ -79,6 +79,8 @@ class Mixer(nn.Module):
             weight, bias = torch.full(size, start if constant else 0.0), torch.full((streams,), start)
         self.weight = nn.Parameter(weight)
         self.bias = None if constant else nn.Parameter(bias)
+        # A constant mixer is a scale, as a norm's is: it does not decay.
+        self.optimizer_groups = {"weight": "plain"} if constant else {}
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, l, i) -> (b, l, m); the constant weights (m, i) where they are per channel."""

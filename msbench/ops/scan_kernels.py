@@ -13,6 +13,7 @@ from msbench.errors import ConfigError
 from msbench.ops import scan_native, scan_torch
 from msbench.ops.scan_reference import selective_scan_reference
 
+NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
 TOLERANCE = 1e-4
 """Of the largest value of an output or gradient; the kernels are within 1e-5 in float32."""
 
@@ -53,28 +54,33 @@ def _chosen(device: str, wanted: str) -> Kernel:
 
 
 def self_check(kernel: Kernel) -> str:
-    """What a kernel gets wrong on a small problem, output or gradient; an empty string where nothing.
+    """What a kernel gets wrong on two problems, output or gradient; an empty string where nothing.
 
-    Three spans of steps, an odd number of channels and slow decays, so that a fault in what is carried over
-    cannot hide (a fast decay forgets it).
+    One mixes two streams of an odd number of channels, the other has one stream, no mixer, and is large
+    enough for several threads. Both have slow decays over many spans of steps, so that a fault in what is
+    carried over cannot hide (a fast decay forgets it).
     """
-    arguments = _problem()
+    return _check(kernel, _problem(2, 37, 2, 19, 5, mixed=True)) or _check(
+        kernel, _problem(2, 100, 1, 144, 16, mixed=False)
+    )
+
+
+def _check(kernel: Kernel, arguments: list[Tensor]) -> str:
+    missing = [None] * (len(NAMES) - 1 - len(arguments))
     try:
-        found = _output_and_gradients(lambda *x: kernel.scan(x, scaled=True), arguments)
+        found = _output_and_gradients(lambda *x: kernel.scan((*x, *missing), scaled=True), arguments)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     expected = _output_and_gradients(selective_scan_reference, [x.double() for x in arguments])
-    names = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
-    for name, one, truth in zip(names, found, expected, strict=True):
+    for name, one, truth in zip(NAMES, found, expected, strict=False):
         distance = float((one - truth).abs().max() / truth.abs().max())
         if not distance < TOLERANCE:
             return f"its {name} is off by {distance:.1e}"
     return ""
 
 
-def _problem() -> list[Tensor]:
-    """u, dt, A, B, C, skip, mix of a fixed problem; global generators are left alone."""
-    b, length, m, d, n = 2, 37, 2, 19, 5
+def _problem(b: int, length: int, m: int, d: int, n: int, *, mixed: bool) -> list[Tensor]:
+    """u, dt, A, B, C, skip and, where `mixed`, mix, always the same; global generators are left alone."""
     source = torch.Generator().manual_seed(0)
 
     def normal(*size: int) -> Tensor:
@@ -82,7 +88,7 @@ def _problem() -> list[Tensor]:
 
     dt, A = normal(b, length, m, d).abs() * 0.1, -normal(m, d, n).abs()
     u, B, C = normal(b, length, m, d), normal(b, length, m, n), normal(b, length, m, n)
-    return [u, dt, A, B, C, normal(m, d), normal(b, length, m)]
+    return [u, dt, A, B, C, normal(m, d), *([normal(b, length, m)] if mixed else [])]
 
 
 def _output_and_gradients(scan: Callable[..., Tensor], arguments: list[Tensor]) -> list[Tensor]:

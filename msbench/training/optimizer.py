@@ -13,15 +13,13 @@ Decay towards zero would mean something else for these: a rate of -1, no skip, s
 switched off. A static mixer is a scale, as a norm's is, so it does not decay either.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
-from msbench.models.layers import MaskedBatchNorm
-from msbench.models.selective import StepSizes
-from msbench.models.streams import Mixer
 from msbench.specs import TrainConfig
 
-NORMS = (nn.LayerNorm, nn.RMSNorm, MaskedBatchNorm)
 STATE_SPACE = ("A_log", "D")
 
 
@@ -52,15 +50,16 @@ def parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, obj
 
 
 def group_of(module: nn.Module, name: str, parameter: nn.Parameter) -> str:
-    """The group of a parameter, from the module that owns it and its name there."""
-    if isinstance(module, StepSizes):
-        return "steps" if name == "weight" else "ssm"
+    """The group of a parameter, from the module that owns it and its name there.
+
+    A module may say it itself: ``optimizer_groups`` maps names of its parameters to groups.
+    """
+    own: Mapping[str, str] = getattr(module, "optimizer_groups", {})
+    if name in own:
+        return own[name]
     if name in STATE_SPACE:
         return "ssm"
-    constant_mixer = isinstance(module, Mixer) and module.bias is None
-    if name == "bias" or parameter.ndim < 2 or isinstance(module, NORMS) or constant_mixer:
-        return "plain"
-    return "weights"
+    return "plain" if name == "bias" or parameter.ndim < 2 else "weights"
 
 
 def check_partition(model: nn.Module, members: dict[str, list[nn.Parameter]]) -> None:

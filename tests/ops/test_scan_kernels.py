@@ -28,6 +28,8 @@ def twisted(name: str) -> Kernel:
         position = ("u", "dt", "A", "B", "C", "skip", "mix").index(name)
         changed = list(arguments)
         x = changed[position]
+        if x is None:
+            return scan_torch.scan(arguments, scaled=scaled)
         changed[position] = x.detach() + (x - x.detach()) * 1.01
         return scan_torch.scan(tuple(changed), scaled=scaled)  # type: ignore[arg-type]
 
@@ -46,6 +48,14 @@ def test_the_check_leaves_the_generators_alone() -> None:
     torch.manual_seed(3)
     self_check(scan_kernels.TORCH)
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_fault_of_large_unmixed_problems_is_seen_too() -> None:
+    def scan(arguments: tuple[Tensor, ...], *, scaled: bool) -> Tensor:
+        y = scan_torch.scan(arguments, scaled=scaled)  # type: ignore[arg-type]
+        return y if y.numel() < 10_000 else y * 1.01
+
+    assert self_check(Kernel("small only", scan)).startswith("its output is off by 1.0e-02")
 
 
 @built
@@ -72,7 +82,7 @@ def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPa
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "fast")
     with pytest.raises(ConfigError, match="auto, torch or cpp"):
-        selective_scan(*scan_kernels._problem())
+        selective_scan(*scan_kernels._problem(1, 3, 1, 2, 2, mixed=True))
 
 
 @built
