@@ -22,7 +22,8 @@ def say(text: str) -> None:
 
 def out(text: str) -> None:
     """Data to stdout, verbatim."""
-    print(text)  # noqa: T201
+    # Flushed here, where a reader that went away can still be told from a bug: at exit it is too late.
+    print(text, flush=True)  # noqa: T201
 
 
 def out_json(value: Any) -> None:
