@@ -165,7 +165,7 @@ def run(
         outcome = launch.run_here(specs, place, fresh=fresh, quiet=quiet)
     if as_json:
         console.out_json([record.model_dump(mode="json") for record in outcome.records])
-    else:
+    elif outcome.records:
         console.out_rows(*launch.summary(outcome.records))
     raise typer.Exit(outcome.exit_code)
 

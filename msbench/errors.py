@@ -57,9 +57,9 @@ class UnknownName(ConfigError):
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
         names = sorted(known)
         prefix = f"{where}: " if where else ""
-        super().__init__(
-            f"{prefix}unknown {kind} {name!r}{did_you_mean(name, names)}; known: {', '.join(names)}"
-        )
+        near = did_you_mean(name, names)
+        listed = f"{' ' if near else '; '}known: {', '.join(names)}"
+        super().__init__(f"{prefix}unknown {kind} {name!r}{near}{listed}")
 
 
 class RunError(MsbenchError):

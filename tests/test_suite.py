@@ -193,7 +193,7 @@ class TestRefused:
                 "  mamba: {data: {}}",
                 "tiny.yaml:24: models.mamba.data: unknown key; known: model, train",
             ),
-            ("  mamba:", "  mmba:", "tiny.yaml:24: unknown model 'mmba'; did you mean 'mamba'?; known: "),
+            ("  mamba:", "  mmba:", "tiny.yaml:24: unknown model 'mmba'; did you mean 'mamba'? known: "),
             ("  epochs: 2", "  epochs: 1e2", "tiny.yaml:14: train.epochs: must be a whole number, not 100.0"),
             ("lr: 1e-3", "lrr: 1e-3", "tiny.yaml:13: train.lrr: unknown key; did you mean 'lr'? known: "),
             ("lr: 3e-3", "lr: abc", "tiny.yaml:23: train.lr: must be a number, not 'abc'"),
