@@ -95,9 +95,7 @@ def test_diverged_says_where() -> None:
 
 def test_unknown_name_offers_the_nearest_and_lists_the_rest() -> None:
     error = UnknownName("model", "mmba", ["msssm-s6", "mamba"], "suites/x.yaml:3")
-    assert (
-        str(error) == "suites/x.yaml:3: unknown model 'mmba'; did you mean 'mamba'? known: mamba, msssm-s6"
-    )
+    assert str(error) == "suites/x.yaml:3: unknown model 'mmba'; did you mean 'mamba'? known: mamba, msssm-s6"
 
 
 def test_did_you_mean_is_silent_where_nothing_is_near() -> None:
