@@ -6,6 +6,7 @@ install it is missing, `name` is None, and the choice in `msbench.ops.scan` fall
 
 import ctypes
 import importlib.util
+import warnings
 from collections.abc import Sequence
 from functools import cache
 
@@ -48,7 +49,9 @@ def library() -> ctypes.CDLL | None:
         return None
     try:
         lib = ctypes.CDLL(spec.origin)
-    except OSError:
+    except OSError as error:
+        # Built, but not to be loaded: not the same as no compiler, and not to be passed over in silence.
+        warnings.warn(f"the C++ kernels are left out: {error}", RuntimeWarning, stacklevel=2)
         return None
     lib.msbench_scan_kept.restype = ctypes.c_int64
     lib.msbench_scan_kept.argtypes = (ctypes.c_void_p, ctypes.c_int64)

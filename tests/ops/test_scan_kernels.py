@@ -1,6 +1,9 @@
 """The choice of a kernel: one that computes something else is left out, and the record says what ran."""
 
+import importlib.util
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 import torch
@@ -77,6 +80,17 @@ def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MSBENCH_SCAN", "cpp")
     with pytest.raises(ConfigError, match="without a C\\+\\+ compiler"):
         kernel_name("cpu")
+
+
+@built
+def test_a_library_that_cannot_be_loaded_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "_native.so").write_bytes(b"no library")
+    spec = ModuleSpec(scan_native.MODULE, None, origin=str(tmp_path / "_native.so"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
+    with pytest.warns(RuntimeWarning, match="the C\\+\\+ kernels are left out: .*_native.so"):
+        assert scan_native.library.__wrapped__() is None
 
 
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
