@@ -34,6 +34,10 @@ class Engine:
             g_low = g_signal
         return g_low + g[:, :, 0] if taps.shape[1] == 2 else g_low, g_taps, g_bias
 
+    def kept_shape(self, x: Tensor, taps: Tensor) -> tuple[int, ...]:
+        """The low-pass signals between levels."""
+        return (taps.shape[0] - 1, *x.shape)
+
 
 ENGINE = Engine()
 

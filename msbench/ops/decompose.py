@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from msbench.ops import bank_torch, layer_kernels
-from msbench.ops.vmap import looped
+from msbench.ops import bank_torch, layer_kernels, layers_native
+from msbench.ops.operation import differentiable, once_differentiable, operation
 
 
 def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation: int = 1) -> Tensor:
@@ -30,7 +30,7 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation:
             f"x must be (b, l, d) and weight (d, k); got {tuple(x.shape)} and {tuple(weight.shape)}"
         )
     filters = weight.t()[None, None]
-    return filter_bank(x, filters, None if bias is None else bias[None, None], dilation).squeeze(2)
+    return _filtered(x, filters, None if bias is None else bias[None, None], dilation).squeeze(2)
 
 
 def decompose(x: Tensor, filters: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -54,7 +54,7 @@ def decompose(x: Tensor, filters: Tensor, bias: Tensor | None = None) -> Tensor:
         )
     if 0 in filters.shape:
         raise ValueError(f"no level or no tap in filters {tuple(filters.shape)}")
-    return filter_bank(x, filters, bias, 1)
+    return _filtered(x, filters, bias, 1)
 
 
 class Engine(Protocol):
@@ -71,58 +71,71 @@ class Engine(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of x, taps and bias (this one also where there is none) from that of the streams."""
 
+    def kept_shape(self, x: Tensor, taps: Tensor) -> tuple[int, ...]:
+        """The shape of what `forward` keeps."""
 
-def filter_bank(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
+
+ENGINES: dict[str, Engine] = {"torch": bank_torch.ENGINE, "cpp": layers_native.ENGINE}
+
+
+def _filtered(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
     """`Engine.forward`, differentiable; `dilation` is that of the first level."""
     dtype = torch.promote_types(x.dtype, taps.dtype)
     x, taps, bias = x.to(dtype), taps.to(dtype), None if bias is None else bias.to(dtype)
-    native = layer_kernels.native_for(x)
-    streams: Tensor = Bank.apply(x, taps, bias, dilation, native or bank_torch.ENGINE)[0]
+    engine = "cpp" if layer_kernels.native_for(x) else "torch"
+    streams: Tensor = bank(x, taps, bias, dilation, engine)[0]
     return streams
 
 
-class Bank(torch.autograd.Function):
+def filter_bank(
+    x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int, engine: str
+) -> tuple[Tensor, Tensor]:
     """Streams, and what the engine keeps for the backward."""
-
-    vmap = staticmethod(looped(lambda: Bank))
-
-    @staticmethod
-    def forward(
-        x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int, engine: Engine
-    ) -> tuple[Tensor, Tensor]:
-        return engine.forward(x, taps, bias, dilation)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs[:3], output[1])
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)  # no zeros of the size of what is kept
-        ctx.rest = inputs[3:]
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        if g is None:
-            return (None,) * 5
-        x, taps, bias, kept = ctx.saved_tensors
-        gx, g_taps, g_bias = BankBackward.apply(g, x, taps, bias, kept, *ctx.rest)
-        return gx, g_taps, None if bias is None else g_bias, None, None
+    return ENGINES[engine].forward(x, taps, bias, dilation)
 
 
-class BankBackward(torch.autograd.Function):
-    """Gradients of `Bank`; a function of its own so that they can be batched."""
+def fake_bank(
+    x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int, engine: str
+) -> tuple[Tensor, Tensor]:
+    """The shapes of `filter_bank`."""
+    del bias, dilation
+    b, length, d = x.shape
+    streams = taps.shape[0] + 2 if taps.shape[1] == 2 else 1
+    return x.new_empty(b, length, streams, d), x.new_empty(ENGINES[engine].kept_shape(x, taps))
 
-    vmap = staticmethod(looped(lambda: BankBackward))
 
-    @staticmethod
-    def forward(
-        g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int, engine: Engine
-    ) -> tuple[Tensor, ...]:
-        return engine.backward(g, x, taps, bias, kept, dilation)
+def filter_bank_backward(
+    g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int, engine: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, taps and bias."""
+    return ENGINES[engine].backward(g, x, taps, bias, kept, dilation)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> None:
-        raise NotImplementedError("second derivatives of a bank of filters")
+def fake_backward(
+    g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int, engine: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The shapes of `filter_bank_backward`."""
+    del g, bias, kept, dilation, engine
+    return x.new_empty(x.shape), taps.new_empty(taps.shape), taps.new_empty(*taps.shape[:2], x.shape[2])
+
+
+def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Keep the arguments and what the engine kept."""
+    ctx.save_for_backward(*inputs[:3], output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # no zeros of the size of what is kept
+    ctx.rest = inputs[3:]
+
+
+def backward(ctx: Any, g: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Gradients of all inputs of the operator."""
+    if g is None:
+        return (None,) * 5
+    x, taps, bias, kept = ctx.saved_tensors
+    gx, g_taps, g_bias = bank_backward(g, x, taps, bias, kept, *ctx.rest)
+    return gx, g_taps, None if bias is None else g_bias, None, None
+
+
+bank_backward = operation(filter_bank_backward, fake_backward)
+once_differentiable(bank_backward, "shifted sums in PyTorch")
+bank = differentiable(operation(filter_bank, fake_bank), setup_context, backward)

@@ -8,33 +8,34 @@ import torch
 from torch import Tensor
 
 from msbench.ops import bank_torch, layers_native
-from msbench.ops.scan_kernels import TOLERANCE, TORCH, choose
+from msbench.ops.operation import constant
+from msbench.ops.scan_kernels import TOLERANCE, choose
 from msbench.ops.scan_native import KINDS
 
 Check = Callable[..., tuple[Tensor, ...]]
 
 
-def native() -> layers_native.Engine:
-    """The C++ engine."""
-    return layers_native.ENGINE
-
-
-def native_for(x: Tensor) -> layers_native.Engine | None:
-    """The C++ engine where it computes with tensors like x, else None.
+def native_for(x: Tensor) -> bool:
+    """Whether the C++ engine computes with tensors like x.
 
     ``MSBENCH_SCAN`` overrides the choice for these kernels too.
     """
-    if x.device.type != "cpu" or x.dtype not in KINDS or x.numel() == 0:
-        return None
-    return native() if choose("cpu") is not TORCH and _right() else None
+    cpu = x.device.type == "cpu" and x.dtype in KINDS and x.numel() > 0
+    return cpu and chosen()
+
+
+@constant
+def chosen() -> bool:
+    """Whether the C++ engine is used: where the C++ scan is, and where the numbers are right."""
+    return choose("cpu").engine == "cpp" and _right()
 
 
 @cache
 def _right() -> bool:
-    fault = self_check(native())
+    fault = self_check(layers_native.ENGINE)
     if fault:
         warnings.warn(
-            f"the C++ filters, step sizes and norms are left out: {fault}", RuntimeWarning, stacklevel=4
+            f"the C++ filters, step sizes and norms are left out: {fault}", RuntimeWarning, stacklevel=5
         )
     return not fault
 

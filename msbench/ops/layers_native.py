@@ -82,6 +82,11 @@ class Engine:
         _call("bank_backward", x, self._bank(x, taps, bias, dilation), g, *gradients)
         return gradients
 
+    def kept_shape(self, x: Tensor, taps: Tensor) -> tuple[int, ...]:
+        """Nothing is kept."""
+        del x, taps
+        return (0,)
+
     def steps_forward(self, low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """`msbench.ops.step_sizes.step_sizes`, contiguous."""
         low, weight, bias = _even(low), weight.mT.contiguous(), bias.contiguous()
@@ -89,12 +94,14 @@ class Engine:
         _call("steps_forward", low, self._steps(low, weight, bias), dt)
         return dt
 
-    def steps_backward(self, g: Tensor, low: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    def steps_backward(
+        self, g: Tensor, low: Tensor, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of low, weight and bias."""
         g, low, weight, bias = g.contiguous(), _even(low), weight.mT.contiguous(), bias.contiguous()
         g_low, g_weight, g_bias = low.new_empty(low.shape), torch.empty_like(weight), torch.empty_like(bias)
         _call("steps_backward", low, self._steps(low, weight, bias), g, g_low, g_weight, g_bias)
-        return g_low, g_weight.mT, g_bias
+        return g_low, g_weight.mT.contiguous(), g_bias
 
     def norm_statistics(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and biased variance (d,) of the real positions of x (b, l, d), by mask (b, l, 1)."""

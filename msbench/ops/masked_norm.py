@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msbench.ops import layer_kernels
-from msbench.ops.vmap import looped
+from msbench.ops import layer_kernels, layers_native
+from msbench.ops.operation import differentiable, once_differentiable, operation
 
 EPSILON = 1e-5
 
@@ -19,9 +19,9 @@ def masked_batch_norm(
     With `zero` the other positions become 0. Returns y (b, l, d), mean (d,) and biased variance (d,); the two
     are for tracking, gradients of y go through them and not out of them. All of one dtype.
     """
-    if layer_kernels.native_for(x) is None:
+    if not layer_kernels.native_for(x):
         return masked_batch_norm_reference(x, mask, weight, bias, zero=zero)
-    y, mean, var = MaskedNorm.apply(x, mask, weight, bias, zero)
+    y, mean, var = norm(x, mask, weight, bias, zero)
     return y, mean, var
 
 
@@ -48,11 +48,11 @@ def frozen_batch_norm(
     zero: bool = False,
 ) -> Tensor:
     """Normalise x (b, l, d) by the given mean (d,) and variance (d,)."""
-    native = layer_kernels.native_for(x)
-    if native is None or torch.is_grad_enabled():
+    if not layer_kernels.native_for(x) or torch.is_grad_enabled():
         y = affine(x - mean, var, weight, bias)
         return y * mask if zero else y
-    return native.norm_forward(x, mask, (weight, bias), (mean, var), EPSILON, zero)
+    normalised: Tensor = frozen(x, mask, weight, bias, mean, var, zero)
+    return normalised
 
 
 def affine(centred: Tensor, var: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -60,50 +60,69 @@ def affine(centred: Tensor, var: Tensor, weight: Tensor, bias: Tensor) -> Tensor
     return torch.addcmul(bias, centred, weight * torch.rsqrt(var + EPSILON))
 
 
-class MaskedNorm(torch.autograd.Function):
+def frozen_norm(
+    x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, zero: bool
+) -> Tensor:
+    """`frozen_batch_norm` in C++."""
+    return layers_native.ENGINE.norm_forward(x, mask, (weight, bias), (mean, var), EPSILON, zero)
+
+
+def fake_frozen(x: Tensor, *_: Any) -> Tensor:
+    """The shape of `frozen_norm`."""
+    return x.new_empty(x.shape)
+
+
+frozen = operation(frozen_norm, fake_frozen)
+
+
+def masked_norm(
+    x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, zero: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """`masked_batch_norm` in C++: of the size of x, nothing but x itself is kept."""
-
-    vmap = staticmethod(looped(lambda: MaskedNorm))
-
-    @staticmethod
-    def forward(
-        x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, zero: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        engine = layer_kernels.native()
-        moments = engine.norm_statistics(x, mask)
-        y = engine.norm_forward(x, mask, (weight.contiguous(), bias.contiguous()), moments, EPSILON, zero)
-        return y, *moments
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        ctx.save_for_backward(*inputs[:4], *output[1:])
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.zero = inputs[4]
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-        if g is None:
-            return (None,) * 5
-        gx, g_weight, g_bias = MaskedNormBackward.apply(g, *ctx.saved_tensors, ctx.zero)
-        return gx, None, g_weight, g_bias, None
+    engine = layers_native.ENGINE
+    mean, var = engine.norm_statistics(x, mask)
+    parameters = weight.contiguous(), bias.contiguous()
+    return engine.norm_forward(x, mask, parameters, (mean, var), EPSILON, zero), mean, var
 
 
-class MaskedNormBackward(torch.autograd.Function):
-    """Gradients of `MaskedNorm`; a function of its own so that they can be batched."""
+def fake_norm(
+    x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, zero: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The shapes of `masked_norm`."""
+    del mask, weight, bias, zero
+    return x.new_empty(x.shape), x.new_empty(x.shape[2]), x.new_empty(x.shape[2])
 
-    vmap = staticmethod(looped(lambda: MaskedNormBackward))
 
-    @staticmethod
-    def forward(g: Tensor, *args: Any) -> tuple[Tensor, ...]:
-        x, mask, weight, bias, mean, var, zero = args
-        affine = weight.contiguous(), bias.contiguous()
-        return layer_kernels.native().norm_backward(g, x, mask, affine, (mean, var), EPSILON, zero)
+def masked_norm_backward(
+    g: Tensor, x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, zero: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, weight and bias."""
+    parameters = weight.contiguous(), bias.contiguous()
+    return layers_native.ENGINE.norm_backward(g, x, mask, parameters, (mean, var), EPSILON, zero)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> None:
-        raise NotImplementedError("second derivatives of the norm: use masked_batch_norm_reference")
+def fake_backward(g: Tensor, x: Tensor, mask: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    """The shapes of `masked_norm_backward`."""
+    del g, mask
+    return x.new_empty(x.shape), x.new_empty(weight.shape), x.new_empty(weight.shape)
+
+
+def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Keep the arguments and the moments."""
+    ctx.save_for_backward(*inputs[:4], *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+    ctx.zero = inputs[4]
+
+
+def backward(ctx: Any, g: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Gradients of all inputs of the operator."""
+    if g is None:
+        return (None,) * 5
+    gx, g_weight, g_bias = norm_backward(g, *ctx.saved_tensors, ctx.zero)
+    return gx, None, g_weight, g_bias, None
+
+
+norm_backward = operation(masked_norm_backward, fake_backward)
+once_differentiable(norm_backward, "masked_batch_norm_reference")
+norm = differentiable(operation(masked_norm, fake_norm), setup_context, backward)

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from msbench.ops.operation import constant
 from msbench.ops.scan_arguments import Discretisation, check_shapes, promote
-from msbench.ops.scan_kernels import choose
+from msbench.ops.scan_kernels import KERNELS, choose
 from msbench.ops.scan_reference import selective_scan_reference
 
 __all__ = ["kernel_name", "mixed", "selective_scan", "selective_scan_reference"]
@@ -44,13 +45,19 @@ def selective_scan(
     arguments = (u, dt, A, B, C, skip, mix)
     check_shapes(arguments)
     with torch.autocast(u.device.type, enabled=False):
-        kernel = choose(u.device.type)
+        kernel = KERNELS[engine(u.device.type)]
         return kernel.scan(promote(arguments), scaled=discretisation == "euler").to(u.dtype)
 
 
 def kernel_name(device: torch.device | str) -> str:
     """The name of the scan that runs on `device`, for records and ``msbench doctor``."""
-    return choose(torch.device(device).type).name
+    return choose(torch.device(device).type).label
+
+
+@constant
+def engine(device: str) -> str:
+    """The name of the kernel that scans on a device type."""
+    return choose(device).engine
 
 
 def mixed(y: Tensor, mix: Tensor) -> Tensor:

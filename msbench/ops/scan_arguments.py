@@ -1,5 +1,6 @@
 """The arguments of a scan: their shapes and their precision."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -36,10 +37,23 @@ def promote(arguments: Arguments) -> Arguments:
     """All of them in float64 where one is, else in float32: states in half precision drift."""
     double = any(x is not None and x.dtype == torch.float64 for x in arguments)
     dtype = torch.float64 if double else torch.float32
-    u, dt, A, B, C, skip, mix = (None if x is None else x.to(dtype) for x in arguments)
-    assert u is not None
-    assert dt is not None
-    assert A is not None
-    assert B is not None
-    assert C is not None
-    return u, dt, A, B, C, skip, mix
+    return _each(arguments, lambda x: x.to(dtype))
+
+
+def contiguous(arguments: Arguments) -> Arguments:
+    """All of them contiguous: a slice that vmap took, or a user, is not."""
+    return _each(arguments, lambda x: x.contiguous())
+
+
+def empty_like(arguments: Arguments) -> Arguments:
+    """Uninitialised tensors of the same shapes, such as gradients are written into."""
+    return _each(arguments, lambda x: torch.empty_like(x))
+
+
+def _each(arguments: Arguments, change: Callable[[Tensor], Tensor]) -> Arguments:
+    u, dt, A, B, C, skip, mix = arguments
+    return (
+        *(change(u), change(dt), change(A), change(B), change(C)),
+        None if skip is None else change(skip),
+        None if mix is None else change(mix),
+    )

@@ -4,76 +4,138 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from msbench.errors import ConfigError
-from msbench.ops import scan_native, scan_torch
+from msbench.errors import ConfigError, UnknownName
+from msbench.ops import scan_native, scan_operator
+from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
 TOLERANCE = 1e-4
 """Of the largest value of an output or gradient; the kernels are within 1e-5 in float32."""
 
+VARIABLE = "MSBENCH_SCAN"
+"""The environment variable that forces a kernel; ``auto`` is the same as none."""
+
 
 @dataclass(frozen=True)
 class Kernel:
-    """A name for records, and ``scan(arguments, scaled=...)``."""
+    """One way to scan.
 
-    name: str
+    Parameters
+    ----------
+    engine : what the option calls it
+    scan : ``scan(arguments, scaled=...)``, arguments of one dtype
+    missing : ``missing(device type)``: why it cannot be used there; empty where it can
+    label : the name for records
+    """
+
+    engine: str
     scan: Callable[..., Tensor]
+    missing: Callable[[str], str]
+    label: Callable[[], str]
 
 
-TORCH = Kernel(scan_torch.NAME, scan_torch.scan)
+@dataclass(frozen=True)
+class Choice:
+    """The kernel in use on a device, its name for records, and why the faster ones were passed over."""
+
+    engine: str
+    label: str
+    passed_over: tuple[str, ...]
 
 
-def choose(device: str) -> Kernel:
-    """The kernel for a device type. ``MSBENCH_SCAN=torch`` or ``cpp`` overrides the choice on the CPU."""
-    wanted = os.environ.get("MSBENCH_SCAN", "auto")
-    if wanted not in ("auto", "torch", "cpp"):
-        raise ConfigError(f"MSBENCH_SCAN is {wanted!r}; it may be auto, torch or cpp")
-    return _chosen(device, wanted)
+def reference(arguments: Arguments, *, scaled: bool) -> Tensor:
+    """The loop over time."""
+    return selective_scan_reference(*arguments, discretisation="euler" if scaled else "raw")
+
+
+def _cpp_missing(device: str) -> str:
+    if device != "cpu":
+        return f"the C++ kernels do not run on {device}"
+    if scan_native.library() is None:
+        return "msbench was installed without a C++ compiler"
+    return ""
+
+
+KERNELS: dict[str, Kernel] = {
+    "cpp": Kernel("cpp", partial(scan_operator.apply, "cpp"), _cpp_missing, scan_native.name),
+    "torch": Kernel(
+        "torch", partial(scan_operator.apply, "torch"), lambda _device: "", lambda: "torch-chunked"
+    ),
+    "reference": Kernel("reference", reference, lambda _device: "", lambda: "torch-loop"),
+}
+"""Fastest first."""
+
+AUTOMATIC = ("cpp", "torch")
+"""Those that are chosen without being asked for, in this order."""
+
+
+def wanted() -> str:
+    """What the environment asks for; ConfigError where there is no such kernel."""
+    name = os.environ.get(VARIABLE, "auto")
+    if name != "auto" and name not in KERNELS:
+        raise UnknownName("scan kernel", name, ("auto", *KERNELS), VARIABLE)
+    return name
+
+
+def choose(device: str) -> Choice:
+    """The kernel for a device type; ConfigError where the one asked for cannot be used or is wrong."""
+    return _chosen(device, wanted())
 
 
 @cache
-def _chosen(device: str, wanted: str) -> Kernel:
-    if device != "cpu" or wanted == "torch":
-        return TORCH
-    name = scan_native.name()
-    if name is None:
-        if wanted == "cpp":
-            raise ConfigError("MSBENCH_SCAN is cpp, but msbench was installed without a C++ compiler")
-        return TORCH
-    native = Kernel(name, scan_native.scan)
-    if fault := self_check(native):
-        warnings.warn(f"the C++ scan is left out: {fault}", RuntimeWarning, stacklevel=2)
-        return TORCH
-    return native
+def _chosen(device: str, name: str) -> Choice:
+    if name != "auto":
+        if fault := fault_of(KERNELS[name], device):
+            raise ConfigError(f"{VARIABLE} is {name}, but {fault}")
+        return Choice(name, KERNELS[name].label(), ())
+    passed_over: list[str] = []
+    for kernel in map(KERNELS.__getitem__, AUTOMATIC):
+        fault = fault_of(kernel, device)
+        if not fault:
+            return Choice(kernel.engine, kernel.label(), tuple(passed_over))
+        passed_over.append(f"{kernel.engine}: {fault}")
+    raise AssertionError("plain PyTorch scans everywhere")
 
 
-def self_check(kernel: Kernel) -> str:
+def fault_of(kernel: Kernel, device: str) -> str:
+    """Why a kernel cannot be used, with one warning where it is there and wrong; empty where it can."""
+    if missing := kernel.missing(device):
+        return missing
+    if kernel.engine in ("torch", "reference"):
+        return ""
+    if fault := self_check(kernel, device):
+        warnings.warn(f"the {kernel.label()} scan is left out: {fault}", RuntimeWarning, stacklevel=4)
+        return f"it is wrong here: {fault}"
+    return ""
+
+
+def self_check(kernel: Kernel, device: str = "cpu") -> str:
     """What a kernel gets wrong on two problems, output or gradient; an empty string where nothing.
 
     One mixes two streams of an odd number of channels, the other has one stream, no mixer, and is large
     enough for several threads. Both have slow decays over many spans of steps, so that a fault in what is
     carried over cannot hide (a fast decay forgets it).
     """
-    return _check(kernel, _problem(2, 37, 2, 19, 5, mixed=True)) or _check(
-        kernel, _problem(2, 100, 1, 144, 16, mixed=False)
-    )
+    small, large = _problem(2, 37, 2, 19, 5, mixed=True), _problem(2, 100, 1, 144, 16, mixed=False)
+    return _check(kernel, small, device) or _check(kernel, large, device)
 
 
-def _check(kernel: Kernel, arguments: list[Tensor]) -> str:
+def _check(kernel: Kernel, arguments: list[Tensor], device: str) -> str:
     missing = [None] * (len(NAMES) - 1 - len(arguments))
+    on_device = [x.to(device) for x in arguments]
     try:
-        found = _output_and_gradients(lambda *x: kernel.scan((*x, *missing), scaled=True), arguments)
+        found = _output_and_gradients(lambda *x: kernel.scan((*x, *missing), scaled=True), on_device)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     expected = _output_and_gradients(selective_scan_reference, [x.double() for x in arguments])
     for name, one, truth in zip(NAMES, found, expected, strict=False):
-        distance = float((one - truth).abs().max() / truth.abs().max())
+        distance = float((one.cpu() - truth).abs().max() / truth.abs().max())
         if not distance < TOLERANCE:
             return f"its {name} is off by {distance:.1e}"
     return ""
@@ -95,6 +157,6 @@ def _output_and_gradients(scan: Callable[..., Tensor], arguments: list[Tensor]) 
     leaves = [x.clone().requires_grad_() for x in arguments]
     with torch.enable_grad():
         output = scan(*leaves)
-        weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view(output.shape)
-        gradients = torch.autograd.grad((output * weights).sum(), leaves)
+        weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype, device=output.device)
+        gradients = torch.autograd.grad((output * weights.view(output.shape)).sum(), leaves)
     return [output.detach(), *gradients]

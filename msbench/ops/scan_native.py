@@ -7,14 +7,12 @@ install it is missing, `name` is None, and the choice in `msbench.ops.scan` fall
 import ctypes
 import importlib.util
 import warnings
-from collections.abc import Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from msbench.ops import scan_function
-from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan_arguments import Arguments, contiguous, empty_like
 
 MODULE = "msbench.ops._native"
 INSTRUCTIONS = {1: "baseline", 2: "avx2", 3: "avx512"}
@@ -22,6 +20,8 @@ TENSORS = ("u", "dt", "A", "B", "C", "skip", "mix")
 KINDS = {torch.float32: "f32", torch.float64: "f64"}
 LINE = 64
 """Bytes; the kept states start on such a border."""
+STEPS = 16
+"""Steps between two kept states."""
 
 
 class Problem(ctypes.Structure):
@@ -53,71 +53,54 @@ def library() -> ctypes.CDLL | None:
         # Built, but not to be loaded: not the same as no compiler, and not to be passed over in silence.
         warnings.warn(f"the C++ kernels are left out: {error}", RuntimeWarning, stacklevel=2)
         return None
-    lib.msbench_scan_kept.restype = ctypes.c_int64
-    lib.msbench_scan_kept.argtypes = (ctypes.c_void_p, ctypes.c_int64)
     for kind in KINDS.values():
         getattr(lib, f"msbench_scan_forward_{kind}").argtypes = (ctypes.c_void_p,) * 3
         getattr(lib, f"msbench_scan_backward_{kind}").argtypes = (ctypes.c_void_p,) * 4
     return lib
 
 
-def name() -> str | None:
+def name() -> str:
     """The kernel's name with the instruction set that this processor gets, such as ``cpp-avx512``."""
-    lib = library()
-    if lib is None:
-        return None
-    return f"cpp-{INSTRUCTIONS[lib.msbench_scan_instructions(ctypes.byref(Problem()))]}"
-
-
-def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
-    """`msbench.ops.scan.selective_scan` on CPU tensors of one dtype, float32 or float64."""
-    # Here and not in the engine, so that the backward finds the copies made.
-    contiguous = [None if x is None else x.contiguous() for x in arguments]
-    return scan_function.apply(ENGINE, contiguous, scaled=scaled)
+    return f"cpp-{INSTRUCTIONS[_library().msbench_scan_instructions(ctypes.byref(Problem()))]}"
 
 
 class Engine:
-    """`forward` and `backward` for `scan_function`, on contiguous tensors as `selective_scan` takes them."""
+    """See `msbench.ops.scan_operator.Engine`; one state in 16 is kept."""
 
-    def forward(self, tensors: Sequence[Tensor | None], *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `scan_function.Engine`; one state in 16 is kept."""
-        tensors = [None if x is None else x.contiguous() for x in tensors]  # a slice that vmap took is not
+    def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+        """See `scan_operator.Engine`."""
+        tensors = contiguous(arguments)
         u, mix = tensors[0], tensors[6]
-        assert u is not None
-        problem = _problem(tensors, scaled)
         b, length, m, d = u.shape
         out = u.new_empty((b, length, m, d) if mix is None else (b, length, d))
-        kept = _aligned(
-            u, _library().msbench_scan_kept(ctypes.byref(problem), u.element_size()) if keep else 0
-        )
-        _call("forward", u, problem, out.data_ptr(), kept.data_ptr() if keep else None)
+        kept = _aligned(u, self.kept_shape(u, tensors[2])[0] if keep else 0)
+        _call("forward", u, _problem(tensors, scaled), out.data_ptr(), kept.data_ptr() if keep else None)
         return out, kept
 
-    def backward(
-        self, tensors: Sequence[Tensor | None], kept: Tensor, gy: Tensor, *, scaled: bool
-    ) -> Sequence[Tensor | None]:
-        """See `scan_function.Engine`."""
-        tensors = [None if x is None else x.contiguous() for x in tensors]
-        u, gy = tensors[0], gy.contiguous()
-        assert u is not None
-        gradients = [None if x is None else torch.empty_like(x) for x in tensors]
+    def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
+        """See `scan_operator.Engine`."""
+        tensors = contiguous(arguments)
+        u, gradients = tensors[0], empty_like(tensors)
         pointers = Gradients(*map(_pointer, gradients))
-        problem = _problem(tensors, scaled)
         if kept.data_ptr() % LINE:  # a slice that vmap took
             kept = _aligned(u, kept.numel()).copy_(kept)
-        _call("backward", u, problem, gy.data_ptr(), kept.data_ptr(), ctypes.addressof(pointers))
+        addresses = gy.contiguous().data_ptr(), kept.data_ptr(), ctypes.addressof(pointers)
+        _call("backward", u, _problem(tensors, scaled), *addresses)
         return gradients
+
+    def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int]:
+        """One state in 16, in whole lines of channels; as `msbench_scan_kept` of the library has it."""
+        b, length, _, d = u.shape
+        line = LINE // u.element_size()
+        return (b * -(-length // STEPS) * A.shape[0] * A.shape[2] * -(-d // line) * line,)
 
 
 ENGINE = Engine()
 
 
-def _problem(tensors: Sequence[Tensor | None], scaled: bool) -> Problem:
-    u, A = tensors[0], tensors[2]
-    assert u is not None
-    assert A is not None
-    pointers = map(_pointer, tensors)
-    return Problem(*u.shape, A.shape[2], None, *pointers, not scaled, torch.get_num_threads(), 0)
+def _problem(tensors: Arguments, scaled: bool) -> Problem:
+    u, pointers = tensors[0], map(_pointer, tensors)
+    return Problem(*u.shape, tensors[2].shape[2], None, *pointers, not scaled, torch.get_num_threads(), 0)
 
 
 def _aligned(like: Tensor, size: int) -> Tensor:

@@ -14,13 +14,12 @@ Outputs are linear in C, so summing weighed streams is one reading of all their 
 of k states, where g k = m n, and g is 1 (mixed, with C weighed already) or m.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from msbench.ops import scan_function
 from msbench.ops.scan_arguments import Arguments
 
 STEPS = 16
@@ -33,16 +32,11 @@ NEGLIGIBLE = 1e-30
 """Carried values below this become 0: left to decay they turn subnormal, and those are many times slower."""
 
 
-NAME = "torch-chunked"
-
-
-def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
-    """`msbench.ops.scan.selective_scan` on inputs of one dtype."""
+def prepared(arguments: Arguments) -> "Inputs":
+    """A with channels last, C weighed by the mixer."""
     u, dt, A, B, C, skip, mix = arguments
     read = C if mix is None else (C * mix.unsqueeze(3)).flatten(2).unsqueeze(2)
-    inputs = Inputs(u, dt, A.transpose(1, 2).contiguous(), B, read, skip, None if skip is None else mix)
-    y = scan_function.apply(ENGINE, inputs, scaled=scaled)
-    return y if mix is None else y.squeeze(2)
+    return Inputs(u, dt, A.mT.contiguous(), B, read, skip, None if skip is None else mix)
 
 
 class Inputs(NamedTuple):
@@ -233,17 +227,29 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
 
 
 class Engine:
-    """`forward` and `backward` for `scan_function`."""
+    """See `msbench.ops.scan_operator.Engine`."""
 
-    def forward(self, tensors: Sequence[Tensor | None], *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `scan_function.Engine`."""
-        return forward(Inputs(*tensors), scaled=scaled, keep=keep)  # type: ignore[arg-type]
+    def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+        """See `scan_operator.Engine`."""
+        y, kept = forward(prepared(arguments), scaled=scaled, keep=keep)
+        return (y if arguments[6] is None else y.squeeze(2)), kept if keep else y.new_empty(0)
 
-    def backward(
-        self, tensors: Sequence[Tensor | None], kept: Tensor, gy: Tensor, *, scaled: bool
-    ) -> Sequence[Tensor | None]:
-        """See `scan_function.Engine`."""
-        return backward(Inputs(*tensors), kept, gy, scaled=scaled)  # type: ignore[arg-type]
+    def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
+        """See `scan_operator.Engine`."""
+        C, mix = arguments[4], arguments[6]
+        u, dt, A, B, g_read, skip, g_mix = backward(
+            prepared(arguments), kept, gy if mix is None else gy.unsqueeze(2), scaled=scaled
+        )
+        if mix is None:
+            return u, dt, A.mT.contiguous(), B, g_read, skip, None
+        g_read = g_read.view_as(C)
+        through_read = (g_read * C).sum(3)
+        g_mix = through_read if g_mix is None else g_mix.add_(through_read)
+        return u, dt, A.mT.contiguous(), B, g_read * mix.unsqueeze(3), skip, g_mix
+
+    def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
+        """The states before every block of steps, channels last."""
+        return (-(-u.shape[1] // STEPS), u.shape[0], *A.mT.shape)
 
 
 ENGINE = Engine()

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from msbench.ops import layer_kernels
-from msbench.ops.vmap import looped
+from msbench.ops import layer_kernels, layers_native
+from msbench.ops.operation import differentiable, once_differentiable, operation
 
 
 def step_sizes(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -17,9 +17,9 @@ def step_sizes(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             "low must be (b, l, m, r), weight (m, d, r) and bias (m, d); got"
             f" {tuple(low.shape)}, {tuple(weight.shape)} and {tuple(bias.shape)}"
         )
-    if layer_kernels.native_for(low) is None or weight.numel() == 0:
+    if not layer_kernels.native_for(low) or weight.numel() == 0:
         return step_sizes_reference(low, weight, bias)
-    dt: Tensor = StepSizes.apply(low, weight, bias)
+    dt: Tensor = steps(low, weight, bias)
     return dt
 
 
@@ -31,38 +31,42 @@ def step_sizes_reference(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return functional.softplus(dt).view(streams, b, length, bias.shape[1]).permute(1, 2, 0, 3)
 
 
-class StepSizes(torch.autograd.Function):
+def low_rank_steps(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`step_sizes` in C++. Nothing of the output's size is kept: the backward computes it again."""
-
-    vmap = staticmethod(looped(lambda: StepSizes))
-
-    @staticmethod
-    def forward(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return layer_kernels.native().steps_forward(low, weight, bias)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
-        gradients: tuple[Tensor, ...] = StepSizesBackward.apply(g, *ctx.saved_tensors)
-        return gradients
+    return layers_native.ENGINE.steps_forward(low, weight, bias)
 
 
-class StepSizesBackward(torch.autograd.Function):
-    """Gradients of `StepSizes`; a function of its own so that they can be batched."""
+def fake_steps(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The shape of `low_rank_steps`."""
+    del weight
+    return low.new_empty(*low.shape[:3], bias.shape[1])
 
-    vmap = staticmethod(looped(lambda: StepSizesBackward))
 
-    @staticmethod
-    def forward(g: Tensor, low: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
-        return layer_kernels.native().steps_backward(g, low, weight, bias)
+def low_rank_steps_backward(
+    g: Tensor, low: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of low, weight and bias."""
+    return layers_native.ENGINE.steps_backward(g, low, weight, bias)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> None:
-        raise NotImplementedError("second derivatives of step sizes: use step_sizes_reference")
+def fake_backward(g: Tensor, low: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The shapes of `low_rank_steps_backward`."""
+    del g
+    return low.new_empty(low.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
+
+
+def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Keep the arguments."""
+    del output
+    ctx.save_for_backward(*inputs)
+
+
+def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of all inputs of the operator."""
+    gradients: tuple[Tensor, ...] = steps_backward(g, *ctx.saved_tensors)
+    return gradients
+
+
+steps_backward = operation(low_rank_steps_backward, fake_backward)
+once_differentiable(steps_backward, "step_sizes_reference")
+steps = differentiable(operation(low_rank_steps, fake_steps), setup_context, backward)

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from msbench.ops import scan_native, scan_torch
+from msbench.ops import scan_kernels, scan_torch
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
 
 
 @pytest.fixture(params=["torch", "cpp"], autouse=True)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test here is run with each kernel."""
-    if request.param == "cpp" and scan_native.name() is None:
-        pytest.skip("msbench was installed without a C++ compiler")
+    if missing := scan_kernels.KERNELS[request.param].missing("cpu"):
+        pytest.skip(missing)
     monkeypatch.setenv("MSBENCH_SCAN", request.param)
     return str(request.param)
 
@@ -214,6 +214,9 @@ def test_function_transforms() -> None:
 
     expected = torch.autograd.functional.jacobian(last, values[0])  # type: ignore[no-untyped-call]
     torch.testing.assert_close(torch.func.jacrev(last)(values[0]), expected)
+    u = values[0].clone().requires_grad_()
+    (rows,) = torch.autograd.grad(last(u), u, torch.eye(2, dtype=torch.float64), is_grads_batched=True)
+    torch.testing.assert_close(rows, expected)
     pull = torch.func.vjp(last, values[0])[1]
     (rows,) = torch.func.vmap(pull)(torch.eye(2, dtype=torch.float64))
     torch.testing.assert_close(rows, expected)

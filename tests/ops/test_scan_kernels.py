@@ -1,20 +1,24 @@
 """The choice of a kernel: one that computes something else is left out, and the record says what ran."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError
-from msbench.ops import scan_kernels, scan_native, scan_torch
+from msbench.ops import scan_kernels, scan_native
 from msbench.ops.scan import kernel_name, selective_scan
 from msbench.ops.scan_kernels import Kernel, choose, self_check
 
-built = pytest.mark.skipif(scan_native.name() is None, reason="msbench was installed without a C++ compiler")
+built = pytest.mark.skipif(
+    scan_native.library() is None, reason="msbench was installed without a C++ compiler"
+)
+TORCH = scan_kernels.KERNELS["torch"]
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +26,10 @@ def forgetful() -> Iterator[None]:
     scan_kernels._chosen.cache_clear()
     yield
     scan_kernels._chosen.cache_clear()
+
+
+def kernel(scan: Callable[..., Any]) -> Kernel:
+    return Kernel("cpp", scan, lambda _device: "", lambda: "cpp-test")
 
 
 def twisted(name: str) -> Kernel:
@@ -32,15 +40,15 @@ def twisted(name: str) -> Kernel:
         changed = list(arguments)
         x = changed[position]
         if x is None:
-            return scan_torch.scan(arguments, scaled=scaled)
+            return TORCH.scan(arguments, scaled=scaled)
         changed[position] = x.detach() + (x - x.detach()) * 1.01
-        return scan_torch.scan(tuple(changed), scaled=scaled)  # type: ignore[arg-type]
+        return TORCH.scan(tuple(changed), scaled=scaled)
 
-    return Kernel("twisted", scan)
+    return kernel(scan)
 
 
 def test_the_kernels_pass_and_faults_are_named() -> None:
-    assert self_check(scan_kernels.TORCH) == ""
+    assert self_check(TORCH) == ""
     for name in ("u", "dt", "A", "B", "C", "skip", "mix"):
         assert self_check(twisted(name)).startswith(f"its {name} is off by")
 
@@ -49,16 +57,16 @@ def test_the_check_leaves_the_generators_alone() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    self_check(scan_kernels.TORCH)
+    self_check(TORCH)
     assert torch.equal(torch.rand(2), expected)
 
 
 def test_a_fault_of_large_unmixed_problems_is_seen_too() -> None:
     def scan(arguments: tuple[Tensor, ...], *, scaled: bool) -> Tensor:
-        y = scan_torch.scan(arguments, scaled=scaled)  # type: ignore[arg-type]
+        y = TORCH.scan(arguments, scaled=scaled)
         return y if y.numel() < 10_000 else y * 1.01
 
-    assert self_check(Kernel("small only", scan)).startswith("its output is off by 1.0e-02")
+    assert self_check(kernel(scan)).startswith("its output is off by 1.0e-02")
 
 
 @built
@@ -66,17 +74,17 @@ def test_a_kernel_that_raises_or_lies_is_left_out_with_one_warning(monkeypatch: 
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
     for broken in (lambda *_, **__: 1 / 0, lambda x, **_: x[0] * 0.0):
         scan_kernels._chosen.cache_clear()
-        monkeypatch.setattr(scan_native, "scan", broken)
-        with pytest.warns(RuntimeWarning, match="left out") as caught:
-            assert kernel_name("cpu") == scan_torch.NAME
+        monkeypatch.setitem(scan_kernels.KERNELS, "cpp", kernel(broken))
+        with pytest.warns(RuntimeWarning, match="the cpp-test scan is left out") as caught:
+            assert kernel_name("cpu") == "torch-chunked"
         assert len(caught) == 1
-        assert choose("cpu") is scan_kernels.TORCH  # warned once
+        assert "cpp: it is wrong here" in choose("cpu").passed_over[0]  # warned once
 
 
 def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
     monkeypatch.setattr(scan_native, "library", lambda: None)
-    assert kernel_name("cpu") == scan_torch.NAME
+    assert kernel_name("cpu") == "torch-chunked"
     monkeypatch.setenv("MSBENCH_SCAN", "cpp")
     with pytest.raises(ConfigError, match="without a C\\+\\+ compiler"):
         kernel_name("cpu")
@@ -95,7 +103,7 @@ def test_a_library_that_cannot_be_loaded_is_not_passed_over(
 
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "fast")
-    with pytest.raises(ConfigError, match="auto, torch or cpp"):
+    with pytest.raises(ConfigError, match=r"MSBENCH_SCAN.*fast.*auto, cpp, reference, torch"):
         selective_scan(*scan_kernels._problem(1, 3, 1, 2, 2, mixed=True))
 
 
