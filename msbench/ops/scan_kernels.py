@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError, UnknownName
-from msbench.ops import scan_native, scan_operator
+from msbench.ops import scan_mamba_ssm, scan_native, scan_operator
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
 
@@ -67,9 +67,10 @@ KERNELS: dict[str, Kernel] = {
     "torch": Kernel(
         "torch", partial(scan_operator.apply, "torch"), lambda _device: "", lambda: "torch-chunked"
     ),
+    "mamba-ssm": Kernel("mamba-ssm", scan_mamba_ssm.scan, scan_mamba_ssm.missing, lambda: "mamba-ssm"),
     "reference": Kernel("reference", reference, lambda _device: "", lambda: "torch-loop"),
 }
-"""Fastest first."""
+"""By the name that an option has for each."""
 
 AUTOMATIC = ("cpp", "torch")
 """Those that are chosen without being asked for, in this order."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import pywt
 import torch
 from numpy.typing import NDArray
 from scipy.signal import lfilter
@@ -55,6 +56,23 @@ def test_streams_equal_one_fused_bank_of_filters() -> None:
     assert len(low) == (kernel - 1) * (2**levels - 1) + 1
     expected = np.stack([np.convolve(x[0, :, 0].numpy(), taps)[:length] for taps in bank], axis=1)
     np.testing.assert_allclose(decompose(x, filters)[0, :, :, 0].numpy(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("wavelet", ["haar", "db2", "db4", "sym4"])
+def test_wavelet_filters_give_the_stationary_transform_of_pywavelets(wavelet: str) -> None:
+    levels, length = 3, 128
+    taps = pywt.Wavelet(wavelet)
+    kernel = taps.dec_len
+    x = normal(1, length, 1)
+    pair = torch.tensor([taps.dec_lo, taps.dec_hi], dtype=torch.float64)
+    streams = decompose(x, pair.view(1, 2, kernel, 1).expand(levels, -1, -1, -1))[0, :, :, 0].numpy()
+    # From the coarsest level to the finest; circular, and centred where ours is causal.
+    transform = pywt.swt(x[0, :, 0].numpy(), wavelet, level=levels, norm=False)
+    for s, (low, high) in enumerate(reversed(transform), start=1):
+        settled, shift = (kernel - 1) * (2**s - 1), kernel // 2 * (2**s - 1)
+        found = [(streams[:, s], high)] + ([(streams[:, -1], low)] if s == levels else [])
+        for ours, theirs in found:
+            np.testing.assert_allclose(ours[settled:], np.roll(theirs, shift)[settled:], atol=1e-12)
 
 
 def test_haar_splits_a_constant_and_an_alternation() -> None:

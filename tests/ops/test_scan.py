@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from scan_cases import NAMES, arguments, gradients
 from torch import Tensor
 
 from msbench.ops import scan_kernels, scan_torch
@@ -19,30 +20,6 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         pytest.skip(missing)
     monkeypatch.setenv("MSBENCH_SCAN", request.param)
     return str(request.param)
-
-
-NAMES = ("u", "dt", "A", "B", "C", "skip", "mix")
-
-
-def arguments(
-    b: int = 2, length: int = 7, m: int = 3, d: int = 4, n: int = 5, dtype: torch.dtype = torch.float64
-) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(b + length + m + d + n)
-
-    def normal(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator, dtype=dtype)
-
-    dt = torch.rand((b, length, m, d), generator=generator, dtype=dtype) * 0.5 + 1e-3
-    decay = -torch.rand((m, d, n), generator=generator, dtype=dtype) * n - 1e-2
-    shapes = [(b, length, m, n), (b, length, m, n), (m, d), (b, length, m)]
-    return [normal(b, length, m, d), dt, decay, *(normal(*shape) for shape in shapes)]
-
-
-def gradients(function: Any, values: Sequence[Tensor], weight: Tensor | None = None, **options: Any) -> Any:
-    leaves = [value.detach().clone().requires_grad_() for value in values]
-    out = function(*leaves, **options)
-    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out) if weight is None else weight
-    return out.detach(), torch.autograd.grad((out * weight).sum(), leaves)
 
 
 def assert_equal(values: Sequence[Tensor], tolerance: float = 1e-10, **options: Any) -> None:

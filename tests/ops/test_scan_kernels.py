@@ -103,7 +103,7 @@ def test_a_library_that_cannot_be_loaded_is_not_passed_over(
 
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "fast")
-    with pytest.raises(ConfigError, match=r"MSBENCH_SCAN.*fast.*auto, cpp, reference, torch"):
+    with pytest.raises(ConfigError, match=r"MSBENCH_SCAN.*fast.*auto, cpp, .*torch"):
         selective_scan(*scan_kernels._problem(1, 3, 1, 2, 2, mixed=True))
 
 

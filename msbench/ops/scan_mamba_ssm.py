@@ -1,0 +1,64 @@
+"""The scan of mamba-ssm, where that package is there: the GPU kernel's peer, chosen only when asked for.
+
+Its kernel has one stream of channels with groups of B and C, as many states for all, and adds up the
+gradients of B and C in no fixed order: the same run twice differs in the last bits.
+"""
+
+import importlib
+import importlib.util
+
+import torch
+from torch import Tensor
+
+from msbench.errors import ConfigError
+from msbench.ops.scan_arguments import Arguments
+
+MODULE = "mamba_ssm.ops.selective_scan_interface"
+MOST_STATES = 256
+
+
+def missing(device: str) -> str:
+    """Why it cannot be used on a device type; empty where it can."""
+    if device != "cuda":
+        return f"mamba-ssm does not run on {device}"
+    if importlib.util.find_spec("mamba_ssm") is None:
+        return "mamba-ssm is not installed"
+    try:
+        importlib.import_module(MODULE)
+    except (ImportError, OSError) as error:  # a build for another torch: an undefined symbol
+        return f"mamba-ssm cannot be imported: {error}"
+    return ""
+
+
+def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
+    """`msbench.ops.scan.selective_scan` through mamba-ssm, in float32: streams are groups of its channels.
+
+    ConfigError for more than 256 states a stream, which its kernel does not have.
+    """
+    u, dt, A, B, C, skip, mix = (None if x is None else x.float() for x in arguments)
+    assert u is not None
+    assert dt is not None
+    assert A is not None
+    assert B is not None
+    assert C is not None
+    b, length, m, d = u.shape
+    if A.shape[2] > MOST_STATES:
+        raise ConfigError(f"mamba-ssm scans {MOST_STATES} states a stream at most, not {A.shape[2]}")
+    # Its input is always multiplied by the step size.
+    source = u if scaled else u / dt
+    y = importlib.import_module(MODULE).selective_scan_fn(
+        channels_first(source),
+        channels_first(dt),
+        A.flatten(0, 1),
+        B.permute(0, 2, 3, 1).contiguous(),
+        C.permute(0, 2, 3, 1).contiguous(),
+    )
+    streams: Tensor = y.view(b, m, d, length).permute(0, 3, 1, 2)
+    if skip is not None:
+        streams = streams + skip * u
+    return streams if mix is None else torch.einsum("blm,blmd->bld", mix, streams)
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """x (b, l, m, d) -> (b, m d, l)."""
+    return x.permute(0, 2, 3, 1).flatten(1, 2).contiguous()
