@@ -226,3 +226,19 @@ def test_the_estimate_is_near_what_autograd_keeps(name: str) -> None:
     estimate = models.activation_bytes(name, config, 16 * 200)
     assert 0.5 < sum(storages.values()) / estimate < 1.3
     loss.backward()
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("name", models.MODELS)
+def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
+    torch.compiler.reset()
+    model = model_of(name, state=5, norm=norm)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    inputs, lengths = tokens(30, 17, 24)
+    parameters = list(model.parameters())
+    results = []
+    for call in (model, compiled):
+        logits = call(inputs, lengths)
+        results.append([logits, *torch.autograd.grad(logits.square().sum(), parameters)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)

@@ -1,0 +1,113 @@
+"""The kernels as operators: registered rightly, kept whole by compiled graphs, batched by vmap."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from scan_cases import arguments
+from torch import Tensor
+
+from msbench.ops import decompose, selective_scan, step_sizes
+from msbench.ops.masked_norm import frozen_batch_norm, masked_batch_norm
+from msbench.ops.scan_kernels import KERNELS
+
+HERE = [name for name, kernel in KERNELS.items() if not kernel.missing("cpu") and name != "reference"]
+SOURCE = torch.Generator().manual_seed(5)
+
+
+def normal(*size: int) -> Tensor:
+    return torch.randn(size, generator=SOURCE)
+
+
+def mask() -> Tensor:
+    return (torch.arange(9) < torch.tensor([[9], [4]])).float().unsqueeze(2)
+
+
+CALLS: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
+    "scan": (selective_scan, [x.float() for x in arguments()]),
+    "scan without skip and mix": (selective_scan, [x.float() for x in arguments()[:5]]),
+    "decompose": (decompose, [normal(2, 9, 3), normal(2, 2, 3, 3)]),
+    "steps": (step_sizes, [normal(2, 9, 3, 4), normal(3, 5, 4), normal(3, 5)]),
+    "norm": (
+        lambda x, w, b: masked_batch_norm(x, mask(), w, b, zero=True)[0],
+        [normal(2, 9, 5), normal(5), normal(5)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kernel", HERE)
+@pytest.mark.parametrize("name", CALLS)
+def test_compiled_graphs_are_whole_and_equal(name: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", kernel)
+    torch.compiler.reset()
+    function, values = CALLS[name]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for scale in (1.0, 0.5):
+        results = []
+        for call in (function, compiled):
+            leaves = [(scale * x).requires_grad_() for x in values]
+            out = call(*leaves)
+            results.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+# opcheck itself looks at gradients of tensors that are not leaves.
+harness = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+
+@harness
+@pytest.mark.parametrize("kernel", HERE)
+def test_operators_are_registered_rightly(kernel: str) -> None:
+    ops = torch.ops.msbench
+    for count in (5, 7):
+        values = [x.float().requires_grad_() for x in arguments()[:count]]
+        missing = [None] * (7 - count)
+        torch.library.opcheck(ops.selective_scan.default, (*values, *missing, kernel, True, True))
+    engine = kernel if kernel in ("cpp", "torch") else "torch"
+    bank = (normal(2, 9, 3).requires_grad_(), normal(2, 2, 3, 3).requires_grad_(), None, 1, engine)
+    torch.library.opcheck(ops.filter_bank.default, bank)
+
+
+@harness
+def test_operators_in_cpp_are_registered_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := KERNELS["cpp"].missing("cpu"):
+        pytest.skip(reason)
+    monkeypatch.setenv("MSBENCH_SCAN", "cpp")
+    ops = torch.ops.msbench
+    steps = [x.clone().requires_grad_() for x in CALLS["steps"][1]]
+    torch.library.opcheck(ops.low_rank_steps.default, tuple(steps))
+    x, weight, bias = (x.clone().requires_grad_() for x in CALLS["norm"][1])
+    torch.library.opcheck(ops.masked_norm.default, (x, mask(), weight, bias, True))
+    mean, var = torch.zeros(5), torch.ones(5)
+    plain = (x.detach(), mask(), weight.detach(), bias.detach(), mean, var, False)
+    torch.library.opcheck(ops.frozen_norm.default, plain)
+    with torch.no_grad():
+        found = frozen_batch_norm(x, mask(), weight, bias, mean, var)
+    torch.testing.assert_close(found, frozen_batch_norm(x, mask(), weight, bias, mean, var))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_several_products_with_the_jacobian_at_once(name: str) -> None:
+    function, values = CALLS[name]
+    leaves = [x.clone().requires_grad_() for x in values]
+    out = function(*leaves)
+    directions = normal(3, *out.shape)
+    batched = torch.autograd.grad(out, leaves, directions, is_grads_batched=True, retain_graph=True)
+    for index, direction in enumerate(directions):
+        one = torch.autograd.grad(out, leaves, direction, retain_graph=True)
+        for found, expected in zip(batched, one, strict=True):
+            torch.testing.assert_close(found[index], expected)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_function_transforms(name: str) -> None:
+    function, values = CALLS[name]
+    x, *rest = values
+    expected = torch.autograd.functional.jacobian(  # type: ignore[no-untyped-call]
+        lambda x: function(x, *rest)[:, -1].sum(0), x
+    )
+    found = torch.func.jacrev(lambda x: function(x, *rest)[:, -1].sum(0))(x)
+    torch.testing.assert_close(found, expected)
+    many = torch.func.vmap(lambda x: function(x, *rest))(torch.stack([x, 2 * x]))
+    torch.testing.assert_close(many[1], function(2 * x, *rest))
