@@ -42,6 +42,10 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override, such as train.lr=1e-3; repeatable."),
 ]
+Scan = Annotated[
+    str | None,
+    typer.Option("--scan", help="Scan kernel: auto, triton, cpp, torch, mamba-ssm or reference."),
+]
 RESULTS = Path("results")
 
 
@@ -135,6 +139,7 @@ def run(
     seed: Seeds = None,
     sets: Sets = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    scan: Scan = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Print the plan and touch nothing.")
     ] = False,
@@ -152,7 +157,11 @@ def run(
     specs = _plan(suite, model, task, seed, sets)
     from msbench.environment import accelerator
 
-    accelerator(device)
+    on = accelerator(device)
+    if scan is not None:
+        from msbench.ops.scan_kernels import force
+
+        force(scan, on)
     if dry_run:
         _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
         return

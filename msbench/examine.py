@@ -23,10 +23,21 @@ def findings() -> list[tuple[str, str]]:
         ("cpu", f"{found['cpu']}, {found['cores']} cores, {found['threads']} threads"),
         ("torch", f"{packages.get('torch')} for CUDA {found['cuda']}"),
         ("gpus", ", ".join(found["gpus"]) or "none: runs use the CPU"),
-        ("scan on cpu", ops.kernel_name("cpu")),
+        *_kernels("cpu"),
+        *(_kernels("cuda") if found["gpus"] else []),
         ("triton", packages.get("triton", "not installed")),
         ("mamba-ssm", packages.get("mamba-ssm", "not installed: optional, not needed")),
         ("data", f"{root}, {_free(root)} free"),
+    ]
+
+
+def _kernels(device: str) -> list[tuple[str, str]]:
+    """What scans on a device type, and why each faster kernel does not."""
+    choice = ops.choose(device)
+    forced = f", forced by {ops.VARIABLE}" if ops.wanted() != "auto" else ""
+    return [
+        (f"scan on {device}", choice.label + forced),
+        *((f"not {engine} on {device}", why) for engine, why in choice.passed_over.items()),
     ]
 
 

@@ -100,6 +100,8 @@ def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
         (("run", "quick", "--set", "train.lrr=1"), ExitCode.USAGE, "lrr"),
         (("run", "quick", "--set", "train.lr=abc"), ExitCode.USAGE, "--set train.lr"),
         (("run", "quick", "--device", "cudo"), ExitCode.USAGE, "did you mean 'cuda'"),
+        (("run", "quick", "--scan", "cpq"), ExitCode.USAGE, "did you mean 'cpp'"),
+        (("run", "quick", "--scan", "mamba-ssm"), ExitCode.USAGE, "does not run on cpu"),
         (("run", "listops", "--set", "data.source=release"), ExitCode.DATA, "msbench setup listops --from"),
         (("list", "modles"), ExitCode.USAGE, "did you mean 'models'"),
         (("setup", "listop"), ExitCode.USAGE, "listop"),

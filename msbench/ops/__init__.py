@@ -2,13 +2,17 @@
 
 from msbench.ops.decompose import causal_conv, decompose
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
+from msbench.ops.scan_kernels import VARIABLE, choose, wanted
 from msbench.ops.step_sizes import step_sizes
 
 __all__ = [
+    "VARIABLE",
     "causal_conv",
+    "choose",
     "decompose",
     "kernel_name",
     "selective_scan",
     "selective_scan_reference",
     "step_sizes",
+    "wanted",
 ]

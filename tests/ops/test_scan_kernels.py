@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError
+from msbench.examine import findings
 from msbench.ops import scan_kernels, scan_native
 from msbench.ops.scan import kernel_name, selective_scan
-from msbench.ops.scan_kernels import Kernel, choose, self_check
+from msbench.ops.scan_kernels import Kernel, choose, force, self_check
 
 built = pytest.mark.skipif(
     scan_native.library() is None, reason="msbench was installed without a C++ compiler"
@@ -78,13 +79,17 @@ def test_a_kernel_that_raises_or_lies_is_left_out_with_one_warning(monkeypatch: 
         with pytest.warns(RuntimeWarning, match="the cpp-test scan is left out") as caught:
             assert kernel_name("cpu") == "torch-chunked"
         assert len(caught) == 1
-        assert "cpp: it is wrong here" in choose("cpu").passed_over[0]  # warned once
+        assert "it is wrong here" in choose("cpu").passed_over["cpp"]  # warned once
 
 
 def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
     monkeypatch.setattr(scan_native, "library", lambda: None)
     assert kernel_name("cpu") == "torch-chunked"
+    found = dict(findings())
+    assert found["scan on cpu"] == "torch-chunked"
+    assert "without a C++ compiler" in found["not cpp on cpu"]
+    assert "install" in found["not cpp on cpu"]
     monkeypatch.setenv("MSBENCH_SCAN", "cpp")
     with pytest.raises(ConfigError, match="without a C\\+\\+ compiler"):
         kernel_name("cpu")
@@ -99,6 +104,21 @@ def test_a_library_that_cannot_be_loaded_is_not_passed_over(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
     with pytest.warns(RuntimeWarning, match="the C\\+\\+ kernels are left out: .*_native.so"):
         assert scan_native.library.__wrapped__() is None
+
+
+def test_a_forced_kernel_is_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "auto")  # put back afterwards
+    force("torch", "cpu")
+    assert kernel_name("cpu") == "torch-chunked"
+    assert dict(findings())["scan on cpu"] == "torch-chunked, forced by MSBENCH_SCAN"
+    with pytest.raises(ConfigError, match="mamba-ssm does not run on cpu"):
+        force("mamba-ssm", "cpu")
+    monkeypatch.setitem(scan_kernels.KERNELS, "cpp", kernel(lambda x, **_: x[0] * 0.0))
+    with (
+        pytest.warns(RuntimeWarning, match="left out"),
+        pytest.raises(ConfigError, match="it is wrong here: RuntimeError"),
+    ):
+        force("cpp", "cpu")
 
 
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
