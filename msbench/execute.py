@@ -179,7 +179,7 @@ class _Run:
     def _recompute_above(self) -> int:
         """Positions of a batch beyond which its activations would fill half of what memory is free."""
         spec = self.spec
-        each = models.activation_bytes(spec.model_name, spec.model, 1)
+        each = models.activation_bytes(spec.model_name, spec.model, 1, self.device)
         limit = free_memory(self.device) // 2 // each
         if spec.train.batch_size * (spec.train.pad_to or self.dataset.info.longest) > limit:
             self.listener.note(

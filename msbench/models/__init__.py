@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from torch import nn
 
+from msbench import ops
 from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models import mamba, ms_ssm
 from msbench.models.classifier import Classifier, seeded
 from msbench.models.selective import inner_width
-from msbench.models.streams import stream_count, stream_states
+from msbench.models.streams import only_scanned, stream_count, stream_states
 from msbench.specs import MODELS as ENTRIES
 from msbench.specs import ClassifierConfig, MambaConfig, MsSsmConfig
 from msbench.specs.model import SsmConfig
@@ -69,17 +70,21 @@ def parameter_count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def activation_bytes(name: str, config: ClassifierConfig, positions: int) -> int:
+def activation_bytes(name: str, config: ClassifierConfig, positions: int, device: str = "cpu") -> int:
     """About how much memory the activations of one training step take, for `positions` tokens with padding.
 
-    Per position, channel and stream the scan's input, its step size before and after the softplus, a copy in
-    the order that the scan reads, and one state in 16; the rest is as much as six more arrays of the width.
+    Per position and channel one state in 16, and ten arrays of the width. Where the kernel of that device
+    type does not make step sizes and streams itself, each stream adds its input, its step size before and
+    after the softplus, and a copy in the order that the scan reads.
     """
     assert isinstance(config, SsmConfig)
-    streams = stream_count(config) if isinstance(config, MsSsmConfig) else 1
-    per_stream = streams * 4 + states_per_channel(name, config) / 16
-    numbers = positions * config.layers * inner_width(config) * (per_stream + 6)
-    return round(4 * numbers)
+    arrays = 10
+    if not ops.makes_inputs(device):
+        arrays += 4 * (stream_count(config) if isinstance(config, MsSsmConfig) else 1)
+    elif isinstance(config, MsSsmConfig) and not only_scanned(config):
+        arrays += 2 * stream_count(config)
+    each = arrays + states_per_channel(name, config) / 16
+    return round(4 * positions * config.layers * inner_width(config) * each)
 
 
 def states_per_channel(name: str, config: ClassifierConfig) -> int:

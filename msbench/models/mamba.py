@@ -35,7 +35,7 @@ from msbench.models.selective import (
     inner_width,
     output_projection,
 )
-from msbench.ops import selective_scan
+from msbench.ops import low_rank_scan
 from msbench.specs.model import MambaConfig
 
 
@@ -60,7 +60,7 @@ class MambaBlock(nn.Module):
         x = functional.silu(self.conv(x))
         low, B, C = self.x_proj(x).unsqueeze(2).split(self.sizes, dim=-1)
         A = decays(self.A_log).unsqueeze(0)
-        y = selective_scan(x.unsqueeze(2), self.dt(low), A, B, C, self.D).squeeze(2)
+        y = low_rank_scan(x.unsqueeze(2), low, *self.dt.affine(), A, B, C, self.D).squeeze(2)
         out: Tensor = self.out_proj(y * functional.silu(z))
         return out
 

@@ -32,7 +32,7 @@ from torch.nn import functional
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.selective import inner_width, output_projection
-from msbench.models.streams import Decomposition, Mixer, StreamScan, stream_count
+from msbench.models.streams import Decomposition, Mixer, StreamScan, only_scanned, stream_count
 from msbench.ops.scan import mixed
 from msbench.specs.model import MsSsmConfig
 
@@ -46,17 +46,21 @@ class MultiScale(nn.Module):
         self.mixer = Mixer(config, width)
         self.scan = StreamScan(config, width) if config.ssm == "s6" else None
         self.raw_input = config.ssm_input == "raw"
+        self.from_streams = config.parameters_from == "stream"
+        self.only_scanned = only_scanned(config)
         self.streams = stream_count(config)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (b, l, i) -> z (b, l, i)."""
-        streams = self.decomposition(x)
         E = self.mixer(x)
+        if self.scan is not None and self.only_scanned:
+            return self.scan.decomposed(x, self.decomposition, E)
+        streams = self.decomposition(x)
         # Without an SSM the streams themselves are mixed (ablation row 3).
         if self.scan is None:
             return mixed(streams, E)
         scanned = x.unsqueeze(2).expand(-1, -1, self.streams, -1) if self.raw_input else streams
-        z: Tensor = self.scan(scanned, x, streams, E)
+        z: Tensor = self.scan(scanned, streams if self.from_streams else x, E)
         return z
 
 

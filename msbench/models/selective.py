@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from msbench.errors import ConfigError
-from msbench.ops import causal_conv, step_sizes
+from msbench.ops import causal_conv
 from msbench.specs.model import SsmConfig
 
 SMALLEST_STEP = 1e-4
@@ -41,7 +41,7 @@ def dt_rank(config: SsmConfig) -> int:
 
 
 class StepSizes(nn.Module):
-    """Delta = softplus(W low + b), one W and b per stream.
+    """The parameters of Delta = softplus(W low + b), one W and b per stream; the scan makes Delta itself.
 
     W is uniform within r^-1/2. b makes the step sizes log-uniform in [dt_min, dt_max] at the start; no later
     initialisation may touch it.
@@ -57,10 +57,9 @@ class StepSizes(nn.Module):
         steps = (config.dt_min * exponent.exp()).clamp(min=SMALLEST_STEP)
         self.bias = nn.Parameter(inverse_softplus(steps))
 
-    def forward(self, low: Tensor) -> Tensor:
-        """low (b, l, m, r) -> step sizes (b, l, m, i), positive."""
-        with torch.autocast(low.device.type, enabled=False):
-            return step_sizes(low.to(full_precision(self.bias).dtype), self.weight, self.bias)
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """W (m, i, r) and b (m, i), or TypeError where they were cast to half precision."""
+        return full_precision(self.weight), full_precision(self.bias)
 
 
 def inverse_softplus(y: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.models.selective import ShortConv, StepSizes, decays, dt_rank, initial_decays
-from msbench.ops import decompose, selective_scan
+from msbench.ops import decompose, low_rank_scan, multi_scale_scan
 from msbench.ops.scan import mixed
 from msbench.specs.model import MsSsmConfig
 
@@ -25,6 +25,16 @@ def stream_states(config: MsSsmConfig) -> list[int]:
         return [config.state] * streams
     share, rest = divmod(config.state, streams)
     return [share + (index >= streams - rest) for index in range(streams)]
+
+
+def only_scanned(config: MsSsmConfig) -> bool:
+    """Whether nothing but the scans reads the streams, as in the paper's own layer.
+
+    Then they need not exist outside of the scan.
+    """
+    plain = config.decomposition == "wavelet" and config.levels > 0 and config.conv_activation == "none"
+    read_once = config.ssm == "s6" and config.ssm_input == "stream" and config.parameters_from == "raw"
+    return plain and read_once and config.mixer != "static-per-channel"
 
 
 class Decomposition(nn.Module):
@@ -107,7 +117,7 @@ class StreamScan(nn.Module):
         sizes, rank = stream_states(config), dt_rank(config)
         self.sizes = [rank, max(sizes), max(sizes)]
         self.discretisation = config.input_discretisation
-        self.from_streams = config.parameters_from == "stream"
+        self.streams = sizes
         rows = sum(rank + 2 * size for size in sizes)
         self.x_proj = nn.Parameter(torch.empty(rows, width).uniform_(-(width**-0.5), width**-0.5))
         self.dt = StepSizes(config, len(sizes), width)
@@ -116,23 +126,42 @@ class StreamScan(nn.Module):
         self.register_buffer("pad_projection", padded([[rank, n, n] for n in sizes]), persistent=False)
         self.register_buffer("pad_decays", padded([[n] for n in sizes]), persistent=False)
 
-    def forward(self, scanned: Tensor, x: Tensor, streams: Tensor, E: Tensor) -> Tensor:
-        """Scan `scanned` (b, l, m, i), with parameters from x (b, l, i) or `streams`; -> z (b, l, i)."""
-        low, B, C = torch.split(self._project(x, streams), self.sizes, dim=-1)
-        m = scanned.shape[2]
-        rates = stretch(decays(self.A_log).T.contiguous(), self.pad_decays, m * self.sizes[1])
-        A = rates.view(m, -1, rates.shape[1]).mT
+    def forward(self, scanned: Tensor, source: Tensor, E: Tensor) -> Tensor:
+        """Scan `scanned` (b, l, m, i) by parameters from `source`, mixed by E; -> z (b, l, i).
+
+        `source` is x (b, l, i), or the streams (b, l, m, i) where each makes its own. E is (b, l, m)
+        or (m, i).
+        """
+        low, B, C = self._project(source)
         mix = E if E.ndim == 3 else None
-        y = selective_scan(scanned, self.dt(low), A, B, C, self.D, mix, discretisation=self.discretisation)
+        arguments = (scanned, low, *self.dt.affine(), self._decays(), B, C, self.D, mix)
+        y = low_rank_scan(*arguments, discretisation=self.discretisation)
         return y if mix is not None else mixed(y, E)
 
-    def _project(self, x: Tensor, streams: Tensor) -> Tensor:
-        """(b, l, m, r + 2 n): what step sizes, B and C are made of."""
-        m = streams.shape[2]
+    def decomposed(self, x: Tensor, decomposition: Decomposition, E: Tensor) -> Tensor:
+        """The same of the streams of x (b, l, i), which are made inside the scan; E (b, l, m)."""
+        assert decomposition.filters is not None
+        low, B, C = self._project(x)
+        bank = (decomposition.filters, decomposition.bias)
+        arguments = (x, *bank, low, *self.dt.affine(), self._decays(), B, C, self.D, E)
+        return multi_scale_scan(*arguments, discretisation=self.discretisation)
+
+    def _decays(self) -> Tensor:
+        """A (m, i, n)."""
+        m, n = len(self.streams), self.sizes[1]
+        rates = stretch(decays(self.A_log).T.contiguous(), self.pad_decays, m * n)
+        return rates.view(m, n, -1).mT
+
+    def _project(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What step sizes are made of (b, l, m, r), B and C (b, l, m, n)."""
+        m = len(self.streams)
         weight = stretch(self.x_proj, self.pad_projection, m * sum(self.sizes))
-        if self.from_streams:
-            return torch.einsum("blmi,mri->blmr", streams, weight.view(m, -1, weight.shape[1]))
-        return functional.linear(x, weight).view(*x.shape[:2], m, -1)
+        if source.ndim == 4:
+            rows = torch.einsum("blmi,mri->blmr", source, weight.view(m, -1, weight.shape[1]))
+        else:
+            rows = functional.linear(source, weight).view(*source.shape[:2], m, -1)
+        low, B, C = torch.split(rows, self.sizes, dim=-1)
+        return low, B, C
 
 
 def padded(sizes: list[list[int]]) -> Tensor | None:

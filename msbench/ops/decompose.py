@@ -48,13 +48,18 @@ def decompose(x: Tensor, filters: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Returns the streams [x, d^1 .. d^S, a^S] side by side, (b, l, S + 2, d). Any length.
     """
+    check_bank(x, filters)
+    return _filtered(x, filters, bias, 1)
+
+
+def check_bank(x: Tensor, filters: Tensor) -> None:
+    """ValueError where `decompose` cannot take these."""
     if x.ndim != 3 or filters.ndim != 4 or filters.shape[1] != 2 or filters.shape[3] != x.shape[2]:
         raise ValueError(
             f"x must be (b, l, d) and filters (S, 2, k, d); got {tuple(x.shape)} and {tuple(filters.shape)}"
         )
     if 0 in filters.shape:
         raise ValueError(f"no level or no tap in filters {tuple(filters.shape)}")
-    return _filtered(x, filters, bias, 1)
 
 
 class Engine(Protocol):
@@ -136,6 +141,5 @@ def backward(ctx: Any, g: Tensor | None, _: Tensor | None) -> tuple[Tensor | Non
     return gx, g_taps, None if bias is None else g_bias, None, None
 
 
-bank_backward = operation(filter_bank_backward, fake_backward)
-once_differentiable(bank_backward, "shifted sums in PyTorch")
+bank_backward = once_differentiable(operation(filter_bank_backward, fake_backward), "shifted sums in PyTorch")
 bank = differentiable(operation(filter_bank, fake_bank), setup_context, backward)

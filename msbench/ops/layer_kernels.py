@@ -34,9 +34,7 @@ def chosen() -> bool:
 def _right() -> bool:
     fault = self_check(layers_native.ENGINE)
     if fault:
-        warnings.warn(
-            f"the C++ filters, step sizes and norms are left out: {fault}", RuntimeWarning, stacklevel=5
-        )
+        warnings.warn(f"the C++ filters and norms are left out: {fault}", RuntimeWarning, stacklevel=5)
     return not fault
 
 
@@ -52,7 +50,6 @@ def self_check(engine: layers_native.Engine) -> str:
 
     problems: tuple[tuple[Check, list[Tensor]], ...] = (
         (_bank, [normal(2, 150, 19), normal(3, 2, 4, 19), normal(3, 2, 19), normal(2, 150, 5, 19)]),
-        (_steps, [normal(2, 150, 5, 6), normal(5, 19, 6), normal(5, 19), normal(2, 150, 5, 19)]),
         (_norm, [normal(2, 150, 19), (normal(2, 150, 1) > 0).float(), normal(2, 19), normal(2, 150, 19)]),
     )
     for check, arguments in problems:
@@ -78,17 +75,6 @@ def _bank(
     chosen = engine or bank_torch.ENGINE
     streams, kept = chosen.forward(x, taps, bias, 1)
     return streams, *chosen.backward(g, x, taps, bias, kept, 1)
-
-
-def _steps(
-    engine: layers_native.Engine | None, low: Tensor, weight: Tensor, bias: Tensor, g: Tensor
-) -> tuple[Tensor, ...]:
-    if engine is not None:
-        return engine.steps_forward(low, weight, bias), *engine.steps_backward(g, low, weight, bias)
-    x = torch.einsum("blmr,mdr->blmd", low, weight) + bias
-    g = g * torch.sigmoid(x)
-    gradients = torch.einsum("blmd,mdr->blmr", g, weight), torch.einsum("blmd,blmr->mdr", g, low)
-    return torch.nn.functional.softplus(x), *gradients, g.sum((0, 1))
 
 
 def _norm(

@@ -1,4 +1,4 @@
-"""Banks of filters, step sizes and batch norm in C++ (``native/layers.cpp``).
+"""Banks of filters and batch norm in C++ (``native/layers.cpp``).
 
 They are in the library that `scan_native` loads. All tensors are on the CPU, of one dtype, float32 or
 float64, and not empty.
@@ -24,16 +24,6 @@ class BankProblem(ctypes.Structure):
     )
 
 
-class StepsProblem(ctypes.Structure):
-    """``StepsProblem`` of ``native/layers.h``."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("rows", "m", "r", "d", "low_step")),
-        *((name, ctypes.c_void_p) for name in ("low", "weight", "bias")),
-        *((name, ctypes.c_int32) for name in ("threads", "instructions")),
-    )
-
-
 class NormProblem(ctypes.Structure):
     """``NormProblem`` of ``native/layers.h``."""
 
@@ -48,8 +38,6 @@ class NormProblem(ctypes.Structure):
 POINTERS = {
     "bank_forward": 2,
     "bank_backward": 5,
-    "steps_forward": 2,
-    "steps_backward": 5,
     "norm_statistics": 3,
     "norm_forward": 4,
     "norm_backward": 7,
@@ -58,7 +46,7 @@ POINTERS = {
 
 
 class Engine:
-    """`msbench.ops.decompose.Engine`, and step sizes. `instructions` as in ``layers.h``; 0 is the best."""
+    """`msbench.ops.decompose.Engine`, and batch norm. `instructions` as in ``layers.h``; 0 is the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions
@@ -86,22 +74,6 @@ class Engine:
         """Nothing is kept."""
         del x, taps
         return (0,)
-
-    def steps_forward(self, low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """`msbench.ops.step_sizes.step_sizes`, contiguous."""
-        low, weight, bias = _even(low), weight.mT.contiguous(), bias.contiguous()
-        dt = low.new_empty(*low.shape[:3], bias.shape[1])
-        _call("steps_forward", low, self._steps(low, weight, bias), dt)
-        return dt
-
-    def steps_backward(
-        self, g: Tensor, low: Tensor, weight: Tensor, bias: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of low, weight and bias."""
-        g, low, weight, bias = g.contiguous(), _even(low), weight.mT.contiguous(), bias.contiguous()
-        g_low, g_weight, g_bias = low.new_empty(low.shape), torch.empty_like(weight), torch.empty_like(bias)
-        _call("steps_backward", low, self._steps(low, weight, bias), g, g_low, g_weight, g_bias)
-        return g_low, g_weight.mT.contiguous(), g_bias
 
     def norm_statistics(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and biased variance (d,) of the real positions of x (b, l, d), by mask (b, l, 1)."""
@@ -153,12 +125,6 @@ class Engine:
         pointers = x.data_ptr(), taps.data_ptr(), None if bias is None else bias.data_ptr()
         return BankProblem(*sizes, *pointers, torch.get_num_threads(), self.instructions)
 
-    def _steps(self, low: Tensor, weight: Tensor, bias: Tensor) -> StepsProblem:
-        b, length, m, r = low.shape
-        sizes = (b * length, m, r, bias.shape[1], low.stride(2))
-        pointers = low.data_ptr(), weight.data_ptr(), bias.data_ptr()
-        return StepsProblem(*sizes, *pointers, torch.get_num_threads(), self.instructions)
-
 
 ENGINE = Engine()
 
@@ -166,13 +132,6 @@ ENGINE = Engine()
 def _dense(x: Tensor) -> Tensor:
     """x (b, l, d) with neighbouring channels: half of a projection is, and need not be copied."""
     return x if x.stride(2) == 1 else x.contiguous()
-
-
-def _even(low: Tensor) -> Tensor:
-    """low (b, l, m, r) with one stride from row to row, as a slice of the last dimension has."""
-    _, length, m, _ = low.shape
-    step = low.stride(2)
-    return low if low.stride() == (length * m * step, m * step, step, 1) else low.contiguous()
 
 
 @cache

@@ -5,6 +5,7 @@ Each is a ``torch.ops.msbench`` operator with a fake implementation (shapes with
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -59,19 +60,32 @@ def differentiable(op: Operation, setup_context: Operation, backward: Operation)
     return apply
 
 
-def once_differentiable(op: Operation, instead: str) -> None:
-    """Make the gradient of `op`, a backward, an error that names what to use `instead`."""
+def once_differentiable(op: Operation, instead: str) -> Operation:
+    """What applies `op`, a backward, whose own gradient is an error that names what to use `instead`."""
+
+    def keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
 
     def refuse(_ctx: Any, *_gradients: Tensor | None) -> None:
         raise NotImplementedError(f"second derivatives of a fast kernel: use {instead}")
 
-    register_autograd(op.name(), refuse, lib=LIBRARY)  # type: ignore[attr-defined]
+    return differentiable(op, keep_nothing, refuse)
 
 
 def constant(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose result compiled graphs take as a constant, such as the choice of a kernel."""
     marked: Callable[P, R] = torch.compiler.assume_constant_result(function)  # type: ignore[no-untyped-call]
     return marked
+
+
+def isolated(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call `function` in a thread of its own, where none of the caller's modes reach it.
+
+    A kernel may be chosen, and for that tried out, under ``no_grad``, inside of a function transform or while
+    a graph is traced; in each of them gradients could not be taken.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *args, **kwargs).result()
 
 
 def looped(function: Operation) -> Callable[..., tuple[Any, Any]]:

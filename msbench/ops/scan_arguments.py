@@ -1,6 +1,6 @@
 """The arguments of a scan: their shapes and their precision."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -35,9 +35,14 @@ def check_shapes(arguments: Arguments) -> None:
 
 def promote(arguments: Arguments) -> Arguments:
     """All of them in float64 where one is, else in float32: states in half precision drift."""
-    double = any(x is not None and x.dtype == torch.float64 for x in arguments)
-    dtype = torch.float64 if double else torch.float32
+    dtype = working_dtype(arguments)
     return _each(arguments, lambda x: x.to(dtype))
+
+
+def working_dtype(tensors: Iterable[Tensor | None]) -> torch.dtype:
+    """float64 where one of the tensors is, else float32."""
+    double = any(x is not None and x.dtype == torch.float64 for x in tensors)
+    return torch.float64 if double else torch.float32
 
 
 def contiguous(arguments: Arguments) -> Arguments:

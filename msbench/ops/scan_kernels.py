@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from msbench.errors import ConfigError, UnknownName
 from msbench.ops import scan_mamba_ssm, scan_native, scan_operator
+from msbench.ops.operation import isolated
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
 
@@ -122,7 +123,7 @@ def fault_of(kernel: Kernel, device: str) -> str:
         return missing
     if kernel.engine in ("torch", "reference"):
         return ""
-    if fault := self_check(kernel, device):
+    if fault := isolated(self_check, kernel, device):
         warnings.warn(f"the {kernel.label()} scan is left out: {fault}", RuntimeWarning, stacklevel=4)
         return f"it is wrong here: {fault}"
     return ""
@@ -142,12 +143,27 @@ def self_check(kernel: Kernel, device: str = "cpu") -> str:
 def _check(kernel: Kernel, arguments: list[Tensor], device: str) -> str:
     missing = [None] * (len(NAMES) - 1 - len(arguments))
     on_device = [x.to(device) for x in arguments]
+    return compare(
+        lambda *x: kernel.scan((*x, *missing), scaled=True), selective_scan_reference, on_device, NAMES
+    )
+
+
+def compare(
+    kernel: Callable[..., Tensor],
+    reference: Callable[..., Tensor],
+    arguments: Sequence[Tensor],
+    names: Sequence[str],
+) -> str:
+    """Which of the output and the gradients `kernel` has wrong, by `names`; empty where none.
+
+    The truth is what `reference` makes of the arguments in float64.
+    """
     try:
-        found = _output_and_gradients(lambda *x: kernel.scan((*x, *missing), scaled=True), on_device)
+        found = _output_and_gradients(kernel, arguments)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    expected = _output_and_gradients(selective_scan_reference, [x.double() for x in arguments])
-    for name, one, truth in zip(NAMES, found, expected, strict=False):
+    expected = _output_and_gradients(reference, [x.cpu().double() for x in arguments])
+    for name, one, truth in zip(names, found, expected, strict=False):
         distance = float((one.cpu() - truth).abs().max() / truth.abs().max())
         if not distance < TOLERANCE:
             return f"its {name} is off by {distance:.1e}"
@@ -166,10 +182,9 @@ def _problem(b: int, length: int, m: int, d: int, n: int, *, mixed: bool) -> lis
     return [u, dt, A, B, C, normal(m, d), *([normal(b, length, m)] if mixed else [])]
 
 
-def _output_and_gradients(scan: Callable[..., Tensor], arguments: list[Tensor]) -> list[Tensor]:
+def _output_and_gradients(scan: Callable[..., Tensor], arguments: Sequence[Tensor]) -> list[Tensor]:
     leaves = [x.clone().requires_grad_() for x in arguments]
-    with torch.enable_grad():
-        output = scan(*leaves)
-        weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype, device=output.device)
-        gradients = torch.autograd.grad((output * weights.view(output.shape)).sum(), leaves)
+    output = scan(*leaves)
+    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype, device=output.device)
+    gradients = torch.autograd.grad((output * weights.view(output.shape)).sum(), leaves)
     return [output.detach(), *gradients]

@@ -7,6 +7,7 @@ install it is missing, `name` is None, and the choice in `msbench.ops.scan` fall
 import ctypes
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -16,7 +17,7 @@ from msbench.ops.scan_arguments import Arguments, contiguous, empty_like
 
 MODULE = "msbench.ops._native"
 INSTRUCTIONS = {1: "baseline", 2: "avx2", 3: "avx512"}
-TENSORS = ("u", "dt", "A", "B", "C", "skip", "mix")
+TENSORS = ("u", "dt", "A", "B", "C", "skip", "mix", "low", "weight", "bias", "taps", "taps_bias")
 KINDS = {torch.float32: "f32", torch.float64: "f64"}
 LINE = 64
 """Bytes; the kept states start on such a border."""
@@ -24,13 +25,19 @@ STEPS = 16
 """Steps between two kept states."""
 
 
+instructions = 0
+"""Of `INSTRUCTIONS`, for tests; 0 takes the best that the processor has."""
+
+
 class Problem(ctypes.Structure):
     """``ScanProblem`` of ``native/problem.h``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("b", "l", "m", "d", "n")),
-        ("counts", ctypes.c_void_p),
-        *((name, ctypes.c_void_p) for name in TENSORS),
+        *((name, ctypes.c_void_p) for name in TENSORS[:10]),
+        *((name, ctypes.c_int64) for name in ("r", "low_step")),
+        *((name, ctypes.c_void_p) for name in TENSORS[10:]),
+        *((name, ctypes.c_int64) for name in ("levels", "k", "u_example", "u_step")),
         *((name, ctypes.c_int32) for name in ("raw", "threads", "instructions")),
     )
 
@@ -64,43 +71,74 @@ def name() -> str:
     return f"cpp-{INSTRUCTIONS[_library().msbench_scan_instructions(ctypes.byref(Problem()))]}"
 
 
+Tensors = Sequence[Tensor | None]
+"""In the order of `TENSORS`, contiguous.
+
+Step sizes are `dt`, or made of `low` (whose rows may lie apart), `weight` (m, r, d) and `bias`. Streams are
+`u`, or made by `taps` of the signal `u` (b, l, d), whose examples and steps may lie apart.
+"""
+
+NOTHING = (None,) * 5
+"""Neither a bank nor step sizes of low rank."""
+
+
 class Engine:
     """See `msbench.ops.scan_operator.Engine`; one state in 16 is kept."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
         """See `scan_operator.Engine`."""
-        tensors = contiguous(arguments)
-        u, mix = tensors[0], tensors[6]
-        b, length, m, d = u.shape
-        out = u.new_empty((b, length, m, d) if mix is None else (b, length, d))
-        kept = _aligned(u, self.kept_shape(u, tensors[2])[0] if keep else 0)
-        _call("forward", u, _problem(tensors, scaled), out.data_ptr(), kept.data_ptr() if keep else None)
-        return out, kept
+        return forward((*contiguous(arguments), *NOTHING), scaled=scaled, keep=keep)
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
         """See `scan_operator.Engine`."""
-        tensors = contiguous(arguments)
-        u, gradients = tensors[0], empty_like(tensors)
-        pointers = Gradients(*map(_pointer, gradients))
-        if kept.data_ptr() % LINE:  # a slice that vmap took
-            kept = _aligned(u, kept.numel()).copy_(kept)
-        addresses = gy.contiguous().data_ptr(), kept.data_ptr(), ctypes.addressof(pointers)
-        _call("backward", u, _problem(tensors, scaled), *addresses)
+        arguments = contiguous(arguments)
+        gradients = empty_like(arguments)
+        backward((*arguments, *NOTHING), (*gradients, *NOTHING), kept, gy, scaled=scaled)
         return gradients
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int]:
-        """One state in 16, in whole lines of channels; as `msbench_scan_kept` of the library has it."""
-        b, length, _, d = u.shape
+        """One state in 16, in whole lines of channels."""
+        b, length, d = u.shape[0], u.shape[1], u.shape[-1]
         line = LINE // u.element_size()
         return (b * -(-length // STEPS) * A.shape[0] * A.shape[2] * -(-d // line) * line,)
+
+
+def forward(tensors: Tensors, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+    """The output and the kept states."""
+    u, A, mixed = _given(tensors[0]), _given(tensors[2]), tensors[6] is not None
+    b, length, d = u.shape[0], u.shape[1], u.shape[-1]
+    out = u.new_empty((b, length, d) if mixed else (b, length, A.shape[0], d))
+    kept = _aligned(u, ENGINE.kept_shape(u, A)[0] if keep else 0)
+    _call("forward", u, _problem(tensors, scaled), out.data_ptr(), kept.data_ptr() if keep else None)
+    return out, kept
+
+
+def backward(tensors: Tensors, gradients: Tensors, kept: Tensor, gy: Tensor, *, scaled: bool) -> None:
+    """Write the gradients of `tensors`."""
+    u, pointers = _given(tensors[0]), Gradients(*map(_pointer, gradients))
+    if kept.data_ptr() % LINE:  # a slice that vmap took
+        kept = _aligned(u, kept.numel()).copy_(kept)
+    gy = gy.contiguous()  # held until the kernel has read it
+    addresses = gy.data_ptr(), kept.data_ptr(), ctypes.addressof(pointers)
+    _call("backward", u, _problem(tensors, scaled), *addresses)
 
 
 ENGINE = Engine()
 
 
-def _problem(tensors: Arguments, scaled: bool) -> Problem:
-    u, pointers = tensors[0], map(_pointer, tensors)
-    return Problem(*u.shape, tensors[2].shape[2], None, *pointers, not scaled, torch.get_num_threads(), 0)
+def _problem(tensors: Tensors, scaled: bool) -> Problem:
+    u, A, low, taps = _given(tensors[0]), _given(tensors[2]), tensors[7], tensors[10]
+    m, d, n = A.shape
+    pointers = [_pointer(tensor) for tensor in tensors]
+    rank = (0, 0) if low is None else (low.shape[3], low.stride(2))
+    bank = (0, 0, 0, 0) if taps is None else (taps.shape[0], taps.shape[2], u.stride(0), u.stride(1))
+    how = not scaled, torch.get_num_threads(), instructions
+    return Problem(u.shape[0], u.shape[1], m, d, n, *pointers[:10], *rank, *pointers[10:], *bank, *how)
+
+
+def _given(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None
+    return tensor
 
 
 def _aligned(like: Tensor, size: int) -> Tensor:

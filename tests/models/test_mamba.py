@@ -7,6 +7,7 @@ from model_cases import config_of, layer_of, model_of, tokens
 from numpy.typing import NDArray
 
 from msbench.models.mamba import MambaBlock
+from msbench.ops import low_rank_scan
 from msbench.specs import MambaConfig
 
 Array = NDArray[np.float64]
@@ -53,12 +54,15 @@ def test_block_equals_the_equations(length: int, options: dict[str, int | bool])
         np.testing.assert_allclose(actual[row], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_step_sizes_keep_their_precision_under_autocast() -> None:
+def test_scan_and_step_sizes_keep_their_precision_under_autocast() -> None:
     block = layer_of(model_of("mamba", state=4))
-    low = torch.randn(2, 6, 1, 1, generator=torch.Generator().manual_seed(0))
-    expected = block.dt(low)
+    source = torch.Generator().manual_seed(0)
+    u, low = (torch.randn(2, 6, 1, size, generator=source) for size in (16, 1))
+    B, C = (torch.randn(2, 6, 1, 4, generator=source) for _ in range(2))
+    arguments = (u, low, *block.dt.affine(), -torch.exp(block.A_log).unsqueeze(0), B, C)
+    expected = low_rank_scan(*arguments)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = block.dt(low)
+        actual = low_rank_scan(*arguments)
     assert actual.dtype == torch.float32
     assert torch.equal(actual, expected)
 

@@ -8,6 +8,7 @@ from model_cases import INFO, config_of, layer_of, model_of, tokens
 
 from msbench import models
 from msbench.errors import ConfigError, UnknownName
+from msbench.ops.scan_kernels import KERNELS
 from msbench.specs import MODELS, MambaConfig, MsSsmConfig
 
 both = pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
@@ -211,8 +212,17 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
 
 
 @both
-def test_the_estimate_is_near_what_autograd_keeps(name: str) -> None:
-    config = config_of(name, d_model=64, layers=2, state=64)
+@pytest.mark.parametrize("kernel", ["torch", "cpp"])
+@pytest.mark.parametrize("options", [{}, {"conv_activation": "silu"}])
+def test_the_estimate_is_near_what_autograd_keeps(
+    name: str, kernel: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason := KERNELS[kernel].missing("cpu"):
+        pytest.skip(reason)
+    if name == "mamba" and options:
+        pytest.skip("an option of MS-SSM")
+    monkeypatch.setenv("MSBENCH_SCAN", kernel)
+    config = config_of(name, d_model=64, layers=2, state=64, **options)
     model = models.build(name, config, INFO, seed=0)
     storages: dict[int, int] = {}
 
@@ -224,7 +234,7 @@ def test_the_estimate_is_near_what_autograd_keeps(name: str) -> None:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = model(*tokens(*[200] * 16)).sum()
     estimate = models.activation_bytes(name, config, 16 * 200)
-    assert 0.5 < sum(storages.values()) / estimate < 1.3
+    assert 0.7 < sum(storages.values()) / estimate < 1.3
     loss.backward()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError
-from msbench.ops import causal_conv, decompose, layer_kernels, layers_native, scan_native, step_sizes
+from msbench.ops import causal_conv, decompose, layer_kernels, layers_native, scan_native
 from msbench.ops.masked_norm import frozen_batch_norm, masked_batch_norm
 
 needs_native = pytest.mark.skipif(scan_native.library() is None, reason="built without a C++ compiler")
@@ -41,12 +41,6 @@ def conv(b: int, length: int, d: int, k: int, dtype: torch.dtype, dilation: int 
     return lambda x, w, c: causal_conv(x, w, c, dilation), [normal(*size, dtype=dtype) for size in sizes]
 
 
-def steps(b: int, length: int, m: int, r: int, d: int, dtype: torch.dtype) -> Case:
-    projection = normal(b, length, m, r + 3, dtype=dtype)  # low is a slice of it, as in the models
-    rest = [normal(m, d, r, dtype=dtype), 3 * normal(m, d, dtype=dtype)]
-    return lambda p, w, c: step_sizes(p[..., :r], w, c), [projection, *rest]
-
-
 def norm(b: int, length: int, d: int, dtype: torch.dtype, *, zero: bool) -> Case:
     mask = torch.arange(length) < torch.tensor([length, *[1 + length // 2] * (b - 1)]).unsqueeze(1)
     real = mask.unsqueeze(2).to(dtype)
@@ -64,8 +58,6 @@ def cases(dtype: torch.dtype) -> dict[str, Case]:
         "bank, one tap": bank(2, 70, 17, 2, 1, dtype),
         "convolution": conv(2, 150, 33, 4, dtype),
         "convolution, dilated beyond the signal": conv(2, 9, 4, 5, dtype, dilation=4),
-        "steps": steps(2, 75, 5, 8, 37, dtype),
-        "steps, odd": steps(3, 11, 1, 7, 3, dtype),
         "norm": norm(3, 200, 37, dtype, zero=False),
         "norm with zeros": norm(2, 333, 16, dtype, zero=True),
     }
@@ -103,7 +95,6 @@ def test_equals_torch(
 LARGE = {  # several threads start from 50,000 elements each
     "bank": bank(8, 400, 40, 3, 4, torch.float32),
     "convolution": conv(8, 600, 40, 4, torch.float32),
-    "steps": steps(4, 300, 5, 8, 40, torch.float32),
     "norm": norm(4, 1000, 40, torch.float32, zero=True),
 }
 
@@ -123,7 +114,7 @@ def test_every_instruction_set_passes_the_check(instructions: int) -> None:
     assert layer_kernels.self_check(layers_native.Engine(instructions)) == ""
 
 
-@pytest.mark.parametrize("what", ["forward", "steps_backward", "norm_statistics"])
+@pytest.mark.parametrize("what", ["forward", "norm_statistics"])
 def test_the_check_sees_a_wrong_kernel(what: str) -> None:
     class Wrong(layers_native.Engine):
         pass
@@ -144,13 +135,6 @@ def test_half_of_a_projection_is_read_in_place() -> None:
     )
 
 
-def test_small_steps_are_relatively_right() -> None:
-    bias = torch.linspace(-20, 90, 301).view(1, -1)
-    dt = step_sizes(torch.zeros(1, 1, 1, 1), torch.zeros(1, 301, 1), bias)
-    exact = torch.logaddexp(bias.double(), torch.zeros(()).double())
-    assert ((dt[0, 0].double() - exact) / exact).abs().max() < 1.5e-6
-
-
 def test_padding_does_not_enter_the_statistics() -> None:
     x, mask = normal(2, 40, 5), torch.ones(2, 40, 1, dtype=torch.float64)
     mask[1, 20:] = 0
@@ -165,11 +149,8 @@ def test_padding_does_not_enter_the_statistics() -> None:
     torch.testing.assert_close(frozen * mask, y)
 
 
-def test_empty_batches_and_wrong_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_batches_and_unknown_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decompose(normal(0, 5, 3), normal(2, 2, 4, 3)).shape == (0, 5, 4, 3)
-    assert step_sizes(normal(0, 5, 2, 3), normal(2, 4, 3), normal(2, 4)).shape == (0, 5, 2, 4)
-    with pytest.raises(ValueError, match=r"weight \(m, d, r\)"):
-        step_sizes(normal(1, 5, 2, 3), normal(2, 4, 2), normal(2, 4))
     monkeypatch.setenv("MSBENCH_SCAN", "fast")
     with pytest.raises(ConfigError, match="unknown scan kernel"):
         decompose(normal(1, 5, 3), normal(2, 2, 4, 3))

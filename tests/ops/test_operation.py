@@ -7,7 +7,16 @@ import torch
 from scan_cases import arguments
 from torch import Tensor
 
-from msbench.ops import decompose, selective_scan, step_sizes
+from msbench.ops import (
+    decompose,
+    fused_scan,
+    kernel_name,
+    layer_kernels,
+    low_rank_scan,
+    multi_scale_scan,
+    scan_kernels,
+    selective_scan,
+)
 from msbench.ops.masked_norm import frozen_batch_norm, masked_batch_norm
 from msbench.ops.scan_kernels import KERNELS
 
@@ -23,11 +32,21 @@ def mask() -> Tensor:
     return (torch.arange(9) < torch.tensor([[9], [4]])).float().unsqueeze(2)
 
 
+def low_rank_arguments(m: int) -> list[Tensor]:
+    """u, low, weight, bias, A, B, C, skip, mix of m streams with 4 channels."""
+    u, _, *rest = (x.float() for x in arguments(2, 9, m, 4, 5))
+    return [u, normal(2, 9, m, 3), normal(m, 4, 3), normal(m, 4), *rest]
+
+
 CALLS: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
     "scan": (selective_scan, [x.float() for x in arguments()]),
     "scan without skip and mix": (selective_scan, [x.float() for x in arguments()[:5]]),
     "decompose": (decompose, [normal(2, 9, 3), normal(2, 2, 3, 3)]),
-    "steps": (step_sizes, [normal(2, 9, 3, 4), normal(3, 5, 4), normal(3, 5)]),
+    "low-rank scan": (low_rank_scan, low_rank_arguments(3)),
+    "multi-scale scan": (
+        lambda x, f, *rest: multi_scale_scan(x, f, None, *rest),
+        [normal(2, 9, 4), normal(2, 2, 3, 4), *low_rank_arguments(4)[1:]],
+    ),
     "norm": (
         lambda x, w, b: masked_batch_norm(x, mask(), w, b, zero=True)[0],
         [normal(2, 9, 5), normal(5), normal(5)],
@@ -75,8 +94,10 @@ def test_operators_in_cpp_are_registered_rightly(monkeypatch: pytest.MonkeyPatch
         pytest.skip(reason)
     monkeypatch.setenv("MSBENCH_SCAN", "cpp")
     ops = torch.ops.msbench
-    steps = [x.clone().requires_grad_() for x in CALLS["steps"][1]]
-    torch.library.opcheck(ops.low_rank_steps.default, tuple(steps))
+    u, *rest = (x.clone().requires_grad_() for x in low_rank_arguments(3))
+    torch.library.opcheck(ops.fused_scan.default, (u, None, None, *rest, True, True))
+    x, filters, *rest = (x.clone().requires_grad_() for x in CALLS["multi-scale scan"][1])
+    torch.library.opcheck(ops.fused_scan.default, (x, filters, None, *rest, False, True))
     x, weight, bias = (x.clone().requires_grad_() for x in CALLS["norm"][1])
     torch.library.opcheck(ops.masked_norm.default, (x, mask(), weight, bias, True))
     mean, var = torch.zeros(5), torch.ones(5)
@@ -109,5 +130,27 @@ def test_function_transforms(name: str) -> None:
     )
     found = torch.func.jacrev(lambda x: function(x, *rest)[:, -1].sum(0))(x)
     torch.testing.assert_close(found, expected)
+    total = torch.func.grad(lambda x: function(x, *rest).sum())(x)
+    leaf = x.clone().requires_grad_()
+    torch.testing.assert_close(total, torch.autograd.grad(function(leaf, *rest).sum(), leaf)[0])
     many = torch.func.vmap(lambda x: function(x, *rest))(torch.stack([x, 2 * x]))
     torch.testing.assert_close(many[1], function(2 * x, *rest))
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "transform", "vmap", "compiled"])
+def test_a_kernel_may_be_chosen_in_any_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "auto")
+    expected = kernel_name("cpu")
+    scan_kernels._chosen.cache_clear()
+    fused_scan._right.cache_clear()
+    layer_kernels._right.cache_clear()
+    torch.compiler.reset()
+    function, (x, *rest) = CALLS["multi-scale scan"]
+    calls: dict[str, Callable[[], object]] = {
+        "no_grad": torch.no_grad()(lambda: function(x, *rest)),
+        "transform": lambda: torch.func.grad(lambda x: function(x, *rest).sum())(x),
+        "vmap": lambda: torch.func.vmap(lambda x: function(x, *rest))(torch.stack([x, x])),
+        "compiled": lambda: torch.compile(function, fullgraph=True, backend="aot_eager")(x, *rest),
+    }
+    calls[mode]()  # a warning, that a kernel is left out, would be an error here
+    assert kernel_name("cpu") == expected

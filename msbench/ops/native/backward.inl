@@ -1,32 +1,7 @@
-// The backward: a task is one example, one stream and a group of channels. It goes through the spans of
-// steps from the last to the first; in each it runs the states forward again from where they were kept, and
+// The backward: a task is one example, one stream (all of them where a bank makes them) and a group of channels. It
+// goes through the spans of steps from the last to the first; in each it runs the states forward again from where they were kept, and
 // then their gradients backward. Tasks, and the order of every sum, depend on shapes alone, so results are
 // equal to the last bit for any number of threads.
-
-// What one block of channels knows of one span, besides its inputs.
-template <class T>
-struct Channels {
-    Span<T> x;
-    Vector<T> gy[STEPS];                // gradient of the output
-    Vector<T> gv[STEPS], grate[STEPS];  // of v; of dt through the decay, over ln 2
-};
-
-template <class T>
-struct Scratch {
-    // Blocks of channels a tile: 128 channels in float. The sums over lanes, and B and C, come once a tile: with
-    // 64 channels, whose arrays would fit a first-level cache, the backward took a sixth longer.
-    static constexpr int TILE = 512 / BYTES;
-
-    Scratch(int64_t blocks, int64_t n)
-        : carry(blocks * n), tile(TILE), B(STEPS * n), C(STEPS * n), gB(STEPS / WIDTH<T> * n),
-          gC(STEPS / WIDTH<T> * n) {}
-
-    Buffer<Vector<T>> carry;    // (blocks, n) gradients of the states that come from the span behind
-    Buffer<Channels<T>> tile;
-    Buffer<T> B, C;             // (STEPS, n) of one span; C times mix
-    Buffer<Vector<T>> gB, gC;   // (n, STEPS) as vectors; gC is not yet times mix
-    Vector<T> gmix[STEPS];      // of mix through skip, by lanes
-};
 
 template <class T>
 class Backward {
@@ -37,33 +12,43 @@ class Backward {
     Backward(const Plan<T>& plan, const T* gout, const V* kept, const ScanGradients& gradients, int64_t groups,
              const Partials<T>& partials)
         : p(plan), gout_(gout), kept_(kept), gu_(static_cast<T*>(gradients.u)),
-          gdt_(static_cast<T*>(gradients.dt)), groups_(groups), partials_(partials) {}
+          gdt_(static_cast<T*>(gradients.dt)), groups_(groups), together_(plan.bank ? plan.m : 1),
+          partials_(partials) {
+        if (p.bank) bank_ = std::make_unique<const BankBackward<T>>(*p.bank, gu_, STEPS);
+    }
 
     // Groups of channels: 16 tasks, for the cores that there may be, as long as each has a whole tile, and where
     // that makes not even 4, as long as each has half of one.
+    // With a bank, whose arrays are larger, one tile each.
     static int64_t groups(const Plan<T>& p) {
-        const int64_t tiles = ceil_div(p.blocks, Scratch<T>::TILE), whole = p.b * p.m;
-        const int64_t large = std::min(tiles, ceil_div(16, whole)), small = std::min(2 * tiles, ceil_div(4, whole));
+        const int64_t tiles = ceil_div(p.blocks, Scratch<T>::TILE), whole = p.b * (p.bank ? 1 : p.m);
+        const int64_t large = p.bank ? tiles : std::min(tiles, ceil_div(16, whole));
+        const int64_t small = std::min(2 * tiles, ceil_div(4, whole));
         return std::min(std::max(large, small), p.blocks);
     }
 
-    int64_t tasks() const { return p.b * p.m * groups_; }
+    int64_t tasks() const { return p.b * parts() * groups_; }
+
+    std::unique_ptr<Scratch<T>> scratch() const {
+        const int64_t most = ceil_div(p.blocks, groups_), states = together_ == 1 ? p.n : p.states;
+        return std::make_unique<Scratch<T>>(most, states, p.n, p.rank(), most * room());
+    }
 
     void operator()(int64_t task, Scratch<T>& w) const {
-        const int64_t group = task % groups_, s = task / groups_ % p.m, example = task / groups_ / p.m;
-        const int64_t first = group * p.blocks / groups_, last = (group + 1) * p.blocks / groups_;
-        std::fill_n(w.carry.get(), (last - first) * p.count(s), V{});
-        for (int64_t block = first; block < last; ++block) {
-            std::fill_n(grates(example, block, s), p.count(s), V{});
-            gskip(example, block, s) = V{};
-        }
+        const int64_t group = task % groups_, part = task / groups_ % parts(), example = task / groups_ / parts();
+        const Range range = {group * p.blocks / groups_, (group + 1) * p.blocks / groups_};
+        const int64_t from = part * together_, to = from + together_;
+        for (int64_t s = from; s < to; ++s) clear(example, s, range, carry(w, s, from, range));
+        if (bank_) clear_bank(w, example, range);
         for (int64_t span = p.spans - 1; span >= 0; --span) {
-            const Place at = {example, span, s};
-            read_weights(w, at);
-            for (int64_t block = first; block < last; block += Scratch<T>::TILE)
-                tile(w, at, block, std::min<int64_t>(block + Scratch<T>::TILE, last),
-                     w.carry.get() + (block - first) * p.count(s));
-            write_weights(w, at, group);
+            if (bank_) make(w, example, span, range);
+            for (int64_t s = from; s < to; ++s)
+                stream(w, {example, span, s}, range, carry(w, s, from, range), group);
+            if (!bank_) continue;
+            for (int64_t block = range.first; block < range.last; ++block) {
+                const Made<T> own = made(w, example, span, range, block);
+                bank_->retreat(own.part, Streams<T>::side_by_side(own.gu));
+            }
         }
     }
 
@@ -73,10 +58,68 @@ class Backward {
     const V* const kept_;
     T *const gu_, *const gdt_;
     const int64_t groups_;
+    const int64_t together_;  // streams a task
     const Partials<T>& partials_;
+    std::unique_ptr<const BankBackward<T>> bank_;
+
+    struct Range {
+        int64_t first, last;  // blocks
+    };
+
+    int64_t parts() const { return p.m / together_; }
+    // Vectors a block of channels, of those that Made holds.
+    int64_t room() const { return bank_ ? 2 * p.m * STEPS + bank_->signals() + bank_->gradients() : 0; }
+
+    V* carry(Scratch<T>& w, int64_t s, int64_t from, const Range& range) const {
+        return w.carry.get() + (p.start(s) - p.start(from)) * (range.last - range.first);
+    }
+
+    void clear(int64_t example, int64_t s, const Range& range, V* carry) const {
+        std::fill_n(carry, (range.last - range.first) * p.n, V{});
+        for (int64_t block = range.first; block < range.last; ++block) {
+            std::fill_n(grates(example, block, s), p.n, V{});
+            gskip(example, block, s) = V{};
+            std::fill_n(gsteps(example, block, s), p.rank() + 1, V{});
+        }
+    }
+
+    void clear_bank(Scratch<T>& w, int64_t example, const Range& range) const {
+        for (int64_t block = range.first; block < range.last; ++block) {
+            const Made<T> own = made(w, example, 0, range, block);
+            std::fill_n(own.part.gradients, bank_->gradients(), V{});
+            std::fill_n(own.part.sums, BankBackward<T>::sums(*p.bank), V{});
+        }
+    }
+
+    Made<T> made(Scratch<T>& w, int64_t example, int64_t span, const Range& range, int64_t block) const {
+        V *const u = w.bank.get() + (block - range.first) * room(), *const gu = u + p.m * STEPS;
+        V *const signals = gu + p.m * STEPS, *const gradients = signals + bank_->signals();
+        V* const sums = partials_.bank.get() + (example * p.blocks + block) * BankBackward<T>::sums(*p.bank);
+        return {u, gu, {example, span * STEPS, block, p.steps(span), signals, gradients, sums}};
+    }
+
+    void make(Scratch<T>& w, int64_t example, int64_t span, const Range& range) const {
+        for (int64_t block = range.first; block < range.last; ++block) {
+            const Made<T> own = made(w, example, span, range, block);
+            bank_->recompute(own.part);
+            bank_->streams(own.part, Streams<T>::side_by_side(own.u));
+        }
+    }
+
+    void stream(Scratch<T>& w, const Place& at, const Range& range, V* carry, int64_t group) const {
+        read_weights(w, at);
+        for (int64_t block = range.first; block < range.last; block += Scratch<T>::TILE)
+            tile(w, at, range, block, std::min<int64_t>(block + Scratch<T>::TILE, range.last),
+                 carry + (block - range.first) * p.n);
+        write_weights(w, at, group);
+    }
 
     V* grates(int64_t example, int64_t block, int64_t s) const {
         return partials_.A.get() + (example * p.blocks + block) * p.states + p.start(s);
+    }
+
+    V* gsteps(int64_t example, int64_t block, int64_t s) const {
+        return partials_.steps.get() + ((example * p.blocks + block) * p.m + s) * (p.rank() + 1);
     }
 
     V& gskip(int64_t example, int64_t block, int64_t s) const {
@@ -84,31 +127,36 @@ class Backward {
     }
 
     void read_weights(Scratch<T>& w, const Place& at) const {
-        std::fill_n(w.gB.get(), p.count(at.s) * PARTS, V{});
-        std::fill_n(w.gC.get(), p.count(at.s) * PARTS, V{});
+        std::fill_n(w.gB.get(), p.n * PARTS, V{});
+        std::fill_n(w.gC.get(), p.n * PARTS, V{});
         std::fill_n(w.gmix, STEPS, V{});
+        std::fill_n(w.glow.get(), p.rank() * STEPS, V{});
         for (int t = 0; t < p.steps(at.span); ++t) {
             const int64_t row = p.row(at, t);
             const T mix = p.mix ? p.mix[row] : T{1};
-            for (int64_t i = 0; i < p.count(at.s); ++i) {
+            for (int64_t i = 0; i < p.n; ++i) {
                 w.B.get()[t * p.n + i] = p.B[row * p.n + i];
                 w.C.get()[t * p.n + i] = p.C[row * p.n + i] * mix;
             }
         }
     }
 
-    void tile(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry) const {
+    void tile(Scratch<T>& w, const Place& at, const Range& range, int64_t first, int64_t last, V* carry) const {
         T largest_dt = 0;
         for (int64_t block = first; block < last; ++block) {
             Channels<T>& c = w.tile.get()[block - first];
-            largest_dt = std::max(largest_dt, c.x.read(p, at, block, -STEPS));
+            const V* const own_u = bank_ ? made(w, at.example, at.span, range, block).u + at.s * STEPS : nullptr;
+            largest_dt = std::max(largest_dt, c.x.read(p, at, block, -STEPS, own_u, c.slopes));
             read_output_gradient(c, at, block);
         }
         if (p.mild(at.s, largest_dt))
             all_states<true>(w, at, first, last, carry);
         else
             all_states<false>(w, at, first, last, carry);
-        for (int64_t block = first; block < last; ++block) write_inputs(w, w.tile.get()[block - first], at, block);
+        for (int64_t block = first; block < last; ++block) {
+            V* const own_gu = bank_ ? made(w, at.example, at.span, range, block).gu + at.s * STEPS : nullptr;
+            write_inputs(w, w.tile.get()[block - first], at, block, own_gu);
+        }
     }
 
     void read_output_gradient(Channels<T>& c, const Place& at, int64_t block) const {
@@ -116,8 +164,8 @@ class Backward {
             const T* const from = gout_ + p.out_row(at, t) * p.d + block * p.W;
             const int64_t to = p.row(at, t) * p.d + block * p.W;
             __builtin_prefetch(from - STEPS * p.out_streams() * p.d);
-            __builtin_prefetch(gu_ + to, 1);
-            __builtin_prefetch(gdt_ + to, 1);
+            if (!bank_) __builtin_prefetch(gu_ + to, 1);
+            if (gdt_) __builtin_prefetch(gdt_ + to, 1);
             c.gy[t] = load(from, p.lanes(block));
             c.gv[t] = c.grate[t] = V{};
         }
@@ -125,12 +173,11 @@ class Backward {
 
     template <bool MILD>
     void all_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry) const {
-        const int64_t count = p.count(at.s);
         int64_t i = 0;
         if constexpr (MILD)
-            for (; i + 4 <= count; i += 4) some_states<MILD, 4>(w, at, first, last, carry, i);
-        for (; i + 2 <= count; i += 2) some_states<MILD, 2>(w, at, first, last, carry, i);
-        if (i < count) some_states<MILD, 1>(w, at, first, last, carry, i);
+            for (; i + 4 <= p.n; i += 4) some_states<MILD, 4>(w, at, first, last, carry, i);
+        for (; i + 2 <= p.n; i += 2) some_states<MILD, 2>(w, at, first, last, carry, i);
+        if (i < p.n) some_states<MILD, 1>(w, at, first, last, carry, i);
     }
 
     // N states of all channels of the tile: their sums over channels stay in vectors until the end.
@@ -143,7 +190,7 @@ class Backward {
             sweep<MILD, N>(w.tile.get()[block - first], p.steps(at.span),
                            p.rates.get() + block * p.states + p.start(at.s) + i,
                            kept_ + p.kept(at.example, block, at.span) + p.start(at.s) + i, w.B.get() + i,
-                           w.C.get() + i, carry + (block - first) * p.count(at.s) + i,
+                           w.C.get() + i, carry + (block - first) * p.n + i,
                            grates(at.example, block, at.s) + i, gB, gC);
         for (int j = 0; j < N; ++j)
             for (int part = 0; part < PARTS; ++part) {
@@ -185,10 +232,10 @@ class Backward {
         for (int j = 0; j < N; ++j) carried[j] = flush<T>(carry[j]), grates[j] = sum[j];
     }
 
-    void write_inputs(Scratch<T>& w, const Channels<T>& c, const Place& at, int64_t block) const {
+    void write_inputs(Scratch<T>& w, const Channels<T>& c, const Place& at, int64_t block, V* own_gu) const {
         constexpr T LN_2 = static_cast<T>(0.6931471805599453);
         const int lanes = p.lanes(block);
-        V skip = {}, sum = {};
+        V skip = {}, sum = {}, gx[STEPS];
         if (p.skip) skip = load(p.skip + at.s * p.d + block * p.W, lanes);
         for (int t = 0; t < p.steps(at.span); ++t) {
             const int64_t row = p.row(at, t);
@@ -198,17 +245,31 @@ class Backward {
             if (!p.raw) gdt += c.gv[t] * u;
             sum += gy * u;
             w.gmix[t] += c.gy[t] * (skip * u);
-            store(gu_ + row * p.d + block * p.W, gu, lanes);
-            store(gdt_ + row * p.d + block * p.W, gdt, lanes);
+            if (own_gu)
+                own_gu[t] = gu;
+            else
+                store(gu_ + row * p.d + block * p.W, gu, lanes);
+            if (gdt_)
+                store(gdt_ + row * p.d + block * p.W, gdt, lanes);
+            else
+                gx[t] = gdt * c.slopes[t];
         }
+        if (!gdt_)
+            p.steps_of.add_gradients(p.row(at, 0), at.s, block, lanes, p.steps(at.span), gx,
+                                     gsteps(at.example, block, at.s), w.glow.get());
         gskip(at.example, block, at.s) += sum;
     }
 
-    // Gradients of B, C and mix, which are sums over the channels of the group.
+    // Gradients of low, B, C and mix, which are sums over the channels of the group.
     void write_weights(Scratch<T>& w, const Place& at, int64_t group) const {
         const int64_t first = group * p.b * p.l * p.m;
         for (int part = 0; part < PARTS; ++part) {
             for (int64_t i = 0; i < p.n; i += p.W) write_states(w, at, first, part, i);
+            for (int64_t k = 0; k < p.rank(); ++k) {
+                const V sums = sum_lanes<T>(w.glow.get() + k * STEPS + part * p.W);
+                for (int t = part * p.W; t < std::min((part + 1) * p.W, p.steps(at.span)); ++t)
+                    partials_.low[(first + p.row(at, t)) * p.rank() + k] = sums[t - part * p.W];
+            }
             if (!p.mix) continue;
             const V sums = sum_lanes<T>(w.gmix + part * p.W);
             for (int t = part * p.W; t < std::min((part + 1) * p.W, p.steps(at.span)); ++t)
@@ -216,20 +277,19 @@ class Backward {
         }
     }
 
-    // WIDTH steps of WIDTH states, those that are not in use as 0.
+    // WIDTH steps of WIDTH states.
     INLINE void write_states(Scratch<T>& w, const Place& at, int64_t first, int part, int64_t i) const {
         const int lanes = static_cast<int>(std::min<int64_t>(p.W, p.n - i));
-        const int used = static_cast<int>(std::clamp<int64_t>(p.count(at.s) - i, 0, p.W));
         V gB[WIDTH<T>], gC[WIDTH<T>];
         for (int j = 0; j < p.W; ++j) {
-            gB[j] = j < used ? w.gB.get()[(i + j) * PARTS + part] : V{};
-            gC[j] = j < used ? w.gC.get()[(i + j) * PARTS + part] : V{};
+            gB[j] = j < lanes ? w.gB.get()[(i + j) * PARTS + part] : V{};
+            gC[j] = j < lanes ? w.gC.get()[(i + j) * PARTS + part] : V{};
         }
         transpose<T>(gB);
         transpose<T>(gC);
         for (int t = 0; t < std::min(p.W, p.steps(at.span) - part * p.W); ++t) {
             const int64_t row = p.row(at, part * p.W + t), from = row * p.n + i, to = from + first * p.n;
-            w.gmix[part * p.W + t] += gC[t] * load(p.C + from, used);
+            w.gmix[part * p.W + t] += gC[t] * load(p.C + from, lanes);
             store(partials_.B + to, gB[t], lanes);
             store(partials_.C + to, p.mix ? gC[t] * p.mix[row] : gC[t], lanes);
         }

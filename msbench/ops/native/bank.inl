@@ -40,8 +40,26 @@ struct Bank {
     int64_t at(int64_t example, int64_t t, int64_t stream, int64_t block) const {
         return ((example * p.l + t) * m + stream) * p.d + block * W;
     }
-    // Where the low-pass of the last level goes, and the high-pass of level s.
-    int64_t last_stream() const { return m - 1; }
+    int64_t last_stream() const { return m - 1; }  // where the low-pass of the last level goes
+};
+
+// Where the streams of one block of channels go, or come from: into memory, or side by side in whole vectors.
+template <class T>
+struct Streams {
+    T* base;
+    int64_t stream, step;
+    int lanes;
+
+    static Streams in_memory(const Bank<T>& bank, T* all, int64_t example, int64_t t, int64_t block) {
+        return {all + bank.at(example, t, 0, block), bank.p.d, bank.m * bank.p.d, bank.lanes(block)};
+    }
+    static Streams side_by_side(Vector<T>* own) {
+        return {reinterpret_cast<T*>(own), STEPS * WIDTH<T>, WIDTH<T>, WIDTH<T>};
+    }
+    INLINE void put(int64_t s, int64_t i, const Vector<T>& x) const {
+        store(base + s * stream + i * step, x, lanes);
+    }
+    INLINE Vector<T> get(int64_t s, int64_t i) const { return load(base + s * stream + i * step, lanes); }
 };
 
 // Calls run with the number of taps as a constant where it is a usual one, else with 0.
@@ -75,86 +93,87 @@ struct Taps {
     }
 };
 
+// The outputs [from, to) of one filter of a level, each handed to out(i, value).
+template <class T, class Out>
+INLINE void filter_signal(const Bank<T>& bank, int64_t block, size_t level, int64_t side, int64_t from, int64_t to,
+                          const Vector<T>* signal, const Out& out) {
+    const int64_t filter = static_cast<int64_t>(level) * bank.p.sides + side, step = -bank.reach.steps[level];
+    const Vector<T> bias = bank.offset(block, filter);
+    for_taps(bank.reach.taps[level], [&](auto count) {
+        const Taps<T, decltype(count)::value> taps(bank.tap(block, filter), bank.reach.taps[level]);
+        for (int64_t i = from; i < to; ++i) out(i, taps.apply(bias, signal + i, step));
+    });
+}
+
 template <class T>
 class BankForward {
     using V = Vector<T>;
 
   public:
-    BankForward(const Bank<T>& bank, T* out)
-        : bank_(bank), p(bank.p), out_(out),
-          chunk_(std::max(CHUNK, *std::max_element(bank.reach.back.begin(), bank.reach.back.end()))) {
+    BankForward(const Bank<T>& bank, int64_t chunk) : bank_(bank), p(bank.p), chunk_(chunk) {
         for (const int64_t back : bank.reach.back) room_ += back + chunk_;
     }
 
-    int64_t scratch() const { return room_ * ceil_div(bank_.blocks, bank_.groups); }
+    // Vectors that one block of channels needs from chunk to chunk, zeros before the first.
+    int64_t room() const { return room_; }
+    int64_t chunk() const { return chunk_; }
 
-    void operator()(int64_t task, V* signals) const {
-        const int64_t example = task / bank_.groups, group = task % bank_.groups;
-        const int64_t first = bank_.first_block(group), last = bank_.first_block(group + 1);
-        std::fill_n(signals, room_ * (last - first), V{});
-        for (int64_t t = 0; t < p.l; t += chunk_)
-            for (int64_t block = first; block < last; ++block)
-                advance(example, t, block, signals + (block - first) * room_);
+    // The steps [t, t + chunk) of one block of channels.
+    void advance(int64_t example, int64_t t, int64_t block, V* signal, const Streams<T>& out) const {
+        const int64_t steps = std::min(chunk_, p.l - t);
+        signal += bank_.reach.back[0];
+        read(example, t, block, steps, signal, out);
+        for (size_t s = 0; s < bank_.reach.back.size(); ++s) {
+            const int64_t back = bank_.reach.back[s];
+            V* const next = s + 1 < bank_.reach.back.size() ? signal + chunk_ + bank_.reach.back[s + 1] : nullptr;
+            level(block, s, steps, signal, next, out);
+            if (steps == chunk_) std::copy(signal + steps - back, signal + steps, signal - back);
+            signal = next;
+        }
     }
 
   private:
     const Bank<T>& bank_;
     const BankProblem& p;
-    T* const out_;
     const int64_t chunk_;
     int64_t room_ = 0;
 
-    void advance(int64_t example, int64_t t, int64_t block, V* signal) const {
-        const int64_t steps = std::min(chunk_, p.l - t);
-        signal += bank_.reach.back[0];
-        read(example, t, block, steps, signal);
-        for (size_t s = 0; s < bank_.reach.back.size(); ++s) {
-            const int64_t back = bank_.reach.back[s];
-            V* const next = s + 1 < bank_.reach.back.size() ? signal + chunk_ + bank_.reach.back[s + 1] : nullptr;
-            for_taps(bank_.reach.taps[s], [&](auto taps) {
-                level<decltype(taps)::value>(example, t, block, static_cast<int64_t>(s), steps, signal, next);
-            });
-            if (steps == chunk_) std::copy_n(signal + steps - back, back, signal - back);
-            signal = next;
-        }
-    }
-
-    void read(int64_t example, int64_t t, int64_t block, int64_t steps, V* signal) const {
+    void read(int64_t example, int64_t t, int64_t block, int64_t steps, V* signal, const Streams<T>& out) const {
         const int lanes = bank_.lanes(block);
         for (int64_t i = 0; i < steps; ++i) {
             signal[i] = load(bank_.x(example, t + i, block), lanes);
-            if (p.sides == 2) store(out_ + bank_.at(example, t + i, 0, block), signal[i], lanes);
+            if (p.sides == 2) out.put(0, i, signal[i]);
         }
     }
 
-    template <int K>
-    void level(int64_t example, int64_t t, int64_t block, int64_t s, int64_t steps, const V* signal, V* next) const {
-        const int64_t count = bank_.reach.taps[static_cast<size_t>(s)];
-        const int64_t step = -bank_.reach.steps[static_cast<size_t>(s)], filter = s * p.sides;
-        const int lanes = bank_.lanes(block);
-        const Taps<T, K> low(bank_.tap(block, filter), count);
-        const V low_bias = bank_.offset(block, filter);
-        T* const low_out = out_ + bank_.at(example, t, bank_.last_stream(), block);
+    void level(int64_t block, size_t s, int64_t steps, const V* signal, V* next, const Streams<T>& out) const {
+        const auto low = [&](int64_t i, const V& y) { next[i] = y; };
+        const auto last = [&](int64_t i, const V& y) { out.put(bank_.last_stream(), i, y); };
+        const auto high = [&](int64_t i, const V& y) { out.put(static_cast<int64_t>(s) + 1, i, y); };
         if (next)
-            for (int64_t i = 0; i < steps; ++i) next[i] = low.apply(low_bias, signal + i, step);
+            filter_signal(bank_, block, s, 0, 0, steps, signal, low);
         else
-            for (int64_t i = 0; i < steps; ++i)
-                store(low_out + i * bank_.m * p.d, low.apply(low_bias, signal + i, step), lanes);
-        if (p.sides == 1) return;
-        const Taps<T, K> high(bank_.tap(block, filter + 1), count);
-        const V high_bias = bank_.offset(block, filter + 1);
-        T* const high_out = out_ + bank_.at(example, t, s + 1, block);
-        for (int64_t i = 0; i < steps; ++i)
-            store(high_out + i * bank_.m * p.d, high.apply(high_bias, signal + i, step), lanes);
+            filter_signal(bank_, block, s, 0, 0, steps, signal, last);
+        if (p.sides == 2) filter_signal(bank_, block, s, 1, 0, steps, signal, high);
     }
 };
 
 template <class T>
 void run_bank_forward(const BankProblem& problem, T* out) {
     const Bank<T> bank(problem);
-    const BankForward<T> work(bank, out);
+    const int64_t back = *std::max_element(bank.reach.back.begin(), bank.reach.back.end());
+    const BankForward<T> work(bank, std::max(CHUNK, back));
+    const int64_t scratch = work.room() * ceil_div(bank.blocks, bank.groups);
     const int threads = bank.threads();
-    const Buffer<Vector<T>> signals(threads * work.scratch());
-    for_each_task(bank.tasks(), threads,
-                  [&](int64_t task, int worker) { work(task, signals.get() + worker * work.scratch()); });
+    const Buffer<Vector<T>> signals(threads * scratch);
+    for_each_task(bank.tasks(), threads, [&](int64_t task, int worker) {
+        const int64_t example = task / bank.groups, group = task % bank.groups;
+        const int64_t first = bank.first_block(group), last = bank.first_block(group + 1);
+        Vector<T>* const own = signals.get() + worker * scratch;
+        std::fill_n(own, work.room() * (last - first), Vector<T>{});
+        for (int64_t t = 0; t < problem.l; t += work.chunk())
+            for (int64_t block = first; block < last; ++block)
+                work.advance(example, t, block, own + (block - first) * work.room(),
+                             Streams<T>::in_memory(bank, out, example, t, block));
+    });
 }

@@ -7,9 +7,15 @@ class BankBackward {
     using V = Vector<T>;
 
   public:
-    BankBackward(const Bank<T>& bank, const T* gout, T* gx, V* partials)
-        : bank_(bank), p(bank.p), gout_(gout), gx_(gx), partials_(partials), levels_(bank.reach.back.size()),
-          chunk_(std::max(CHUNK, bank.reach.before[0])) {
+    // One block of channels at the steps [t, t + steps), with what it needs: `signals` of a chunk; `gradients`, which go
+    // from chunk to chunk, zeros behind the last; `sums` over steps, (levels, sides, k + 1).
+    struct Part {
+        int64_t example, t, block, steps;
+        V *signals, *gradients, *sums;
+    };
+
+    BankBackward(const Bank<T>& bank, T* gx, int64_t chunk)
+        : bank_(bank), p(bank.p), gx_(gx), levels_(bank.reach.back.size()), chunk_(chunk) {
         for (size_t s = 0; s < levels_; ++s) {
             signal_start_.push_back(signals_ + bank.reach.before[s]);
             signals_ += bank.reach.before[s] + chunk_;
@@ -20,91 +26,78 @@ class BankBackward {
         }
     }
 
-    static int64_t partials(const Bank<T>& bank) {
-        return bank.p.b * bank.blocks * bank.p.levels * bank.p.sides * (bank.p.k + 1);
+    int64_t chunk() const { return chunk_; }
+    int64_t signals() const { return signals_; }
+    int64_t gradients() const { return gradients_; }
+    static int64_t sums(const Bank<T>& bank) { return bank.p.levels * bank.p.sides * (bank.p.k + 1); }
+    static int64_t partials(const Bank<T>& bank) { return bank.p.b * bank.blocks * sums(bank); }
+
+    // What the levels read.
+    void recompute(const Part& part) const {
+        read_x(part);
+        for (size_t s = 0; s + 1 < levels_; ++s) {
+            const V* const x = signal(part, s);
+            V* const y = signal(part, s + 1);
+            const int64_t before = bank_.reach.before[s + 1], start = std::max(-before, -part.t);
+            std::fill(y - before, y + start, V{});
+            filter_signal(bank_, part.block, s, 0, start, part.steps, x, [&](int64_t i, const V& z) { y[i] = z; });
+        }
     }
 
-    int64_t scratch() const { return signals_ + gradients_ * ceil_div(bank_.blocks, bank_.groups); }
+    // The streams of a bank with two sides, after recompute().
+    void streams(const Part& part, const Streams<T>& out) const {
+        for (int64_t i = 0; i < part.steps; ++i) out.put(0, i, signal(part, 0)[i]);
+        for (size_t s = 0; s < levels_; ++s)
+            filter_signal(bank_, part.block, s, 1, 0, part.steps, signal(part, s),
+                          [&](int64_t i, const V& y) { out.put(static_cast<int64_t>(s) + 1, i, y); });
+        filter_signal(bank_, part.block, levels_ - 1, 0, 0, part.steps, signal(part, levels_ - 1),
+                      [&](int64_t i, const V& y) { out.put(bank_.last_stream(), i, y); });
+    }
 
-    void operator()(int64_t task, V* scratch) const {
-        const int64_t example = task / bank_.groups, group = task % bank_.groups;
-        const int64_t first = bank_.first_block(group), last = bank_.first_block(group + 1);
-        V* const gradients = scratch + signals_;
-        std::fill_n(gradients, gradients_ * (last - first), V{});
-        const int64_t sums = p.levels * p.sides * (p.k + 1);
-        std::fill_n(partials_ + (example * bank_.blocks + first) * sums, sums * (last - first), V{});
-        for (int64_t t = (p.l - 1) / chunk_ * chunk_; t >= 0; t -= chunk_)
-            for (int64_t block = first; block < last; ++block)
-                retreat({example, t, block, std::min(chunk_, p.l - t), scratch,
-                         gradients + (block - first) * gradients_,
-                         partials_ + (example * bank_.blocks + block) * sums});
+    // From the gradients of the streams to those of taps and x, after recompute().
+    void retreat(const Part& part, const Streams<T>& g) const {
+        read_gradient(part, g, bank_.last_stream(), gradient(part, levels_ - 1, 0));
+        for (size_t s = levels_; s-- > 0;) {
+            if (p.sides == 2) read_gradient(part, g, static_cast<int64_t>(s) + 1, gradient(part, s, 1));
+            for (size_t side = 0; side < static_cast<size_t>(p.sides); ++side)
+                for_taps(bank_.reach.taps[s], [&](auto taps) { sum_taps<decltype(taps)::value>(part, s, side); });
+            for_taps(bank_.reach.taps[s], [&](auto taps) { transpose_level<decltype(taps)::value>(part, g, s); });
+            for (size_t side = 0; side < static_cast<size_t>(p.sides); ++side) {
+                V* const own = gradient(part, s, side);
+                std::copy_backward(own, own + bank_.reach.back[s], own + chunk_ + bank_.reach.back[s]);
+            }
+        }
     }
 
   private:
-    struct Part {
-        int64_t example, t, block, steps;
-        V *signals, *gradients, *sums;
-    };
-
     const Bank<T>& bank_;
     const BankProblem& p;
-    const T* const gout_;
     T* const gx_;
-    V* const partials_;
     const size_t levels_;
     const int64_t chunk_;
     std::vector<int64_t> signal_start_, gradient_start_;
     int64_t signals_ = 0, gradients_ = 0;
 
+    V* signal(const Part& part, size_t s) const { return part.signals + signal_start_[s]; }
     V* gradient(const Part& part, size_t s, size_t side) const {
         return part.gradients + gradient_start_[s * static_cast<size_t>(p.sides) + side];
     }
 
-    void retreat(const Part& part) const {
-        read_x(part);
-        for (size_t s = 0; s + 1 < levels_; ++s)
-            for_taps(bank_.reach.taps[s], [&](auto taps) { repeat<decltype(taps)::value>(part, s); });
-        read_gradient(part, bank_.last_stream(), gradient(part, levels_ - 1, 0));
-        for (size_t s = levels_; s-- > 0;) {
-            if (p.sides == 2) read_gradient(part, static_cast<int64_t>(s) + 1, gradient(part, s, 1));
-            for (size_t side = 0; side < static_cast<size_t>(p.sides); ++side)
-                for_taps(bank_.reach.taps[s], [&](auto taps) { sum_taps<decltype(taps)::value>(part, s, side); });
-            for_taps(bank_.reach.taps[s], [&](auto taps) { transpose_level<decltype(taps)::value>(part, s); });
-            for (size_t side = 0; side < static_cast<size_t>(p.sides); ++side)
-                std::copy_n(gradient(part, s, side), bank_.reach.back[s], gradient(part, s, side) + chunk_);
-        }
-    }
-
     void read_x(const Part& part) const {
         const int lanes = bank_.lanes(part.block);
-        V* const x = part.signals + signal_start_[0];
+        V* const x = signal(part, 0);
         for (int64_t i = -bank_.reach.before[0]; i < part.steps; ++i)
             x[i] = part.t + i < 0 ? V{} : load(bank_.x(part.example, part.t + i, part.block), lanes);
     }
 
-    void read_gradient(const Part& part, int64_t stream, V* to) const {
-        const int lanes = bank_.lanes(part.block);
-        const T* const from = gout_ + bank_.at(part.example, part.t, stream, part.block);
-        for (int64_t i = 0; i < part.steps; ++i) to[i] = load(from + i * bank_.m * p.d, lanes);
-    }
-
-    // The low-pass of level s.
-    template <int K>
-    void repeat(const Part& part, size_t s) const {
-        const int64_t filter = static_cast<int64_t>(s) * p.sides, before = bank_.reach.before[s + 1];
-        const Taps<T, K> taps(bank_.tap(part.block, filter), bank_.reach.taps[s]);
-        const V bias = bank_.offset(part.block, filter);
-        const V* const x = part.signals + signal_start_[s];
-        V* const y = part.signals + signal_start_[s + 1];
-        const int64_t start = std::max(-before, -part.t);
-        std::fill(y - before, y + start, V{});
-        for (int64_t i = start; i < part.steps; ++i) y[i] = taps.apply(bias, x + i, -bank_.reach.steps[s]);
+    void read_gradient(const Part& part, const Streams<T>& g, int64_t stream, V* to) const {
+        for (int64_t i = 0; i < part.steps; ++i) to[i] = g.get(stream, i);
     }
 
     template <int K>
     void sum_taps(const Part& part, size_t s, size_t side) const {
         const int64_t step = bank_.reach.steps[s], taps = bank_.reach.taps[s];
-        const V *g = gradient(part, s, side), *x = part.signals + signal_start_[s];
+        const V *g = gradient(part, s, side), *x = signal(part, s);
         V* const sums = part.sums + (static_cast<int64_t>(s) * p.sides + static_cast<int64_t>(side)) * (p.k + 1);
         V total = {};
         if constexpr (K > 0) {
@@ -127,7 +120,7 @@ class BankBackward {
 
     // The gradient of what level s reads.
     template <int K>
-    void transpose_level(const Part& part, size_t s) const {
+    void transpose_level(const Part& part, const Streams<T>& g, size_t s) const {
         const int64_t step = bank_.reach.steps[s], count = bank_.reach.taps[s];
         const int64_t filter = static_cast<int64_t>(s) * p.sides;
         const int lanes = bank_.lanes(part.block);
@@ -137,7 +130,7 @@ class BankBackward {
         const V *g_low = gradient(part, s, 0), *g_high = gradient(part, s, two);
         for (int64_t i = 0; i < part.steps; ++i) {
             V sum = {};
-            if (s == 0 && two) sum = load(gout_ + bank_.at(part.example, part.t + i, 0, part.block), lanes);
+            if (s == 0 && two) sum = g.get(0, i);
             sum = low.apply(sum, g_low + i, step);
             if (two) sum = high.apply(sum, g_high + i, step);
             if (s > 0)
@@ -166,12 +159,30 @@ void sum_bank(const Bank<T>& bank, const Vector<T>* partials, T* gtaps, T* gbias
 
 template <class T>
 void run_bank_backward(const BankProblem& problem, const T* gout, T* gx, T* gtaps, T* gbias) {
+    using Work = BankBackward<T>;
     const Bank<T> bank(problem);
-    const Buffer<Vector<T>> partials(BankBackward<T>::partials(bank));
-    const BankBackward<T> work(bank, gout, gx, partials.get());
+    const Work work(bank, gx, std::max(CHUNK, bank.reach.before[0]));
+    const int64_t sums = Work::sums(bank), most = ceil_div(bank.blocks, bank.groups);
+    const int64_t scratch = work.signals() + work.gradients() * most;
     const int threads = bank.threads();
-    const Buffer<Vector<T>> scratch(threads * work.scratch());
-    for_each_task(bank.tasks(), threads,
-                  [&](int64_t task, int worker) { work(task, scratch.get() + worker * work.scratch()); });
+    const Buffer<Vector<T>> partials(Work::partials(bank)), room(threads * scratch);
+    for_each_task(bank.tasks(), threads, [&](int64_t task, int worker) {
+        const int64_t example = task / bank.groups, group = task % bank.groups;
+        const int64_t first = bank.first_block(group), last = bank.first_block(group + 1);
+        Vector<T>* const signals = room.get() + worker * scratch;
+        Vector<T>* const gradients = signals + work.signals();
+        Vector<T>* const own = partials.get() + (example * bank.blocks + first) * sums;
+        std::fill_n(gradients, work.gradients() * (last - first), Vector<T>{});
+        std::fill_n(own, sums * (last - first), Vector<T>{});
+        for (int64_t t = (problem.l - 1) / work.chunk() * work.chunk(); t >= 0; t -= work.chunk())
+            for (int64_t block = first; block < last; ++block) {
+                const typename Work::Part part = {example, t, block, std::min(work.chunk(), problem.l - t), signals,
+                                                  gradients + (block - first) * work.gradients(),
+                                                  own + (block - first) * sums};
+                work.recompute(part);
+                // No gradient is written through this.
+                work.retreat(part, Streams<T>::in_memory(bank, const_cast<T*>(gout), example, t, block));
+            }
+    });
     sum_bank(bank, partials.get(), gtaps, gbias);
 }

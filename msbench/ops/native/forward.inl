@@ -10,20 +10,27 @@ class Forward {
     // each other, so their number a task may follow that of the threads.
     Forward(const Plan<T>& plan, T* out, V* kept, int threads)
         : p(plan), out_(out), kept_(kept), together_(plan.mix ? plan.m : 1),
-          blocks_(std::clamp<int64_t>(p.b * p.blocks * parts() / (4 * threads), 1, 4)) {}
+          blocks_(std::clamp<int64_t>(p.b * p.blocks * parts() / (4 * threads), 1, 4)) {
+        if (p.bank) bank_ = std::make_unique<const BankForward<T>>(*p.bank, STEPS);
+    }
 
     int64_t tasks() const { return p.b * groups() * parts(); }
-    int64_t scratch() const { return blocks_ * p.states; }
+    int64_t scratch() const { return blocks_ * (p.states + signals()) + p.m * STEPS; }
 
     void operator()(int64_t task, V* h) const {
         const int64_t s = task % parts() * together_, end = s + together_ - 1;
         const int64_t group = task / parts() % groups(), example = task / parts() / groups();
         const int64_t first = group * blocks_, last = std::min(first + blocks_, p.blocks);
-        const int64_t states = p.start(end) + p.count(end) - p.start(s);
-        std::fill_n(h, states * (last - first), V{});
+        const int64_t states = p.start(end + 1) - p.start(s);
+        V *const signal = h + states * blocks_, *const streams = signal + signals() * blocks_;
+        std::fill_n(h, (states + signals()) * blocks_, V{});
         for (int64_t span = 0; span < p.spans; ++span)
-            for (int64_t block = first; block < last; ++block)
-                advance({example, span, s}, block, states, h + (block - first) * states);
+            for (int64_t block = first; block < last; ++block) {
+                if (bank_)
+                    bank_->advance(example, span * STEPS, block, signal + (block - first) * signals(),
+                                   Streams<T>::side_by_side(streams));
+                advance({example, span, s}, block, states, h + (block - first) * states, streams);
+            }
     }
 
   private:
@@ -32,18 +39,21 @@ class Forward {
     V* const kept_;
     const int64_t together_;  // streams a task
     const int64_t blocks_;    // blocks of channels a task
+    std::unique_ptr<const BankForward<T>> bank_;
 
     int64_t parts() const { return p.m / together_; }
+    int64_t signals() const { return bank_ ? bank_->room() : 0; }
     int64_t groups() const { return ceil_div(p.blocks, blocks_); }
 
-    void advance(const Place& at, int64_t block, int64_t states, V* h) const {
+    void advance(const Place& at, int64_t block, int64_t states, V* h, const V* streams) const {
         for (int64_t i = 0; i < states; ++i) h[i] = flush<T>(h[i]);
         if (kept_) std::copy_n(h, states, kept_ + p.kept(at.example, block, at.span) + p.start(at.s));
         V z[STEPS];
         std::fill_n(z, STEPS, V{});
         for (int64_t s = at.s; s < at.s + together_; ++s) {
             Span<T> x;
-            const T largest_dt = x.read(p, {at.example, at.span, s}, block, STEPS);
+            const V* const own_u = bank_ ? streams + s * STEPS : nullptr;
+            const T largest_dt = x.read(p, {at.example, at.span, s}, block, STEPS, own_u, nullptr);
             V* const own = h + p.start(s) - p.start(at.s);
             if (p.mild(s, largest_dt))
                 stream<true>({at.example, at.span, s}, block, x, own, z);
@@ -63,12 +73,11 @@ class Forward {
         V skip = {}, y[STEPS];
         if (p.skip) skip = load(p.skip + at.s * p.d + block * p.W, p.lanes(block));
         for (int t = 0; t < steps; ++t) y[t] = skip * x.u[t];
-        const int64_t count = p.count(at.s);
         int64_t i = 0;
         if constexpr (MILD)
-            for (; i + 4 <= count; i += 4) update<MILD, 4>(x, steps, rates + i, B + i, C + i, h + i, y);
-        for (; i + 2 <= count; i += 2) update<MILD, 2>(x, steps, rates + i, B + i, C + i, h + i, y);
-        if (i < count) update<MILD, 1>(x, steps, rates + i, B + i, C + i, h + i, y);
+            for (; i + 4 <= p.n; i += 4) update<MILD, 4>(x, steps, rates + i, B + i, C + i, h + i, y);
+        for (; i + 2 <= p.n; i += 2) update<MILD, 2>(x, steps, rates + i, B + i, C + i, h + i, y);
+        if (i < p.n) update<MILD, 1>(x, steps, rates + i, B + i, C + i, h + i, y);
         for (int t = 0; t < steps; ++t) z[t] += p.mix ? y[t] * p.mix[p.row(at, t)] : y[t];
     }
 

@@ -1,9 +1,13 @@
 // The scan for one instruction set: included once for each, inside a namespace and with BYTES set.
 
 #include "lanes.inl"
+#include "bank.inl"
+#include "bank_backward.inl"
+#include "low_rank.inl"
 #include "plan.inl"
 #include "forward.inl"
 #include "partials.inl"
+#include "scratch.inl"
 #include "backward.inl"
 
 template <class T>
@@ -24,11 +28,13 @@ void run_backward(const ScanProblem& problem, const T* gout, const T* kept, cons
     const Backward<T> work(plan, gout, reinterpret_cast<const Vector<T>*>(kept), gradients, groups, partials);
     const int threads = usable_threads(problem, work.tasks());
     std::vector<std::unique_ptr<Scratch<T>>> scratch;
-    for (int worker = 0; worker < threads; ++worker)
-        scratch.push_back(std::make_unique<Scratch<T>>(ceil_div(plan.blocks, groups), plan.n));
+    for (int worker = 0; worker < threads; ++worker) scratch.push_back(work.scratch());
     for_each_task(work.tasks(), threads,
                   [&](int64_t task, int worker) { work(task, *scratch[static_cast<size_t>(worker)]); });
     sum_partials(plan, partials, groups, gradients, threads);
+    if (plan.bank)
+        sum_bank(*plan.bank, partials.bank.get(), static_cast<T*>(gradients.taps),
+                 static_cast<T*>(gradients.taps_bias));
 }
 
 #undef INLINE

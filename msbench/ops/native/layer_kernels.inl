@@ -3,7 +3,6 @@
 #include "lanes.inl"
 #include "bank.inl"
 #include "bank_backward.inl"
-#include "steps.inl"
 #include "norm.inl"
 
 #undef INLINE

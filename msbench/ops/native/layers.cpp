@@ -1,4 +1,4 @@
-// Banks of causal filters, step sizes and batch norm on the CPU, behind a C interface (layers.h). As in scan.cpp lanes are
+// Banks of causal filters and batch norm on the CPU, behind a C interface (layers.h). As in scan.cpp lanes are
 // channels, there is a version for each instruction set, and results are equal to the last bit for any number of
 // threads. Every function returns 0, or 1 where memory ran out; every element of every output is written.
 
@@ -42,17 +42,6 @@ int msbench_bank_backward_f32(const BankProblem* p, const float* gout, float* gx
 }
 int msbench_bank_backward_f64(const BankProblem* p, const double* gout, double* gx, double* gtaps, double* gbias) {
     return RUN_DOUBLE(run_bank_backward, *p, gout, gx, gtaps, gbias);
-}
-
-// dt: (rows, m, d). gdt as dt; glow (rows, m, r) without gaps, gweight and gbias as weight and bias.
-int msbench_steps_forward_f32(const StepsProblem* p, float* dt) { return RUN(run_steps_forward, *p, dt); }
-int msbench_steps_forward_f64(const StepsProblem* p, double* dt) { return RUN_DOUBLE(run_steps_forward, *p, dt); }
-int msbench_steps_backward_f32(const StepsProblem* p, const float* gdt, float* glow, float* gweight, float* gbias) {
-    return RUN(run_steps_backward, *p, gdt, glow, gweight, gbias);
-}
-int msbench_steps_backward_f64(const StepsProblem* p, const double* gdt, double* glow, double* gweight,
-                               double* gbias) {
-    return RUN_DOUBLE(run_steps_backward, *p, gdt, glow, gweight, gbias);
 }
 
 // Mean and (biased) variance (d,) over the real rows; then y (rows, d); then its gradients through both.

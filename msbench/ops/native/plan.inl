@@ -12,10 +12,11 @@ struct Plan {
     const T *const u, *const dt, *const A, *const B, *const C, *const skip, *const mix;
     const bool raw;
     const int64_t blocks, spans;  // of channels, of steps
-    std::vector<int64_t> counts;  // states of each stream ...
-    std::vector<int64_t> first;   // ... and the number of its first one; at the end, the number of all states
-    int64_t states = 0;
+    const int64_t states;         // of a channel, over all streams
     std::vector<T> steepest;  // largest |A log2(e)| of each stream
+    const LowRank<T> steps_of;  // where dt is null
+    const BankProblem bank_problem;
+    const std::unique_ptr<const Bank<T>> bank;  // null: u holds the streams
     Buffer<Vector<T>> rates;  // A log2(e): (blocks, states), channels beyond d are 0
 
     explicit Plan(const ScanProblem& p)
@@ -24,26 +25,17 @@ struct Plan {
           B(static_cast<const T*>(p.B)), C(static_cast<const T*>(p.C)), skip(static_cast<const T*>(p.skip)),
           mix(static_cast<const T*>(p.mix)), raw(p.raw != 0),
           blocks(ceil_div(d, W)), spans(ceil_div(l, STEPS)),
-          counts(static_cast<size_t>(m), n), steepest(static_cast<size_t>(m)),
-          rates((p.counts ? count_all(p) : m * n) * blocks) {
-        if (p.counts) std::copy(p.counts, p.counts + m, counts.begin());
-        for (const int64_t count : counts) {
-            first.push_back(states);
-            states += count;
-        }
+          states(m * n), steepest(static_cast<size_t>(m)),
+          steps_of(p), bank_problem{p.b, p.l, p.d, p.levels, 2, p.k, 1, p.u_example, p.u_step, p.u, p.taps,
+                                    p.taps_bias, p.threads, p.instructions},
+          bank(p.taps ? std::make_unique<const Bank<T>>(bank_problem) : nullptr),
+          rates(states * blocks) {
         for (int64_t s = 0; s < m; ++s) pack_rates(s);
-    }
-
-    static int64_t count_all(const ScanProblem& p) {
-        int64_t sum = 0;
-        for (int64_t s = 0; s < p.m; ++s) sum += p.counts[s];
-        return sum;
     }
 
     int lanes(int64_t block) const { return static_cast<int>(std::min<int64_t>(W, d - block * W)); }
     int steps(int64_t span) const { return static_cast<int>(std::min<int64_t>(STEPS, l - span * STEPS)); }
-    int64_t count(int64_t s) const { return counts[static_cast<size_t>(s)]; }
-    int64_t start(int64_t s) const { return first[static_cast<size_t>(s)]; }
+    int64_t start(int64_t s) const { return s * n; }  // of the states of a stream
 
     // Row of the step `t` of a span in u, dt, B, C and mix; in the output.
     int64_t row(const Place& at, int t) const {
@@ -59,6 +51,8 @@ struct Plan {
         return ((example * blocks + block) * spans + span) * states;
     }
 
+    int64_t rank() const { return steps_of.r; }
+
     bool mild(int64_t s, T largest_dt) const {
         return largest_dt * steepest[static_cast<size_t>(s)] < static_cast<T>(MILD_LIMIT);
     }
@@ -68,7 +62,7 @@ struct Plan {
         constexpr T LOG2_E = static_cast<T>(1.4426950408889634);
         T& limit = steepest[static_cast<size_t>(s)];
         for (int64_t block = 0; block < blocks; ++block)
-            for (int64_t i = 0; i < count(s); ++i) {
+            for (int64_t i = 0; i < n; ++i) {
                 T x[W] = {};
                 for (int lane = 0; lane < lanes(block); ++lane) {
                     x[lane] = A[(s * d + block * W + lane) * n + i] * LOG2_E;
@@ -84,21 +78,35 @@ template <class T>
 struct Span {
     Vector<T> u[STEPS], dt[STEPS], v[STEPS];  // v: what B brings into the state
 
-    // Returns the largest dt. Fetches the rows `ahead` steps on: those of one block of channels lie pages apart,
+    // Returns the largest dt. `streams`: null, or the inputs of this stream where a bank made them; `slopes`: null, or
+    // room for those of step sizes made here. Fetches the rows `ahead` steps on: those of one block lie pages apart,
     // where the processor does not fetch by itself; that saves a tenth of the forward, a sixth of the backward.
-    INLINE T read(const Plan<T>& p, const Place& at, int64_t block, int ahead) {
+    INLINE T read(const Plan<T>& p, const Place& at, int64_t block, int ahead, const Vector<T>* streams,
+                  Vector<T>* slopes) {
         const int lanes = p.lanes(block), steps = p.steps(at.span);
-        const int64_t next = ahead * p.m * p.d;
+        if (p.dt)
+            rows(p, p.dt, at, block, ahead, dt);
+        else
+            p.steps_of.make(p.row(at, 0), at.s, block, lanes, steps, dt, slopes);
+        if (streams)
+            std::copy_n(streams, steps, u);
+        else
+            rows(p, p.u, at, block, ahead, u);
         Vector<T> most = {};
         for (int t = 0; t < steps; ++t) {
-            const int64_t from = p.row(at, t) * p.d + block * p.W;
-            __builtin_prefetch(p.u + from + next);
-            __builtin_prefetch(p.dt + from + next);
-            u[t] = load(p.u + from, lanes);
-            dt[t] = load(p.dt + from, lanes);
             v[t] = p.raw ? u[t] : dt[t] * u[t];
             most = dt[t] > most ? dt[t] : most;
         }
         return largest<T>(most);
+    }
+
+  private:
+    INLINE void rows(const Plan<T>& p, const T* x, const Place& at, int64_t block, int ahead, Vector<T>* to) {
+        const int64_t next = ahead * p.m * p.d;
+        for (int t = 0; t < p.steps(at.span); ++t) {
+            const int64_t from = p.row(at, t) * p.d + block * p.W;
+            __builtin_prefetch(x + from + next);
+            to[t] = load(x + from, p.lanes(block));
+        }
     }
 };

@@ -56,16 +56,8 @@ extern "C" {
 // The instruction set that a problem will be run with: 1 baseline, 2 AVX2, 3 AVX-512.
 int msbench_scan_instructions(const ScanProblem* problem) { return scan::choose(problem->instructions); }
 
-// Elements of the array of kept states, about b l m d n / 16: channels are padded to whole 64-byte lines.
-int64_t msbench_scan_kept(const ScanProblem* p, int64_t element_size) {
-    int64_t states = p->counts ? 0 : p->m * p->n;
-    for (int64_t s = 0; p->counts && s < p->m; ++s) states += p->counts[s];
-    const int64_t line = 64 / element_size;
-    return p->b * scan::ceil_div(p->l, scan::STEPS) * states * scan::ceil_div(p->d, line) * line;
-}
-
 // out (b, l, d) where there is mix, else (b, l, m, d). kept: null, or the array that the backward will want, on a
-// border of 64 bytes. All four return 0, or 1 where memory ran out.
+// border of 64 bytes: b l m n / 16 lines of channels, steps rounded up to 16 and channels to 64 bytes. All four return 0, or 1 where memory ran out.
 int msbench_scan_forward_f32(const ScanProblem* problem, float* out, float* kept) {
     return scan::forward(*problem, out, kept);
 }

@@ -1,0 +1,195 @@
+"""Step sizes and streams made inside the scan, against the same one after the other in float64."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from scan_cases import gradients
+from torch import Tensor
+from torch.nn import functional
+
+from msbench.ops import fused_scan, scan_kernels, scan_native
+from msbench.ops.fused_scan import NAMES, by_parts, low_rank_scan, multi_scale_scan, self_check
+from msbench.ops.scan_reference import selective_scan_reference
+from msbench.ops.step_sizes import step_sizes
+
+
+@pytest.fixture(params=["torch", "cpp"], autouse=True)
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test here is run with each kernel: only one of them fuses."""
+    if missing := scan_kernels.KERNELS[request.param].missing("cpu"):
+        pytest.skip(missing)
+    monkeypatch.setenv("MSBENCH_SCAN", request.param)
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def problem(
+    b: int, length: int, d: int, n: int, r: int, levels: int, k: int, dtype: torch.dtype
+) -> list[Tensor]:
+    """x, filters, filter bias, low, weight, bias, A, B, C, skip, mix."""
+    m, source = levels + 2, torch.Generator().manual_seed(length + d + n)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=source, dtype=torch.float64).to(dtype)
+
+    signal = [normal(b, length, d), normal(levels, 2, k, d) * 0.5, normal(levels, 2, d)]
+    steps = [normal(b, length, m, r), normal(m, d, r) * 0.3, normal(m, d) - 2]
+    scan = [-normal(m, d, n).abs() * n, normal(b, length, m, n), normal(b, length, m, n)]
+    return [*signal, *steps, *scan, normal(m, d), normal(b, length, m)]
+
+
+SIZES = {  # b, length, d, n, r, levels, k
+    "one step": (1, 1, 5, 3, 2, 2, 2),
+    "shorter than the filters": (2, 5, 20, 3, 2, 4, 4),
+    "the model's": (2, 57, 19, 5, 4, 3, 4),
+    "filters longer than a span": (2, 90, 17, 3, 2, 5, 5),
+    "several tiles": (1, 50, 300, 7, 5, 1, 2),
+    "one tap": (2, 33, 16, 16, 1, 3, 1),
+}
+
+
+def assert_equal(found: tuple[Tensor, ...], truth: tuple[Tensor, ...], tolerance: float) -> None:
+    for name, one, other in zip(NAMES, found, truth, strict=False):
+        error = float((one.double() - other).abs().max()) / (float(other.abs().max()) + 1e-12)
+        assert error <= tolerance, f"{name} is off by {error:.1e}"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 5e-6)])
+def test_multi_scale_scan_equals_its_parts(size: str, dtype: torch.dtype, tolerance: float) -> None:
+    values = problem(*SIZES[size], dtype)
+    found = gradients(multi_scale_scan, values)
+    truth = gradients(by_parts, [x.double() for x in values])
+    assert found[0].dtype == dtype
+    assert_equal((found[0], *found[1]), (truth[0], *truth[1]), tolerance)
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+@pytest.mark.parametrize("discretisation", ["euler", "raw"])
+def test_low_rank_scan_equals_its_parts(mixed: bool, discretisation: str) -> None:
+    _, _, _, low, weight, bias, A, B, C, skip, mix = problem(2, 40, 21, 5, 6, 3, 2, torch.float64)
+    u = torch.randn(2, 40, 5, 21, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    values = [u, low, weight, bias, A, B, C, skip, *([mix] if mixed else [])]
+
+    def parts(u: Tensor, low: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor) -> Tensor:
+        return selective_scan_reference(
+            u,
+            step_sizes(low, weight, bias),
+            *rest,
+            discretisation=discretisation,  # type: ignore[arg-type]
+        )
+
+    found = gradients(low_rank_scan, values, discretisation=discretisation)
+    truth = gradients(parts, values)
+    for one, other in zip((found[0], *found[1]), (truth[0], *truth[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_without_bias_and_skip() -> None:
+    x, filters, _, low, weight, bias, A, B, C, _, mix = problem(2, 40, 18, 3, 2, 2, 3, torch.float64)
+    values = [x, filters, low, weight, bias, A, B, C, mix]
+
+    def call(x: Tensor, filters: Tensor, *rest: Tensor) -> Tensor:
+        low, weight, bias, A, B, C, mix = rest
+        return multi_scale_scan(x, filters, None, low, weight, bias, A, B, C, None, mix)
+
+    def parts(x: Tensor, filters: Tensor, *rest: Tensor) -> Tensor:
+        *rest_, mix = rest
+        nothing = torch.zeros(2, 2, 18, dtype=torch.float64), torch.zeros(4, 18, dtype=torch.float64)
+        return by_parts(x, filters, nothing[0], *rest_, nothing[1], mix)
+
+    found, truth = gradients(call, values), gradients(parts, values)
+    for one, other in zip((found[0], *found[1]), (truth[0], *truth[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def test_slices_of_projections_are_taken_as_they_are() -> None:
+    values = problem(2, 40, 18, 3, 2, 2, 3, torch.float64)
+    expected = gradients(multi_scale_scan, values)
+    x, low = values[0], values[3]
+    values[0] = torch.cat([x, x + 1], dim=-1)[..., : x.shape[2]]
+    values[3] = torch.cat([low, low + 1], dim=-1)[..., : low.shape[3]]
+    assert not values[0].is_contiguous()
+    torch.testing.assert_close(multi_scale_scan(*values), expected[0], rtol=0, atol=0)
+    torch.testing.assert_close(gradients(multi_scale_scan, values)[1], expected[1], rtol=0, atol=0)
+
+
+def test_bits_do_not_depend_on_threads_or_runs(kernel: str) -> None:
+    if kernel != "cpp":
+        pytest.skip("PyTorch's own sums depend on the number of threads")
+    values = problem(4, 200, 40, 8, 4, 3, 4, torch.float32)
+    runs = []
+    for threads in (1, 2, 3, 2):
+        torch.set_num_threads(threads)
+        out, grads = gradients(multi_scale_scan, values)
+        runs.append([out, *grads])
+    for other in runs[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(runs[0], other, strict=True))
+
+
+def test_the_smallest_and_largest_steps_are_relatively_right() -> None:
+    # With A = 0 and one input, the state is the step size itself.
+    bias = torch.linspace(-20, 90, 301).view(1, -1)
+    one = torch.ones(1, 1, 1, 1)
+    weight, low = torch.zeros(1, 301, 1), torch.zeros(1, 1, 1, 1)
+    dt = low_rank_scan(torch.ones(1, 1, 1, 301), low, weight, bias, torch.zeros(1, 301, 1), one, one)
+    exact = functional.softplus(bias.double(), threshold=1e9)
+    exact = torch.where(bias < -10, torch.log1p(bias.double().exp()), exact)
+    assert ((dt[0, 0].double() - exact) / exact).abs().max() < 1.5e-6
+
+
+def test_half_inputs_are_scanned_in_float32() -> None:
+    half = [x.bfloat16() for x in problem(2, 60, 18, 4, 2, 3, 4, torch.float32)]
+    found, full = multi_scale_scan(*half), multi_scale_scan(*(x.float() for x in half))
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, full.bfloat16())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        again = multi_scale_scan(*(x.float() for x in half))
+    assert torch.equal(again, full)
+
+
+def test_wrong_shapes_are_told() -> None:
+    values = problem(2, 9, 6, 3, 2, 2, 3, torch.float32)
+    for position, words in ((1, "filters"), (3, "low must be"), (4, "weight"), (7, "B must be"), (10, "mix")):
+        wrong = list(values)
+        wrong[position] = wrong[position][..., :-1]
+        with pytest.raises(ValueError, match=words):
+            multi_scale_scan(*wrong)
+
+
+def test_second_derivatives_are_refused() -> None:
+    values = [x.requires_grad_() for x in problem(1, 9, 6, 3, 2, 2, 3, torch.float64)]
+    (first,) = torch.autograd.grad(multi_scale_scan(*values).square().sum(), values[:1], create_graph=True)
+    with pytest.raises(NotImplementedError, match="second derivatives"):
+        torch.autograd.grad(first.sum(), values[0])
+
+
+def test_a_wrong_kernel_is_left_out(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel == "torch":
+        assert not fused_scan.chosen()
+        return
+    assert self_check() == ""
+    fused_scan._right.cache_clear()
+    true_run = fused_scan.run
+    monkeypatch.setattr(fused_scan, "run", lambda *x, **how: true_run(*x, **how) * 1.001)
+    with pytest.warns(RuntimeWarning, match=r"fused C\+\+ scan is left out: its output is off"):
+        assert not fused_scan.chosen()
+    fused_scan._right.cache_clear()
+
+
+@pytest.mark.parametrize("instructions", [1, 2, 3])
+def test_every_instruction_set_is_right(
+    instructions: int, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernel != "cpp":
+        pytest.skip("of the C++ kernel")
+    monkeypatch.setattr(scan_native, "instructions", instructions)
+    assert self_check() == ""
+    assert scan_kernels.self_check(scan_kernels.KERNELS["cpp"]) == ""
