@@ -1,6 +1,9 @@
 """The operations that models are made of: channel-last, any length, each with a slow obvious reference."""
 
+from msbench.ops.convolution import long_convolution, long_convolution_reference
 from msbench.ops.decompose import causal_conv, decompose
+from msbench.ops.linear_scan import linear_scan, linear_scan_reference
+from msbench.ops.lti_scan import lti_scan, lti_scan_reference
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
 from msbench.ops.step_sizes import step_sizes
 
@@ -8,6 +11,12 @@ __all__ = [
     "causal_conv",
     "decompose",
     "kernel_name",
+    "linear_scan",
+    "linear_scan_reference",
+    "long_convolution",
+    "long_convolution_reference",
+    "lti_scan",
+    "lti_scan_reference",
     "selective_scan",
     "selective_scan_reference",
     "step_sizes",

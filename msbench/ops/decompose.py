@@ -136,6 +136,5 @@ def backward(ctx: Any, g: Tensor | None, _: Tensor | None) -> tuple[Tensor | Non
     return gx, g_taps, None if bias is None else g_bias, None, None
 
 
-bank_backward = operation(filter_bank_backward, fake_backward)
-once_differentiable(bank_backward, "shifted sums in PyTorch")
+bank_backward = once_differentiable(operation(filter_bank_backward, fake_backward), "shifted sums in PyTorch")
 bank = differentiable(operation(filter_bank, fake_bank), setup_context, backward)

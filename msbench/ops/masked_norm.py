@@ -123,6 +123,7 @@ def backward(ctx: Any, g: Tensor | None, *_: Tensor | None) -> tuple[Tensor | No
     return gx, None, g_weight, g_bias, None
 
 
-norm_backward = operation(masked_norm_backward, fake_backward)
-once_differentiable(norm_backward, "masked_batch_norm_reference")
+norm_backward = once_differentiable(
+    operation(masked_norm_backward, fake_backward), "masked_batch_norm_reference"
+)
 norm = differentiable(operation(masked_norm, fake_norm), setup_context, backward)

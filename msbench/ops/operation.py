@@ -59,13 +59,19 @@ def differentiable(op: Operation, setup_context: Operation, backward: Operation)
     return apply
 
 
-def once_differentiable(op: Operation, instead: str) -> None:
-    """Make the gradient of `op`, a backward, an error that names what to use `instead`."""
+def once_differentiable(op: Operation, instead: str) -> Operation:
+    """What applies `op`, a backward; its own gradient is an error that names what to use `instead`."""
 
     def refuse(_ctx: Any, *_gradients: Tensor | None) -> None:
         raise NotImplementedError(f"second derivatives of a fast kernel: use {instead}")
 
-    register_autograd(op.name(), refuse, lib=LIBRARY)  # type: ignore[attr-defined]
+    # Transforms such as torch.func.grad record whatever a backward does, should anyone ask for more.
+    return differentiable(op, keep_nothing, refuse)
+
+
+def keep_nothing(ctx: Any, inputs: Any, output: Any) -> None:
+    """A context that holds nothing for the backward."""
+    del ctx, inputs, output
 
 
 def constant(function: Callable[P, R]) -> Callable[P, R]:
