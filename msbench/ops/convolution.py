@@ -19,11 +19,13 @@ def long_convolution(u: Tensor, kernel: Tensor) -> Tensor:
     Parameters
     ----------
     u : (b, l, m, d) or (b, l, d)
-    kernel : (k, m, d) or (k, d), by lag; shorter than the signal, as long, or longer (what no output sees is cut)
+    kernel : (k, m, d) or (k, d), by lag; shorter than the signal, as long, or longer (what no output sees is
+        cut)
 
-    Returns y, shaped as `u`, in its dtype. Any length, any strides. Transforms are float32, or float64 where an
-    argument is, whatever the autocast, and padded: nothing wraps around. Gradients reach both; second derivatives
-    need `long_convolution_reference`.
+    Returns y, shaped as `u`, in its dtype. Any length, any strides. Transforms are float32, or float64 where
+    an argument is, whatever the autocast, and padded: nothing wraps around. Gradients reach both; second
+    derivatives need `long_convolution_reference`. Runs are bit-equal for one number of threads, not for any:
+    PyTorch multiplies complex numbers otherwise at the ends of the threads' shares.
     """
     check_shapes(u, kernel)
     dtype = torch.promote_types(torch.promote_types(u.dtype, kernel.dtype), torch.float32)
@@ -55,13 +57,13 @@ def check_shapes(u: Tensor, kernel: Tensor) -> None:
 
 def good_size(least: int) -> int:
     """The smallest even number from `least` on without a prime factor above 5: lengths whose FFT is fast."""
-    best = 2 ** max(1, (least - 1).bit_length())
+    best = 1 << max(1, (least - 1).bit_length())
     fives = 1
     while fives < best:
         threes = fives
         while threes < best:
             twos = max(1, (-(-least // threes) - 1).bit_length())
-            best = min(best, threes * 2**twos)
+            best = min(best, threes << twos)
             threes *= 3
         fives *= 5
     return best
@@ -69,13 +71,15 @@ def good_size(least: int) -> int:
 
 def spectrum(x: Tensor, size: int) -> Tensor:
     """x (..., l, d) to frequencies (..., d, size / 2 + 1), of `size` points."""
-    # Over neighbouring numbers, copied first: along a stride the transform took twice as long with its own copies.
-    return torch.fft.rfft(x.mT.contiguous(), n=size)
+    # Over neighbouring numbers, copied first: along a stride the transform took twice as long.
+    spectra: Tensor = torch.fft.rfft(x.mT.contiguous(), n=size)
+    return spectra
 
 
 def signal(spectra: Tensor, size: int, length: int) -> Tensor:
     """The first `length` steps of what has these spectra: the inverse of `spectrum` (a view)."""
-    return torch.fft.irfft(spectra, n=size)[..., :length].mT
+    signals: Tensor = torch.fft.irfft(spectra, n=size)
+    return signals[..., :length].mT
 
 
 def fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
@@ -89,7 +93,7 @@ def fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def fft_convolution_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of u and kernel: correlations. Spectra are made again, for they are twice as large as signals."""
+    """Gradients of u and kernel: correlations. Spectra are made again: they are twice as large as signals."""
     length = u.shape[1]
     size = good_size(length + kernel.shape[0] - 1)
     weights, gu = spectrum(kernel, size).conj().resolve_conj(), u.new_empty(u.shape)
@@ -104,7 +108,7 @@ def fft_convolution_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tens
 def parts(x: Tensor) -> tuple[Tensor, ...]:
     """x (b, l, d) as views of some examples each, of about `ELEMENTS` elements."""
     size = ELEMENTS.get(x.device.type, MANY_ELEMENTS)
-    return x.split(max(1, size // (x.shape[1] * x.shape[2])))
+    return tuple(torch.split(x, max(1, size // (x.shape[1] * x.shape[2]))))
 
 
 def fake_convolution(u: Tensor, kernel: Tensor) -> Tensor:
@@ -131,5 +135,7 @@ def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
     return gradients
 
 
-convolution_backward = once_differentiable(operation(fft_convolution_backward, fake_backward), "long_convolution_reference")
+convolution_backward = once_differentiable(
+    operation(fft_convolution_backward, fake_backward), "long_convolution_reference"
+)
 convolution = differentiable(operation(fft_convolution, fake_convolution), setup_context, backward)

@@ -14,14 +14,14 @@ def linear_scan(a: Tensor, x: Tensor) -> Tensor:
 
     Parameters
     ----------
-    a : decays, real or complex; (b, l, d), or with sizes 1 or left out in front where examples, steps or channels
-        share one, such as (d,) for the LRU. Their gradient is then summed as it is made. (Of a tensor that was
-        expanded before, it is made whole first.)
+    a : decays, real or complex; (b, l, d), or with sizes 1 or left out in front where examples, steps or
+        channels share one, such as (d,) for the LRU. Their gradient is then summed as it is made. (Of a
+        tensor that was expanded before, or has a size of 1 for the channels, it is made whole first.)
     x : (b, l, d), real or complex
 
-    Returns h (b, l, d), in the dtype of `x`, or complex where only `a` is. Any length, any strides. Arithmetic is
-    float32 or complex64, or what is wider in the arguments, whatever the autocast. Gradients reach both; second
-    derivatives need `linear_scan_reference`.
+    Returns h (b, l, d), in the dtype of `x`, or complex where only `a` is. Any length, any strides.
+    Arithmetic is float32 or complex64, or what is wider in the arguments, whatever the autocast. Gradients reach both;
+    second derivatives need `linear_scan_reference`.
     """
     check_shapes(a, x)
     dtype = torch.promote_types(torch.promote_types(a.dtype, x.dtype), torch.float32)
@@ -48,8 +48,8 @@ def check_shapes(a: Tensor, x: Tensor) -> None:
     fits = all(one in (1, size) for one, size in zip(reversed(a.shape), reversed(x.shape), strict=False))
     if x.ndim != 3 or a.ndim > 3 or not fits:
         raise ValueError(
-            f"x must be (b, l, d) and a of the same sizes, 1, or left out in front; got x {tuple(x.shape)} and"
-            f" a {tuple(a.shape)}"
+            "x must be (b, l, d) and a of the same sizes, 1, or left out in front; got"
+            f" x {tuple(x.shape)} and a {tuple(a.shape)}"
         )
 
 
@@ -99,5 +99,7 @@ def backward(ctx: Any, gh: Tensor) -> tuple[Tensor | None, ...]:
     return (*recurrence_backward(gh, *ctx.saved_tensors, ctx.engine), None)
 
 
-recurrence_backward = once_differentiable(operation(linear_recurrence_backward, fake_backward), "linear_scan_reference")
+recurrence_backward = once_differentiable(
+    operation(linear_recurrence_backward, fake_backward), "linear_scan_reference"
+)
 recurrence = differentiable(operation(linear_recurrence, fake_recurrence), setup_context, backward)

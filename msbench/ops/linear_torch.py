@@ -1,7 +1,7 @@
 """The elementwise recurrence in PyTorch operations: for devices other than the CPU, and without a compiler.
 
-Two steps make one: ``h_{t+1} = (a_{t+1} a_t) h_{t-1} + (a_{t+1} x_t + x_{t+1})``. So every other state comes from
-the same recurrence at half the length, and the states between from those. That is a number of operations
+Two steps make one: ``h_{t+1} = (a_{t+1} a_t) h_{t-1} + (a_{t+1} x_t + x_{t+1})``. So every other state comes
+from the same recurrence at half the length, and the states between from those. That is a number of operations
 that grows with log2 of the length, on two times as many elements as there are in all. Decays are only
 multiplied: quotients of their cumulative products underflow to 0/0 after a few fast steps.
 """

@@ -1,4 +1,4 @@
-"""The diagonal state space model whose parameters do not change in time: S4D-Real, several streams side by side."""
+"""The diagonal state space model whose parameters do not change in time: S4D-Real, in several streams."""
 
 from typing import Any, Protocol
 
@@ -29,10 +29,10 @@ def lti_scan(
     skip : (m, d) or None
     mix : (b, l, m) or None
 
-    Returns z (b, l, d) where `mix` is given, else y (b, l, m, d), in the dtype of `u`. Any length, any strides. All
-    arithmetic is float32, or float64 where an argument is, whatever the autocast. Decays are as slow as
-    `log_decay` says, though float32 cannot tell exp(-1e-8) from 1. Gradients reach every tensor; second
-    derivatives need `lti_scan_reference`.
+    Returns z (b, l, d) where `mix` is given, else y (b, l, m, d), in the dtype of `u`. Any length, any
+    strides. All arithmetic is float32, or float64 where an argument is, whatever the autocast. Decays are as
+    slow as `log_decay` says, though float32 cannot tell exp(-1e-8) from 1. Gradients reach every tensor; no
+    states are kept for them. Second derivatives need `lti_scan_reference`.
     """
     tensors = (u, log_decay, weight, skip, mix)
     check_shapes(tensors)
@@ -93,10 +93,10 @@ class Engine(Protocol):
     """What computes the system and its gradients, from tensors of one dtype (float32 or float64)."""
 
     def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """The output, contiguous, and where `keep` the outputs before they were mixed, which mix's gradient takes."""
+        """The output, contiguous, and where `keep` the outputs before they were mixed, for mix's gradient."""
 
     def backward(self, gout: Tensor, tensors: Tensors, kept: Tensor) -> Tensors:
-        """Contiguous gradients; that of mix only where `kept` is not empty. No states were kept or are made."""
+        """Contiguous gradients; that of mix only where `kept` is not empty."""
 
 
 ENGINES: dict[str, Engine] = {"torch": lti_torch.ENGINE, "cpp": recurrences_native.LTI}
@@ -166,7 +166,9 @@ def backward(ctx: Any, gout: Tensor | None, _: Tensor | None) -> tuple[Tensor | 
     """Gradients of all inputs of the operator."""
     if gout is None:
         return (None,) * 7
-    assert not ctx.needs_input_grad[4] or ctx.saved_tensors[5].numel(), "nothing was kept for the gradient of mix"
+    assert not ctx.needs_input_grad[4] or ctx.saved_tensors[5].numel(), (
+        "nothing was kept for the gradient of mix"
+    )
     gradients = system_backward(gout, *ctx.saved_tensors, ctx.engine)
     return (*(x if x.numel() else None for x in gradients), None, None)
 

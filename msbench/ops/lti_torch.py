@@ -1,12 +1,12 @@
-"""The time-invariant diagonal system in PyTorch operations: for devices other than the CPU, and without a compiler.
+"""The time-invariant diagonal system in PyTorch operations: for other devices, and without a compiler.
 
-Chunks of T steps are columns of matrices, and everything within a chunk is a product of matrices, per channel::
+Chunks of T steps are columns of matrices, and what happens in a chunk is products of matrices, per channel::
 
     y = K u + W' h        h: the states before the chunk        K[t, s] = k[t - s],  k[j] = sum_n w a^j
     h <- a^T h + E u      E[n, s] = a^(T - 1 - s)               W[n, t] = w a^(t + 1)
 
-The states before the chunks are an elementwise recurrence over l / T steps. Decays are powers of e to logarithms,
-never products, so slow ones do not drift. Streams go one after another.
+The states before the chunks are an elementwise recurrence over l / T steps. Decays are exponentials of sums
+of logarithms, never products of decays, so slow ones do not drift. Streams go one after another.
 """
 
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class Stream(NamedTuple):
         return self.weight.unsqueeze(2) * self.powers[..., 1:]
 
     def carried(self, x: Tensor, *, back: bool) -> Tensor:
-        """States (d, n, c, b) before each chunk from what each adds; `back`: behind each, from the last on."""
+        """States (d, n, c, b) before each chunk from what each adds; `back`: behind each, backwards."""
         d, n, chunks, b = x.shape
         scan = reversed_recurrence if back else recurrence
         log = (self.log_decay * self.length).view(d * n, 1, 1)
@@ -115,7 +115,7 @@ def diagonals(x: Tensor) -> Tensor:
     size = x.shape[1]
     # Rows of 2 T elements, read as rows of 2 T - 1, are shifted by one against each other.
     rows = functional.pad(x.flip(2), (0, size)).flatten(1)[:, : size * (2 * size - 1)]
-    return rows.unflatten(1, (size, 2 * size - 1)).sum(1)[:, size - 1 :]
+    return rows.reshape(-1, size, 2 * size - 1).sum(1)[:, size - 1 :]
 
 
 class Engine:

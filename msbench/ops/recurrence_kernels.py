@@ -1,4 +1,4 @@
-"""What computes the recurrences: C++ wherever the selective scan is in C++, once it has shown that it is right."""
+"""What computes the recurrences: C++ wherever the selective scan is, once it has shown that it is right."""
 
 import warnings
 from functools import cache
@@ -45,8 +45,8 @@ def _right() -> bool:
 def self_check(engines: Engines) -> str:
     """What the engines get wrong on small problems; an empty string where nothing.
 
-    Several spans of steps and blocks of channels, an odd number of them, and slow decays, for a fast one forgets
-    a fault in what is carried over.
+    Several spans of steps and blocks of channels, an odd number of them, and slow decays, for a fast one
+    forgets a fault in what is carried over.
     """
     source = torch.Generator().manual_seed(0)
 

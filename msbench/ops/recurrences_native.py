@@ -110,9 +110,7 @@ class Lti:
     def _problem(self, tensors: Tensors) -> LtiProblem:
         u, log_decay, *_ = tensors
         pointers = map(_pointer, tensors)
-        return LtiProblem(
-            *u.shape, log_decay.shape[1], *pointers, torch.get_num_threads(), self.instructions
-        )
+        return LtiProblem(*u.shape, log_decay.shape[1], *pointers, torch.get_num_threads(), self.instructions)
 
 
 LINEAR = Linear()

@@ -108,5 +108,7 @@ def backward(ctx: Any, gy: Tensor | None, _: Tensor | None) -> tuple[Tensor | No
     return (*(None if x is None else gradient for x, gradient in pairs), None, None, None)
 
 
-scan_backward = once_differentiable(operation(selective_scan_backward, fake_backward), "selective_scan_reference")
+scan_backward = once_differentiable(
+    operation(selective_scan_backward, fake_backward), "selective_scan_reference"
+)
 scan = differentiable(operation(selective_scan, fake_scan), setup_context, backward)

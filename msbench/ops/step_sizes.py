@@ -67,5 +67,7 @@ def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
     return gradients
 
 
-steps_backward = once_differentiable(operation(low_rank_steps_backward, fake_backward), "step_sizes_reference")
+steps_backward = once_differentiable(
+    operation(low_rank_steps_backward, fake_backward), "step_sizes_reference"
+)
 steps = differentiable(operation(low_rank_steps, fake_steps), setup_context, backward)

@@ -9,7 +9,13 @@ import torch
 from scipy import signal
 from torch import Tensor
 
-from msbench.ops import linear_scan, linear_scan_reference, recurrence_kernels, recurrences_native, scan_native
+from msbench.ops import (
+    linear_scan,
+    linear_scan_reference,
+    recurrence_kernels,
+    recurrences_native,
+    scan_native,
+)
 from msbench.ops.recurrence_kernels import Engines, self_check
 
 built = pytest.mark.skipif(scan_native.library() is None, reason="built without a C++ compiler")

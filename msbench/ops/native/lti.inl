@@ -1,5 +1,6 @@
 // A diagonal system that does not change in time, forward. A task is one example and a few blocks of channels, with all
-// streams where they are mixed. Two multiplications and additions a state and step: the rest is once in STEPS steps.
+// streams where they are mixed. Two multiplications and additions a state and step (but for slow ones, see poles.inl):
+// the rest is once in STEPS steps.
 
 template <class T>
 class LtiForward {
@@ -43,7 +44,10 @@ class LtiForward {
         for (int64_t s = first; s < first + together_; ++s, h += p.n) {
             V u[STEPS], y[STEPS];
             read(example, span, s, block, u, y);
-            stream(u, steps, sys.pole(block, s), h, y);
+            if (sys.is_slow(block, s))
+                stream<true>(u, steps, sys.pole(block, s), h, y);
+            else
+                stream<false>(u, steps, sys.pole(block, s), h, y);
             for (int t = 0; t < steps; ++t) {
                 const int64_t row = sys.row(example, span, t, s);
                 if (kept_) store(kept_ + row * p.d + block * sys.W, y[t], lanes);
@@ -67,17 +71,21 @@ class LtiForward {
     }
 
     // Add the outputs of all states to y.
+    template <bool SLOW_ONES>
     void stream(const V* u, int steps, const Pole<T>* poles, V* h, V* y) const {
         for (int64_t i = 0, count; i < p.n; i += count) {
             count = next_group(p.n - i, TOGETHER);
-            group<TOGETHER>(count, u, steps, poles + i, h + i, y);
+            group<SLOW_ONES, TOGETHER>(count, u, steps, poles + i, h + i, y);
         }
     }
 
-    template <int N>
+    template <bool SLOW_ONES, int N>
     INLINE void group(int64_t count, const V* u, int steps, const Pole<T>* poles, V* state, V* y) const {
-        if (count == N) return update<N>(u, steps, poles, state, y);
-        if constexpr (N > 1) group<N - 1>(count, u, steps, poles, state, y);
+        if (count == N) {
+            if constexpr (SLOW_ONES) return slow_update<N>(u, steps, poles, state, y);
+            return update<N>(u, steps, poles, state, y);
+        }
+        if constexpr (N > 1) group<SLOW_ONES, N - 1>(count, u, steps, poles, state, y);
     }
 
     template <int N>
@@ -94,6 +102,25 @@ class LtiForward {
         }
         // A span that is not whole is the last: what it leaves behind is not used.
         for (int j = 0; j < N; ++j) state[j] = flush<T>(poles[j].drift * state[j] + h[j]);
+    }
+
+    // The same in terms of the change since before the span.
+    template <int N>
+    INLINE void slow_update(const V* u, int steps, const Pole<T>* poles, V* state, V* y) const {
+        V change[N] = {}, fall[N], before = {};
+        for (int j = 0; j < N; ++j) {
+            fall[j] = sys.less_one(poles)[j] * state[j];
+            before += poles[j].weight * state[j];
+        }
+        for (int t = 0; t < steps; ++t) {
+            V out = {};
+            for (int j = 0; j < N; ++j) {
+                change[j] = poles[j].decay * change[j] + (u[t] + fall[j]);
+                out += change[j] * poles[j].weight;
+            }
+            y[t] += before + out;
+        }
+        for (int j = 0; j < N; ++j) state[j] = flush<T>(state[j] + change[j]);
     }
 };
 

@@ -69,22 +69,29 @@ class LtiBackward {
             x.gu[t] = skip * x.gy[t];
             sums[2 * p.n] += x.u[t] * x.gy[t];
         }
-        stream(x, steps, sys.pole(block, s), sums, scratch);
+        if (sys.is_slow(block, s))
+            stream<true>(x, steps, sys.pole(block, s), sums, scratch);
+        else
+            stream<false>(x, steps, sys.pole(block, s), sums, scratch);
         for (int t = 0; t < steps; ++t)
             store(gu_ + sys.row(example, span, t, s) * p.d + block * sys.W, x.gu[t], lanes);
     }
 
+    template <bool SLOW_ONES>
     void stream(Span& x, int steps, const Pole<T>* poles, V* sums, V* scratch) const {
         for (int64_t i = 0, count; i < p.n; i += count) {
             count = next_group(p.n - i, TOGETHER);
-            group<TOGETHER>(count, x, steps, poles + i, sums + i, scratch + i);
+            group<SLOW_ONES, TOGETHER>(count, x, steps, poles + i, sums + i, scratch + i);
         }
     }
 
-    template <int N>
+    template <bool SLOW_ONES, int N>
     INLINE void group(int64_t count, Span& x, int steps, const Pole<T>* poles, V* sums, V* scratch) const {
-        if (count == N) return update<N>(x, steps, poles, sums, scratch);
-        if constexpr (N > 1) group<N - 1>(count, x, steps, poles, sums, scratch);
+        if (count == N) {
+            if constexpr (SLOW_ONES) return slow_update<N>(x, steps, poles, sums, scratch);
+            return update<N>(x, steps, poles, sums, scratch);
+        }
+        if constexpr (N > 1) group<SLOW_ONES, N - 1>(count, x, steps, poles, sums, scratch);
     }
 
     template <int N>
@@ -112,6 +119,36 @@ class LtiBackward {
             scratch[j] = flush<T>(drift * (scratch[j] + static_cast<T>(STEPS) * before) + p_[j]);
             scratch[p.n + j] = flush<T>(drift * before + q[j]);
             sums[j] += sum_p[j], sums[p.n + j] += sum_q[j];
+        }
+    }
+
+    // The same in terms of the changes since before the span, as in the forward.
+    template <int N>
+    INLINE void slow_update(Span& x, int steps, const Pole<T>* poles, V* sums, V* scratch) const {
+        V q[N] = {}, p_[N] = {}, q_fall[N], p_rise[N], sum_q[N] = {}, sum_p[N] = {}, before = {}, all_u = {};
+        for (int j = 0; j < N; ++j) {
+            const V less_one = sys.less_one(poles)[j];
+            q_fall[j] = less_one * scratch[p.n + j];
+            p_rise[j] = less_one * scratch[j] + scratch[p.n + j];
+            before += poles[j].weight * scratch[p.n + j];
+        }
+        for (int t = steps - 1; t >= 0; --t) {
+            const V u = x.u[t], gy = x.gy[t];
+            V gu = {};
+            for (int j = 0; j < N; ++j) {
+                sum_p[j] += u * p_[j];
+                q[j] = poles[j].decay * q[j] + (gy + q_fall[j]);
+                p_[j] = poles[j].decay * p_[j] + (q[j] + p_rise[j]);
+                gu += poles[j].weight * q[j];
+                sum_q[j] += u * q[j];
+            }
+            x.gu[t] += before + gu;
+            all_u += u;
+        }
+        for (int j = 0; j < N; ++j) {
+            sums[j] += sum_p[j] + all_u * scratch[j], sums[p.n + j] += sum_q[j] + all_u * scratch[p.n + j];
+            scratch[j] = flush<T>(scratch[j] + p_[j]);
+            scratch[p.n + j] = flush<T>(scratch[p.n + j] + q[j]);
         }
     }
 };
