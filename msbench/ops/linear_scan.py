@@ -20,8 +20,8 @@ def linear_scan(a: Tensor, x: Tensor) -> Tensor:
     x : (b, l, d), real or complex
 
     Returns h (b, l, d), in the dtype of `x`, or complex where only `a` is. Any length, any strides.
-    Arithmetic is float32 or complex64, or what is wider in the arguments, whatever the autocast. Gradients reach both;
-    second derivatives need `linear_scan_reference`.
+    Arithmetic is float32 or complex64, or what is wider in the arguments, whatever the autocast. Gradients
+    reach both; second derivatives need `linear_scan_reference`.
     """
     check_shapes(a, x)
     dtype = torch.promote_types(torch.promote_types(a.dtype, x.dtype), torch.float32)
