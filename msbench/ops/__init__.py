@@ -1,7 +1,10 @@
 """The operations that models are made of: channel-last, any length, each with a slow obvious reference."""
 
+from msbench.ops.convolution import long_convolution, long_convolution_reference
 from msbench.ops.decompose import causal_conv, decompose
 from msbench.ops.fused_scan import low_rank_scan, makes_inputs, multi_scale_scan
+from msbench.ops.linear_scan import linear_scan, linear_scan_reference
+from msbench.ops.lti_scan import lti_scan, lti_scan_reference
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
 from msbench.ops.scan_kernels import VARIABLE, choose, wanted
 from msbench.ops.step_sizes import step_sizes
@@ -12,7 +15,13 @@ __all__ = [
     "choose",
     "decompose",
     "kernel_name",
+    "linear_scan",
+    "linear_scan_reference",
+    "long_convolution",
+    "long_convolution_reference",
     "low_rank_scan",
+    "lti_scan",
+    "lti_scan_reference",
     "makes_inputs",
     "multi_scale_scan",
     "selective_scan",

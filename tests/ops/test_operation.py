@@ -12,8 +12,12 @@ from msbench.ops import (
     fused_scan,
     kernel_name,
     layer_kernels,
+    linear_scan,
+    long_convolution,
     low_rank_scan,
+    lti_scan,
     multi_scale_scan,
+    recurrence_kernels,
     scan_kernels,
     selective_scan,
 )
@@ -47,6 +51,12 @@ CALLS: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
         lambda x, f, *rest: multi_scale_scan(x, f, None, *rest),
         [normal(2, 9, 4), normal(2, 2, 3, 4), *low_rank_arguments(4)[1:]],
     ),
+    "linear scan": (linear_scan, [normal(2, 9, 4).sigmoid(), normal(2, 9, 4)]),
+    "time-invariant scan": (
+        lti_scan,
+        [normal(2, 9, 3, 4), -normal(3, 4, 5).abs(), normal(3, 4, 5), normal(3, 4), normal(2, 9, 3)],
+    ),
+    "long convolution": (long_convolution, [normal(2, 9, 3, 4), normal(6, 3, 4)]),
     "norm": (
         lambda x, w, b: masked_batch_norm(x, mask(), w, b, zero=True)[0],
         [normal(2, 9, 5), normal(5), normal(5)],
@@ -144,6 +154,7 @@ def test_a_kernel_may_be_chosen_in_any_mode(mode: str, monkeypatch: pytest.Monke
     scan_kernels._chosen.cache_clear()
     fused_scan._right.cache_clear()
     layer_kernels._right.cache_clear()
+    recurrence_kernels._right.cache_clear()
     torch.compiler.reset()
     function, (x, *rest) = CALLS["multi-scale scan"]
     calls: dict[str, Callable[[], object]] = {

@@ -199,6 +199,8 @@ def test_function_transforms() -> None:
     torch.testing.assert_close(rows, expected)
     many = torch.stack([values[0], 2 * values[0]])
     torch.testing.assert_close(torch.func.vmap(last)(many)[1], last(2 * values[0]))
+    gradient = torch.func.grad(lambda u: last(u).sum())
+    torch.testing.assert_close(torch.func.vmap(gradient)(many)[1], expected.sum(0))
 
 
 def test_second_derivatives_are_refused() -> None:

@@ -1,0 +1,56 @@
+"""The elementwise recurrence in PyTorch operations: for devices other than the CPU, and without a compiler.
+
+Two steps make one: ``h_{t+1} = (a_{t+1} a_t) h_{t-1} + (a_{t+1} x_t + x_{t+1})``. So every other state comes
+from the same recurrence at half the length, and the states between from those. That is a number of operations
+that grows with log2 of the length, on two times as many elements as there are in all. Decays are only
+multiplied: quotients of their cumulative products underflow to 0/0 after a few fast steps.
+"""
+
+import torch
+from torch import Tensor
+
+
+def recurrence(a: Tensor, x: Tensor, *, log: bool = False) -> Tensor:
+    """h (b, l, d) of a (b or 1, l or 1, d or 1) and x (b, l, d); `log`: a holds the logarithms of decays.
+
+    As logarithms slow decays stay exact over any distance, for no product of rounded ones is taken.
+    """
+    if x.shape[1] < 2:
+        return x.clone()
+    even, odd = x[:, 0::2], x[:, 1::2]
+    pairs, singles = odd.shape[1], even.shape[1] - 1
+    shared = a.shape[1] == 1
+    a_first, a_odd = (a, a) if shared else (a[:, 0::2][:, :pairs], a[:, 1::2])
+    inputs = torch.addcmul(odd, a_odd.exp() if log else a_odd, even[:, :pairs])
+    states = recurrence(a_first + a_odd if log else a_first * a_odd, inputs, log=log)
+    a_even = a if shared else a[:, 2::2]
+    h = x.new_empty(x.shape)
+    h[:, 0], h[:, 1::2] = x[:, 0], states
+    h[:, 2::2] = torch.addcmul(even[:, 1:], a_even.exp() if log else a_even, states[:, :singles])
+    return h
+
+
+def reversed_recurrence(a: Tensor, g: Tensor, *, log: bool = False) -> Tensor:
+    """The adjoint states: ``q_t = a_{t+1} q_{t+1} + g_t``, from the last step to the first."""
+    later = a if a.shape[1] == 1 else a.flip(1).roll(1, 1)
+    return recurrence(later, g.flip(1), log=log).flip(1)
+
+
+class Engine:
+    """See `msbench.ops.linear_scan.Engine`."""
+
+    def forward(self, a: Tensor, x: Tensor) -> Tensor:
+        """See `msbench.ops.linear_scan.Engine`."""
+        return recurrence(a, x)
+
+    def backward(self, gh: Tensor, a: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """See `msbench.ops.linear_scan.Engine`."""
+        gx = reversed_recurrence(a.conj(), gh)
+        products = gx[:, 1:] * h[:, :-1].conj()
+        if a.shape[1] > 1:
+            products = torch.cat([torch.zeros_like(products[:, :1]), products], dim=1)
+        alike = [dim for dim in (0, 1) if a.shape[dim] == 1]
+        return products.sum(alike, keepdim=True) if alike else products, gx.contiguous()
+
+
+ENGINE = Engine()
