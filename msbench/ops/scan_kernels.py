@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError, UnknownName
-from msbench.ops import scan_native, scan_operator
+from msbench.ops import scan_native, scan_operator, scan_triton
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
 
@@ -63,6 +63,7 @@ def _cpp_missing(device: str) -> str:
 
 
 KERNELS: dict[str, Kernel] = {
+    "triton": Kernel("triton", partial(scan_operator.apply, "triton"), scan_triton.missing, lambda: "triton"),
     "cpp": Kernel("cpp", partial(scan_operator.apply, "cpp"), _cpp_missing, scan_native.name),
     "torch": Kernel(
         "torch", partial(scan_operator.apply, "torch"), lambda _device: "", lambda: "torch-chunked"
@@ -71,7 +72,7 @@ KERNELS: dict[str, Kernel] = {
 }
 """Fastest first."""
 
-AUTOMATIC = ("cpp", "torch")
+AUTOMATIC = ("triton", "cpp", "torch")
 """Those that are chosen without being asked for, in this order."""
 
 
@@ -96,6 +97,8 @@ def _chosen(device: str, name: str) -> Choice:
         return Choice(name, KERNELS[name].label(), ())
     passed_over: list[str] = []
     for kernel in map(KERNELS.__getitem__, AUTOMATIC):
+        if _interpreted(kernel, device):
+            continue
         fault = fault_of(kernel, device)
         if not fault:
             return Choice(kernel.engine, kernel.label(), tuple(passed_over))
@@ -107,12 +110,17 @@ def fault_of(kernel: Kernel, device: str) -> str:
     """Why a kernel cannot be used, with one warning where it is there and wrong; empty where it can."""
     if missing := kernel.missing(device):
         return missing
-    if kernel.engine in ("torch", "reference"):
+    if kernel.engine in ("torch", "reference") or _interpreted(kernel, device):
         return ""
     if fault := self_check(kernel, device):
         warnings.warn(f"the {kernel.label()} scan is left out: {fault}", RuntimeWarning, stacklevel=4)
         return f"it is wrong here: {fault}"
     return ""
+
+
+def _interpreted(kernel: Kernel, device: str) -> bool:
+    """Whether it can only be interpreted there: for tests of the kernel, too slow for anything else."""
+    return kernel.engine == "triton" and device == "cpu"
 
 
 def self_check(kernel: Kernel, device: str = "cpu") -> str:
