@@ -11,6 +11,9 @@ from msbench.suite import Suite, load
 # The children that command-line tests start inherit these too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
+# Without a GPU the Triton kernels are interpreted: decided when they are imported, so this comes first.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 SAMPLES = Path(os.environ.get("MSBENCH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError, UnknownName
-from msbench.ops import scan_mamba_ssm, scan_native, scan_operator
+from msbench.ops import scan_mamba_ssm, scan_native, scan_operator, scan_triton
 from msbench.ops.operation import isolated
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
@@ -67,6 +67,7 @@ def _cpp_missing(device: str) -> str:
 
 
 KERNELS: dict[str, Kernel] = {
+    "triton": Kernel("triton", partial(scan_operator.apply, "triton"), scan_triton.missing, lambda: "triton"),
     "cpp": Kernel("cpp", partial(scan_operator.apply, "cpp"), _cpp_missing, scan_native.name),
     "torch": Kernel(
         "torch", partial(scan_operator.apply, "torch"), lambda _device: "", lambda: "torch-chunked"
@@ -76,8 +77,8 @@ KERNELS: dict[str, Kernel] = {
 }
 """By the name that an option has for each."""
 
-AUTOMATIC = ("cpp", "torch")
-"""Those that are chosen without being asked for, in this order."""
+AUTOMATIC = {"cpu": ("cpp", "torch"), "cuda": ("triton", "torch")}
+"""Those that are chosen without being asked for, by device type, in this order; elsewhere ``torch``."""
 
 
 def wanted() -> str:
@@ -109,7 +110,7 @@ def _chosen(device: str, name: str) -> Choice:
             raise ConfigError(f"the scan kernel {name} cannot be used: {fault}")
         return Choice(name, KERNELS[name].label(), {})
     passed_over: dict[str, str] = {}
-    for kernel in map(KERNELS.__getitem__, AUTOMATIC):
+    for kernel in map(KERNELS.__getitem__, AUTOMATIC.get(device, ("torch",))):
         fault = fault_of(kernel, device)
         if not fault:
             return Choice(kernel.engine, kernel.label(), passed_over)
@@ -121,12 +122,17 @@ def fault_of(kernel: Kernel, device: str) -> str:
     """Why a kernel cannot be used, with one warning where it is there and wrong; empty where it can."""
     if missing := kernel.missing(device):
         return missing
-    if kernel.engine in ("torch", "reference"):
+    if kernel.engine in ("torch", "reference") or _interpreted(kernel, device):
         return ""
     if fault := isolated(self_check, kernel, device):
         warnings.warn(f"the {kernel.label()} scan is left out: {fault}", RuntimeWarning, stacklevel=4)
         return f"it is wrong here: {fault}"
     return ""
+
+
+def _interpreted(kernel: Kernel, device: str) -> bool:
+    """Whether it can only be interpreted there: for tests of the kernel, too slow for anything else."""
+    return kernel.engine == "triton" and device == "cpu"
 
 
 def self_check(kernel: Kernel, device: str = "cpu") -> str:

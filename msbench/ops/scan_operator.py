@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from msbench.ops import scan_native, scan_torch
+from msbench.ops import scan_native, scan_torch, scan_triton
 from msbench.ops.operation import differentiable, once_differentiable, operation
 from msbench.ops.scan_arguments import Arguments
 
@@ -29,7 +29,11 @@ class Engine(Protocol):
         """The shape of what `forward` keeps."""
 
 
-ENGINES: dict[str, Engine] = {"torch": scan_torch.ENGINE, "cpp": scan_native.ENGINE}
+ENGINES: dict[str, Engine] = {
+    "triton": scan_triton.ENGINE,
+    "cpp": scan_native.ENGINE,
+    "torch": scan_torch.ENGINE,
+}
 
 
 def apply(engine: str, arguments: Arguments, *, scaled: bool) -> Tensor:

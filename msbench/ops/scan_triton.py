@@ -1,0 +1,176 @@
+"""The selective scan on a GPU in Triton: arguments made ready, kernels started, their parts added up.
+
+Triton is imported when a scan is first computed. Under ``TRITON_INTERPRET=1`` it interprets the same kernels
+on the CPU: slow, and enough to test them. float64 is left to PyTorch operations.
+"""
+
+import importlib.util
+import math
+import os
+from contextlib import AbstractContextManager, nullcontext
+from types import ModuleType
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from msbench.ops import scan_torch, scan_triton_shape
+from msbench.ops.scan_arguments import Arguments, contiguous
+from msbench.ops.scan_triton_shape import SCHEDULERS, Problem, Shape, backward_shape, forward_shape
+
+CAPABILITY = (7, 0)
+"""The oldest GPUs that Triton compiles for."""
+PARTS = 32 * 2**20
+"""Bytes of the parts of B and C between one start of the backward and their sum: they stay in 50 MB of L2."""
+
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+
+
+def missing(device: str) -> str:
+    """Why the kernels cannot be used on a device type; an empty string where they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if device == "cpu":
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        return "" if interpreted else "triton runs on the CPU under TRITON_INTERPRET=1 only"
+    if device != "cuda" or not torch.cuda.is_available():
+        return f"triton needs a CUDA device, this is {device}"
+    found = torch.cuda.get_device_capability()
+    return "" if found >= CAPABILITY else f"triton needs a GPU of compute capability 7.0, this has {found}"
+
+
+def kernels(which: str) -> ModuleType:
+    """The module of the forward or backward kernel, which imports triton."""
+    return importlib.import_module(f"msbench.ops.scan_triton_{which}")
+
+
+def on_device_of(x: Tensor) -> AbstractContextManager[object]:
+    """Where Triton starts kernels: the current device, which need not be that of its arguments."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+
+
+class Engine:
+    """See `msbench.ops.scan_operator.Engine`; the state before every `every` steps is kept.
+
+    Results are the same bits in every run: all sums have a fixed order, and blocks follow from sizes alone.
+    """
+
+    def __init__(self, every: int = scan_triton_shape.EVERY, schedulers: int = SCHEDULERS) -> None:
+        self.every, self.schedulers = every, schedulers
+
+    def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+        """See `scan_operator.Engine`."""
+        if arguments[0].dtype == torch.float64:
+            return scan_torch.ENGINE.forward(arguments, scaled=scaled, keep=keep)
+        tensors = contiguous(arguments)
+        u, dt, A, _, _, skip, mix = tensors
+        b, length, m, d = u.shape
+        shape = forward_shape(self._problem(tensors, scaled), keep=keep)
+        outputs = shape.M // shape.STREAMS
+        y = u.new_empty(b, length, outputs, d)
+        kept = u.new_empty(self.kept_shape(u, A) if keep else 0)
+        ready = u, dt, decays(A, shape), pairs(tensors, shape), u if skip is None else skip
+        with on_device_of(u):
+            kernels("forward").scan_forward[(b * outputs * shape.BLOCKS,)](
+                *ready, u if mix is None else mix, y, kept, length, 1, shape, num_warps=1
+            )
+        wanted = m if mix is None else 1
+        y = y if outputs == wanted else y.view(b, length, wanted, -1, d).sum(3)
+        return (y if mix is None else y.squeeze(2)), kept
+
+    def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Gradients:
+        """See `scan_operator.Engine`."""
+        if arguments[0].dtype == torch.float64:
+            return scan_torch.ENGINE.backward(arguments, kept, gy, scaled=scaled)
+        tensors, kept, gy = contiguous(arguments), kept.contiguous(), gy.contiguous()
+        parts = Parts(tensors, backward_shape(self._problem(tensors, scaled)))
+        with on_device_of(gy):
+            for first, last in parts.starts():
+                parts.start(tensors, kept, gy, first, last)
+        return parts.gradients(tensors)
+
+    def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
+        """The state before every `every` steps, channels last, groups of states made up with zeros."""
+        if u.dtype == torch.float64:
+            return scan_torch.ENGINE.kept_shape(u, A)
+        m, d, n = A.shape
+        parts = scan_triton_shape.groups(n)
+        return (u.shape[0], -(-u.shape[1] // self.every), m * parts, -(-n // parts), d)
+
+    def _problem(self, tensors: Arguments, scaled: bool) -> Problem:
+        u, _, A, _, _, skip, mix = tensors
+        b, _, m, d = u.shape
+        return Problem(
+            b, m, d, A.shape[2], mix is not None, skip is not None, scaled, self.every, self.schedulers
+        )
+
+
+ENGINE = Engine()
+
+
+class Parts:
+    """The gradients as programs write them: each its own part, summed afterwards in a fixed order."""
+
+    def __init__(self, tensors: Arguments, shape: Shape) -> None:
+        u, _, A = tensors[:3]
+        b, length, _, d = u.shape
+        self.shape, self.ready = shape, (decays(A, shape), pairs(tensors, shape))
+        self.u, self.dt = u.new_empty(2, b, length, shape.M, d).unbind(0)
+        self.states, self.A = u.new_zeros(2, b, shape.M, shape.N, d).unbind(0)
+        self.skip = u.new_zeros(b if shape.SKIP else 0, shape.M, d)
+        self.saved = u.new_empty(b * shape.M * shape.BLOCKS, shape.SLOTS * shape.KN * shape.K * 32)
+        self.words = u.new_empty(b, length, shape.M, 2 * shape.KN * shape.LN + 2)
+
+    def starts(self) -> list[tuple[int, int]]:
+        """First and last span of one start of the kernel after another, from the end."""
+        one_span = self.words[:, 0].nbytes * self.shape.BLOCKS * self.shape.EVERY
+        count, spans = max(1, PARTS // one_span), -(-self.words.shape[1] // self.shape.EVERY)
+        return [(max(0, last - count + 1), last) for last in range(spans - 1, -1, -count)]
+
+    def start(self, tensors: Arguments, kept: Tensor, gy: Tensor, first: int, last: int) -> None:
+        """Compute the parts of some spans."""
+        u, dt, _, _, _, skip, mix = tensors
+        shape, (A, words) = self.shape, self.ready
+        here = self.words[:, first * shape.EVERY : (last + 1) * shape.EVERY]
+        parts = u.new_empty(*here.shape[:3], shape.BLOCKS, here.shape[3])
+        inputs = u, dt, A, words, u if skip is None else skip, u if mix is None else mix, kept, gy, self.saved
+        outputs = self.states, self.u, self.dt, self.A, parts, self.skip
+        kernels("backward").scan_backward[(len(self.saved),)](
+            *inputs, *outputs, u.shape[1], first, last, 1, shape, num_warps=1
+        )
+        torch.sum(parts, 3, out=here)
+
+    def gradients(self, tensors: Arguments) -> Gradients:
+        """The sums of the parts."""
+        _, _, A, B, C, skip, mix = tensors
+        m, d, n = A.shape
+        (b, length), shape = B.shape[:2], self.shape
+        u, dt = (x if shape.GROUPS == 1 else x.view(b, length, m, -1, d).sum(3) for x in (self.u, self.dt))
+        g_A = self.A.sum(0).view(m, -1, d)[:, :n].mT.contiguous()
+        pair = self.words[..., :-2].view(b, length, m, shape.GROUPS, -1, 2)[..., : shape.N, :]
+        g_B, g_C = (pair[..., i].reshape(b, length, m, -1)[..., :n].contiguous() for i in range(2))
+        g_skip = self.skip.sum(0).view(m, -1, d)[:, 0].contiguous() if shape.SKIP else None
+        if mix is None:
+            return u, dt, g_A, g_B, g_C, g_skip, None
+        g_mix = (g_C * C).sum(3)
+        if skip is not None:
+            g_mix += self.words[:, :, :: shape.GROUPS, -2]
+        return u, dt, g_A, g_B, g_C * mix.unsqueeze(3), g_skip, g_mix
+
+
+def decays(A: Tensor, shape: Shape) -> Tensor:
+    """A (m, d, n) as exponents of two, (groups, n of a group, d)."""
+    m, d, n = A.shape
+    padded = A.new_zeros(m, shape.GROUPS * shape.N, d)
+    torch.mul(A.mT, math.log2(math.e), out=padded[:, :n])
+    return padded
+
+
+def pairs(tensors: Arguments, shape: Shape) -> Tensor:
+    """B and C, weighed by the mixer, as the halves of 64-bit words (b, l, groups, KN LN), zeros behind n."""
+    B, C, mix = tensors[3], tensors[4], tensors[6]
+    words = B.new_zeros(*B.shape[:3], shape.GROUPS, shape.KN * shape.LN, 2)
+    for half, x in enumerate((B, C if mix is None else C * mix.unsqueeze(3))):
+        padded = pad(x, (0, shape.GROUPS * shape.N - x.shape[3]))
+        words[..., : shape.N, half] = padded.view(*B.shape[:3], shape.GROUPS, shape.N)
+    return words.flatten(2, 3).view(torch.int64).squeeze(4)

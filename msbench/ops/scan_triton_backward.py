@@ -1,0 +1,269 @@
+"""The backward of the scan on a GPU; see `msbench.ops.scan_triton_tiles`."""
+
+import triton
+import triton.language as tl
+
+from msbench.ops.scan_triton_tiles import (
+    advance,
+    entering,
+    high,
+    lanes,
+    load_channels,
+    load_pairs,
+    load_skip,
+    load_states,
+    load_step,
+    low,
+    offsets,
+    over_lanes_of_n,
+    restore,
+    save,
+    store_channels,
+    store_states,
+)
+
+TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "kept", "gy", "saved")
+TENSORS += ("g_h", "g_u", "g_dt", "g_A", "g_bc", "g_skip")
+"""Read and written 4 or 8 bytes at a time: no kernel of its own for those on a border of 16."""
+INTEGERS = ("length", "first_span", "last_span", "one")
+
+
+# fmt: off
+@triton.jit(do_not_specialize=INTEGERS, do_not_specialize_on_alignment=TENSORS)
+def scan_backward(
+    u, dt, A, bc, skip, mix, kept, gy, saved, g_h, g_u, g_dt, g_A, g_bc, g_skip,
+    length, first_span, last_span, one, S: tl.constexpr,
+):
+    # fmt: on
+    """Gradients of one stream: of u and dt, and a program's part of those of A, B, C, mix and skip.
+
+    Goes through spans of EVERY steps from `last_span` down to `first_span`, and takes up the gradients of the
+    states, of A and of skip where the start for the spans behind has left them. A span is scanned again, with
+    the state before every STEPS steps written to `saved`, and then taken in reverse, STEPS steps at a time.
+    """
+    SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
+    block = tl.program_id(0) % S.BLOCKS
+    stream = tl.program_id(0) // S.BLOCKS % S.M
+    row = (tl.program_id(0) // (S.BLOCKS * S.M)).to(tl.int64)
+    lane_n, lane = lanes(one, S)
+    first = block * (S.LD * S.K) + lane
+    left, left_n = S.D - first, S.N - lane_n
+
+    states_at = (stream * S.N + lane_n) * S.D + first
+    decay = load_states(A + states_at, left_n, left, S)
+    p_g_h, p_g_A = g_h + row * (S.M * S.N * S.D) + states_at, g_A + row * (S.M * S.N * S.D) + states_at
+    p_g_skip = g_skip + (row * S.M + stream) * S.D + first
+    carried = load_states(p_g_h, left_n, left, S) + load_states(p_g_A, left_n, left, S)
+    skipped = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
+    if S.SKIP:
+        skipped = load_skip(skip + first, stream, left, S)
+        carried = carried + (load_channels(p_g_skip, left, S),)
+
+    start = first_span * S.EVERY
+    steps = tl.minimum((last_span + 1) * S.EVERY, length) - start
+    behind = row * (length - steps) + start  # `g_bc` has these steps only
+    p_g_bc = g_bc + (stream * S.BLOCKS + block - behind * (S.M * S.BLOCKS)) * (2 * S.KN * S.LN + 2)
+    stream_in = stream // S.GROUPS
+    pointers = (
+        u + stream_in * S.D + first,
+        dt + stream_in * S.D + first,
+        bc + stream * (S.KN * S.LN) + lane_n,
+        mix + stream_in,
+        gy + (0 if S.MIXED else stream_in * S.D) + first,
+        g_u + stream * S.D + first,
+        g_dt + stream * S.D + first,
+        p_g_bc + lane_n * 0,
+    )
+    spans = tl.cdiv(length, S.EVERY)
+    p_saved = saved + tl.program_id(0).to(tl.int64) * (S.SLOTS * SLOT) + lane_n * S.LD + lane
+    for back in range(last_span + 1 - first_span):
+        span = last_span - back
+        h = load_states(kept + (row * spans + span) * (S.M * S.N * S.D) + states_at, left_n, left, S)
+        bounds = (row * length, span * S.EVERY, tl.minimum((span + 1) * S.EVERY, length))
+        carried = reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S)
+    store_states(p_g_h, carried[: S.COUNT], left_n, left, S)
+    store_states(p_g_A, carried[S.COUNT : 2 * S.COUNT], left_n, left, S)
+    if S.SKIP:
+        store_channels(p_g_skip, carried[2 * S.COUNT], left, S)
+
+
+@triton.jit
+def reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S: tl.constexpr):
+    """One span of steps, from the state before it: there, and back again."""
+    SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
+    origin, start, stop = bounds
+    full = (stop - start) // S.STEPS
+    split = start + full * S.STEPS
+    for i in range(full):
+        save(p_saved + i * SLOT, h, S)
+        h = again(h, decay, at_step(pointers, origin + (start + i * S.STEPS), S), left, S.STEPS, S)
+    for i in range(stop - split):
+        save(p_saved + (full + i) * SLOT, h, S)
+        h = again(h, decay, at_step(pointers, origin + (split + i), S), left, 1, S)
+    tl.debug_barrier()  # `save` and `restore` may give a tile to other lanes
+    for i in range(stop - split):
+        h = restore(p_saved + (full + (stop - split - 1 - i)) * SLOT, S)
+        here = at_step(pointers, origin + (stop - 1 - i), S)
+        carried = reverse(h, carried, decay, skipped, here, left, lane_n, lane, 1, S)
+    for i in range(full):
+        h = restore(p_saved + (full - 1 - i) * SLOT, S)
+        here = at_step(pointers, origin + (split - (i + 1) * S.STEPS), S)
+        carried = reverse(h, carried, decay, skipped, here, left, lane_n, lane, S.STEPS, S)
+    tl.debug_barrier()
+    return carried
+
+
+@triton.jit
+def at_step(pointers, step, S: tl.constexpr):
+    """The same pointers at a step, counted from the first of the first example."""
+    u, dt, bc, mix, gy, g_u, g_dt, g_bc = pointers
+    at = step * S.M
+    return (
+        u + step * (S.M_IN * S.D),
+        dt + step * (S.M_IN * S.D),
+        bc + at * (S.KN * S.LN),
+        mix + step * S.M_IN,
+        gy + step * (S.D if S.MIXED else S.M_IN * S.D),
+        g_u + at * S.D,
+        g_dt + at * S.D,
+        g_bc + at * (S.BLOCKS * (2 * S.KN * S.LN + 2)),
+    )
+
+
+@triton.jit
+def again(h, decay, pointers, left, STEPS: tl.constexpr, S: tl.constexpr):
+    """The states after some steps."""
+    p_u, p_dt, p_bc = pointers[0], pointers[1], pointers[2]
+    for i in tl.static_range(STEPS):
+        x = load_step(p_u + i * S.M_IN * S.D, p_dt + i * S.M_IN * S.D, p_bc + i * S.M * S.KN * S.LN, left, S)
+        h = advance(h, decay, x, S)[1]
+    return h
+
+
+@triton.jit
+def reverse(h, carried, decay, skipped, pointers, left, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr):
+    """Some steps, last one first, from the states before: writes gradients, returns what is carried on."""
+    X: tl.constexpr = 2 + S.COUNT
+    p_u, p_dt, p_bc, p_mix, p_gy, p_g_u, p_g_dt, p_g_bc = pointers
+    decays = ()
+    xs = ()
+    for i in tl.static_range(STEPS):
+        x = load_step(p_u + i * S.M_IN * S.D, p_dt + i * S.M_IN * S.D, p_bc + i * S.M * S.KN * S.LN, left, S)
+        a, states = advance(h[i * S.COUNT : (i + 1) * S.COUNT], decay, x, S)
+        h = h + states
+        decays = decays + a
+        xs = xs + x
+    parts = ()
+    gy, weight = load_gradient(p_gy, p_mix, STEPS - 1, left, S)
+    for i in tl.static_range(STEPS - 1, -1, -1):
+        x = xs[i * X : i * X + 2] + load_pairs(p_bc + i * S.M * S.KN * S.LN, S)  # again: registers are scarce
+        # A step ahead, for the compiler moves no load from memory past the stores below.
+        gy_next, weight_next = load_gradient(p_gy, p_mix, i - 1 if i > 0 else 0, left, S)
+        before, after = h[i * S.COUNT : (i + 1) * S.COUNT], h[(i + 1) * S.COUNT : (i + 2) * S.COUNT]
+        a = decays[i * S.COUNT : (i + 1) * S.COUNT]
+        carried, one_step, g_v, g_dt = reverse_step(carried, before, after, a, decay, x, gy, lane, S)
+        parts = one_step + parts
+        g_u, g_dt = of_inputs(g_v, g_dt, x, S)
+        if S.SKIP:
+            g_skipped = gy
+            if S.MIXED:
+                g_skipped = gy * weight
+                of_mix = tl.sum(tl.sum(skipped * x[0] * gy, axis=1, keep_dims=True), axis=3, keep_dims=True)
+                at_mix = p_g_bc + (i * S.M * S.BLOCKS * (2 * S.KN * S.LN + 2) + 2 * S.KN * S.LN)
+                tl.store(at_mix, tl.broadcast_to(of_mix, [1, 1, S.LN, S.LD]))
+            g_u += skipped * g_skipped
+            carried = carried[: 2 * S.COUNT] + (carried[2 * S.COUNT] + x[0] * g_skipped,)
+        store_channels(p_g_u + i * S.M * S.D, g_u, left, S)
+        store_channels(p_g_dt + i * S.M * S.D, g_dt, left, S)
+        gy = gy_next
+        weight = weight_next
+    for p in tl.static_range(S.COUNT):
+        store_parts(p_g_bc, parts[p :: S.COUNT], p, lane_n, lane, STEPS, S)
+    return carried
+
+
+@triton.jit
+def load_gradient(p_gy, p_mix, i, left, S: tl.constexpr):
+    """The gradient of the output at step i, and the weight of the stream."""
+    gy = load_channels(p_gy + i * (S.D if S.MIXED else S.M_IN * S.D), left, S)
+    weight = 1.0
+    if S.MIXED and S.SKIP:
+        weight = tl.load(p_mix + i * S.M_IN)
+    return gy, weight
+
+
+@triton.jit
+def of_inputs(g_v, g_dt, x, S: tl.constexpr):
+    """Gradients of u and dt from those of v and of the exponents, not yet summed over the lanes of n."""
+    g_v = over_lanes_of_n(g_v, S)
+    g_dt = over_lanes_of_n(g_dt, S) * 0.6931471805599453  # log(2): decays are powers of two
+    if S.SCALED:
+        g_dt += g_v * x[0]
+        g_v = g_v * x[1]
+    return g_v, g_dt
+
+
+@triton.jit
+def reverse_step(carried, before, after, decays, decay, x, gy, lane, S: tl.constexpr):
+    """What is carried on, parts of the gradients of B and C, and those of v and dt not summed over lanes."""
+    v = entering(x, S)
+    g_states = ()
+    g_decay = ()
+    parts = ()
+    g_v = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
+    g_dt = tl.zeros([1, S.K, S.LN, S.LD], tl.float32)
+    for p in tl.static_range(S.COUNT):
+        g = carried[p] + high(x[2 + p]) * gy
+        g_b = tl.sum(v * g, axis=1, keep_dims=True)
+        g_c = tl.sum(gy * after[p], axis=1, keep_dims=True)
+        parts = parts + fold((g_b, g_c), 2, 1, lane, S)
+        g_v += tl.sum(low(x[2 + p]) * g, axis=0, keep_dims=True)
+        g = decays[p] * g
+        g_states = g_states + (g,)
+        g = g * before[p]
+        g_dt += tl.sum(decay[p] * g, axis=0, keep_dims=True)
+        g_decay = g_decay + (carried[S.COUNT + p] + x[1] * g,)
+    return g_states + g_decay + carried[2 * S.COUNT :], parts, g_v, g_dt
+
+
+# Sums over the lanes of channels. Of two values a lane keeps one and sends the other, so that the sums of B
+# and C of 4 steps over 8 lanes take 3.5 instructions a value instead of 6, and end one in each lane.
+
+
+@triton.jit
+def fold(x, COUNT: tl.constexpr, BIT: tl.constexpr, lane, S: tl.constexpr):
+    """COUNT tiles (J, 1, LN, LD) as half as many, summed over pairs of lanes whose numbers differ in BIT.
+
+    The lane without BIT has the sum of the first of two tiles, the one with it that of the second.
+    """
+    out = ()
+    if BIT >= S.LD:
+        out = x
+    else:
+        odd = (lane & BIT) != 0
+        other = tl.broadcast_to(lane ^ BIT, x[0].shape)
+        for i in tl.static_range(COUNT // 2):
+            sent = tl.gather(tl.where(odd, x[2 * i], x[2 * i + 1]), other, 3)
+            out = out + (tl.where(odd, x[2 * i + 1], x[2 * i]) + sent,)
+        if COUNT % 2 == 1:
+            out = out + (x[COUNT - 1] + tl.gather(x[COUNT - 1], other, 3),)
+    return out
+
+
+@triton.jit
+def store_parts(pointer, x, p: tl.constexpr, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr):
+    """Write piece p of the gradients of B and C, of which `fold` has paired B with C, for some steps."""
+    HALF: tl.constexpr = S.LD // 2
+    STRIDE: tl.constexpr = S.M * S.BLOCKS * (2 * S.KN * S.LN + 2)
+    x = fold(x, STEPS, 2, lane, S)
+    x = fold(x, (STEPS + 1) // 2, 4, lane, S)
+    x = fold(x, (STEPS + 3) // 4, 8, lane, S)
+    x = fold(x, (STEPS + 7) // 8, 16, lane, S)
+    at = lane // 2 * STRIDE + lane % 2 + 2 * lane_n
+    for r in tl.static_range((STEPS + HALF - 1) // HALF):
+        j = offsets(S.STARTS[p], S.PIECES[p], 2 * S.LN)
+        if STEPS % HALF == 0:
+            tl.store(pointer + at + r * HALF * STRIDE + j, x[r])
+        else:
+            inside = tl.broadcast_to(r * HALF + lane // 2 < STEPS, x[r].shape)
+            tl.store(pointer + at + r * HALF * STRIDE + j, x[r], mask=inside)

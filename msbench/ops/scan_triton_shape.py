@@ -1,0 +1,201 @@
+"""How a scan is cut into programs of one warp on a GPU: by a rule, so that bits stay the same.
+
+A stream of many states is scanned as `groups` of at most 32, as if these were streams: what one lane keeps in
+registers is then bounded for any n. Among the ways to lay a group out over 32 lanes, and to put streams into
+one program, the one with the shortest estimated time is taken, for a GPU of 132 multiprocessors (an H100).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+EVERY = 64
+"""Steps between kept states. At 32 they take twice the memory; at 128 the states that the backward saves
+inside (57 kB a program, 1056 programs at a time) do not fit into 50 MB of L2."""
+STEPS = 4
+"""Steps that the backward holds in registers: with 8 lanes of channels their sums of B and C fill a warp."""
+LARGEST_GROUP = 32
+SCHEDULERS = 4 * 132
+REGISTERS = 200
+"""Of the 255 a lane can have, what states and their neighbours may take."""
+
+
+class Shape(NamedTuple):
+    """What a kernel knows when it is compiled; see `msbench.ops.scan_triton_kernels`.
+
+    Parameters
+    ----------
+    M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
+    D, N : channels, and states of a group
+    STREAMS : groups in one program
+    LN, LD : lanes along the states and along the channels
+    KN, K : states of a group, and channels, in one lane
+    PIECES, STARTS, COUNT : KN as a sum of powers of two, its partial sums, its number of terms
+    BLOCKS : programs side by side for all channels
+    WHOLE : whether they end with the last channel
+    MIXED, SKIP, SCALED, KEEP : whether streams are mixed, skipped, inputs multiplied by their step size, and
+        states kept
+    EVERY, STEPS, SLOTS : steps between kept states, steps in registers, and states that a program saves
+    """
+
+    M: int
+    M_IN: int
+    GROUPS: int
+    D: int
+    N: int
+    STREAMS: int
+    LN: int
+    LD: int
+    KN: int
+    K: int
+    PIECES: tuple[int, ...]
+    STARTS: tuple[int, ...]
+    COUNT: int
+    BLOCKS: int
+    WHOLE: bool
+    MIXED: bool
+    SKIP: bool
+    SCALED: bool
+    KEEP: bool
+    EVERY: int
+    STEPS: int
+    SLOTS: int
+
+
+class Problem(NamedTuple):
+    """Sizes of a scan, which of its parts are there, and how large a GPU the rule has in mind."""
+
+    b: int
+    m: int
+    d: int
+    n: int
+    mixed: bool
+    skip: bool
+    scaled: bool
+    every: int = EVERY
+    schedulers: int = SCHEDULERS
+
+
+class Layout(NamedTuple):
+    """Streams (groups) in one program, lanes along the states, and channels in one lane."""
+
+    streams: int
+    lanes: int
+    channels: int
+
+
+def groups(n: int) -> int:
+    """Into how many groups the states of a stream are cut."""
+    return -(-n // LARGEST_GROUP)
+
+
+def forward_shape(problem: Problem, *, keep: bool) -> Shape:
+    """The shape of the forward kernel."""
+    parts = groups(problem.n)
+    streams = {1, parts, *([problem.m * parts] if problem.mixed else [])}
+    layout = min(layouts(sorted(streams)), key=lambda x: forward_time(problem, x))
+    return shape(problem, layout, keep)
+
+
+def backward_shape(problem: Problem) -> Shape:
+    """The shape of the backward kernel: one group a program, since no sum is over streams."""
+    return shape(problem, min(layouts([1]), key=lambda x: backward_time(problem, x)), keep=True)
+
+
+def layouts(streams: list[int]) -> Iterator[Layout]:
+    """All layouts; the first one of equal times is taken."""
+    for count in streams:
+        for lanes in (4, 8, 16, 2):
+            for channels in (1, 2, 4, 8):
+                yield Layout(count, lanes, channels)
+
+
+def programs(problem: Problem, layout: Layout) -> int:
+    """Programs of one warp."""
+    width = 32 // layout.lanes * layout.channels
+    return problem.b * problem.m * groups(problem.n) // layout.streams * -(-problem.d // width)
+
+
+def forward_time(problem: Problem, layout: Layout) -> float:
+    """Estimated cycles of all programs per step of time.
+
+    A lane's state takes 5 instructions, its exponential 8 cycles of a unit that lanes share, and one load of
+    B and C serves `channels` of them. What all programs read of B and C comes from L2, 3 kB a cycle; outputs
+    that are yet to be summed go through memory, 1.7 kB a cycle.
+    """
+    streams, lanes, channels = layout
+    kn = states_in_a_lane(problem, layout)
+    if streams * kn * (2 * channels + 2) + 4 * streams * channels > REGISTERS:
+        return float("inf")
+    issued = streams * (kn * (5 * channels + 1) + 8 * channels) + channels * 2 * lanes.bit_length() + 10
+    count = programs(problem, layout)
+    outputs = problem.m * groups(problem.n) // streams
+    unsummed = 0 if outputs == (1 if problem.mixed else problem.m) else 8 * outputs * problem.b * problem.d
+    return (
+        max(
+            busy(problem, count, max(issued, 8 * streams * kn * channels)),
+            count * streams * kn * lanes * 8 / 3000,
+        )
+        + unsummed / 1700
+    )
+
+
+def backward_time(problem: Problem, layout: Layout) -> float:
+    """Estimated cycles of all programs per step of time.
+
+    17 instructions a state, and sums over lanes of channels (7 for a state's B and C) and of states. Each
+    program writes its part of the gradients of B and C, and these are read again.
+    """
+    _, lanes, channels = layout
+    kn = states_in_a_lane(problem, layout)
+    if kn * channels * (2 * STEPS + 4) > REGISTERS:
+        return float("inf")
+    issued = kn * (17 * channels + 10) + channels * (4 * lanes.bit_length() + 12) + 20
+    count = programs(problem, layout)
+    return max(busy(problem, count, issued), count * kn * lanes * 16 / 1700)
+
+
+def states_in_a_lane(problem: Problem, layout: Layout) -> int:
+    """States of one group."""
+    return -(-group_size(problem) // layout.lanes)
+
+
+def group_size(problem: Problem) -> int:
+    """States of a group, those of the last one made up with zeros."""
+    return -(-problem.n // groups(problem.n))
+
+
+def busy(problem: Problem, count: int, cycles: float) -> float:
+    """The time of the fullest scheduler; a program alone on one waits for itself half of the time."""
+    return max(-(-count // problem.schedulers), 2) * cycles
+
+
+def shape(problem: Problem, layout: Layout, keep: bool) -> Shape:
+    """The shape of a layout."""
+    kn = states_in_a_lane(problem, layout)
+    pieces = tuple(1 << bit for bit in reversed(range(kn.bit_length())) if kn >> bit & 1)
+    width = 32 // layout.lanes * layout.channels
+    parts = groups(problem.n)
+    return Shape(
+        M=problem.m * parts,
+        M_IN=problem.m,
+        GROUPS=parts,
+        D=problem.d,
+        N=group_size(problem),
+        STREAMS=layout.streams,
+        LN=layout.lanes,
+        LD=32 // layout.lanes,
+        KN=kn,
+        K=layout.channels,
+        PIECES=pieces,
+        STARTS=tuple(sum(pieces[:i]) for i in range(len(pieces))),
+        COUNT=len(pieces),
+        BLOCKS=-(-problem.d // width),
+        WHOLE=problem.d % width == 0,
+        MIXED=problem.mixed,
+        SKIP=problem.skip,
+        SCALED=problem.scaled,
+        KEEP=keep,
+        EVERY=problem.every,
+        STEPS=STEPS,
+        SLOTS=problem.every // STEPS + STEPS - 1,
+    )

@@ -1,0 +1,335 @@
+"""The Triton scan against the loop over time in float64: interpreted, and compiled for absent GPUs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from msbench.ops import scan_kernels, scan_operator, scan_triton
+from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
+from msbench.ops.scan_triton import Engine, missing
+from msbench.ops.scan_triton_shape import Problem, backward_shape, forward_shape
+
+pytestmark = pytest.mark.skipif(bool(missing("cpu")), reason=missing("cpu") or "interpreted")
+
+NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
+KERNELS = [f"msbench.ops.scan_triton_{name}" for name in ("tiles", "forward", "backward")]
+SMALL = Engine(every=8, schedulers=1)
+"""Spans of 8 steps, and blocks as large as the kernels have them: few programs to interpret."""
+
+
+@pytest.fixture(autouse=True)
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A faster interpreter, and one that sees accesses outside of the arrays.
+
+    It patches the language again for every call of a helper, and checks every integer for overflow: three
+    quarters of its time.
+    """
+    from triton.runtime import interpreter
+
+    options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
+    monkeypatch.setattr(interpreter.interpreter_builder, "options", options)
+    call, patched = interpreter.InterpretedFunction.__call__, set(KERNELS)
+
+    def once(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.fn.__module__ in patched:
+            return self.rewrite()(*args, **kwargs)
+        patched.add(self.fn.__module__)
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", once)
+    guard = Guard(interpreter._interpreter)
+    monkeypatch.setattr(interpreter, "_interpreter", guard)
+    start = interpreter.GridExecutor.__call__
+
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> None:
+        guard.arrays = [x for x in args if isinstance(x, Tensor)]
+        start(self, *args, **kwargs)
+
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", guarded)
+
+
+class Guard:
+    """The interpreter's memory, of which only the arguments of the kernel may be touched."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory = memory
+        self.arrays: list[Tensor] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.memory, name)
+
+    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        self.check(pointers, mask)
+        return self.memory.load(pointers, mask, other, dtype)
+
+    def store(self, pointers: Any, value: Any, mask: Any) -> None:
+        self.check(pointers, mask)
+        self.memory.store(pointers, value, mask)
+
+    def check(self, pointers: Any, mask: Any) -> None:
+        touched = pointers[mask]
+        if touched.size == 0:
+            return
+        first, last = int(touched.min()), int(touched.max())
+        spans = [(x.data_ptr(), x.data_ptr() + x.nbytes) for x in self.arrays]
+        assert any(start <= first and last < end for start, end in spans), "an access outside of the arrays"
+
+
+def arguments(b: int, length: int, m: int, d: int, n: int) -> list[Tensor]:
+    """u, dt, A, B, C, skip, mix in float32."""
+    generator = torch.Generator().manual_seed(length + 10 * n + m)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator)
+
+    dt, A = normal(b, length, m, d).abs() * 0.2 + 1e-3, -normal(m, d, n).abs() - 0.1
+    shapes = [(b, length, m, n), (b, length, m, n), (m, d), (b, length, m)]
+    return [normal(b, length, m, d), dt, A, *(normal(*shape) for shape in shapes)]
+
+
+def computed(
+    engine: Engine, values: Sequence[Any], weight: Tensor | None = None, scaled: bool = True
+) -> list[Any]:
+    """Output and gradients by the engine."""
+    u, dt, A, B, C, skip, mix = values
+    everything = (u, dt, A, B, C, skip, mix)
+    y, kept = engine.forward(everything, scaled=scaled, keep=True)
+    assert kept.shape == engine.kept_shape(u, A)
+    return [y, *engine.backward(everything, kept, weights(y) if weight is None else weight, scaled=scaled)]
+
+
+def weights(y: Tensor) -> Tensor:
+    return torch.linspace(-1, 1, y.numel()).view(y.shape)
+
+
+def expected(values: Sequence[Any], weight: Tensor | None = None, scaled: bool = True) -> list[Any]:
+    """Output and gradients by the loop over time, in float64."""
+    leaves: list[Any] = [None if x is None else x.double().requires_grad_() for x in values]
+    y = selective_scan_reference(*leaves, discretisation="euler" if scaled else "raw")
+    loss = (y * (weights(y.detach()) if weight is None else weight).double()).sum()
+    found = iter(torch.autograd.grad(loss, [x for x in leaves if x is not None]))
+    return [y.detach(), *(None if x is None else next(found) for x in leaves)]
+
+
+def assert_same(
+    values: Sequence[Any],
+    engine: Engine = SMALL,
+    weight: Tensor | None = None,
+    scaled: bool = True,
+    tolerance: float = 3e-6,
+) -> list[Any]:
+    """Compare output and gradients, and return them."""
+    found = computed(engine, values, weight, scaled)
+    for name, one, truth in zip(NAMES, found, expected(values, weight, scaled), strict=True):
+        assert (one is None) == (truth is None)
+        if one is not None and truth is not None:
+            assert one.shape == truth.shape
+            assert one.is_contiguous()
+            error = float((one - truth).abs().max() / truth.abs().max().clamp_min(1e-30))
+            assert error < tolerance, f"{name} is off by {error:.1e}"
+    return found
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 31, 33])
+def test_lengths(length: int) -> None:
+    assert_same(arguments(1, length, 1, 3, 1))
+
+
+@pytest.mark.parametrize("length", [129, 260])
+def test_lengths_beyond_the_real_distance_of_kept_states(length: int) -> None:
+    assert_same([*arguments(1, length, 1, 1, 1)[:5], None, None], Engine(schedulers=1), tolerance=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "length"), [(1, 5, 19), (1, 16, 18), (1, 26, 17), (1, 35, 5), (5, 5, 9), (5, 26, 6)]
+)
+def test_streams_and_states(m: int, n: int, length: int) -> None:
+    assert_same(arguments(1, length, m, 7, n))
+
+
+def test_channels_fill_several_blocks_with_a_rest() -> None:
+    values = arguments(2, 6, 1, 19, 5)
+    problem = Problem(2, 1, 19, 5, True, True, True)
+    assert forward_shape(problem, keep=True).BLOCKS > 1
+    assert backward_shape(problem).BLOCKS > 1
+    assert_same(values, Engine(every=8))
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("mixed", [True, False])
+def test_with_and_without_parts(skip: bool, mixed: bool, scaled: bool) -> None:
+    values: list[Any] = list(arguments(1, 9, 2, 3, 3))
+    values[5] = values[5] if skip else None
+    values[6] = values[6] if mixed else None
+    assert_same(values, scaled=scaled)
+
+
+def test_streams_of_a_mixture_may_be_in_programs_of_their_own() -> None:
+    problem = Problem(1, 5, 64, 26, True, True, True)
+    assert forward_shape(problem, keep=True).STREAMS == 1
+    assert_same(arguments(1, 3, 2, 3, 40), Engine(every=8))
+
+
+def test_slow_decay_and_a_loss_on_the_last_step_only() -> None:
+    values = arguments(1, 27, 1, 3, 5)
+    values[2] *= 1e-3
+    weight = torch.zeros(1, 27, 3)
+    weight[:, -1] = 1
+    found = assert_same(values, weight=weight)[1]
+    assert float(found[:, 0].abs().min()) > 0
+
+
+@pytest.mark.parametrize("rate", [-50.0, -130.0])
+def test_fast_decay_underflows_to_nothing(rate: float) -> None:
+    values = arguments(1, 17, 1, 2, 3)
+    values[1].fill_(1.0)
+    values[2].fill_(rate)
+    assert all(x is not None and bool(torch.isfinite(x).all()) for x in assert_same(values))
+
+
+def test_strided_arguments() -> None:
+    values = arguments(1, 5, 2, 3, 5)
+    strided: list[Any] = [x.mT.contiguous().mT for x in values[:6]]
+    strided.append(torch.stack([values[6], values[6]], dim=-1)[..., 0])
+    for one, other in zip(computed(SMALL, strided), computed(SMALL, values), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_spans_are_cut_into_several_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = arguments(2, 19, 1, 2, 2)
+    once = computed(SMALL, values)
+    monkeypatch.setattr(scan_triton, "PARTS", 1)
+    for one, other in zip(computed(SMALL, values), once, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_float64_is_computed_in_float64() -> None:
+    values = [x.double() for x in arguments(1, 5, 2, 3, 2)]
+    assert_same(values, weight=torch.ones(1, 5, 3, dtype=torch.float64), tolerance=1e-13)
+
+
+class TestForced:
+    """Through `selective_scan`."""
+
+    @pytest.fixture(autouse=True)
+    def forced(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        scan_kernels._chosen.cache_clear()
+        monkeypatch.setenv("MSBENCH_SCAN", "triton")
+        monkeypatch.setitem(scan_operator.ENGINES, "triton", SMALL)
+        yield
+        scan_kernels._chosen.cache_clear()
+
+    def test_gradients_reach_every_argument_and_are_the_same_twice(self) -> None:
+        values = arguments(1, 11, 2, 3, 5)
+
+        def run() -> list[Tensor]:
+            leaves = [x.clone().requires_grad_() for x in values]
+            y = selective_scan(*leaves)
+            return [y.detach(), *torch.autograd.grad((y * weights(y)).sum(), leaves)]
+
+        found = run()
+        assert all(torch.equal(one, other) for one, other in zip(found, run(), strict=True))
+        for one, truth in zip(found, expected(values), strict=True):
+            assert float((one - truth).abs().max() / truth.abs().max()) < 3e-6
+
+    def test_half_precision_is_scanned_in_float32(self) -> None:
+        half = [x.bfloat16() for x in arguments(1, 11, 2, 3, 5)]
+        y = selective_scan(*half)
+        assert y.dtype == torch.bfloat16
+        assert torch.equal(y, selective_scan(*(x.float() for x in half)).bfloat16())
+
+    def test_it_has_a_name(self) -> None:
+        assert kernel_name("cpu") == "triton"
+
+
+def test_the_interpreter_is_never_chosen_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "auto")
+    assert kernel_name("cpu") != "triton"
+
+
+def test_why_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert "TRITON_INTERPRET=1" in missing("cpu")
+    assert "CUDA device" in missing("mps")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert missing("cuda") == "triton is not installed"
+
+
+def test_triton_is_imported_where_a_scan_is_computed_only() -> None:
+    folder = Path(scan_triton.__file__).parent
+    texts = {f"msbench.ops.{x.stem}": x.read_text() for x in folder.glob("*.py")}
+    assert {name for name, text in texts.items() if re.search("^ *(import|from) triton", text, re.M)} == set(
+        KERNELS
+    )
+    rest = [text for name, text in texts.items() if name not in KERNELS]
+    assert not any(re.search(rf"(from|import) {name}", text) for name in KERNELS for text in rest)
+
+
+class TestRule:
+    @pytest.mark.parametrize("n", [1, 16, 25, 26, 128, 256, 257])
+    @pytest.mark.parametrize("m", [1, 5, 9])
+    @pytest.mark.parametrize(("b", "d"), [(1, 1), (1, 128), (50, 128), (64, 1001)])
+    def test_every_scan_has_a_shape(self, b: int, d: int, m: int, n: int) -> None:
+        problem = Problem(b, m, d, n, True, True, True)
+        for shape in (forward_shape(problem, keep=True), backward_shape(problem)):
+            assert shape.LN * shape.LD == 32
+            assert shape.KN * shape.LN >= shape.N
+            assert n <= shape.GROUPS * shape.N
+            assert sum(shape.PIECES) == shape.KN
+            assert d <= shape.BLOCKS * shape.LD * shape.K
+            assert shape.M % shape.STREAMS == 0
+            assert shape.STREAMS == 1 or shape.STREAMS % shape.GROUPS == 0
+
+    def test_a_full_gpu_has_all_streams_in_a_program_and_an_empty_one_has_not(self) -> None:
+        full, empty = (Problem(b, 5, 128, 26, True, True, True) for b in (50, 1))
+        assert forward_shape(full, keep=True).STREAMS == 5
+        assert forward_shape(empty, keep=True).STREAMS == 1
+
+
+COMPILE = """
+import json, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from msbench.ops.scan_triton_backward import scan_backward
+from msbench.ops.scan_triton_forward import scan_forward
+from msbench.ops.scan_triton_shape import Problem, backward_shape, forward_shape
+
+plain, mixed = Problem(50, 1, 128, 8, False, True, True), Problem(9, 2, 99, 5, True, True, False)
+for capability, kernel, shape in (
+    (80, scan_forward, forward_shape(mixed, keep=True)),
+    (90, scan_forward, forward_shape(plain, keep=False)),
+    (90, scan_backward, backward_shape(plain)),
+):
+    types = {"bc": "*i64", "S": "constexpr"}
+    types |= dict.fromkeys(("length", "first_span", "last_span", "one"), "i32")
+    signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
+    source = ASTSource(kernel, signature, {"S": shape})
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 1})
+    print(json.dumps([len(made.asm["cubin"]), made.metadata.shared, ".local" in made.asm["ptx"]]))
+"""
+
+
+def test_compiled_for_gpus_that_are_not_there(tmp_path: Path) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    made = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, env=environment)
+    if "No module named 'triton.backends" in made.stderr:
+        pytest.skip("this Triton cannot compile for a GPU that is not there")
+    assert made.returncode == 0, made.stderr
+    lines = [json.loads(line) for line in made.stdout.splitlines()]
+    assert len(lines) == 3
+    for size, shared, local in lines:
+        assert size > 1000
+        assert shared == 0  # no exchange of layouts through shared memory
+        assert not local
