@@ -58,7 +58,8 @@ def error(found: Tensor, truth: Tensor) -> float:
     """The largest distance, as a share of the largest true value; infinite where it is no number."""
     if found.shape != truth.shape:
         return math.inf
-    distance = float((found.double() - truth).abs().max() / truth.abs().max())
+    # Where all is zero (the gradient of A after one step), whatever is not counts in full.
+    distance = float((found.double() - truth).abs().max()) / (float(truth.abs().max()) or 1.0)
     return distance if math.isfinite(distance) else math.inf
 
 

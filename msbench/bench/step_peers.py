@@ -19,8 +19,10 @@ PEERS = {"transformers": False, "transformers-mambapy": True}
 LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 """Of a parameter's largest gradient: float32 through 20 layers with batch norm."""
-COPIES = 6
-"""Arrays of (b, l, i, n) float32 that one layer of the peer keeps for its backward, about."""
+KEPT, AT_WORK = 4.2, 5.0
+"""Arrays of (b, l, i, n) float32 that each layer of the peer keeps, and that one needs at work; measured."""
+SHARE = 0.7
+"""Of the free memory that a step of the peer may take."""
 PATIENCE = 120.0
 """Seconds a step may take by the probe, unless the peer is asked for by name."""
 LONG = 256
@@ -83,13 +85,8 @@ def peer(name: str, of: str, variant: Variant, shape: Shape, device: str, *, ask
         fault = peers.mambapy_missing(device)
     if fault:
         return Peer(name, of, variant, examples, skipped=fault)
-    free, fitting = free_memory(device), examples
-    while kept(variant, shape, fitting) > free / 2 and fitting > 1:
-        fitting //= 2
-    if kept(variant, shape, fitting) > free / 2:
-        need = kept(variant, shape, fitting) / 1e9
-        fault = f"one example takes about {need:.1f} GB, more than half of the {free / 1e9:.1f} GB free"
-    note = "" if fitting == examples else f"b {examples} would take more than half of the free memory"
+    fitting, fault = fitted(variant, shape, SHARE * free_memory(device))
+    note = "" if fitting == examples else f"b {examples} would take too much memory; ratios are per token"
     found = Peer(name, of, variant, fitting, note, fault)
     if fault or asked or found.parallel or shape.batch.inputs.shape[1] <= LONG:
         return found
@@ -115,12 +112,25 @@ def impatience(found: Peer, shape: Shape, device: str) -> str:
     )
 
 
-def kept(variant: Variant, shape: Shape, examples: int) -> int:
-    """Bytes that the peer keeps for its backward."""
+def fitted(variant: Variant, shape: Shape, room: float) -> tuple[int, str]:
+    """How many examples fit into `room` bytes, and what is said where none do."""
+    examples = len(shape.batch.labels)
+    # Batch norm of one unpadded sequence and the mean over it leave nothing: all gradients would be zero.
+    fewest = 2 if variant.config.norm == "batch" else 1
+    while needed(variant, shape, examples) > room and examples // 2 >= fewest:
+        examples //= 2
+    if (need := needed(variant, shape, examples)) <= room:
+        return examples, ""
+    return examples, f"b {examples} takes about {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB may be used"
+
+
+def needed(variant: Variant, shape: Shape, examples: int) -> int:
+    """Bytes that a step of the peer takes, about."""
     config = variant.config
     assert isinstance(config, MambaConfig)
     positions = examples * shape.batch.inputs.shape[1]
-    return int(4 * COPIES * config.layers * positions * inner_width(config) * config.state)
+    copies = KEPT * config.layers + AT_WORK
+    return int(4 * copies * positions * inner_width(config) * config.state)
 
 
 def farthest(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
