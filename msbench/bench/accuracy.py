@@ -13,8 +13,8 @@ from msbench.ops.scan_reference import selective_scan_reference
 INVALID = 1e-4
 """An error above this, or one that is no number, and the row has no speed-up."""
 NOTED = 1e-5
-LARGEST = 400_000_000
-"""Updates of a state that the check in float64 takes on at most: about 15 s on one core."""
+LARGEST = 200_000_000
+"""Updates of a state that the check in float64 takes on at most: 10 to 20 s on one core."""
 COPIES = 5
 """Arrays of (b, l, m, d, n) float64 that it holds."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 SMALLEST = 0.03
 """A change of 3 % is noise however narrow the spreads: what repeats within a run, changes between runs."""
-MODES = {"forward": "forward", "forward_backward": "forward + backward", "step": "step"}
+MODES = {"forward": "forward", "forward_backward": "both", "step": "step"}
 
 Row = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ def compare(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
 def key(row: Row) -> str:
     """What makes two rows the same: who, and on which problem."""
     size = row.get("size", {})
-    sizes = ", ".join(f"{name} {size[name]}" for name in ("b", "l", "m", "d", "n") if name in size)
+    sizes = "x".join(str(size[name]) for name in ("b", "l", "m", "d", "n") if name in size)
     return " ".join(filter(None, (row.get("shape", ""), row["name"], sizes)))
 
 

@@ -14,7 +14,7 @@ from msbench.bench.accuracy import Truth
 from msbench.bench.contenders import BASELINE, PEER, Contender, contenders
 from msbench.bench.problem import Problem, Size, first, forward, problem, results
 from msbench.bench.settings import Say, Settings
-from msbench.bench.timing import SLOW, Spread, Task, failure, interleave, timed
+from msbench.bench.timing import Spread, Task, expected, failure, interleave, timed
 from msbench.environment import free_memory
 
 
@@ -112,8 +112,7 @@ def start(entry: Entry, device: str) -> None:
     alone, both = partial(forward, entry.contender.scan, entry.problem), entry.run
     entry.tasks = {"forward": Task(alone, device), "forward_backward": Task(both, device)}
     entry.tasks["forward"].expected, _ = timed(alone, device)
-    slow = entry.first_call > SLOW
-    entry.tasks["forward_backward"].expected = entry.first_call if slow else timed(both, device)[0]
+    entry.tasks["forward_backward"].expected = expected(both, entry.first_call, device)
 
 
 def check(entry: Entry, truth: Truth) -> None:

@@ -11,7 +11,7 @@ from msbench.bench.runner import Runner, runner
 from msbench.bench.settings import Say, Settings
 from msbench.bench.shapes import SHAPES, Shape, Variant
 from msbench.bench.step_peers import PEERS, Peer, peers_of
-from msbench.bench.timing import SLOW, Task, failure, interleave, timed
+from msbench.bench.timing import SLOW, Task, expected, failure, interleave, timed
 from msbench.errors import UnknownName
 
 MODELS = ("mamba", "msssm-s6")
@@ -111,9 +111,8 @@ def start(entry: Entry, shape: Shape, device: str) -> None:
     entry.parameters = models.parameter_count(entry.ready.model)
     step = entry.ready.step
     entry.first_call, _ = timed(step, device)
-    slow = entry.first_call > SLOW
-    expected = entry.first_call if slow else timed(step, device)[0]
-    entry.task = Task(step, device, PEER_REPEATS if slow and entry.peer else None, expected)
+    seconds = expected(step, entry.first_call, device)
+    entry.task = Task(step, device, PEER_REPEATS if entry.peer and seconds > SLOW else None, seconds)
 
 
 def weigh(entry: Entry, device: str) -> None:

@@ -1,4 +1,7 @@
-"""Tables of a document: several narrow ones, each below 80 columns, so that none is cut or wrapped."""
+"""Tables of a document: several narrow ones, so that no cell is cut or wrapped at 80 columns.
+
+At a terminal a column costs three characters beside its text: six columns leave 61 for the text.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +13,7 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Title, heading, rows."""
 
 MODES = ("forward", "forward_backward")
+SIZED = ("model", "parameters", "states", "MiB", "first, s", "calls")
 BARS = (
     "ports: the FMA rate over 11 instructions of 16 states forward, 30 with backward; exp, issue: the GPU's"
     " exponentials, instructions; memory: arguments, output and gradients once at the rate of a copy"
@@ -65,24 +69,29 @@ def scan_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
     """Times, speed, bounds, checks, growth."""
     return [
         (
-            "Time in ms: median [20th-80th percentile] of calls",
-            ("scan", "b x l", "forward", "forward + backward", "calls"),
-            [(row["name"], area(row), *(span(row[mode]) for mode in MODES), calls(row)) for row in rows],
+            "Time in ms: median [20th-80th percentile]",
+            ("scan", "b x l", "forward", "forward + backward"),
+            [(row["name"], area(row), *(span(row[mode]) for mode in MODES)) for row in rows],
         ),
         (
             "Forward + backward; ratios are per token",
-            ("scan", "Mtoken/s", "Gstate/s", "over loop", "over mambapy", "CPU/wall", "first s"),
+            ("scan", "Mtoken/s", "Gstate/s", "x loop", "x mambapy"),
             [(row["name"], *speeds(row)) for row in rows],
         ),
         (
-            "Forward alone; share of what the machine could do at best, and what binds",
-            ("scan", "Gstate/s", "over loop", "forward", "with backward", "binds"),
+            "Forward alone; share of the machine's best, forward and with backward",
+            ("scan", "Gstate/s", "x loop", "forward", "both", "binds"),
             [(row["name"], *shares(row)) for row in rows],
         ),
         (
             "Memory beyond arguments, output, gradients; worst error against float64",
-            ("scan", "MiB", "x arguments", "error", "of", "same bits", "1=2 threads"),
-            [(row["name"], *memory(row), *checks(row)) for row in rows],
+            ("scan", "MiB", "x arguments", "error", "of"),
+            [(row["name"], *memory(row), *worst(row)) for row in rows],
+        ),
+        (
+            "First call in s; timed calls; CPU over wall time; equal to the last bit",
+            ("scan", "first", "calls", "CPU/wall", "two runs", "1, 2 threads"),
+            [(row["name"], *conduct(row)) for row in rows],
         ),
         *(growth(table) for table in found["scaling"]),
     ]
@@ -104,11 +113,6 @@ def ms(seconds: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def calls(row: Row) -> str:
-    """Of either mode."""
-    return "/".join(str(row[mode]["calls"]) for mode in MODES)
-
-
 def speeds(row: Row) -> list[str]:
     """Of forward and backward together."""
     both = row["forward_backward"]
@@ -117,8 +121,6 @@ def speeds(row: Row) -> list[str]:
         f"{both['states_per_second'] / 1e9:.3g}",
         times(row, "over_loop", "forward_backward"),
         times(row, "over_peer", "forward_backward"),
-        f"{both['cpu'] / both['median']:.2f}",
-        f"{row['first_call_s']:.2g}",
     ]
 
 
@@ -146,11 +148,18 @@ def memory(row: Row) -> list[str]:
     return [f"{row['peak_bytes'] / 2**20:.0f}", f"{row['peak_per_input']:.2g}"]
 
 
-def checks(row: Row) -> list[str]:
-    """The worst error and where it is; whether bits repeat."""
+def worst(row: Row) -> list[str]:
+    """The worst error and what it is of."""
     name = max(row["errors"], key=lambda key: row["errors"][key])
+    return [f"{row['errors'][name]:.1e}", name]
+
+
+def conduct(row: Row) -> list[str]:
+    """First call, number of calls of either mode, threads at work, whether bits repeat."""
+    both = row["forward_backward"]
+    number = "/".join(str(row[mode]["calls"]) for mode in MODES)
     equal = [yes(row["bit_equal"].get(key)) for key in ("runs", "threads")]
-    return [f"{row['errors'][name]:.1e}", name, *equal]
+    return [f"{row['first_call_s']:.2g}", number, f"{both['cpu'] / both['median']:.2f}", *equal]
 
 
 def yes(value: bool | None) -> str:
@@ -177,26 +186,34 @@ def growth(table: Row) -> Table:
 
 
 def step_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
-    """Two tables a shape: times, and how they compare."""
+    """Three tables a shape: times, sizes, and how the times compare."""
     result: list[Table] = []
     for shape in found["shapes"]:
         own = [row for row in rows if row["shape"] == shape["name"]]
-        times_of = [(row["name"], area(row), span(row["step"]), *step_cells(row)) for row in own]
-        header = ("model", "b x l", "step, ms", "ktoken/s", "MiB", "params", "states")
+        title = f"{shape['name']}: {shape['title']}"
+        steps = [(row["name"], area(row), span(row["step"]), speed(row)) for row in own]
+        sized = [(row["name"], *step_sizes(row)) for row in own]
         pairs = [(x["name"], x["over"], f"{x['ratio']:.2f}x", x["what"]) for x in shape["ratios"]]
-        result.append((f"{shape['name']}: {shape['title']}", header, times_of))
+        result.append((title, ("model", "b x l", "step, ms", "ktoken/s"), steps))
+        result.append(("Size; memory of a step in MiB", SIZED, sized))
         result.append(("Time per token", ("model", "over", "ratio", "which"), pairs))
     return result
 
 
-def step_cells(row: Row) -> list[str]:
-    """Speed, memory, sizes."""
+def speed(row: Row) -> str:
+    """Thousands of tokens a second, padding not counted."""
+    return f"{row['tokens_per_second'] / 1e3:.3g}"
+
+
+def step_sizes(row: Row) -> list[str]:
+    """Parameters, states, memory, first call, timed calls."""
     peak = row["peak_bytes"]
     return [
-        f"{row['tokens_per_second'] / 1e3:.3g}",
-        "--" if peak is None else f"{peak / 2**20:.0f}",
         f"{row['parameters']:,}",
         str(row["states_per_channel"]),
+        "--" if peak is None else f"{peak / 2**20:.0f}",
+        f"{row['first_call_s']:.2g}",
+        str(row["step"]["calls"]),
     ]
 
 

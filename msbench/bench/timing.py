@@ -9,6 +9,8 @@ import torch
 
 SLOW = 5.0
 """Seconds a call from which three repeats are enough."""
+UNBEARABLE = 30.0
+"""Seconds of a first call, with all that it compiles, from which no second one is made to warm up."""
 FEWEST = 3
 SHARE = 0.05
 """Seconds that one turn takes at least, so that short calls are timed more often."""
@@ -71,6 +73,11 @@ def timed(call: Callable[[], object], device: str) -> tuple[float, float]:
     call()
     wait(device)
     return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def expected(call: Callable[[], object], first: float, device: str) -> float:
+    """Seconds of a second call, warm; those of the `first` where that took too long to wait once more."""
+    return first if first > UNBEARABLE else timed(call, device)[0]
 
 
 def wait(device: str) -> None:

@@ -37,7 +37,7 @@ def test_tables_fit_80_columns_and_nothing_is_cut() -> None:
     assert "6 states per channel" in done.stdout
     tables = done.stdout.partition("accelerated-scan: ")[0]
     assert max(map(len, tables.splitlines())) <= 80
-    for title in ("Time in ms", "over loop", "Memory beyond", "machine:"):
+    for title in ("Time in ms", "x loop", "Memory beyond", "machine:"):
         assert title in done.stdout
     assert "accelerated-scan: skipped: its Triton kernel needs a CUDA device" in done.stdout
     assert "…" not in done.stdout
@@ -57,7 +57,7 @@ def test_a_document_on_stdout_and_in_a_file_then_compared_with(tmp_path: Path) -
     assert found["settings"]["repeats"] == 3
     second = bench("scan", *TINY, "--only", "reference", "--json", "-q", "--compare", path)
     lines = json.loads(second.stdout)["comparison"]["rows"]
-    assert [line["mode"] for line in lines] == ["forward", "forward + backward"]
+    assert [line["mode"] for line in lines] == ["forward", "both"]
     assert all(line["verdict"] in ("same", "faster", "slower") for line in lines)
     old = found | {"threads": 99}
     path.write_text(json.dumps(old), encoding="utf-8")
@@ -90,7 +90,7 @@ def test_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "peer, same weights" in done.stdout
     assert json.loads(path.read_text(encoding="utf-8"))["what"] == "step"
     again = bench("step", "--quick", "-q", "--only", "mamba", "--compare", path)
-    assert "deep mamba/5 b 4, l 12" in again.stdout
+    assert "deep mamba/5 4x12" in again.stdout
     wrong = bench("scan", *TINY, "--compare", path)
     assert wrong.exit_code == ExitCode.USAGE
     assert "of `bench step`, not of `bench scan`" in wrong.stderr

@@ -33,11 +33,11 @@ def test_rows_are_matched_by_name_and_size() -> None:
     bigger = row("cpp", 8.0) | {"size": {"b": 8, "l": 8, "m": 2, "d": 4, "n": 3}}
     found = compare(document(row("cpp", 2.0), row("torch")), document(row("cpp", 1.0), bigger))
     lines = {(line["row"], line.get("mode", "")): line for line in found["rows"]}
-    name = "cpp b 1, l 8, m 2, d 4, n 3"
+    name = "cpp 1x8x2x4x3"
     assert lines[(name, "forward")]["ratio"] == 2.0
-    assert lines[(name, "forward + backward")]["verdict"] == "slower"
-    assert lines[("torch b 1, l 8, m 2, d 4, n 3", "")]["verdict"] == "only now"
-    assert lines[("cpp b 8, l 8, m 2, d 4, n 3", "")]["verdict"] == "only before"
+    assert lines[(name, "both")]["verdict"] == "slower"
+    assert lines[("torch 1x8x2x4x3", "")]["verdict"] == "only now"
+    assert lines[("cpp 8x8x2x4x3", "")]["verdict"] == "only before"
     assert len(found["rows"]) == 4
 
 
