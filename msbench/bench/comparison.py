@@ -12,11 +12,14 @@ Row = Mapping[str, Any]
 
 
 def compare(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """``differences`` of the conditions, and ``rows``: ratio of times, noise and verdict a row and mode."""
-    before = {key(row): row for row in old["rows"]}
-    after = {key(row): row for row in new["rows"]}
+    """``differences`` of the conditions, and ``rows``: ratio of times, noise and verdict a row and mode.
+
+    Rows that did not start are left out, and with ``--only`` those that were not asked for.
+    """
+    before, after = ({key(row): row for row in found["rows"] if "size" in row} for found in (old, new))
+    partial = at(new, ("settings", "only"))
     rows = []
-    for name in dict.fromkeys([*after, *before]):
+    for name in after if partial else dict.fromkeys([*after, *before]):
         rows += list(changes(name, after.get(name), before.get(name)))
     return {"differences": differences(new, old), "rows": rows}
 

@@ -123,6 +123,8 @@ def weigh(entry: Entry, device: str) -> None:
 
 def row(entry: Entry, shape: Shape) -> dict[str, Any]:
     """An entry as plain values."""
+    examples = entry.peer.examples if entry.peer else len(shape.batch.labels)
+    tokens = int(shape.batch.lengths[:examples].sum())
     found: dict[str, Any] = {
         "shape": shape.name,
         "name": entry.name,
@@ -132,15 +134,13 @@ def row(entry: Entry, shape: Shape) -> dict[str, Any]:
         "states_per_channel": models.states_per_channel(entry.variant.model, entry.variant.config),
         "peer_of": entry.peer.of if entry.peer else None,
         "agreement": entry.agreement,
+        "size": {"b": examples, "l": int(shape.batch.inputs.shape[1]), "tokens": tokens},
     }
     if entry.status != "measured" or entry.task is None:
         return found
     spread = entry.task.spread
     assert spread is not None, "a measured row was timed"
-    examples = entry.peer.examples if entry.peer else len(shape.batch.labels)
-    tokens = int(shape.batch.lengths[:examples].sum())
     return found | {
-        "size": {"b": examples, "l": int(shape.batch.inputs.shape[1]), "tokens": tokens},
         "step": asdict(spread),
         "first_call_s": entry.first_call,
         "tokens_per_second": tokens / spread.median,

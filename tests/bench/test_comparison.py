@@ -46,15 +46,30 @@ def test_rows_that_were_not_measured() -> None:
     found = compare(document(bad), document(row("cpp")))
     assert [line["verdict"] for line in found["rows"]] == ["invalid, was measured"]
     assert compare(document(bad), document(bad))["rows"] == []
+    skipped = {"name": "cpp", "status": "skipped", "reason": "no compiler"}
+    found = compare(document(skipped), document(row("cpp")))
+    assert [line["verdict"] for line in found["rows"]] == ["only before"]
+
+
+def test_rows_that_were_not_asked_for_are_no_news() -> None:
+    asked = document(row("cpp"), settings={"only": ["cpp"]})
+    found = compare(asked, document(row("cpp"), row("torch")))
+    assert {line["row"] for line in found["rows"]} == {"cpp 1x8x2x4x3"}
 
 
 def test_steps_are_told_apart_by_their_shape() -> None:
-    one = {"shape": "quick", "name": "mamba/16", "status": "measured", "step": spread(1.0)}
+    one = {
+        "shape": "quick",
+        "name": "mamba/16",
+        "status": "measured",
+        "size": {"b": 2, "l": 9},
+        "step": spread(1.0),
+    }
     other = {**one, "shape": "deep", "step": spread(3.0)}
     found = compare(document(one, other), document(other, one))
     assert [(line["row"], line["mode"], line["verdict"]) for line in found["rows"]] == [
-        ("quick mamba/16", "step", "same"),
-        ("deep mamba/16", "step", "same"),
+        ("quick mamba/16 2x9", "step", "same"),
+        ("deep mamba/16 2x9", "step", "same"),
     ]
 
 
