@@ -11,7 +11,7 @@ from msbench.bench import comparison, document, scan, shapes, step
 from msbench.bench.problem import Size
 from msbench.bench.settings import Say, Settings, repeats_of, size_of
 from msbench.console import say
-from msbench.environment import accelerator
+from msbench.environment import accelerator, environment
 from msbench.errors import ConfigError, UnknownName
 
 WHAT = ("scan", "step")
@@ -64,6 +64,7 @@ def carry_out(request: Request) -> dict[str, Any]:
     names = shapes.shapes(request.shapes, quick=request.quick)
     old = document.read(request.compare, request.what) if request.compare else None
     settings = settings_of(request)
+    environment()  # now: the commit that is measured, whatever is checked out meanwhile
     progress = Progress(request.quiet)
     found = with_threads(request.what, settings, size, names, progress)
     made = document.document(request.what, settings, progress.seconds, found)

@@ -145,7 +145,7 @@ def memory(row: Row) -> list[str]:
     """The peak in MiB and beside the arguments."""
     if row["peak_bytes"] is None:
         return ["--", "--"]
-    return [f"{row['peak_bytes'] / 2**20:.0f}", f"{row['peak_per_input']:.2g}"]
+    return [f"{row['peak_bytes'] / 2**20:.0f}", f"{row['peak_per_input']:.3g}"]
 
 
 def worst(row: Row) -> list[str]:
