@@ -108,8 +108,12 @@ def span(spread: Row) -> str:
 
 
 def ms(seconds: float) -> str:
-    """Three digits that count."""
-    value = seconds * 1e3
+    """Milliseconds, to three digits that count."""
+    return three(seconds * 1e3)
+
+
+def three(value: float) -> str:
+    """Three digits that count, without an exponent."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -145,7 +149,7 @@ def memory(row: Row) -> list[str]:
     """The peak in MiB and beside the arguments."""
     if row["peak_bytes"] is None:
         return ["--", "--"]
-    return [f"{row['peak_bytes'] / 2**20:.0f}", f"{row['peak_per_input']:.3g}"]
+    return [f"{row['peak_bytes'] / 2**20:.0f}", three(row["peak_per_input"])]
 
 
 def worst(row: Row) -> list[str]:
@@ -159,7 +163,7 @@ def conduct(row: Row) -> list[str]:
     both = row["forward_backward"]
     number = "/".join(str(row[mode]["calls"]) for mode in MODES)
     equal = [yes(row["bit_equal"].get(key)) for key in ("runs", "threads")]
-    return [f"{row['first_call_s']:.2g}", number, f"{both['cpu'] / both['median']:.2f}", *equal]
+    return [three(row["first_call_s"]), number, f"{both['cpu'] / both['median']:.2f}", *equal]
 
 
 def yes(value: bool | None) -> str:
@@ -212,7 +216,7 @@ def step_sizes(row: Row) -> list[str]:
         f"{row['parameters']:,}",
         str(row["states_per_channel"]),
         "--" if peak is None else f"{peak / 2**20:.0f}",
-        f"{row['first_call_s']:.2g}",
+        three(row["first_call_s"]),
         str(row["step"]["calls"]),
     ]
 
