@@ -248,6 +248,53 @@ def report(
 
 @app.command()
 @verb
+def bench(
+    what: Annotated[str, typer.Argument(help="scan, or step: whole training steps")] = "scan",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of the CPU; PyTorch's number if unset.")
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(help="Turns of each; 5, quick 3.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scan or model; repeatable.")
+    ] = None,
+    b: Annotated[int | None, typer.Option("--b", help="scan: examples.")] = None,
+    length: Annotated[int | None, typer.Option("--l", help="scan: steps.")] = None,
+    m: Annotated[int | None, typer.Option("--m", help="scan: streams.")] = None,
+    d: Annotated[int | None, typer.Option("--d", help="scan: channels.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="scan: states of a stream.")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="step: quick, deep or listops (large); repeatable.")
+    ] = None,
+    scaling: Annotated[
+        bool, typer.Option("--scaling/--no-scaling", help="scan: time over length and states.")
+    ] = True,
+    quick: Annotated[bool, typer.Option("--quick/--no-quick", help="Smaller: below a minute.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="File for the JSON document.")] = None,
+    compare: Annotated[
+        Path | None, typer.Option("--compare", help="An older document; ratios to it.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Speed and memory beside public implementations, checked in the same run."""
+    from msbench.bench import command, document, terminal
+
+    sizes, names, shapes = (b, length, m, d, n), tuple(only or ()), tuple(shape or ())
+    request = command.Request(
+        what, device, threads, repeats, names, sizes, shapes, scaling, quick, out, compare, quiet
+    )
+    found = command.carry_out(request)
+    if as_json:
+        console.out_json(found)
+    else:
+        terminal.print_document(found)
+    if not document.measured_rows(found):
+        raise Undecided("nothing could be measured: the reasons stand with the rows")
+
+
+@app.command()
+@verb
 def doctor(as_json: Json = False) -> None:
     """What this machine can do, and which kernels are in use."""
     from msbench import examine

@@ -22,7 +22,7 @@ def peer_of(block: MambaBlock, config: MambaConfig) -> nn.Module:
         time_step_rank=dt_rank(config),
         num_hidden_layers=1,
     )
-    peer = MambaMixer(settings, 0)
+    peer: nn.Module = MambaMixer(settings, 0)
     peer.load_state_dict(renamed(dict(block.named_parameters())))
     return peer
 

@@ -1,0 +1,251 @@
+"""Tables of a document: several narrow ones, so that no cell is cut or wrapped at 80 columns.
+
+At a terminal a column costs three characters beside its text: six columns leave 61 for the text.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msbench import console
+
+Row = Mapping[str, Any]
+Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+"""Title, heading, rows."""
+
+MODES = ("forward", "forward_backward")
+SIZED = ("model", "parameters", "states", "MiB", "first, s", "calls")
+BARS = (
+    "ports: the FMA rate over 11 instructions of 16 states forward, 30 with backward; exp, issue: the GPU's"
+    " exponentials, instructions; memory: arguments, output and gradients once at the rate of a copy"
+)
+
+
+def print_document(found: Mapping[str, Any]) -> None:
+    """All tables of a document, and why rows are missing."""
+    console.out(heading(found))
+    for title, header, rows in tables(found):
+        if rows:
+            console.out("")
+            console.out_rows(header, rows, title=title)
+    remarks = list(notes(found))
+    console.out("\n".join(["", *remarks]) if remarks else "")
+
+
+def heading(found: Mapping[str, Any]) -> str:
+    """What was measured, on what."""
+    git, device = found["git"], found["device"]
+    commit = f", commit {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""
+    packages = found["environment"]["packages"]
+    lines = [
+        f"msbench bench {found['what']}: msbench {found['msbench']}{commit}",
+        f"{device['name']} ({device['type']}), {found['threads']} threads, torch {packages.get('torch')},"
+        f" {found['dtype']}",
+    ]
+    if found["what"] == "scan":
+        lines += scan_heading(found)
+    return "\n".join(lines)
+
+
+def scan_heading(found: Mapping[str, Any]) -> list[str]:
+    """The problem and the rates of the machine."""
+    size, rates = found["size"], found["rates"]
+    lanes = next(name for name in rates if name.startswith(("fma", "instructions")))
+    what = lanes.removesuffix("_per_second")
+    return [
+        f"{sizes(size)}: {size['m'] * size['n']} states per channel",
+        f"machine: {rates[lanes] / 1e9:.1f} G {what}/s, {rates['exp_per_second'] / 1e9:.2f} G exp/s,"
+        f" copy {rates['copy_bytes_per_second'] / 1e9:.1f} GB/s",
+    ]
+
+
+def tables(found: Mapping[str, Any]) -> list[Table]:
+    """In reading order."""
+    rows = [row for row in found["rows"] if row["status"] == "measured"]
+    body = scan_tables(found, rows) if found["what"] == "scan" else step_tables(found, rows)
+    return [*body, comparison_table(found.get("comparison", {"rows": []}))]
+
+
+def scan_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
+    """Times, speed, bounds, checks, growth."""
+    return [
+        (
+            "Time in ms: median [20th-80th percentile]",
+            ("scan", "b x l", "forward", "forward + backward"),
+            [(row["name"], area(row), *(span(row[mode]) for mode in MODES)) for row in rows],
+        ),
+        (
+            "Forward + backward; ratios are per token",
+            ("scan", "Mtoken/s", "Gstate/s", "x loop", "x mambapy"),
+            [(row["name"], *speeds(row)) for row in rows],
+        ),
+        (
+            "Forward alone; share of the machine's best, forward and with backward",
+            ("scan", "Gstate/s", "x loop", "forward", "both", "binds"),
+            [(row["name"], *shares(row)) for row in rows],
+        ),
+        (
+            "Memory beyond arguments, output, gradients; worst error against float64",
+            ("scan", "MiB", "x arguments", "error", "of"),
+            [(row["name"], *memory(row), *worst(row)) for row in rows],
+        ),
+        (
+            "First call in s; timed calls; CPU over wall time; equal to the last bit",
+            ("scan", "first", "calls", "CPU/wall", "two runs", "1, 2 threads"),
+            [(row["name"], *conduct(row)) for row in rows],
+        ),
+        *(growth(table) for table in found["scaling"]),
+    ]
+
+
+def area(row: Row) -> str:
+    """Examples and steps."""
+    return f"{row['size']['b']} x {row['size']['l']}"
+
+
+def span(spread: Row) -> str:
+    """Milliseconds."""
+    return f"{ms(spread['median'])} [{ms(spread['p20'])}-{ms(spread['p80'])}]"
+
+
+def ms(seconds: float) -> str:
+    """Milliseconds, to three digits that count."""
+    return three(seconds * 1e3)
+
+
+def three(value: float) -> str:
+    """Three digits that count, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def speeds(row: Row) -> list[str]:
+    """Of forward and backward together."""
+    both = row["forward_backward"]
+    return [
+        f"{both['tokens_per_second'] / 1e6:.3g}",
+        f"{both['states_per_second'] / 1e9:.3g}",
+        times(row, "over_loop", "forward_backward"),
+        times(row, "over_peer", "forward_backward"),
+    ]
+
+
+def shares(row: Row) -> list[str]:
+    """Of the bound, forward and both."""
+    forward, both = row["forward"], row["forward_backward"]
+    return [
+        f"{forward['states_per_second'] / 1e9:.3g}",
+        times(row, "over_loop", "forward"),
+        f"{forward['of_bound']:.1%}",
+        f"{both['of_bound']:.1%}",
+        "/".join(dict.fromkeys((forward["bound"], both["bound"]))),
+    ]
+
+
+def times(row: Row, name: str, mode: str) -> str:
+    """A speed-up, or a dash where there is nothing to compare with."""
+    return f"{row[name][mode]:.3g}x" if name in row else "--"
+
+
+def memory(row: Row) -> list[str]:
+    """The peak in MiB and beside the arguments."""
+    if row["peak_bytes"] is None:
+        return ["--", "--"]
+    return [f"{row['peak_bytes'] / 2**20:.0f}", three(row["peak_per_input"])]
+
+
+def worst(row: Row) -> list[str]:
+    """The worst error and what it is of."""
+    name = max(row["errors"], key=lambda key: row["errors"][key])
+    return [f"{row['errors'][name]:.1e}", name]
+
+
+def conduct(row: Row) -> list[str]:
+    """First call, number of calls of either mode, threads at work, whether bits repeat."""
+    both = row["forward_backward"]
+    number = "/".join(str(row[mode]["calls"]) for mode in MODES)
+    equal = [yes(row["bit_equal"].get(key)) for key in ("runs", "threads")]
+    return [three(row["first_call_s"]), number, f"{both['cpu'] / both['median']:.2f}", *equal]
+
+
+def yes(value: bool | None) -> str:
+    """A word."""
+    return "--" if value is None else "yes" if value else "NO"
+
+
+def growth(table: Row) -> Table:
+    """Times of one kernel over one size."""
+    varied, rows = table["varied"], table["rows"]
+    fixed = {key: value for key, value in rows[0]["size"].items() if key != varied}
+    body = []
+    for row in rows:
+        cells = [str(row["size"][varied])]
+        for mode in MODES:
+            ratio = row.get(f"{mode}_ratio")
+            cells += [
+                ms(row[mode]["median"]) if mode in row else row["error"],
+                f"{ratio:.2f}x" if ratio else "",
+            ]
+        body.append(cells)
+    title = f"Time of {table['engine']} over {varied} in ms, and over the line before ({sizes(fixed)})"
+    return title, (varied, "forward", "ratio", "with backward", "ratio"), body
+
+
+def step_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
+    """Three tables a shape: times, sizes, and how the times compare."""
+    result: list[Table] = []
+    for shape in found["shapes"]:
+        own = [row for row in rows if row["shape"] == shape["name"]]
+        title = f"{shape['name']}: {shape['title']}"
+        steps = [(row["name"], area(row), span(row["step"]), speed(row)) for row in own]
+        sized = [(row["name"], *step_sizes(row)) for row in own]
+        pairs = [(x["name"], x["over"], f"{x['ratio']:.2f}x", x["what"]) for x in shape["ratios"]]
+        result.append((title, ("model", "b x l", "step, ms", "ktoken/s"), steps))
+        result.append(("Size; memory of a step in MiB", SIZED, sized))
+        result.append(("Time per token", ("model", "over", "ratio", "which"), pairs))
+    return result
+
+
+def speed(row: Row) -> str:
+    """Thousands of tokens a second, padding not counted."""
+    return f"{row['tokens_per_second'] / 1e3:.3g}"
+
+
+def step_sizes(row: Row) -> list[str]:
+    """Parameters, states, memory, first call, timed calls."""
+    peak = row["peak_bytes"]
+    return [
+        f"{row['parameters']:,}",
+        str(row["states_per_channel"]),
+        "--" if peak is None else f"{peak / 2**20:.0f}",
+        three(row["first_call_s"]),
+        str(row["step"]["calls"]),
+    ]
+
+
+def comparison_table(found: Mapping[str, Any]) -> Table:
+    """Ratios to an older document."""
+    rows = []
+    for row in found["rows"]:
+        ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
+        noise = f"{row['noise']:.0%}" if "noise" in row else ""
+        rows.append((row["row"], row.get("mode", ""), ratio, noise, row["verdict"]))
+    return "Time over that of the older document", ("row", "mode", "ratio", "noise", "verdict"), rows
+
+
+def notes(found: Mapping[str, Any]) -> Iterable[str]:
+    """Rows that are missing and why, rows that are not what they seem, conditions that changed."""
+    for row in found["rows"]:
+        name = " ".join(filter(None, (row.get("shape", ""), row["name"])))
+        if row["status"] != "measured":
+            status = "INVALID" if row["status"] == "invalid" else row["status"]
+            yield f"{name}: {status}: {row['reason']}"
+        elif row.get("note"):
+            yield f"{name}: {row['note']}"
+    if found["what"] == "scan":
+        yield f"binds: {BARS}"
+    for text in found.get("comparison", {}).get("differences", ()):
+        yield f"not the same conditions: {text}"
+
+
+def sizes(size: Row) -> str:
+    """Letters and numbers."""
+    return ", ".join(f"{name} {value}" for name, value in size.items())
