@@ -60,8 +60,8 @@ def _cpp_missing(device: str) -> str:
         return f"the C++ kernels do not run on {device}"
     if scan_native.library() is None:
         return (
-            "msbench was installed without a C++ compiler; with g++ or clang, installed again, training is"
-            " about SPEEDUP times as fast"
+            "msbench was installed without a C++ compiler; with g++ or clang there, and msbench installed"
+            " again, a training step of the suite quick takes about a quarter of the time"
         )
     return ""
 

@@ -183,19 +183,23 @@ class Backward {
     // N states of all channels of the tile: their sums over channels stay in vectors until the end.
     template <bool MILD, int N>
     void some_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry, int64_t i) const {
-        V gB[N][STEPS], gC[N][STEPS];
-        std::fill_n(gB[0], N * STEPS, V{});
-        std::fill_n(gC[0], N * STEPS, V{});
+        V sums[STEPS][2 * N];
+        std::fill_n(sums[0], STEPS * 2 * N, V{});
         for (int64_t block = first; block < last; ++block)
             sweep<MILD, N>(w.tile.get()[block - first], p.steps(at.span),
                            p.rates.get() + block * p.states + p.start(at.s) + i,
                            kept_ + p.kept(at.example, block, at.span) + p.start(at.s) + i, w.B.get() + i,
                            w.C.get() + i, carry + (block - first) * p.n + i,
-                           grates(at.example, block, at.s) + i, gB, gC);
+                           grates(at.example, block, at.s) + i, sums);
         for (int j = 0; j < N; ++j)
             for (int part = 0; part < PARTS; ++part) {
-                w.gB.get()[(i + j) * PARTS + part] += sum_lanes<T>(gB[j] + part * p.W);
-                w.gC.get()[(i + j) * PARTS + part] += sum_lanes<T>(gC[j] + part * p.W);
+                V gB[WIDTH<T>], gC[WIDTH<T>];
+                for (int t = 0; t < p.W; ++t) {
+                    gB[t] = sums[part * p.W + t][j];
+                    gC[t] = sums[part * p.W + t][N + j];
+                }
+                w.gB.get()[(i + j) * PARTS + part] += sum_lanes<T>(gB);
+                w.gC.get()[(i + j) * PARTS + part] += sum_lanes<T>(gC);
             }
     }
 
@@ -203,7 +207,7 @@ class Backward {
     // decays wait in the first-level cache.
     template <bool MILD, int N>
     INLINE void sweep(Channels<T>& c, int steps, const V* rates, const V* kept, const T* B, const T* C, V* carried,
-                      V* grates, V (&gB)[N][STEPS], V (&gC)[N][STEPS]) const {
+                      V* grates, V (&sums)[STEPS][2 * N]) const {
         V decay[STEPS][N], h[STEPS + 1][N], carry[N], sum[N];
         for (int j = 0; j < N; ++j) {
             h[0][j] = kept[j], carry[j] = carried[j], sum[j] = grates[j];
@@ -218,8 +222,8 @@ class Backward {
             V gv = c.gv[t], grate = c.grate[t];
             for (int j = 0; j < N; ++j) {
                 const V g = gy * C[t * p.n + j] + carry[j];
-                gC[j][t] += gy * h[t + 1][j];
-                gB[j][t] += g * v;
+                sums[t][N + j] += gy * h[t + 1][j];
+                sums[t][j] += g * v;
                 gv += g * B[t * p.n + j];
                 carry[j] = g * decay[t][j];
                 const V through_decay = carry[j] * h[t][j];

@@ -13,6 +13,8 @@
 template <class T>
 void run_forward(const ScanProblem& problem, T* out, T* kept) {
     const Plan<T> plan(problem);
+    prefer_large_pages(out, plan.b * plan.l * plan.d * plan.out_streams());
+    prefer_large_pages(kept, kept ? plan.kept(plan.b, 0, 0) * WIDTH<T> : 0);
     const Forward<T> work(plan, out, reinterpret_cast<Vector<T>*>(kept), std::max(problem.threads, 1));
     const int threads = usable_threads(problem, work.tasks());
     const Buffer<Vector<T>> states(threads * work.scratch());
@@ -23,6 +25,11 @@ void run_forward(const ScanProblem& problem, T* out, T* kept) {
 template <class T>
 void run_backward(const ScanProblem& problem, const T* gout, const T* kept, const ScanGradients& gradients) {
     const Plan<T> plan(problem);
+    const int64_t rows = plan.b * plan.l * plan.m, signals = plan.bank ? plan.b * plan.l : rows;
+    prefer_large_pages(static_cast<T*>(gradients.u), signals * plan.d);
+    prefer_large_pages(static_cast<T*>(gradients.dt), rows * plan.d);
+    prefer_large_pages(static_cast<T*>(gradients.B), rows * plan.n);
+    prefer_large_pages(static_cast<T*>(gradients.C), rows * plan.n);
     const int64_t groups = Backward<T>::groups(plan);
     const Partials<T> partials(plan, groups, gradients);
     const Backward<T> work(plan, gout, reinterpret_cast<const Vector<T>*>(kept), gradients, groups, partials);

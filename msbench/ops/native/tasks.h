@@ -15,6 +15,10 @@
 #include <utility>
 #include <vector>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 namespace scan {
 
 // Steps between two kept states. The backward's arrays of one block of channels and four states then take
@@ -41,6 +45,21 @@ class Buffer {
     static constexpr std::align_val_t LINE{64};
     V* data_;
 };
+
+// Ask for large pages where a large array is about to be written for the first time. With pages of 4 KiB, to be fetched
+// and cleared one by one, the forward and backward of 42 MB of step sizes took 1.3 times as long. Only a wish: nothing
+// depends on whether it is granted.
+template <class T>
+void prefer_large_pages(T* from, int64_t count) {
+#ifdef MADV_HUGEPAGE
+    constexpr uintptr_t PAGE = uintptr_t{2} << 20;
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(from) + PAGE - 1) / PAGE * PAGE;
+    const uintptr_t last = reinterpret_cast<uintptr_t>(from + count) / PAGE * PAGE;
+    if (from && last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#else
+    (void)from, (void)count;
+#endif
+}
 
 // Elements worth a thread, see UPDATES_PER_THREAD.
 constexpr int64_t ELEMENTS_PER_THREAD = 50'000;
