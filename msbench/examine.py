@@ -5,6 +5,7 @@ import shutil
 
 from msbench import __version__, data, ops
 from msbench.environment import environment
+from msbench.errors import ConfigError
 
 
 def findings() -> list[tuple[str, str]]:
@@ -33,7 +34,10 @@ def findings() -> list[tuple[str, str]]:
 
 def _kernels(device: str) -> list[tuple[str, str]]:
     """What scans on a device type, and why each faster kernel does not."""
-    choice = ops.choose(device)
+    try:
+        choice = ops.choose(device)
+    except ConfigError as error:  # one is forced that this device cannot have; another device may
+        return [(f"scan on {device}", f"none: {error}")]
     forced = f", forced by {ops.VARIABLE}" if ops.wanted() != "auto" else ""
     return [
         (f"scan on {device}", choice.label + forced),

@@ -83,7 +83,7 @@ def activation_bytes(name: str, config: ClassifierConfig, positions: int, device
         arrays += 4 * (stream_count(config) if isinstance(config, MsSsmConfig) else 1)
     elif isinstance(config, MsSsmConfig) and not only_scanned(config):
         arrays += 2 * stream_count(config)
-    each = arrays + states_per_channel(name, config) / 16
+    each = arrays * (1 + config.bidirectional) + states_per_channel(name, config) / 16
     return round(4 * positions * config.layers * inner_width(config) * each)
 
 

@@ -29,6 +29,9 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, dilation:
         raise ValueError(
             f"x must be (b, l, d) and weight (d, k); got {tuple(x.shape)} and {tuple(weight.shape)}"
         )
+    check_bias(bias, (x.shape[2],))
+    if dilation < 1:
+        raise ValueError(f"dilation must be at least 1; got {dilation}")
     filters = weight.t()[None, None]
     return _filtered(x, filters, None if bias is None else bias[None, None], dilation).squeeze(2)
 
@@ -48,11 +51,11 @@ def decompose(x: Tensor, filters: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Returns the streams [x, d^1 .. d^S, a^S] side by side, (b, l, S + 2, d). Any length.
     """
-    check_bank(x, filters)
+    check_bank(x, filters, bias)
     return _filtered(x, filters, bias, 1)
 
 
-def check_bank(x: Tensor, filters: Tensor) -> None:
+def check_bank(x: Tensor, filters: Tensor, bias: Tensor | None) -> None:
     """ValueError where `decompose` cannot take these."""
     if x.ndim != 3 or filters.ndim != 4 or filters.shape[1] != 2 or filters.shape[3] != x.shape[2]:
         raise ValueError(
@@ -60,6 +63,13 @@ def check_bank(x: Tensor, filters: Tensor) -> None:
         )
     if 0 in filters.shape:
         raise ValueError(f"no level or no tap in filters {tuple(filters.shape)}")
+    check_bias(bias, (filters.shape[0], 2, filters.shape[3]))
+
+
+def check_bias(bias: Tensor | None, shape: tuple[int, ...]) -> None:
+    """ValueError where a bias has another shape: the C++ kernel would read beyond its end."""
+    if bias is not None and bias.shape != shape:
+        raise ValueError(f"the bias of the filters must be {shape}; got {tuple(bias.shape)}")
 
 
 class Engine(Protocol):

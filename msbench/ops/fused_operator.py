@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from msbench.ops import scan_native
@@ -94,7 +95,10 @@ def even(low: Tensor) -> Tensor:
     """low (b, l, m, r) with one stride from row to row, as a slice of the last dimension has."""
     _, length, m, _ = low.shape
     step = low.stride(2)
-    return low if low.stride() == (length * m * step, m * step, step, 1) else low.contiguous()
+    if low.stride() == (length * m * step, m * step, step, 1):
+        return low
+    # Not contiguous(): that leaves the stride of an axis of one stream as it is, whatever it is.
+    return low.clone(memory_format=torch.contiguous_format)
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

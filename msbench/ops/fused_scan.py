@@ -13,7 +13,7 @@ from torch import Tensor
 
 from msbench.ops import fused_operator, scan_arguments
 from msbench.ops.decompose import bank, check_bank, decompose
-from msbench.ops.operation import constant, isolated
+from msbench.ops.operation import constant, isolated, kept
 from msbench.ops.scan import engine, selective_scan
 from msbench.ops.scan_arguments import Discretisation, working_dtype
 from msbench.ops.scan_kernels import compare
@@ -71,7 +71,9 @@ def multi_scale_scan(
 
     filters (S, 2, k, d) and filter_bias (S, 2, d) are those of `msbench.ops.decompose.decompose`, m is S + 2.
     """
-    check_bank(x, filters)
+    check_bank(x, filters, filter_bias)
+    if mix is None:
+        raise ValueError("mix is missing: without it, decompose and low_rank_scan give every stream")
     like_streams = x.unsqueeze(2).expand(-1, -1, filters.shape[0] + 2, -1)
     check_low_rank(like_streams, low, weight, bias, A, B, C, skip, mix)
     with torch.autocast(x.device.type, enabled=False):
@@ -157,6 +159,6 @@ def promoted(*tensors: Any) -> list[Any]:
 
 def run(*tensors: Tensor | None, discretisation: Discretisation) -> Tensor:
     """The operator, differentiable."""
-    keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    keep = kept(tensors)
     y: Tensor = fused_operator.scan(*tensors, discretisation == "euler", keep)[0]
     return y

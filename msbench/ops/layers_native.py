@@ -14,7 +14,7 @@ from msbench.ops.scan_native import KINDS, library
 
 
 class BankProblem(ctypes.Structure):
-    """``BankProblem`` of ``native/layers.h``."""
+    """``BankProblem`` of ``native/bank.h``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("b", "l", "d", "levels", "sides", "k", "dilation")),
@@ -46,7 +46,7 @@ POINTERS = {
 
 
 class Engine:
-    """`msbench.ops.decompose.Engine`, and batch norm. `instructions` as in ``layers.h``; 0 is the best."""
+    """`msbench.ops.decompose.Engine`, and batch norm; `instructions` as in `scan_native`, 0 is the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions

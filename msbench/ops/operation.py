@@ -4,7 +4,7 @@ Each is a ``torch.ops.msbench`` operator with a fake implementation (shapes with
 ``torch.compile``), a vmap rule and, where `differentiable`, an autograd formula.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -70,6 +70,16 @@ def once_differentiable(op: Operation, instead: str) -> Operation:
         raise NotImplementedError(f"second derivatives of a fast kernel: use {instead}")
 
     return differentiable(op, keep_nothing, refuse)
+
+
+def kept(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether a backward may come, so that its states must be kept.
+
+    Inside of a function transform always: slices that vmap hands out do not say that they require gradients.
+    """
+    transformed = torch._C._are_functorch_transforms_active()
+    required = transformed or any(x is not None and x.requires_grad for x in tensors)
+    return torch.is_grad_enabled() and required
 
 
 def constant(function: Callable[P, R]) -> Callable[P, R]:

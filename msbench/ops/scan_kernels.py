@@ -58,6 +58,8 @@ def reference(arguments: Arguments, *, scaled: bool) -> Tensor:
 def _cpp_missing(device: str) -> str:
     if device != "cpu":
         return f"the C++ kernels do not run on {device}"
+    if scan_native.fault():
+        return f"the C++ kernels cannot be loaded: {scan_native.fault()}"
     if scan_native.library() is None:
         return (
             "msbench was installed without a C++ compiler; with g++ or clang there, and msbench installed"
@@ -83,7 +85,7 @@ AUTOMATIC = {"cpu": ("cpp", "torch"), "cuda": ("triton", "torch")}
 
 def wanted() -> str:
     """What the environment asks for; UnknownName where there is no such kernel."""
-    return _known(os.environ.get(VARIABLE, "auto"))
+    return _known(os.environ.get(VARIABLE) or "auto")
 
 
 def force(name: str, device: str) -> None:

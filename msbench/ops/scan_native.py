@@ -1,7 +1,7 @@
 """The selective scan in C++ (``native/scan.cpp``), compiled at install and called through ctypes.
 
 The library needs neither torch's headers nor Python's: it reads plain arrays. Where no compiler was there at
-install it is missing, `name` is None, and the choice in `msbench.ops.scan` falls on PyTorch operations.
+install it is missing, and the choice in `msbench.ops.scan_kernels` falls on PyTorch operations.
 """
 
 import ctypes
@@ -51,19 +51,33 @@ class Gradients(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernel, or None where it was not built or cannot be loaded."""
-    spec = importlib.util.find_spec(MODULE)
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        lib = ctypes.CDLL(spec.origin)
-    except OSError as error:
+    lib, fault = _loaded()
+    if fault:
         # Built, but not to be loaded: not the same as no compiler, and not to be passed over in silence.
-        warnings.warn(f"the C++ kernels are left out: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"the C++ kernels are left out: {fault}", RuntimeWarning, stacklevel=2)
+    if lib is None:
         return None
     for kind in KINDS.values():
         getattr(lib, f"msbench_scan_forward_{kind}").argtypes = (ctypes.c_void_p,) * 3
         getattr(lib, f"msbench_scan_backward_{kind}").argtypes = (ctypes.c_void_p,) * 4
     return lib
+
+
+@cache
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    """The library, or None and, where it is there, why it cannot be loaded."""
+    spec = importlib.util.find_spec(MODULE)
+    if spec is None or spec.origin is None:
+        return None, ""
+    try:
+        return ctypes.CDLL(spec.origin), ""
+    except OSError as error:
+        return None, str(error)
+
+
+def fault() -> str:
+    """Why a library that was built cannot be loaded; an empty string where it can, or was not built."""
+    return _loaded()[1]
 
 
 def name() -> str:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from msbench.ops import scan_native, scan_torch, scan_triton
-from msbench.ops.operation import differentiable, once_differentiable, operation
+from msbench.ops.operation import differentiable, kept, once_differentiable, operation
 from msbench.ops.scan_arguments import Arguments
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
@@ -38,7 +38,7 @@ ENGINES: dict[str, Engine] = {
 
 def apply(engine: str, arguments: Arguments, *, scaled: bool) -> Tensor:
     """The output of the scan by one of `ENGINES`; gradients reach every tensor."""
-    keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in arguments)
+    keep = kept(arguments)
     y: Tensor = scan(*arguments, engine, scaled, keep)[0]
     return y
 

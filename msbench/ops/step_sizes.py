@@ -16,7 +16,8 @@ def step_sizes(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def check_shapes(low: Tensor, weight: Tensor, bias: Tensor) -> None:
     """ValueError where shapes do not belong together."""
-    if low.ndim != 4 or weight.shape != (low.shape[2], bias.shape[-1], low.shape[3]):
+    right = low.ndim == 4 and bias.ndim == 2 and bias.shape[0] == low.shape[2]
+    if not right or weight.shape != (*bias.shape, low.shape[3]):
         raise ValueError(
             "low must be (b, l, m, r), weight (m, d, r) and bias (m, d); got"
             f" {tuple(low.shape)}, {tuple(weight.shape)} and {tuple(bias.shape)}"

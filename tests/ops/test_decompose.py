@@ -152,3 +152,7 @@ def test_wrong_shapes_are_told() -> None:
         decompose(normal(1, 5, 3), normal(0, 2, 4, 3))
     with pytest.raises(ValueError, match=r"weight \(d, k\)"):
         causal_conv(normal(1, 5, 3), normal(2, 4))
+    with pytest.raises(ValueError, match="bias of the filters must be"):
+        causal_conv(normal(1, 5, 3), normal(3, 4), normal(1))
+    with pytest.raises(ValueError, match="dilation must be at least 1"):
+        causal_conv(normal(1, 5, 3), normal(3, 4), dilation=0)

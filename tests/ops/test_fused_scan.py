@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from msbench.ops import fused_scan, scan_kernels, scan_native
 from msbench.ops.fused_scan import NAMES, by_parts, low_rank_scan, multi_scale_scan, self_check
+from msbench.ops.scan import selective_scan
 from msbench.ops.scan_reference import selective_scan_reference
 from msbench.ops.step_sizes import step_sizes
 
@@ -153,6 +154,52 @@ def test_half_inputs_are_scanned_in_float32() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         again = multi_scale_scan(*(x.float() for x in half))
     assert torch.equal(again, full)
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (9, 4, 6), ()])
+def test_biases_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    # The C++ kernel would read beyond their ends.
+    values = problem(2, 9, 6, 3, 2, 2, 3, torch.float32)
+    for position, words in ((2, "bias of the filters"), (5, "bias")):
+        wrong = list(values)
+        wrong[position] = torch.zeros(shape)
+        with pytest.raises(ValueError, match=words):
+            multi_scale_scan(*wrong)
+
+
+def test_streams_without_a_mixer_are_not_its_business() -> None:
+    *values, _ = problem(2, 9, 6, 3, 2, 2, 3, torch.float32)
+    with pytest.raises(ValueError, match="mix is missing"):
+        multi_scale_scan(*values[:10], mix=None)  # type: ignore[misc,arg-type]
+
+
+def test_one_stream_of_any_stride() -> None:
+    # A tensor whose axis of one stream has a strange stride counts as contiguous.
+    _, _, _, _, weight, bias, A, B, C, _, _ = (x[:1] if x.ndim < 4 else x[:, :, :1] for x in one_stream())
+    u = torch.randn(2, 9, 1, 6, generator=torch.Generator().manual_seed(2))
+    low = torch.randn(2, 1, 9, 2, generator=torch.Generator().manual_seed(3)).transpose(1, 2)
+    plain = low.clone(memory_format=torch.contiguous_format)
+    torch.testing.assert_close(
+        low_rank_scan(u, low, weight, bias, A, B, C), low_rank_scan(u, plain, weight, bias, A, B, C)
+    )
+
+
+def one_stream() -> list[Tensor]:
+    return problem(2, 9, 6, 3, 2, 2, 3, torch.float32)
+
+
+@pytest.mark.parametrize("gap", [0.1, 0.24, 0.26, 1.0])
+def test_rates_that_are_near_each_other(gap: float) -> None:
+    # Evenly spaced rates and one step size, on both sides of the limit for decays made from their neighbours.
+    b, length, m, d, n = 1, 200, 2, 17, 26
+    source = torch.Generator().manual_seed(0)
+    u, B, C = (torch.randn(b, length, m, size, generator=source) for size in (d, n, n))
+    A = -torch.arange(n).float().mul(gap / 0.1 * 0.6931472).expand(m, d, n)
+    values = [u, torch.full_like(u, 0.1), A, B, C]
+    truth = gradients(selective_scan_reference, [x.double() for x in values])
+    found = gradients(selective_scan, values)
+    for one, other in zip((found[0], *found[1]), (truth[0], *truth[1]), strict=True):
+        assert float((one.double() - other).abs().max() / other.abs().max()) < 2e-6
 
 
 def test_wrong_shapes_are_told() -> None:

@@ -149,6 +149,25 @@ def test_function_transforms(name: str) -> None:
     torch.testing.assert_close(many[1], function(2 * x, *rest))
 
 
+@pytest.mark.parametrize("kernel", HERE)
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_through_vmap(name: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The slices that vmap hands out do not say that gradients are wanted of them.
+    monkeypatch.setenv("MSBENCH_SCAN", kernel)
+    function, (x, *rest) = CALLS[name]
+    many = torch.stack([x, 0.5 * x])
+    leaf = many.clone().requires_grad_()
+    one_by_one = torch.stack([function(one, *rest) for one in leaf]).square().sum()
+    (expected,) = torch.autograd.grad(one_by_one, leaf)
+
+    def total(many: Tensor) -> Tensor:
+        return torch.func.vmap(lambda x: function(x, *rest))(many).square().sum()
+
+    torch.testing.assert_close(torch.func.grad(total)(many), expected)
+    again = many.clone().requires_grad_()
+    torch.testing.assert_close(torch.autograd.grad(total(again), again)[0], expected)
+
+
 @pytest.mark.parametrize("mode", ["no_grad", "transform", "vmap", "compiled"])
 def test_a_kernel_may_be_chosen_in_any_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")

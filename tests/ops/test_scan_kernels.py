@@ -102,8 +102,10 @@ def test_a_library_that_cannot_be_loaded_is_not_passed_over(
     (tmp_path / "_native.so").write_bytes(b"no library")
     spec = ModuleSpec(scan_native.MODULE, None, origin=str(tmp_path / "_native.so"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
+    monkeypatch.setattr(scan_native, "_loaded", scan_native._loaded.__wrapped__)
     with pytest.warns(RuntimeWarning, match="the C\\+\\+ kernels are left out: .*_native.so"):
         assert scan_native.library.__wrapped__() is None
+    assert "cannot be loaded: " in scan_kernels.KERNELS["cpp"].missing("cpu")
 
 
 def test_a_forced_kernel_is_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +121,13 @@ def test_a_forced_kernel_is_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         pytest.raises(ConfigError, match="it is wrong here: RuntimeError"),
     ):
         force("cpp", "cpu")
+
+
+def test_doctor_goes_on_where_the_forced_kernel_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "mamba-ssm")
+    assert dict(findings())["scan on cpu"].startswith("none: the scan kernel mamba-ssm cannot be used")
+    monkeypatch.setenv("MSBENCH_SCAN", "")
+    assert dict(findings())["scan on cpu"] == kernel_name("cpu")
 
 
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

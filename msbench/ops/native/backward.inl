@@ -1,7 +1,7 @@
 // The backward: a task is one example, one stream (all of them where a bank makes them) and a group of channels. It
-// goes through the spans of steps from the last to the first; in each it runs the states forward again from where they were kept, and
-// then their gradients backward. Tasks, and the order of every sum, depend on shapes alone, so results are
-// equal to the last bit for any number of threads.
+// goes through the spans of steps from the last to the first; in each it runs the states forward again from where
+// they were kept, and then their gradients backward. Tasks, and the order of every sum, depend on shapes alone, so
+// results are equal to the last bit for any number of threads.
 
 template <class T>
 class Backward {
@@ -134,9 +134,10 @@ class Backward {
         for (int t = 0; t < p.steps(at.span); ++t) {
             const int64_t row = p.row(at, t);
             const T mix = p.mix ? p.mix[row] : T{1};
-            for (int64_t i = 0; i < p.n; ++i) {
-                w.B.get()[t * p.n + i] = p.B[row * p.n + i];
-                w.C.get()[t * p.n + i] = p.C[row * p.n + i] * mix;
+            for (int64_t i = 0; i < p.n; i += p.W) {
+                const int lanes = static_cast<int>(std::min<int64_t>(p.W, p.n - i));
+                store(w.B.get() + t * p.n + i, load(p.B + row * p.n + i, lanes), lanes);
+                store(w.C.get() + t * p.n + i, load(p.C + row * p.n + i, lanes) * mix, lanes);
             }
         }
     }
@@ -146,13 +147,11 @@ class Backward {
         for (int64_t block = first; block < last; ++block) {
             Channels<T>& c = w.tile.get()[block - first];
             const V* const own_u = bank_ ? made(w, at.example, at.span, range, block).u + at.s * STEPS : nullptr;
-            largest_dt = std::max(largest_dt, c.x.read(p, at, block, -STEPS, own_u, c.slopes));
+            largest_dt = std::max(largest_dt, c.x.read(p, at, block, own_u, c.slopes));
             read_output_gradient(c, at, block);
         }
-        if (p.mild(at.s, largest_dt))
-            all_states<true>(w, at, first, last, carry);
-        else
-            all_states<false>(w, at, first, last, carry);
+        p.with_decay(at.s, largest_dt,
+                     [&](auto how) { all_states<decltype(how)::value>(w, at, first, last, carry); });
         for (int64_t block = first; block < last; ++block) {
             V* const own_gu = bank_ ? made(w, at.example, at.span, range, block).gu + at.s * STEPS : nullptr;
             write_inputs(w, w.tile.get()[block - first], at, block, own_gu);
@@ -162,35 +161,45 @@ class Backward {
     void read_output_gradient(Channels<T>& c, const Place& at, int64_t block) const {
         for (int t = 0; t < p.steps(at.span); ++t) {
             const T* const from = gout_ + p.out_row(at, t) * p.d + block * p.W;
-            const int64_t to = p.row(at, t) * p.d + block * p.W;
-            __builtin_prefetch(from - STEPS * p.out_streams() * p.d);
-            if (!bank_) __builtin_prefetch(gu_ + to, 1);
-            if (gdt_) __builtin_prefetch(gdt_ + to, 1);
             c.gy[t] = load(from, p.lanes(block));
             c.gv[t] = c.grate[t] = V{};
         }
     }
 
-    template <bool MILD>
+    // While the states from i on are computed: what the span before reads, and where this one writes.
+    Ahead<T> wanted(const Place& at, int64_t i) const {
+        const int64_t row = p.m * p.d, out = p.out_streams() * p.d;
+        const int64_t here = p.row(at, 0) * p.d, before = here - STEPS * row;
+        const bool first = at.span == 0;
+        const Ahead<T> none;
+        switch (i / 4) {
+            case 0: return first ? none : Ahead<T>{gout_ + p.out_row(at, 0) * p.d - STEPS * out, out};
+            case 1: return first || !p.dt ? none : Ahead<T>{p.dt + before, row};
+            case 2: return first || bank_ ? none : Ahead<T>{p.u + before, row};
+            case 3: return bank_ ? none : Ahead<T>{gu_ + here, row};
+            case 4: return gdt_ ? Ahead<T>{gdt_ + here, row} : none;
+            default: return none;
+        }
+    }
+
+    template <Decay HOW>
     void all_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry) const {
         int64_t i = 0;
-        if constexpr (MILD)
-            for (; i + 4 <= p.n; i += 4) some_states<MILD, 4>(w, at, first, last, carry, i);
-        for (; i + 2 <= p.n; i += 2) some_states<MILD, 2>(w, at, first, last, carry, i);
-        if (i < p.n) some_states<MILD, 1>(w, at, first, last, carry, i);
+        if constexpr (HOW != Decay::CAREFUL)
+            for (; i + 4 <= p.n; i += 4) some_states<HOW, 4>(w, at, first, last, carry, i);
+        for (; i + 2 <= p.n; i += 2) some_states<HOW, 2>(w, at, first, last, carry, i);
+        if (i < p.n) some_states<HOW, 1>(w, at, first, last, carry, i);
     }
 
     // N states of all channels of the tile: their sums over channels stay in vectors until the end.
-    template <bool MILD, int N>
+    template <Decay HOW, int N>
     void some_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry, int64_t i) const {
+        const Ahead<T> ahead = wanted(at, i);
         V sums[STEPS][2 * N];
         std::fill_n(sums[0], STEPS * 2 * N, V{});
         for (int64_t block = first; block < last; ++block)
-            sweep<MILD, N>(w.tile.get()[block - first], p.steps(at.span),
-                           p.rates.get() + block * p.states + p.start(at.s) + i,
-                           kept_ + p.kept(at.example, block, at.span) + p.start(at.s) + i, w.B.get() + i,
-                           w.C.get() + i, carry + (block - first) * p.n + i,
-                           grates(at.example, block, at.s) + i, sums);
+            sweep<HOW, N>(w, at, w.tile.get()[block - first], ahead, block,
+                          carry + (block - first) * p.n + i, i, sums);
         for (int j = 0; j < N; ++j)
             for (int part = 0; part < PARTS; ++part) {
                 V gB[WIDTH<T>], gC[WIDTH<T>];
@@ -205,16 +214,24 @@ class Backward {
 
     // The states of one block over one span, forward and backward. One exponential a state and step: the
     // decays wait in the first-level cache.
-    template <bool MILD, int N>
-    INLINE void sweep(Channels<T>& c, int steps, const V* rates, const V* kept, const T* B, const T* C, V* carried,
-                      V* grates, V (&sums)[STEPS][2 * N]) const {
+    template <Decay HOW, int N>
+    INLINE void sweep(Scratch<T>& w, const Place& at, Channels<T>& c, const Ahead<T>& ahead, int64_t block,
+                      V* carried, int64_t i, V (&sums)[STEPS][2 * N]) const {
+        const int steps = p.steps(at.span);
+        const int64_t own = p.start(at.s) + i;
+        const V *const rates = p.rates.get() + block * p.states + own,
+                *const kept = kept_ + p.kept(at.example, block, at.span) + own;
+        V* const grates = this->grates(at.example, block, at.s) + i;
+        const T *const B = w.B.get() + i, *const C = w.C.get() + i;
+        const Decays<T, HOW, N> decays(rates);
         V decay[STEPS][N], h[STEPS + 1][N], carry[N], sum[N];
         for (int j = 0; j < N; ++j) {
             h[0][j] = kept[j], carry[j] = carried[j], sum[j] = grates[j];
-            __builtin_prefetch(kept + j - p.states);  // the same states, kept one span earlier
+            if (at.span > 0) __builtin_prefetch(kept + j - p.states);  // the same states, kept one span earlier
         }
         for (int t = 0; t < steps; ++t) {
-            exp2_product<MILD>(c.x.dt[t], rates, decay[t]);
+            ahead.fetch(block, t);
+            decays.at(c.x.dt[t], decay[t]);
             for (int j = 0; j < N; ++j) h[t + 1][j] = decay[t][j] * h[t][j] + c.x.v[t] * B[t * p.n + j];
         }
         for (int t = steps - 1; t >= 0; --t) {

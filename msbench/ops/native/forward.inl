@@ -53,19 +53,18 @@ class Forward {
         for (int64_t s = at.s; s < at.s + together_; ++s) {
             Span<T> x;
             const V* const own_u = bank_ ? streams + s * STEPS : nullptr;
-            const T largest_dt = x.read(p, {at.example, at.span, s}, block, STEPS, own_u, nullptr);
+            const T largest_dt = x.read(p, {at.example, at.span, s}, block, own_u, nullptr);
             V* const own = h + p.start(s) - p.start(at.s);
-            if (p.mild(s, largest_dt))
-                stream<true>({at.example, at.span, s}, block, x, own, z);
-            else
-                stream<false>({at.example, at.span, s}, block, x, own, z);
+            p.with_decay(s, largest_dt, [&](auto how) {
+                stream<decltype(how)::value>({at.example, at.span, s}, block, x, own, z);
+            });
         }
         for (int t = 0; t < p.steps(at.span); ++t)
             store(out_ + p.out_row(at, t) * p.d + block * p.W, z[t], p.lanes(block));
     }
 
     // Add the outputs of one stream to z.
-    template <bool MILD>
+    template <Decay HOW>
     void stream(const Place& at, int64_t block, const Span<T>& x, V* h, V* z) const {
         const V* rates = p.rates.get() + block * p.states + p.start(at.s);
         const T *B = p.B + p.row(at, 0) * p.n, *C = p.C + p.row(at, 0) * p.n;
@@ -74,23 +73,40 @@ class Forward {
         if (p.skip) skip = load(p.skip + at.s * p.d + block * p.W, p.lanes(block));
         for (int t = 0; t < steps; ++t) y[t] = skip * x.u[t];
         int64_t i = 0;
-        if constexpr (MILD)
-            for (; i + 4 <= p.n; i += 4) update<MILD, 4>(x, steps, rates + i, B + i, C + i, h + i, y);
-        for (; i + 2 <= p.n; i += 2) update<MILD, 2>(x, steps, rates + i, B + i, C + i, h + i, y);
-        if (i < p.n) update<MILD, 1>(x, steps, rates + i, B + i, C + i, h + i, y);
+        if constexpr (HOW != Decay::CAREFUL)
+            for (; i + 4 <= p.n; i += 4) update<HOW, 4>(at, block, x, rates + i, B + i, C + i, h + i, y, i);
+        for (; i + 2 <= p.n; i += 2) update<HOW, 2>(at, block, x, rates + i, B + i, C + i, h + i, y, i);
+        if (i < p.n) update<HOW, 1>(at, block, x, rates + i, B + i, C + i, h + i, y, i);
         for (int t = 0; t < steps; ++t) z[t] += p.mix ? y[t] * p.mix[p.row(at, t)] : y[t];
+    }
+
+    // While the states from i on are computed; steps and streams that are made here come from nowhere.
+    Ahead<T> wanted(const Place& at, int64_t i) const {
+        if (at.span + 1 == p.spans) return {};
+        const int64_t next = (p.row(at, 0) + STEPS * p.m) * p.d;
+        if (i < 4) return p.dt ? Ahead<T>{p.dt + next, p.m * p.d} : Ahead<T>{};
+        return i < 8 && !bank_ ? Ahead<T>{p.u + next, p.m * p.d} : Ahead<T>{};
     }
 
     // N states through one span, in registers. Their exponentials are interleaved, for one alone is a chain of
     // 45 cycles: with N = 1 the forward took 1.2 times as long as with 4.
-    template <bool MILD, int N>
-    INLINE void update(const Span<T>& x, int steps, const V* rates, const T* B, const T* C, V* state, V* y) const {
+    template <Decay HOW, int N>
+    INLINE void update(const Place& at, int64_t block, const Span<T>& x, const V* rates, const T* B, const T* C,
+                       V* state, V* y, int64_t i) const {
+        const int steps = p.steps(at.span);
+        const Ahead<T> ahead = wanted(at, i);
+        // Where these states will be kept before the next span.
+        if (kept_ && at.span + 1 < p.spans)
+            for (int j = 0; j < N; ++j)
+                __builtin_prefetch(kept_ + p.kept(at.example, block, at.span + 1) + p.start(at.s) + i + j, 1);
         const int64_t stride = p.m * p.n;
+        const Decays<T, HOW, N> decays(rates);
         V h[N];
         for (int j = 0; j < N; ++j) h[j] = state[j];
         for (int t = 0; t < steps; ++t, B += stride, C += stride) {
             V decay[N], out = y[t];
-            exp2_product<MILD>(x.dt[t], rates, decay);
+            ahead.fetch(block, t);
+            decays.at(x.dt[t], decay);
             for (int j = 0; j < N; ++j) {
                 h[j] = decay[j] * h[j] + x.v[t] * B[j];
                 out += h[j] * C[j];

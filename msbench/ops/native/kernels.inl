@@ -14,7 +14,10 @@ template <class T>
 void run_forward(const ScanProblem& problem, T* out, T* kept) {
     const Plan<T> plan(problem);
     prefer_large_pages(out, plan.b * plan.l * plan.d * plan.out_streams());
-    prefer_large_pages(kept, kept ? plan.kept(plan.b, 0, 0) * WIDTH<T> : 0);
+    const int64_t line = 64 / static_cast<int64_t>(sizeof(T)), used = plan.kept(plan.b, 0, 0) * WIDTH<T>;
+    const int64_t room = plan.b * plan.spans * plan.states * ceil_div(plan.d, line) * line;
+    prefer_large_pages(kept, kept ? room : 0);
+    if (kept) std::fill(kept + used, kept + room, T{});  // what shorter vectors leave: outputs are always the same
     const Forward<T> work(plan, out, reinterpret_cast<Vector<T>*>(kept), std::max(problem.threads, 1));
     const int threads = usable_threads(problem, work.tasks());
     const Buffer<Vector<T>> states(threads * work.scratch());

@@ -14,6 +14,7 @@ struct Plan {
     const int64_t blocks, spans;  // of channels, of steps
     const int64_t states;         // of a channel, over all streams
     std::vector<T> steepest;  // largest |A log2(e)| of each stream
+    std::vector<T> widest;    // largest difference of neighbours
     const LowRank<T> steps_of;  // where dt is null
     const BankProblem bank_problem;
     const std::unique_ptr<const Bank<T>> bank;  // null: u holds the streams
@@ -26,6 +27,7 @@ struct Plan {
           mix(static_cast<const T*>(p.mix)), raw(p.raw != 0),
           blocks(ceil_div(d, W)), spans(ceil_div(l, STEPS)),
           states(m * n), steepest(static_cast<size_t>(m)),
+          widest(static_cast<size_t>(m)),
           steps_of(p), bank_problem{p.b, p.l, p.d, p.levels, 2, p.k, 1, p.u_example, p.u_step, p.u, p.taps,
                                     p.taps_bias, p.threads, p.instructions},
           bank(p.taps ? std::make_unique<const Bank<T>>(bank_problem) : nullptr),
@@ -53,23 +55,50 @@ struct Plan {
 
     int64_t rank() const { return steps_of.r; }
 
-    bool mild(int64_t s, T largest_dt) const {
-        return largest_dt * steepest[static_cast<size_t>(s)] < static_cast<T>(MILD_LIMIT);
+    // Calls run with the way to make the decays of a stream, as a constant.
+    template <class Run>
+    INLINE void with_decay(int64_t s, T largest_dt, const Run& run) const {
+        const size_t index = static_cast<size_t>(s);
+        // A NaN compares false: it takes the careful way.
+        if (!(largest_dt * steepest[index] < static_cast<T>(MILD_LIMIT)))
+            return run(std::integral_constant<Decay, Decay::CAREFUL>());
+        if (!(largest_dt * widest[index] < static_cast<T>(NEAR_LIMIT)))
+            return run(std::integral_constant<Decay, Decay::MILD>());
+        return run(std::integral_constant<Decay, Decay::NEAR>());
     }
 
   private:
     void pack_rates(int64_t s) {
         constexpr T LOG2_E = static_cast<T>(1.4426950408889634);
-        T& limit = steepest[static_cast<size_t>(s)];
+        T &limit = steepest[static_cast<size_t>(s)], &gap = widest[static_cast<size_t>(s)];
         for (int64_t block = 0; block < blocks; ++block)
             for (int64_t i = 0; i < n; ++i) {
                 T x[W] = {};
                 for (int lane = 0; lane < lanes(block); ++lane) {
                     x[lane] = A[(s * d + block * W + lane) * n + i] * LOG2_E;
                     limit = std::abs(x[lane]) <= limit ? limit : std::abs(x[lane]);  // NaN wins
+                    if (i == 0) continue;
+                    const T before = rates.get()[block * states + start(s) + i - 1][lane];
+                    gap = std::abs(x[lane] - before) <= gap ? gap : std::abs(x[lane] - before);
                 }
                 rates.get()[block * states + start(s) + i] = load(x, W);
             }
+    }
+};
+
+// Rows that will be wanted in the next span, or at the end of this one: one a step. They lie pages apart, where the
+// processor does not fetch by itself. Asked for one at a time while states are computed, they come for nothing; asked
+// for all at once they filled the queue, and took a tenth of the time.
+template <class T>
+struct Ahead {
+    const T* from = nullptr;
+    int64_t step = 0;
+
+    INLINE void fetch(int64_t block, int t) const {
+        // By address: arithmetic on the pointer is not defined where it is null, or outside of the array.
+        const int64_t offset = block * WIDTH<T> + t * step;
+        __builtin_prefetch(reinterpret_cast<const void*>(
+            reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(offset) * sizeof(T)));
     }
 };
 
@@ -79,19 +108,17 @@ struct Span {
     Vector<T> u[STEPS], dt[STEPS], v[STEPS];  // v: what B brings into the state
 
     // Returns the largest dt. `streams`: null, or the inputs of this stream where a bank made them; `slopes`: null, or
-    // room for those of step sizes made here. Fetches the rows `ahead` steps on: those of one block lie pages apart,
-    // where the processor does not fetch by itself; that saves a tenth of the forward, a sixth of the backward.
-    INLINE T read(const Plan<T>& p, const Place& at, int64_t block, int ahead, const Vector<T>* streams,
-                  Vector<T>* slopes) {
+    // room for those of step sizes made here.
+    INLINE T read(const Plan<T>& p, const Place& at, int64_t block, const Vector<T>* streams, Vector<T>* slopes) {
         const int lanes = p.lanes(block), steps = p.steps(at.span);
         if (p.dt)
-            rows(p, p.dt, at, block, ahead, dt);
+            rows(p, p.dt, at, block, dt);
         else
             p.steps_of.make(p.row(at, 0), at.s, block, lanes, steps, dt, slopes);
         if (streams)
             std::copy_n(streams, steps, u);
         else
-            rows(p, p.u, at, block, ahead, u);
+            rows(p, p.u, at, block, u);
         Vector<T> most = {};
         for (int t = 0; t < steps; ++t) {
             v[t] = p.raw ? u[t] : dt[t] * u[t];
@@ -101,12 +128,8 @@ struct Span {
     }
 
   private:
-    INLINE void rows(const Plan<T>& p, const T* x, const Place& at, int64_t block, int ahead, Vector<T>* to) {
-        const int64_t next = ahead * p.m * p.d;
-        for (int t = 0; t < p.steps(at.span); ++t) {
-            const int64_t from = p.row(at, t) * p.d + block * p.W;
-            __builtin_prefetch(x + from + next);
-            to[t] = load(x + from, p.lanes(block));
-        }
+    INLINE void rows(const Plan<T>& p, const T* x, const Place& at, int64_t block, Vector<T>* to) {
+        for (int t = 0; t < p.steps(at.span); ++t)
+            to[t] = load(x + p.row(at, t) * p.d + block * p.W, p.lanes(block));
     }
 };

@@ -3,7 +3,7 @@
 
 #include "bank.h"
 
-// Everything of the C interface is a contiguous array, channels last; see scan.cpp.
+// Arrays are contiguous, channels last, but for those with strides, which count elements; see scan.cpp.
 extern "C" struct ScanProblem {
     int64_t b, l, m, d, n;
     const void* u;          // (b, l, m, d); where there are taps the signal (b, l, d), with strides

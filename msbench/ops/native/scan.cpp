@@ -56,8 +56,9 @@ extern "C" {
 // The instruction set that a problem will be run with: 1 baseline, 2 AVX2, 3 AVX-512.
 int msbench_scan_instructions(const ScanProblem* problem) { return scan::choose(problem->instructions); }
 
-// out (b, l, d) where there is mix, else (b, l, m, d). kept: null, or the array that the backward will want, on a
-// border of 64 bytes: b l m n / 16 lines of channels, steps rounded up to 16 and channels to 64 bytes. All four return 0, or 1 where memory ran out.
+// out (b, l, d) where there is mix, else (b, l, m, d). kept: null, or the array that the backward will want, on a border
+// of 64 bytes: b l m n / 16 lines of channels, steps rounded up to 16 and channels to 64 bytes. All four return 0, or
+// not 0 where memory ran out.
 int msbench_scan_forward_f32(const ScanProblem* problem, float* out, float* kept) {
     return scan::forward(*problem, out, kept);
 }

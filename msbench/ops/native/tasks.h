@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -17,6 +18,9 @@
 
 #ifdef __linux__
 #include <sys/mman.h>
+#endif
+#ifdef __x86_64__
+#include <immintrin.h>
 #endif
 
 namespace scan {
@@ -52,10 +56,11 @@ class Buffer {
 template <class T>
 void prefer_large_pages(T* from, int64_t count) {
 #ifdef MADV_HUGEPAGE
+    if (!from) return;
     constexpr uintptr_t PAGE = uintptr_t{2} << 20;
     const uintptr_t first = (reinterpret_cast<uintptr_t>(from) + PAGE - 1) / PAGE * PAGE;
     const uintptr_t last = reinterpret_cast<uintptr_t>(from + count) / PAGE * PAGE;
-    if (from && last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+    if (last > first) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 #else
     (void)from, (void)count;
 #endif
@@ -82,7 +87,7 @@ void for_each_task(int64_t tasks, int threads, const Work& work) {
     others.reserve(static_cast<size_t>(threads));
     try {
         for (int worker = 1; worker < threads; ++worker) others.emplace_back(loop, worker);
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
         // No more threads to be had: those that run, and this one, do the work.
     }
     loop(0);
