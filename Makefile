@@ -25,8 +25,13 @@ lint: $(STAMP)  ## format, style, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-gpu: $(STAMP)  ## the tests that need a CUDA device
+gpu: $(STAMP)  ## what needs a CUDA device: its tests, and the benchmarks (JSON into results/bench)
 	$(BIN)/python -m pytest -m gpu
+	for b in 1 50; do for n in 16 26 128; do \
+	    $(BIN)/msbench bench scan --device cuda --b $$b --l 2048 --n $$n --no-scaling \
+	        --out results/bench/scan-cuda-b$$b-n$$n.json || exit; \
+	done; done
+	$(BIN)/msbench bench step --device cuda --out results/bench/step-cuda.json
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
