@@ -8,25 +8,8 @@ namespace scan {
 
 #define KERNELS "recurrence_kernels.inl"
 #include "instructions.inl"
+#include "run.inl"
 
-namespace {
-
-// One call of KERNEL in the namespace of an instruction set. Double precision is for checks of gradients.
-#if defined(__x86_64__)
-#define RUN(KERNEL, problem, ...)                                            \
-    guarded([&] {                                                            \
-        switch (choose((problem).instructions)) {                            \
-            case AVX512: return avx512::KERNEL<float>(problem, __VA_ARGS__); \
-            case AVX2: return avx2::KERNEL<float>(problem, __VA_ARGS__);     \
-            default: return baseline::KERNEL<float>(problem, __VA_ARGS__);   \
-        }                                                                    \
-    })
-#else
-#define RUN(KERNEL, problem, ...) guarded([&] { baseline::KERNEL<float>(problem, __VA_ARGS__); })
-#endif
-#define RUN_DOUBLE(KERNEL, problem, ...) guarded([&] { baseline::KERNEL<double>(problem, __VA_ARGS__); })
-
-}  // namespace
 }  // namespace scan
 
 using namespace scan;

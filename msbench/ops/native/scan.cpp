@@ -12,69 +12,36 @@ namespace scan {
 
 #define KERNELS "kernels.inl"
 #include "instructions.inl"
+#include "run.inl"
 
-namespace {
-
-int forward(const ScanProblem& p, float* out, float* kept) {
-    return guarded([&] {
-        switch (choose(p.instructions)) {
-#if defined(__x86_64__)
-            case AVX512: return avx512::run_forward<float>(p, out, kept);
-            case AVX2: return avx2::run_forward<float>(p, out, kept);
-#endif
-            default: return baseline::run_forward<float>(p, out, kept);
-        }
-    });
-}
-
-int backward(const ScanProblem& p, const float* gout, const float* kept, const ScanGradients& gradients) {
-    return guarded([&] {
-        switch (choose(p.instructions)) {
-#if defined(__x86_64__)
-            case AVX512: return avx512::run_backward<float>(p, gout, kept, gradients);
-            case AVX2: return avx2::run_backward<float>(p, gout, kept, gradients);
-#endif
-            default: return baseline::run_backward<float>(p, gout, kept, gradients);
-        }
-    });
-}
-
-// Double precision is for checks of gradients: its time goes into exp2 whatever the instruction set.
-int forward(const ScanProblem& p, double* out, double* kept) {
-    return guarded([&] { baseline::run_forward<double>(p, out, kept); });
-}
-
-int backward(const ScanProblem& p, const double* gout, const double* kept, const ScanGradients& gradients) {
-    return guarded([&] { baseline::run_backward<double>(p, gout, kept, gradients); });
-}
-
-}  // namespace
 }  // namespace scan
+
+using namespace scan;
 
 extern "C" {
 
 // The instruction set that a problem will be run with: 1 baseline, 2 AVX2, 3 AVX-512.
-int msbench_scan_instructions(const ScanProblem* problem) { return scan::choose(problem->instructions); }
+int msbench_scan_instructions(const ScanProblem* problem) { return choose(problem->instructions); }
 
 // out (b, l, d) where there is mix, else (b, l, m, d). kept: null, or the array that the backward will want, on a border
 // of 64 bytes: b l m n / 16 lines of channels, steps rounded up to 16 and channels to 64 bytes. All four return 0, or
 // not 0 where memory ran out.
 int msbench_scan_forward_f32(const ScanProblem* problem, float* out, float* kept) {
-    return scan::forward(*problem, out, kept);
+    return RUN(run_forward, *problem, out, kept);
 }
 
 int msbench_scan_forward_f64(const ScanProblem* problem, double* out, double* kept) {
-    return scan::forward(*problem, out, kept);
+    return RUN_DOUBLE(run_forward, *problem, out, kept);
 }
 
 // gout: gradient of out. Every element of every gradient is written.
 int msbench_scan_backward_f32(const ScanProblem* problem, const float* gout, const float* kept,
                               const ScanGradients* gradients) {
-    return scan::backward(*problem, gout, kept, *gradients);
+    return RUN(run_backward, *problem, gout, kept, *gradients);
 }
 
 int msbench_scan_backward_f64(const ScanProblem* problem, const double* gout, const double* kept,
                               const ScanGradients* gradients) {
-    return scan::backward(*problem, gout, kept, *gradients);
+    return RUN_DOUBLE(run_backward, *problem, gout, kept, *gradients);
 }
 }
