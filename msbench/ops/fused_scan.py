@@ -92,10 +92,10 @@ def check_low_rank(
     A: Tensor,
     B: Tensor,
     C: Tensor,
-    *rest: Tensor | None,
+    skip: Tensor | None,
+    mix: Tensor | None,
 ) -> None:
     """ValueError, naming the argument, where shapes do not belong together."""
-    skip, mix = rest
     check_steps(low, weight, bias)
     like_dt = bias.expand(*low.shape[:3], -1)
     scan_arguments.check_shapes((u, like_dt, A, B, C, skip, mix))
@@ -159,6 +159,5 @@ def promoted(*tensors: Any) -> list[Any]:
 
 def run(*tensors: Tensor | None, discretisation: Discretisation) -> Tensor:
     """The operator, differentiable."""
-    keep = kept(tensors)
-    y: Tensor = fused_operator.scan(*tensors, discretisation == "euler", keep)[0]
+    y: Tensor = fused_operator.scan(*tensors, discretisation == "euler", kept(tensors))[0]
     return y

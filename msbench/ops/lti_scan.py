@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from msbench.ops import lti_torch, recurrence_kernels, recurrences_native
-from msbench.ops.operation import differentiable, once_differentiable, operation
+from msbench.ops.operation import differentiable, kept, once_differentiable, operation
 from msbench.ops.recurrences_native import Tensors
 
 
@@ -41,15 +41,8 @@ def lti_scan(
     wide = [None if x is None else x.to(dtype) for x in tensors]
     engine = "cpp" if recurrence_kernels.native_for(u) else "torch"
     with torch.autocast(u.device.type, enabled=False):
-        out: Tensor = system(*wide, engine, wants_gradient(mix))[0]
+        out: Tensor = system(*wide, engine, mix is not None and kept([mix]))[0]
     return out.to(u.dtype)
-
-
-def wants_gradient(mix: Tensor | None) -> bool:
-    """Whether a gradient of `mix` may be asked for."""
-    if mix is None or torch._C._are_functorch_transforms_active():  # what is wrapped there may not say so
-        return mix is not None
-    return mix.requires_grad and torch.is_grad_enabled()
 
 
 def lti_scan_reference(

@@ -38,8 +38,7 @@ ENGINES: dict[str, Engine] = {
 
 def apply(engine: str, arguments: Arguments, *, scaled: bool) -> Tensor:
     """The output of the scan by one of `ENGINES`; gradients reach every tensor."""
-    keep = kept(arguments)
-    y: Tensor = scan(*arguments, engine, scaled, keep)[0]
+    y: Tensor = scan(*arguments, engine, scaled, kept(arguments))[0]
     return y
 
 

@@ -211,16 +211,19 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
     assert size(1000, layers=2, state=1600) > 2 * small
 
 
-@both
 @pytest.mark.parametrize("kernel", ["torch", "cpp"])
-@pytest.mark.parametrize("options", [{}, {"conv_activation": "silu"}, {"bidirectional": True}])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, options) for name in models.MODELS for options in ({}, {"bidirectional": True})),
+        ("msssm-s6", {"conv_activation": "silu"}),
+    ],
+)
 def test_the_estimate_is_near_what_autograd_keeps(
     name: str, kernel: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason := KERNELS[kernel].missing("cpu"):
         pytest.skip(reason)
-    if name == "mamba" and "conv_activation" in options:
-        pytest.skip("an option of MS-SSM")
     monkeypatch.setenv("MSBENCH_SCAN", kernel)
     config = config_of(name, d_model=64, layers=2, state=64, **options)
     model = models.build(name, config, INFO, seed=0)

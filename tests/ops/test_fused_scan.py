@@ -122,9 +122,8 @@ def test_slices_of_projections_are_taken_as_they_are() -> None:
     torch.testing.assert_close(gradients(multi_scale_scan, values)[1], expected[1], rtol=0, atol=0)
 
 
-def test_bits_do_not_depend_on_threads_or_runs(kernel: str) -> None:
-    if kernel != "cpp":
-        pytest.skip("PyTorch's own sums depend on the number of threads")
+@pytest.mark.parametrize("kernel", ["cpp"], indirect=True)  # PyTorch's own sums depend on the threads
+def test_bits_do_not_depend_on_threads_or_runs() -> None:
     values = problem(4, 200, 40, 8, 4, 3, 4, torch.float32)
     runs = []
     for threads in (1, 2, 3, 2):
@@ -218,10 +217,13 @@ def test_second_derivatives_are_refused() -> None:
         torch.autograd.grad(first.sum(), values[0])
 
 
-def test_a_wrong_kernel_is_left_out(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kernel == "torch":
-        assert not fused_scan.chosen()
-        return
+@pytest.mark.parametrize("kernel", ["torch"], indirect=True)
+def test_only_the_cpp_kernel_fuses() -> None:
+    assert not fused_scan.chosen()
+
+
+@pytest.mark.parametrize("kernel", ["cpp"], indirect=True)
+def test_a_wrong_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert self_check() == ""
     fused_scan._right.cache_clear()
     true_run = fused_scan.run
@@ -231,12 +233,9 @@ def test_a_wrong_kernel_is_left_out(kernel: str, monkeypatch: pytest.MonkeyPatch
     fused_scan._right.cache_clear()
 
 
+@pytest.mark.parametrize("kernel", ["cpp"], indirect=True)
 @pytest.mark.parametrize("instructions", [1, 2, 3])
-def test_every_instruction_set_is_right(
-    instructions: int, kernel: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if kernel != "cpp":
-        pytest.skip("of the C++ kernel")
+def test_every_instruction_set_is_right(instructions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan_native, "instructions", instructions)
     assert self_check() == ""
     assert scan_kernels.self_check(scan_kernels.KERNELS["cpp"]) == ""

@@ -1,11 +1,11 @@
 """The time-invariant scan against scipy's filters and other operations, and its slow decays."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lti_cases import arguments, gradients
 from scipy import signal
 from torch import Tensor
 
@@ -18,32 +18,6 @@ built = pytest.mark.skipif(scan_native.library() is None, reason="built without 
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here is run with each engine."""
     monkeypatch.setenv("MSBENCH_SCAN", request.param)
-
-
-def arguments(
-    b: int = 2, length: int = 7, m: int = 3, d: int = 4, n: int = 5, dtype: torch.dtype = torch.float64
-) -> list[Tensor]:
-    """Rates from 1e-3 to 2."""
-    generator = torch.Generator().manual_seed(b + length + m + d + n)
-
-    def normal(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
-
-    rate = 10 ** (torch.rand((m, d, n), generator=generator, dtype=torch.float64) * 3.3 - 3)
-    return [
-        normal(b, length, m, d), -rate.to(dtype), normal(m, d, n), normal(m, d), normal(b, length, m)
-    ]  # fmt: skip
-
-
-def gradients(
-    function: Callable[..., Tensor], values: Sequence[Tensor], weight: Tensor | None = None
-) -> list[Tensor]:
-    """Output and gradients of all values."""
-    leaves = [value.detach().clone().requires_grad_() for value in values]
-    out = function(*leaves)
-    if weight is None:
-        weight = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view(out.shape)
-    return [out.detach(), *torch.autograd.grad((out * weight.to(out.dtype)).sum(), leaves)]
 
 
 def filtered(u: Tensor, decay: Tensor, weight: Tensor) -> Any:
