@@ -10,7 +10,7 @@ class Forward {
     // each other, so their number a task may follow that of the threads.
     Forward(const Plan<T>& plan, T* out, V* kept, int threads)
         : p(plan), out_(out), kept_(kept), together_(plan.mix ? plan.m : 1),
-          blocks_(std::clamp<int64_t>(p.b * p.blocks * parts() / (4 * threads), 1, 4)) {
+          blocks_(std::clamp<int64_t>(p.b * p.blocks * parts() / (4 * threads), 1, 8)) {
         if (p.bank) bank_ = std::make_unique<const BankForward<T>>(*p.bank, STEPS);
     }
 
@@ -65,18 +65,17 @@ class Forward {
 
     // Add the outputs of one stream to z.
     template <Decay HOW>
-    void stream(const Place& at, int64_t block, const Span<T>& x, V* h, V* z) const {
+    void stream(const Place& at, int64_t block, Span<T>& x, V* h, V* z) const {
         const V* rates = p.rates.get() + block * p.states + p.start(at.s);
         const T *B = p.B + p.row(at, 0) * p.n, *C = p.C + p.row(at, 0) * p.n;
         const int steps = p.steps(at.span);
         V skip = {}, y[STEPS];
         if (p.skip) skip = load(p.skip + at.s * p.d + block * p.W, p.lanes(block));
         for (int t = 0; t < steps; ++t) y[t] = skip * x.u[t];
-        int64_t i = 0;
-        if constexpr (HOW != Decay::CAREFUL)
-            for (; i + 4 <= p.n; i += 4) update<HOW, 4>(at, block, x, rates + i, B + i, C + i, h + i, y, i);
-        for (; i + 2 <= p.n; i += 2) update<HOW, 2>(at, block, x, rates + i, B + i, C + i, h + i, y, i);
-        if (i < p.n) update<HOW, 1>(at, block, x, rates + i, B + i, C + i, h + i, y, i);
+        for_states<HOW>(p.n, [&](int64_t i, auto count, auto first) {
+            update<HOW, decltype(count)::value, decltype(first)::value>(at, block, x, rates + i, B + i, C + i, h + i,
+                                                                       y, i);
+        });
         for (int t = 0; t < steps; ++t) z[t] += p.mix ? y[t] * p.mix[p.row(at, t)] : y[t];
     }
 
@@ -90,8 +89,8 @@ class Forward {
 
     // N states through one span, in registers. Their exponentials are interleaved, for one alone is a chain of
     // 45 cycles: with N = 1 the forward took 1.2 times as long as with 4.
-    template <Decay HOW, int N>
-    INLINE void update(const Place& at, int64_t block, const Span<T>& x, const V* rates, const T* B, const T* C,
+    template <Decay HOW, int N, bool FIRST>
+    INLINE void update(const Place& at, int64_t block, Span<T>& x, const V* rates, const T* B, const T* C,
                        V* state, V* y, int64_t i) const {
         const int steps = p.steps(at.span);
         const Ahead<T> ahead = wanted(at, i);
@@ -100,13 +99,13 @@ class Forward {
             for (int j = 0; j < N; ++j)
                 __builtin_prefetch(kept_ + p.kept(at.example, block, at.span + 1) + p.start(at.s) + i + j, 1);
         const int64_t stride = p.m * p.n;
-        const Decays<T, HOW, N> decays(rates);
+        const Decays<T, HOW, N, FIRST> decays(rates, x.dt, steps, x.last);
         V h[N];
         for (int j = 0; j < N; ++j) h[j] = state[j];
         for (int t = 0; t < steps; ++t, B += stride, C += stride) {
             V decay[N], out = y[t];
             ahead.fetch(block, t);
-            decays.at(x.dt[t], decay);
+            decays.at(t, decay);
             for (int j = 0; j < N; ++j) {
                 h[j] = decay[j] * h[j] + x.v[t] * B[j];
                 out += h[j] * C[j];

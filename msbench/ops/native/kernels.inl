@@ -35,7 +35,8 @@ void run_backward(const ScanProblem& problem, const T* gout, const T* kept, cons
     prefer_large_pages(static_cast<T*>(gradients.C), rows * plan.n);
     const int64_t groups = Backward<T>::groups(plan);
     const Partials<T> partials(plan, groups, gradients);
-    const Backward<T> work(plan, gout, reinterpret_cast<const Vector<T>*>(kept), gradients, groups, partials);
+    const Backward<T> work(plan, gout, reinterpret_cast<const Vector<T>*>(kept), gradients, groups, partials,
+                           std::max(problem.threads, 1));
     const int threads = usable_threads(problem, work.tasks());
     std::vector<std::unique_ptr<Scratch<T>>> scratch;
     for (int worker = 0; worker < threads; ++worker) scratch.push_back(work.scratch());

@@ -62,9 +62,11 @@ struct Plan {
         // A NaN compares false: it takes the careful way.
         if (!(largest_dt * steepest[index] < static_cast<T>(MILD_LIMIT)))
             return run(std::integral_constant<Decay, Decay::CAREFUL>());
-        if (!(largest_dt * widest[index] < static_cast<T>(NEAR_LIMIT)))
-            return run(std::integral_constant<Decay, Decay::MILD>());
-        return run(std::integral_constant<Decay, Decay::NEAR>());
+        const T apart = largest_dt * widest[index];
+        if (apart < static_cast<T>(NEAR_LIMIT<Decay::NEARER>))
+            return run(std::integral_constant<Decay, Decay::NEARER>());
+        if (apart < static_cast<T>(NEAR_LIMIT<Decay::NEAR>)) return run(std::integral_constant<Decay, Decay::NEAR>());
+        return run(std::integral_constant<Decay, Decay::MILD>());
     }
 
   private:
@@ -106,6 +108,7 @@ struct Ahead {
 template <class T>
 struct Span {
     Vector<T> u[STEPS], dt[STEPS], v[STEPS];  // v: what B brings into the state
+    Vector<T> last[STEPS];                    // see Decays
 
     // Returns the largest dt. `streams`: null, or the inputs of this stream where a bank made them; `slopes`: null, or
     // room for those of step sizes made here.
