@@ -42,7 +42,7 @@ class Identity:
 
 def identify(spec: RunSpec, data_digest: str) -> Identity:
     """The id of this spec on this data with this source."""
-    files = sources.source_files(("msbench.training.loop", models.MODULES[spec.model_name]))
+    files = sources.source_files(("msbench.training.loop", models.family(spec.model_name).module))
     digest = sources.source_digest(files)
     return Identity(store.run_id(spec.digest, data_digest, digest), data_digest, digest, files)
 

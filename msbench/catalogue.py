@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msbench import agenda, data, ops, store
+from msbench import agenda, data, models, store
 from msbench.errors import ConfigError, UnknownName
-from msbench.models import states_per_channel
 from msbench.specs import DATASETS, MODELS
 from msbench.store import RunRecord
 from msbench.suite import available, plan
@@ -51,12 +50,12 @@ def _suites() -> Listing:
 
 
 def _models() -> Listing:
-    kernel = ops.kernel_name("cpu")
     rows = []
     for name, entry in MODELS.items():
-        config = entry.config(**entry.preset)
-        causal = "no" if getattr(config, "bidirectional", False) else "yes"
-        rows.append((name, entry.family, states_per_channel(name, config), causal, kernel, entry.summary))
+        config, family = entry.config(**entry.preset), models.family(name)
+        causal = "yes" if family.causal(config) else "no"
+        kernel = family.kernel("cpu")
+        rows.append((name, entry.family, family.states(config), causal, kernel, entry.summary))
     return Listing(("model", "family", "states", "causal", "kernel", "what"), rows)
 
 

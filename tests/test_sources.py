@@ -1,11 +1,10 @@
 """The source digest follows imports, and only those that decide a result."""
 
-from msbench import sources
-from msbench.models import MODULES
+from msbench import models, sources
 
 
 def files(model: str) -> dict[str, str]:
-    return sources.source_files(("msbench.training.loop", MODULES[model]))
+    return sources.source_files(("msbench.training.loop", models.family(model).module))
 
 
 def test_what_decides_a_result_is_in_and_the_rest_is_out() -> None:

@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
+from msbench.models.family import Family
 from msbench.models.selective import (
     ShortConv,
     StepSizes,
@@ -34,9 +35,10 @@ from msbench.models.selective import (
     initial_decays,
     inner_width,
     output_projection,
+    scan_activations,
 )
-from msbench.ops import low_rank_scan
-from msbench.specs.model import MambaConfig
+from msbench.ops import kernel_name, low_rank_scan
+from msbench.specs.selective import MambaConfig
 
 
 class MambaBlock(nn.Module):
@@ -72,3 +74,16 @@ def build(config: MambaConfig, info: TaskInfo) -> Classifier:
         return [directions(lambda: MambaBlock(config), bidirectional=config.bidirectional)]
 
     return Classifier(config, info, [layer() for _ in range(config.layers)])
+
+
+def states(config: MambaConfig) -> int:
+    """See `Family`."""
+    return config.state * (1 + config.bidirectional)
+
+
+def activations(config: MambaConfig, device: str) -> float:
+    """See `Family`."""
+    return scan_activations(config, device, 1, states(config))
+
+
+FAMILY = Family(build, states, activations, kernel=kernel_name)

@@ -30,11 +30,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.data.dataset import TaskInfo
+from msbench.models.blocks import GluBlock, Mlp
 from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.selective import inner_width, output_projection
-from msbench.models.streams import Decomposition, Mixer, StreamScan, only_scanned, stream_count
+from msbench.models.family import Family
+from msbench.models.selective import inner_width, output_projection, scan_activations
+from msbench.models.streams import (
+    Decomposition,
+    Mixer,
+    StreamScan,
+    only_scanned,
+    stream_count,
+    stream_states,
+)
+from msbench.ops import kernel_name, makes_inputs
 from msbench.ops.scan import mixed
-from msbench.specs.model import MsSsmConfig
+from msbench.specs.selective import MsSsmConfig
 
 
 class MultiScale(nn.Module):
@@ -81,19 +91,6 @@ class GatedBlock(nn.Module):
         return out
 
 
-class GluBlock(nn.Module):
-    """`MultiScale`, GELU, then a linear map and a gated linear unit that mix channels."""
-
-    def __init__(self, config: MsSsmConfig) -> None:
-        super().__init__()
-        self.core = MultiScale(config, config.d_model)
-        self.channels = nn.Linear(config.d_model, 2 * config.d_model, bias=False)
-
-    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
-        return functional.glu(self.channels(functional.gelu(self.core(inputs))), dim=-1)
-
-
 class PlainBlock(nn.Module):
     """`MultiScale` and a linear map: what stands in for attention in a vision transformer's layer."""
 
@@ -108,32 +105,34 @@ class PlainBlock(nn.Module):
         return out
 
 
-class Mlp(nn.Module):
-    """Two linear maps with GELU between, four times as wide inside."""
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.up = nn.Linear(d_model, 4 * d_model)
-        self.down = nn.Linear(4 * d_model, d_model)
-
-    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
-        """(b, l, d) -> (b, l, d)."""
-        out: Tensor = self.down(functional.gelu(self.up(inputs)))
-        return out
-
-
-BLOCKS: dict[str, type[GatedBlock] | type[GluBlock] | type[PlainBlock]] = {
-    "mamba": GatedBlock,
-    "glu": GluBlock,
-    "vit": PlainBlock,
-}
+def block(config: MsSsmConfig) -> Layer:
+    """One block over one direction."""
+    if config.block == "glu":
+        return GluBlock(MultiScale(config, config.d_model), config.d_model, bias=False)
+    return GatedBlock(config) if config.block == "mamba" else PlainBlock(config)
 
 
 def build(config: MsSsmConfig, info: TaskInfo) -> Classifier:
     """The classifier: one block a layer; with ``vit`` an MLP behind it."""
 
     def layer() -> list[Layer]:
-        block = directions(lambda: BLOCKS[config.block](config), bidirectional=config.bidirectional)
-        return [block, Mlp(config.d_model)] if config.block == "vit" else [block]
+        first = directions(lambda: block(config), bidirectional=config.bidirectional)
+        return [first, Mlp(config.d_model)] if config.block == "vit" else [first]
 
     return Classifier(config, info, [layer() for _ in range(config.layers)])
+
+
+def states(config: MsSsmConfig) -> int:
+    """See `Family`."""
+    own = sum(stream_states(config)) if config.ssm == "s6" else 0
+    return own * (1 + config.bidirectional)
+
+
+def activations(config: MsSsmConfig, device: str) -> float:
+    """See `Family`; streams that something else reads too are kept, and so are their gradients."""
+    streams = stream_count(config)
+    outside = 2 * streams if makes_inputs(device) and not only_scanned(config) else 0
+    return scan_activations(config, device, streams, states(config), outside)
+
+
+FAMILY = Family(build, states, activations, kernel=kernel_name)

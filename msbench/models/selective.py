@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from msbench.errors import ConfigError
-from msbench.ops import causal_conv
-from msbench.specs.model import SsmConfig
+from msbench.ops import causal_conv, makes_inputs
+from msbench.specs.selective import SsmConfig
 
 SMALLEST_STEP = 1e-4
 """No step size starts below this (the floor that Mamba's code has)."""
@@ -122,3 +122,14 @@ def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
     with torch.no_grad():
         linear.weight /= math.sqrt(layers)
     return linear
+
+
+def scan_activations(config: SsmConfig, device: str, streams: int, states: int, outside: int = 0) -> float:
+    """Numbers that one position of one layer keeps, see `msbench.models.family.Family`.
+
+    Per channel one state in 16 and ten arrays of the inner width; where the kernel of that device type does
+    not make step sizes and streams itself, each stream adds its input, its step size before and after the
+    softplus, and a copy in the order that the scan reads; and arrays that stand `outside` of the scan.
+    """
+    arrays = 10 + outside + (0 if makes_inputs(device) else 4 * streams)
+    return inner_width(config) * (arrays * (1 + config.bidirectional) + states / 16)

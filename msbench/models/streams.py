@@ -10,7 +10,7 @@ from torch.nn import functional
 from msbench.models.selective import ShortConv, StepSizes, decays, dt_rank, initial_decays
 from msbench.ops import decompose, low_rank_scan, multi_scale_scan
 from msbench.ops.scan import mixed
-from msbench.specs.model import MsSsmConfig
+from msbench.specs.selective import MsSsmConfig
 
 
 def stream_count(config: MsSsmConfig) -> int:

@@ -1,8 +1,10 @@
 """Frozen, fully resolved descriptions of what a run is: data, model, training. No torch in here."""
 
 from msbench.specs.data import DATASETS, DataConfig, ListOpsConfig
-from msbench.specs.model import MODELS, ClassifierConfig, MambaConfig, ModelEntry, MsSsmConfig
+from msbench.specs.model import ClassifierConfig, ModelEntry
+from msbench.specs.models import MODELS
 from msbench.specs.run import RunSpec
+from msbench.specs.selective import MambaConfig, MsSsmConfig
 from msbench.specs.train import TrainConfig
 
 __all__ = [

@@ -12,7 +12,8 @@ from pydantic import AfterValidator, Field, SerializeAsAny
 from msbench.config import Config, Located, frozen, gather, merge, shown, validate
 from msbench.errors import UnknownName
 from msbench.specs.data import DATASETS, DataConfig
-from msbench.specs.model import MODELS, ClassifierConfig
+from msbench.specs.model import ClassifierConfig
+from msbench.specs.models import MODELS
 from msbench.specs.train import TrainConfig
 
 SECTIONS = ("data", "model", "train")

@@ -1,0 +1,38 @@
+"""What msbench must know of a model family: one object a model file, found by the class of its config."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.classifier import Classifier
+
+
+def _causal(config: Any) -> bool:
+    return not getattr(config, "bidirectional", False)
+
+
+def _no_kernel(device: str) -> str:  # noqa: ARG001 (the signature is the field's)
+    return "torch"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Functions of a config of this family's class.
+
+    `states` counts the real numbers that one channel of one layer carries from step to step, over both
+    directions: 0 where a layer is no recurrence. `activations` counts the numbers that one position of one
+    layer keeps for the backward, on a device of the given type. `kernel` names what computes the recurrence
+    there.
+    """
+
+    build: Callable[[Any, TaskInfo], Classifier]
+    states: Callable[[Any], int]
+    activations: Callable[[Any, str], float]
+    causal: Callable[[Any], bool] = _causal
+    kernel: Callable[[str], str] = _no_kernel
+
+    @property
+    def module(self) -> str:
+        """The module that defines the models: with all that it imports, its part of a run's source digest."""
+        return self.build.__module__
