@@ -51,7 +51,7 @@ def parameter_count(model: nn.Module) -> int:
 
 
 def activation_bytes(name: str, config: ClassifierConfig, positions: int, device: str = "cpu") -> int:
-    """About the memory that the activations of one training step take, for `positions` tokens with padding."""
+    """About the memory of one training step's activations, for `positions` tokens with padding."""
     return round(4 * positions * config.layers * family(name).activations(config, device))
 
 
