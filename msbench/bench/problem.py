@@ -83,7 +83,7 @@ def problem(size: Size, device: str) -> Problem:
 
     b, length, m, d, n = size.b, size.l, size.m, size.d, size.n
     dt = (math.log(1e-3) + math.log(100) * torch.rand(b, length, m, d, generator=source)).exp()
-    rates = torch.arange(m * n, 0, -1, dtype=torch.float32).view(m, 1, n).expand(m, d, n)
+    rates = torch.arange(1, m * n + 1, dtype=torch.float32).view(m, 1, n).flip(0).expand(m, d, n)
     arguments = (
         normal(b, length, m, d),
         dt,

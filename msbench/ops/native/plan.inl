@@ -71,20 +71,31 @@ struct Plan {
 
   private:
     void pack_rates(int64_t s) {
-        constexpr T LOG2_E = static_cast<T>(1.4426950408889634);
-        T &limit = steepest[static_cast<size_t>(s)], &gap = widest[static_cast<size_t>(s)];
         for (int64_t block = 0; block < blocks; ++block)
             for (int64_t i = 0; i < n; ++i) {
                 T x[W] = {};
-                for (int lane = 0; lane < lanes(block); ++lane) {
-                    x[lane] = A[(s * d + block * W + lane) * n + i] * LOG2_E;
-                    limit = std::abs(x[lane]) <= limit ? limit : std::abs(x[lane]);  // NaN wins
-                    if (i == 0) continue;
-                    const T before = rates.get()[block * states + start(s) + i - 1][lane];
-                    gap = std::abs(x[lane] - before) <= gap ? gap : std::abs(x[lane] - before);
-                }
+                for (int lane = 0; lane < lanes(block); ++lane) x[lane] = rate(s, block * W + lane, i);
                 rates.get()[block * states + start(s) + i] = load(x, W);
             }
+        for (int64_t channel = 0; channel < d; ++channel) survey(s, channel);
+    }
+
+    T rate(int64_t s, int64_t channel, int64_t i) const {
+        return A[(s * d + channel) * n + i] * static_cast<T>(1.4426950408889634);
+    }
+
+    // A decay made from others has their rounding errors, and a slow one adds its own up over many steps. So slow ones
+    // may not stand behind ones that are more than twice as fast.
+    void survey(int64_t s, int64_t channel) {
+        T &limit = steepest[static_cast<size_t>(s)], &gap = widest[static_cast<size_t>(s)], before = 0, fastest = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            const T own = rate(s, channel, i), size = std::abs(own);
+            limit = size <= limit ? limit : size;  // NaN wins
+            fastest = i % FROM_ONE ? std::max(fastest, size) : size;
+            const T apart = fastest <= 2 * size ? std::abs(own - before) : std::numeric_limits<T>::infinity();
+            if (i % FROM_ONE) gap = apart <= gap ? gap : apart;
+            before = own;
+        }
     }
 };
 
