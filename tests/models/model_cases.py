@@ -41,9 +41,36 @@ MS_SSM: list[dict[str, Any]] = [
     {"block": "glu"},
     {"block": "vit", "bidirectional": True},
 ]
+MULTIRESNET: list[dict[str, Any]] = [
+    {},
+    {"kernel": 4, "norm": "batch", "independent_skip": True},
+    {"prenorm": True, "norm": "rms", "pooling": "last"},
+    {"depth": 1, "kernel": 3},
+    {"depth": 9},  # beyond every sequence here
+    {"positions": "learned", "encoder": "scalar"},
+    {"bidirectional": True, "norm": "batch", "pooling": "last"},
+]
+SGCONV: list[dict[str, Any]] = [
+    {},
+    {"norm": "batch", "decay_min": 0.5},
+    {"norm": "rms", "prenorm": False, "pooling": "last"},
+    {"kernel_dim": 64},  # one sub-kernel, longer than every sequence here
+    {"positions": "learned", "encoder": "scalar"},
+    {"bidirectional": True, "norm": "batch", "pooling": "last"},
+]
+INCEPTION: list[dict[str, Any]] = [
+    {},
+    {"layers": 4, "shortcut_every": 2},
+    {"kernels": [40, 20, 10], "norm": "layer", "layers": 3},
+    {"kernels": [1], "shortcut_every": 1, "norm": "rms", "pooling": "last"},
+    {"positions": "learned", "encoder": "scalar"},
+]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
+    *(("multiresnet", options) for options in MULTIRESNET),
+    *(("sgconv", {"kernel_dim": 4, **options}) for options in SGCONV),
+    *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
 ]
 
 
@@ -53,6 +80,11 @@ def case_id(case: tuple[str, dict[str, Any]]) -> str:
 
 def config_of(name: str, **options: Any) -> ClassifierConfig:
     return MODELS[name].config(**{"d_model": 8, "layers": 2, **options})
+
+
+def known(name: str, **options: Any) -> dict[str, Any]:
+    """Those of the options that this model has."""
+    return {key: value for key, value in options.items() if key in MODELS[name].config.model_fields}
 
 
 def model_of(name: str, seed: int = 0, **options: Any) -> Classifier:
