@@ -23,6 +23,8 @@ loaded checkpoint and another first batch change nothing. Both sides share one b
 second kernel reads the steps that follow, from the next one on.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -60,7 +62,7 @@ class SgConv(LongConv):
     fading: Tensor
     norm: Tensor
     # The authors train kernels with a rate of their own, and they decay; the skip D is as any other model's.
-    optimizer_groups = {"kernels": "steps"}  # noqa: RUF012 (read only)
+    optimizer_groups: ClassVar = {"kernels": "steps"}
 
     def __init__(self, config: SgConvConfig, longest: int) -> None:
         scales = scales_for(longest, config.kernel_dim)

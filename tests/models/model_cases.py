@@ -8,7 +8,8 @@ from torch import Tensor
 from msbench import models
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.specs import MODELS, ClassifierConfig
+from msbench.specs import MODELS, ClassifierConfig, TrainConfig
+from msbench.training.optimizer import build_optimizer
 
 INFO = TaskInfo("tokens", 11, 4, 40, "accuracy", 0.25, {})
 
@@ -95,6 +96,13 @@ def layer_of(model: Classifier, index: int = 0) -> Any:
     """A block's layer; its own attributes are no part of nn.Module's type."""
     block: Any = model.blocks[index]
     return block.layer
+
+
+def groups_of(model: Classifier) -> dict[str, str]:
+    """The optimiser's group of every parameter."""
+    optimizer = build_optimizer(model, TrainConfig())
+    groups = {id(each): group["name"] for group in optimizer.param_groups for each in group["params"]}
+    return {name: groups[id(parameter)] for name, parameter in model.named_parameters()}
 
 
 def tokens(*lengths: int, width: int | None = None, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ def test_a_width_of_nothing_is_told() -> None:
         model_of("mamba", expand=0.01)
 
 
-@both
+@pytest.mark.parametrize("name", MODELS)
 def test_one_seed_is_one_model_and_disturbs_nobody(name: str) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -184,9 +184,9 @@ def test_embedding_and_output_projection_survive_construction(name: str) -> None
         assert 0.9 * bound < float(weight.abs().max()) <= bound
 
 
-@both
+@pytest.mark.parametrize("name", MODELS)
 def test_recomputing_layers_changes_no_bit(name: str) -> None:
-    config = config_of(name, d_model=8, layers=2, state=10, norm="batch", dropout=0.3)
+    config = config_of(name, norm="batch", dropout=0.3, **known(name, state=10))
     inputs = torch.randint(1, 11, (4, 21), generator=torch.Generator().manual_seed(0))
     gradients = []
     for on in (False, True):
