@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from msbench.ops import long_convolution
 
 State = tuple[Tensor, Tensor]
-"""The kernel (k, d), and the last k inputs (b, k, d), oldest first."""
+"""The kernel (k, d) and the last k inputs (b, k, d), both oldest first."""
 
 
 class LongConv(nn.Module, ABC):
@@ -32,11 +32,13 @@ class LongConv(nn.Module, ABC):
 
     def start(self, x: Tensor) -> State:
         """See `msbench.models.stepping.Recurrent`; the kernel is made here, once for all steps."""
-        kernel = self.kernel(self.reach)
+        kernel = self.kernel(self.reach).flip(0)
         return kernel, x.new_zeros(x.shape[0], *kernel.shape)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """See `msbench.models.stepping.Recurrent`."""
         kernel, seen = state
         seen = torch.cat([seen[:, 1:], x.unsqueeze(1)], dim=1)
-        return torch.einsum("kd,bkd->bd", kernel.flip(0).to(x.dtype), seen), (kernel, seen)
+        with torch.autocast(x.device.type, enabled=False):
+            y = torch.einsum("kd,bkd->bd", kernel, seen.to(kernel.dtype))
+        return y.to(x.dtype), (kernel, seen)

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.data.dataset import TaskInfo
+from msbench.errors import ConfigError
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer
 from msbench.models.family import Family
@@ -94,9 +95,9 @@ class SgConv(LongConv):
         return y + functional.pad(ahead[:, 1:], (0, 0, 0, 1))
 
     def start(self, x: Tensor) -> State:
-        """See `msbench.models.stepping.Recurrent`; ValueError where the layer reads what follows."""
+        """See `msbench.models.stepping.Recurrent`; ConfigError where the layer reads what follows."""
         if self.kernels.shape[1] == 2:
-            raise ValueError("a bidirectional kernel reads what follows; steps need bidirectional: false")
+            raise ConfigError("a bidirectional kernel reads what follows; steps need bidirectional: false")
         return super().start(x)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -146,6 +146,14 @@ def test_steps_equal_the_parallel_pass(length: int) -> None:
     torch.testing.assert_close(torch.stack(steps, dim=1), whole, rtol=1e-10, atol=1e-10)
 
 
+def test_steps_keep_their_precision_under_autocast() -> None:
+    conv, x = conv_of(4).float(), signal(2, 8).float()
+    state = conv.start(x)
+    expected = conv.step(x, state)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(conv.step(x, conv.start(x))[0], expected)
+
+
 def test_the_layer_is_causal() -> None:
     conv, x = conv_of(5), signal(1, 24, 8)
     jacobian = torch.func.jacrev(lambda value: conv(value)[0, :, 0])(x)[:, 0, :, 0]

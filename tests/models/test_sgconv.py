@@ -150,7 +150,7 @@ def test_steps_equal_the_parallel_pass(length: int) -> None:
 
 def test_there_are_no_steps_where_the_future_is_read() -> None:
     layer = layer_of(model_of("sgconv", bidirectional=True))
-    with pytest.raises(ValueError, match="bidirectional: false"):
+    with pytest.raises(ConfigError, match="bidirectional: false"):
         layer.start(torch.zeros(2, 8))
 
 
