@@ -47,7 +47,7 @@ def scales_for(longest: int, kernel_dim: int) -> int:
 def interpolated(points: Tensor, factor: int) -> Tensor:
     """(..., k, d) -> (..., k factor, d), linear between the middles of the pieces, constant at both ends.
 
-    As torch's interpolate without aligned corners, whose gradient on a GPU is another in every run.
+    As torch's interpolate without aligned corners, whose gradient on a GPU is not deterministic.
     """
     place = (torch.arange(factor, device=points.device, dtype=points.dtype) + 0.5) / factor - 0.5
     rise = functional.pad(points.diff(dim=-2), (0, 0, 1, 1))
