@@ -4,10 +4,18 @@ from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
-from msbench.models import mamba, ms_ssm
+from msbench.models import inceptiontime, mamba, ms_ssm, multiresnet, sgconv
 from msbench.models.classifier import Classifier, seeded
 from msbench.models.family import Family
-from msbench.specs import MODELS, ClassifierConfig, MambaConfig, MsSsmConfig
+from msbench.specs import (
+    MODELS,
+    ClassifierConfig,
+    InceptionTimeConfig,
+    MambaConfig,
+    MsSsmConfig,
+    MultiResNetConfig,
+    SgConvConfig,
+)
 
 __all__ = [
     "FAMILIES",
@@ -23,6 +31,9 @@ __all__ = [
 FAMILIES: dict[type[ClassifierConfig], Family] = {
     MambaConfig: mamba.FAMILY,
     MsSsmConfig: ms_ssm.FAMILY,
+    MultiResNetConfig: multiresnet.FAMILY,
+    SgConvConfig: sgconv.FAMILY,
+    InceptionTimeConfig: inceptiontime.FAMILY,
 }
 
 

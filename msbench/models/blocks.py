@@ -5,16 +5,19 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from msbench.models.layers import ChannelDropout
+
 
 class GluBlock(nn.Module):
-    """A mixer, GELU, then a linear map and a gated linear unit that mix channels.
+    """A mixer, GELU, dropout, then a linear map and a gated linear unit that mix channels.
 
     `core` maps (b, l, d) to the same; `bias` is the linear map's.
     """
 
-    def __init__(self, core: nn.Module, d_model: int, *, bias: bool = True) -> None:
+    def __init__(self, core: nn.Module, d_model: int, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         self.core: Any = core
+        self.dropout = ChannelDropout(dropout)
         self.channels = nn.Linear(d_model, 2 * d_model, bias=bias)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
@@ -31,7 +34,7 @@ class GluBlock(nn.Module):
         return self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        return functional.glu(self.channels(functional.gelu(y)), dim=-1)
+        return functional.glu(self.channels(self.dropout(functional.gelu(y))), dim=-1)
 
 
 class Mlp(nn.Module):

@@ -22,7 +22,15 @@ from torch.utils.checkpoint import checkpoint
 
 from msbench.data.dataset import TaskInfo
 from msbench.errors import DataError
-from msbench.models.layers import Bidirectional, ChannelDropout, Padding, build_norm, normalise, pool
+from msbench.models.layers import (
+    Bidirectional,
+    ChannelDropout,
+    Padding,
+    build_norm,
+    normalise,
+    once,
+    pool,
+)
 from msbench.specs import ClassifierConfig
 
 EMBEDDING_STD = 0.02
@@ -84,7 +92,22 @@ class TokenEncoder(nn.Module):
         return self.positions[:length]
 
 
-class Residual(nn.Module):
+class Block(nn.Module):
+    """What stands around a layer, which may be run again in the backward instead of being kept."""
+
+    layer: Layer
+    recompute = False
+
+    def _layer(self, x: Tensor, lengths: Tensor) -> Tensor:
+        y: Tensor
+        if self.recompute and self.training and torch.is_grad_enabled():
+            y = checkpoint(self.layer, x, lengths, use_reentrant=False, **once(self.layer))
+        else:
+            y = self.layer(x, lengths)
+        return y
+
+
+class Residual(Block):
     """x + dropout(layer(norm(x))), or norm(x + dropout(layer(x))) where not `prenorm`."""
 
     def __init__(self, config: ClassifierConfig, layer: Layer) -> None:
@@ -93,7 +116,6 @@ class Residual(nn.Module):
         self.norm = build_norm(config.norm, config.d_model)
         self.layer = layer
         self.dropout = ChannelDropout(config.dropout)
-        self.recompute = False
 
     def forward(self, x: Tensor, padding: Padding) -> Tensor:
         """(b, l, d) -> (b, l, d)."""
@@ -102,31 +124,47 @@ class Residual(nn.Module):
         x = x + self.dropout(self._layer(inner, padding.lengths))
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
-    def _layer(self, x: Tensor, lengths: Tensor) -> Tensor:
-        y: Tensor
-        if self.recompute and self.training and torch.is_grad_enabled():
-            # Layers draw no random numbers (dropout stands outside), so there is no state to put back.
-            y = checkpoint(self.layer, x, lengths, use_reentrant=False, preserve_rng_state=False)
-        else:
-            y = self.layer(x, lengths)
+
+class Whole(Block):
+    """dropout(layer(x)): a layer with norms and a shortcut of its own."""
+
+    def __init__(self, config: ClassifierConfig, layer: Layer) -> None:
+        super().__init__()
+        self.layer = layer
+        self.dropout = ChannelDropout(config.dropout)
+
+    def forward(self, x: Tensor, padding: Padding) -> Tensor:
+        """(b, l, d) -> (b, l, d)."""
+        y: Tensor = self.dropout(self._layer(x * padding.mask, padding.lengths))
         return y
 
 
 class Classifier(nn.Module):
-    """Token ids to logits. `layers` holds, for each of the model's layers, its blocks in order."""
+    """Token ids to logits. `layers` holds, for each of the model's layers, its blocks in order.
 
-    def __init__(self, config: ClassifierConfig, info: TaskInfo, layers: Sequence[Sequence[Layer]]) -> None:
+    Norm and residual stand around every block, but around none where blocks are `whole` without.
+    """
+
+    def __init__(
+        self,
+        config: ClassifierConfig,
+        info: TaskInfo,
+        layers: Sequence[Sequence[Layer]],
+        *,
+        whole: bool = False,
+    ) -> None:
         super().__init__()
+        kind = Whole if whole else Residual
         self.config = config
         self.encoder = TokenEncoder(config, info)
-        self.blocks = nn.ModuleList(Residual(config, block) for blocks in layers for block in blocks)
+        self.blocks = nn.ModuleList(kind(config, block) for blocks in layers for block in blocks)
         self.final_norm = build_norm(config.norm, config.d_model) if config.prenorm else None
         self.head = nn.Linear(config.d_model, info.classes)
 
     def recompute_layers(self, *, on: bool) -> None:
         """Keep only the inputs of layers for the backward, and run their forward again: the same numbers."""
         for block in self.blocks:
-            assert isinstance(block, Residual)
+            assert isinstance(block, Block)
             block.recompute = on
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
 """What surrounds the blocks: padding, norms, dropout, pooling, reversal."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +42,7 @@ class MaskedBatchNorm(nn.Module):
     def __init__(self, width: int, momentum: float = 0.1) -> None:
         super().__init__()
         self.momentum = momentum
+        self.tracks = True
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
         self.register_buffer("running_mean", torch.zeros(width))
@@ -52,8 +55,9 @@ class MaskedBatchNorm(nn.Module):
             moments = self.running_mean, self.running_var
             return frozen_batch_norm(x, mask, self.weight, self.bias, *moments, zero=zero)
         y, mean, var = masked_batch_norm(x, mask, self.weight, self.bias, zero=zero)
-        count = mask.sum().clamp(min=1)
-        self._track(mean, var * count / (count - 1).clamp(min=1))
+        if self.tracks:
+            count = mask.sum().clamp(min=1)
+            self._track(mean, var * count / (count - 1).clamp(min=1))
         return y
 
     @torch.no_grad()
@@ -90,6 +94,30 @@ class ChannelDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         return x * functional.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)
+
+
+@contextmanager
+def _untracked(module: nn.Module) -> Iterator[None]:
+    """Batch norms in here leave their running statistics alone: a pass that is run again counts once."""
+    norms = [part for part in module.modules() if isinstance(part, MaskedBatchNorm)]
+    for norm in norms:
+        norm.tracks = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.tracks = True
+
+
+def once(layer: nn.Module) -> dict[str, Any]:
+    """Options of torch's checkpoint so that the second pass is as the first, and leaves no other trace."""
+    parts = list(layer.modules())
+    # Most layers draw no random numbers, and then there is no state to put back.
+    draws = any(isinstance(part, ChannelDropout) and part.p > 0 for part in parts)
+    options: dict[str, Any] = {"preserve_rng_state": draws}
+    if any(isinstance(part, MaskedBatchNorm) for part in parts):
+        options["context_fn"] = lambda: (nullcontext(), _untracked(layer))
+    return options
 
 
 def pool(x: Tensor, padding: Padding, kind: Literal["mean", "last", "mean-with-padding"]) -> Tensor:

@@ -6,7 +6,7 @@ group        parameters                                             weight decay
 ``weights``  matrices, embeddings, filters, the mixer's matrix      yes           ``lr``
 ``plain``    biases, norms, constant (static) mixers                no            ``lr``
 ``ssm``      decays ``A_log``, skips ``D``, step-size biases        no            ``ssm_lr`` or ``lr``
-``steps``    step-size matrices                                     yes           ``ssm_lr`` or ``lr``
+``steps``    step-size matrices, SGConv's kernels                   yes           ``ssm_lr`` or ``lr``
 ===========  =====================================================  ============  ==================
 
 Decay towards zero would mean something else for these: a rate of -1, no skip, steps of 0.69, equal streams

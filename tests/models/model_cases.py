@@ -8,7 +8,8 @@ from torch import Tensor
 from msbench import models
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.specs import MODELS, ClassifierConfig
+from msbench.specs import MODELS, ClassifierConfig, TrainConfig
+from msbench.training.optimizer import build_optimizer
 
 INFO = TaskInfo("tokens", 11, 4, 40, "accuracy", 0.25, {})
 
@@ -41,9 +42,36 @@ MS_SSM: list[dict[str, Any]] = [
     {"block": "glu"},
     {"block": "vit", "bidirectional": True},
 ]
+MULTIRESNET: list[dict[str, Any]] = [
+    {},
+    {"kernel": 4, "norm": "batch", "independent_skip": True},
+    {"prenorm": True, "norm": "rms", "pooling": "last"},
+    {"depth": 1, "kernel": 3},
+    {"depth": 9},  # beyond every sequence here
+    {"positions": "learned", "encoder": "scalar"},
+    {"bidirectional": True, "norm": "batch", "pooling": "last"},
+]
+SGCONV: list[dict[str, Any]] = [
+    {},
+    {"norm": "batch", "decay_min": 0.5},
+    {"norm": "rms", "prenorm": False, "pooling": "last"},
+    {"kernel_dim": 64},  # one sub-kernel, longer than every sequence here
+    {"positions": "learned", "encoder": "scalar"},
+    {"bidirectional": True, "norm": "batch", "pooling": "last"},
+]
+INCEPTION: list[dict[str, Any]] = [
+    {},
+    {"layers": 4, "shortcut_every": 2},
+    {"kernels": [40, 20, 10], "norm": "layer", "layers": 3},
+    {"kernels": [1], "shortcut_every": 1, "norm": "rms", "pooling": "last"},
+    {"positions": "learned", "encoder": "scalar"},
+]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
+    *(("multiresnet", options) for options in MULTIRESNET),
+    *(("sgconv", {"kernel_dim": 4, **options}) for options in SGCONV),
+    *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
 ]
 
 
@@ -55,6 +83,11 @@ def config_of(name: str, **options: Any) -> ClassifierConfig:
     return MODELS[name].config(**{"d_model": 8, "layers": 2, **options})
 
 
+def known(name: str, **options: Any) -> dict[str, Any]:
+    """Those of the options that this model has."""
+    return {key: value for key, value in options.items() if key in MODELS[name].config.model_fields}
+
+
 def model_of(name: str, seed: int = 0, **options: Any) -> Classifier:
     return models.build(name, config_of(name, **options), INFO, seed)
 
@@ -63,6 +96,13 @@ def layer_of(model: Classifier, index: int = 0) -> Any:
     """A block's layer; its own attributes are no part of nn.Module's type."""
     block: Any = model.blocks[index]
     return block.layer
+
+
+def groups_of(model: Classifier) -> dict[str, str]:
+    """The optimiser's group of every parameter."""
+    optimizer = build_optimizer(model, TrainConfig())
+    groups = {id(each): group["name"] for group in optimizer.param_groups for each in group["params"]}
+    return {name: groups[id(parameter)] for name, parameter in model.named_parameters()}
 
 
 def tokens(*lengths: int, width: int | None = None, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,122 @@
+"""InceptionTime (Ismail Fawaz et al. 2020): convolutions of several widths side by side, no recurrence.
+
+===================  ==================  ==================================================================
+code                 paper               meaning
+===================  ==================  ==================================================================
+``d``                128                 channels that a module puts out: those of all branches
+``kernels``          40, 20, 10          widths of the convolutions (39, 19, 9 in the PTB-XL benchmark)
+``bottleneck``       m = 32              channels that they read
+``branches``         4                   the convolutions and the pooling, d / 4 channels each
+===================  ==================  ==================================================================
+
+::
+
+    module(x) = relu(norm([conv_k(linear(x)) for k in kernels, linear(maxpool_3(x))]))
+    group(x)  = relu(norm(linear(x)) + module(module(module(x))))
+
+Each convolution sees both sides, half of its width each; one of an even width sees one step more of what
+follows. Padding is 0 for convolutions, as is what lies beyond a sequence alone, and nothing at all for the
+pooling: where all values around are negative, a 0 would win. Norms count real positions only. Behind the
+last group stands the classifier's own pooling, the mean, and its head. The paper's network reads the signal
+itself; here an encoder stands before the first module, as in every model.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.classifier import Classifier
+from msbench.models.family import Family
+from msbench.models.layers import Padding, build_norm, normalise
+from msbench.specs.inceptiontime import InceptionTimeConfig
+
+POOLED = 3
+
+
+class InceptionModule(nn.Module):
+    """All branches, norm and ReLU: (b, l, d) -> (b, l, d), zero in and out where `mask` is."""
+
+    def __init__(self, config: InceptionTimeConfig) -> None:
+        super().__init__()
+        filters = config.d_model // (len(config.kernels) + 1)
+        self.kernels = config.kernels
+        self.bottleneck = nn.Linear(config.d_model, config.bottleneck, bias=False)
+        self.convs = nn.ModuleList(
+            nn.Conv1d(config.bottleneck, filters, width, bias=False) for width in config.kernels
+        )
+        self.pooled = nn.Linear(config.d_model, filters, bias=False)
+        self.norm = build_norm(config.norm, config.d_model)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x (b, l, d) and mask (b, l, 1) -> (b, l, d)."""
+        narrow = self.bottleneck(x).mT
+        widths = zip(self.convs, self.kernels, strict=True)
+        branches = [conv(centred(narrow, width)).mT for conv, width in widths]
+        y = torch.cat([*branches, self.pooled(peaks(x, mask))], dim=2)
+        # Norms in the input's precision, whatever autocast made of the branches.
+        return functional.relu(normalise(self.norm, y.to(x.dtype), mask, zero=True))
+
+
+class InceptionGroup(nn.Module):
+    """Some modules one after another, and a shortcut over all of them where it is asked for."""
+
+    def __init__(self, config: InceptionTimeConfig, modules: int, *, shortcut: bool) -> None:
+        super().__init__()
+        self.inception = nn.ModuleList(InceptionModule(config) for _ in range(modules))
+        self.shortcut: nn.Linear | None = None
+        self.norm: nn.Module | None = None
+        if shortcut:
+            self.shortcut = nn.Linear(config.d_model, config.d_model, bias=False)
+            self.norm = build_norm(config.norm, config.d_model)
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
+        """inputs (b, l, d), zero behind the end, and lengths (b,) -> the same."""
+        mask = Padding.of(lengths, inputs.shape[1], inputs.dtype).mask
+        x = inputs
+        for module in self.inception:
+            x = module(x, mask)
+        if self.shortcut is None or self.norm is None:
+            return x
+        around = self.shortcut(inputs).to(x.dtype)
+        return functional.relu(x + normalise(self.norm, around, mask, zero=True))
+
+
+def centred(x: Tensor, width: int) -> Tensor:
+    """x (b, c, l) with zeros at both ends, so that a convolution of this width leaves l positions."""
+    return functional.pad(x, ((width - 1) // 2, width // 2))
+
+
+def peaks(x: Tensor, mask: Tensor) -> Tensor:
+    """The largest of each three neighbours among the real positions of x (b, l, d); 0 behind the end."""
+    behind = mask == 0
+    real = x.masked_fill(behind, -torch.inf)
+    largest = functional.max_pool1d(real.mT, POOLED, stride=1, padding=POOLED // 2).mT
+    return largest.masked_fill(behind, 0)
+
+
+def build(config: InceptionTimeConfig, info: TaskInfo) -> Classifier:
+    """The classifier: one block for all modules under one shortcut; those that are left over have none."""
+    span = config.shortcut_every
+    starts = range(0, config.layers, span)
+    sizes = [min(span, config.layers - start) for start in starts]
+    groups = [[InceptionGroup(config, size, shortcut=size == span)] for size in sizes]
+    return Classifier(config, info, groups, whole=True)
+
+
+def states(config: InceptionTimeConfig) -> int:  # noqa: ARG001 (the signature is the family's)
+    """See `Family`: no recurrence."""
+    return 0
+
+
+def activations(config: InceptionTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
+    """See `Family`; the places of the largest values count twice, being whole numbers of 8 bytes."""
+    return config.d_model * (8 + 3 / config.shortcut_every) + 2 * config.bottleneck
+
+
+def causal(config: InceptionTimeConfig) -> bool:  # noqa: ARG001 (the signature is the family's)
+    """See `Family`: convolutions see both sides."""
+    return False
+
+
+FAMILY = Family(build, states, activations, causal)

@@ -1,0 +1,134 @@
+"""SGConv (Li et al. 2022): a long kernel made of few parameters, which fades with the lag.
+
+===================  ==================  ==================================================================
+code                 paper               meaning
+===================  ==================  ==================================================================
+``scales``           N                   sub-kernels; as many as reach over the longest sequence
+``k``                d                   parameters of a sub-kernel (``kernel_dim``)
+``sides``                                1, or 2 where bidirectional: kernels over the past, the future
+``kernels``          w_i                 all parameters of all sub-kernels
+``fading``           alpha^i             weight of a sub-kernel: `decay` to the power of coarser ones left
+``norm``             Z                   norm of the kernel that the model starts with
+``D``                                    skip
+===================  ==================  ==================================================================
+
+::
+
+    kernel = [up_1(w_0) fading_0, up_1(w_1) fading_1, up_2(w_2) fading_2, up_4(w_3) fading_3 ..] / norm
+    y = kernel * x + D x                         output = glu(linear(dropout(gelu(y))))
+
+up_f is linear interpolation to f times as many points. The authors' code takes the norm at the first forward,
+of whatever weights there are then. Here it belongs to the initial weights and to the state of the model: a
+loaded checkpoint and another first batch change nothing. Both sides share one block in the authors' way: the
+second kernel reads the steps that follow, from the next one on.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from msbench.data.dataset import TaskInfo
+from msbench.errors import ConfigError
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier, Layer
+from msbench.models.family import Family
+from msbench.models.long_conv import LongConv, State
+from msbench.ops import long_convolution
+from msbench.specs.sgconv import SgConvConfig
+
+
+def scales_for(longest: int, kernel_dim: int) -> int:
+    """The fewest sub-kernels that are together as long as the longest sequence: 1 + ceil(log2(l / k))."""
+    return 1 + (-(-longest // kernel_dim) - 1).bit_length()  # in whole numbers: 2^(scales - 1) k >= l
+
+
+def interpolated(points: Tensor, factor: int) -> Tensor:
+    """(..., k, d) -> (..., k factor, d), linear between the middles of the pieces, constant at both ends.
+
+    As torch's interpolate without aligned corners, whose gradient on a GPU is not deterministic.
+    """
+    place = (torch.arange(factor, device=points.device, dtype=points.dtype) + 0.5) / factor - 0.5
+    rise = functional.pad(points.diff(dim=-2), (0, 0, 1, 1))
+    before, behind = rise[..., :-1, None, :], rise[..., 1:, None, :]
+    place = place.unsqueeze(1)
+    fine = points.unsqueeze(-2) + place.clamp(max=0) * before + place.clamp(min=0) * behind
+    return fine.flatten(-3, -2)
+
+
+class SgConv(LongConv):
+    """A convolution with the structured kernel, and a skip: (b, l, d) -> (b, l, d)."""
+
+    fading: Tensor
+    norm: Tensor
+    # The authors train kernels with a rate of their own, and they decay; the skip D is as any other model's.
+    optimizer_groups: ClassVar = {"kernels": "steps"}
+
+    def __init__(self, config: SgConvConfig, longest: int) -> None:
+        scales = scales_for(longest, config.kernel_dim)
+        super().__init__(config.kernel_dim * 2 ** (scales - 1))
+        sides, d = 1 + config.bidirectional, config.d_model
+        self.kernels = nn.Parameter(torch.randn(scales, sides, config.kernel_dim, d))
+        self.D = nn.Parameter(torch.randn(d))
+        coarser_left = torch.arange(scales - 1, -1, -1).unsqueeze(1)
+        decay = torch.linspace(config.decay_min, config.decay_max, d)
+        self.register_buffer("fading", decay**coarser_left, persistent=False)
+        self.register_buffer("norm", self._unscaled().detach().norm(dim=1, keepdim=True))
+
+    def sides(self) -> Tensor:
+        """The kernels (sides, reach, d), by lag; that of the future begins at the next step."""
+        return self._unscaled() / self.norm
+
+    def kernel(self, length: int) -> Tensor:  # noqa: ARG002 (all of it is cheap)
+        """See `LongConv`: the side of the past."""
+        return self.sides()[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, l, d), zero behind the end of each sequence -> (b, l, d)."""
+        kernels = self.sides()
+        y = long_convolution(x, kernels[0]) + self.D * x
+        if len(kernels) == 1:
+            return y
+        # From the end: padding, being zero, adds nothing. A step ahead, the last one sees nothing.
+        ahead = long_convolution(x.flip(1), kernels[1]).flip(1)
+        return y + functional.pad(ahead[:, 1:], (0, 0, 0, 1))
+
+    def start(self, x: Tensor) -> State:
+        """See `msbench.models.stepping.Recurrent`; ConfigError where the layer reads what follows."""
+        if self.kernels.shape[1] == 2:
+            raise ConfigError("a bidirectional kernel reads what follows; steps need bidirectional: false")
+        return super().start(x)
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `msbench.models.stepping.Recurrent`."""
+        y, state = super().step(x, state)
+        return y + self.D * x, state
+
+    def _unscaled(self) -> Tensor:
+        """The kernels before they are divided by their norm."""
+        weighed = self.kernels * self.fading[:, None, None]
+        parts = [interpolated(part, 2 ** max(0, i - 1)) for i, part in enumerate(weighed)]
+        return torch.cat(parts, dim=1)
+
+
+def build(config: SgConvConfig, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer."""
+
+    def layer() -> list[Layer]:
+        return [GluBlock(SgConv(config, info.longest), config.d_model, dropout=config.dropout)]
+
+    return Classifier(config, info, [layer() for _ in range(config.layers)])
+
+
+def states(config: SgConvConfig) -> int:  # noqa: ARG001 (the signature is the family's)
+    """See `Family`: no recurrence."""
+    return 0
+
+
+def activations(config: SgConvConfig, device: str) -> float:  # noqa: ARG001 (on every device)
+    """See `Family`."""
+    return config.d_model * (7.0 + config.bidirectional)
+
+
+FAMILY = Family(build, states, activations)
