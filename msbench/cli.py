@@ -313,9 +313,13 @@ def _plan(
     seeds: list[int] | None,
     overrides: list[str] | None,
 ) -> "list[RunSpec]":
-    from msbench.suite import load, plan
+    from msbench.suite import load, plan, strangers
 
-    return plan(load(name), models or (), tasks or (), seeds or (), overrides or ())
+    suite = load(name)
+    specs = plan(suite, models or (), tasks or (), seeds or (), overrides or ())
+    for text in strangers(suite, specs):
+        console.say(f"msbench: {text}")
+    return specs
 
 
 def _print_agenda(
