@@ -5,6 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
+from msbench.models.stepping import begin
+
 
 class GluBlock(nn.Module):
     """A mixer, GELU, then a linear map and a gated linear unit that mix channels.
@@ -23,7 +25,7 @@ class GluBlock(nn.Module):
 
     def start(self, x: Tensor) -> Any:
         """See `msbench.models.stepping.Recurrent`."""
-        return self.core.start(x)
+        return begin(self.core, x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """See `msbench.models.stepping.Recurrent`."""
