@@ -107,7 +107,9 @@ def list_(
     if as_json:
         console.out_json(listing.as_dicts())
     else:
-        console.out_rows(listing.header, listing.rows)
+        console.out_rows(listing.header, listing.cells(), below=listing.below)
+    for note in listing.notes:
+        console.say(note)
 
 
 @app.command()

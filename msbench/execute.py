@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from msbench import data, models, ops, store
+from msbench import data, models, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
 from msbench.environment import accelerator, environment, free_memory
@@ -157,7 +157,7 @@ class _Run:
         self.facts |= {
             "parameters": models.parameter_count(model),
             "states_per_channel": models.states_per_channel(spec.model_name, spec.model),
-            "kernel": ops.kernel_name(fabric.device),
+            "kernel": models.family(spec.model_name).kernel(fabric.device.type),
         }
         signals, run_id = self.place.signals, self.identity.run_id
         self.trainer = Trainer(

@@ -36,7 +36,7 @@ def cuts(seed: int) -> list[int]:
 def read(model: Classifier, inputs: Tensor, segments: list[int], axis: int = 1) -> list[Tensor]:
     """Logits behind every segment."""
     reading, outputs = model.start(len(inputs)), []
-    for part in inputs.split(segments, axis):
+    for part in torch.split(inputs, segments, axis):
         logits, reading = model.step(reading, part)
         outputs.append(logits)
     assert reading.positions == inputs.shape[axis]
