@@ -164,6 +164,10 @@ def run(
         from msbench.ops.scan_kernels import force
 
         force(scan, on)
+    from msbench import models
+    from msbench.config import gather
+
+    gather(*(functools.partial(models.check_kernel, spec.model_name, spec.model, on) for spec in specs))
     if dry_run:
         _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
         return

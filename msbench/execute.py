@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from msbench import data, models, store
+from msbench import data, fit, models, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
 from msbench.environment import accelerator, environment, free_memory
@@ -58,7 +58,7 @@ def execute(
     (Interrupted after the state and the record are written).
     """
     dataset = _dataset(spec, place, listener)
-    _check_padding(spec, dataset)
+    _check_fit(spec, dataset)
     identity = identify(spec, dataset.digest)
     directory = store.run_directory(place.results, spec, identity.run_id)
     # Before the lock, so that finished results can be read where nothing can be written.
@@ -90,7 +90,9 @@ def _set_ended_aside(directory: Path, listener: Listener) -> None:
         listener.note(f"the earlier run was moved to {old}")
 
 
-def _check_padding(spec: RunSpec, dataset: Dataset) -> None:
+def _check_fit(spec: RunSpec, dataset: Dataset) -> None:
+    for path, problem in fit.faults(spec, dataset.info):
+        raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
     pad_to, longest = spec.train.pad_to, dataset.info.longest
     if pad_to is not None and pad_to < longest:
         raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")

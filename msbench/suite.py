@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from msbench import data, fit
 from msbench.config import Config, Located, gather, load_yaml, merge, parse_override, validate
 from msbench.errors import ConfigError, UnknownName, did_you_mean
 from msbench.specs import DATASETS, MODELS, RunSpec, TrainConfig
@@ -155,7 +156,11 @@ def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence
     head = Located(labels, {("seed",): "--seed"}, suite.source.name)
     own = _sections(suite.source.at("models", model))
     common = [_without(layer, unfit(suite, task, model)) for layer in _common(suite, task)]
-    return RunSpec.resolve(merge(head, *common, own, *overrides))
+    merged = merge(head, *common, own, *overrides)
+    spec = RunSpec.resolve(merged)
+    if wrong := list(fit.faults(spec, data.outline(spec.data))):
+        raise ConfigError("\n".join(str(merged.error(path, problem)) for path, problem in wrong))
+    return spec
 
 
 def unfit(suite: Suite, task: str, model: str) -> list[str]:

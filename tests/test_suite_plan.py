@@ -5,6 +5,7 @@ from typing import Literal
 
 import pytest
 
+from msbench import data
 from msbench.errors import ConfigError, UnknownName
 from msbench.specs import DATASETS, MODELS, DataConfig, ListOpsConfig, ModelEntry, MsSsmConfig, RunSpec
 from msbench.store import run_directory
@@ -238,6 +239,7 @@ class TestModified:
             size: int = 3
 
         monkeypatch.setitem(DATASETS, "other", Other)
+        monkeypatch.setattr(data, "outline", lambda _: data.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {}))
         (spec,) = plan(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
         gone = ListOpsConfig.model_fields.keys() - {"dataset", "min_length", "max_length"}
         assert modified(tiny, spec) == sorted(f"data.{key}" for key in gone | {"dataset", "size"})

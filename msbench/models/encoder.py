@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from msbench.data.dataset import TaskInfo
-from msbench.errors import ConfigError, DataError
+from msbench.errors import DataError
 from msbench.specs import ClassifierConfig
 
 EMBEDDING_STD = 0.02
@@ -16,7 +16,7 @@ class Encoder(nn.Module):
     Tokens (and pairs of token sequences) have an embedding, or (``scalar``) the id as one real number through
     a linear map. Signals and patches have a linear map of their channels, in float32 or better whatever the
     autocast: a sample has more than the 8 bits of a bfloat16. `longest` bounds the length where positions are
-    learned. ConfigError for ``scalar`` where there are no tokens.
+    learned.
     """
 
     def __init__(self, config: ClassifierConfig, info: TaskInfo) -> None:
@@ -25,7 +25,6 @@ class Encoder(nn.Module):
         self.scalar: nn.Linear | None = None
         self.linear: nn.Linear | None = None
         if info.real_valued:
-            check_encoder(config, info)
             self.linear = nn.Linear(info.channels, config.d_model)
         elif config.encoder == "embedding":
             self.embedding = nn.Embedding(info.vocabulary, config.d_model)
@@ -64,12 +63,3 @@ class Encoder(nn.Module):
                 f" positions, is {len(self.positions)}; set the task up again, or use positions: none"
             )
         return self.positions[start:end]
-
-
-def check_encoder(config: ClassifierConfig, info: TaskInfo) -> None:
-    """ConfigError where the encoder asked for has nothing to encode."""
-    if info.real_valued and config.encoder == "scalar":
-        raise ConfigError(
-            f"encoder: scalar feeds token ids as numbers, but a task of {info.kind} has no tokens;"
-            " leave encoder out, and its channels go through a linear map"
-        )

@@ -107,4 +107,9 @@ def activations(config: MambaConfig, device: str) -> float:
     return scan_activations(config, device, 1, states(config))
 
 
-FAMILY = Family(build, states, activations, kernel=kernel_name)
+def scanned(config: MambaConfig) -> int:
+    """See `Family`."""
+    return states(config) // (1 + config.bidirectional)
+
+
+FAMILY = Family(build, states, activations, kernel=kernel_name, scanned=scanned)

@@ -19,7 +19,6 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from msbench.errors import ConfigError
 from msbench.ops import causal_conv, makes_inputs, step_sizes
 from msbench.ops.scan_arguments import working_dtype
 from msbench.specs.selective import SsmConfig
@@ -30,10 +29,7 @@ SMALLEST_STEP = 1e-4
 
 def inner_width(config: SsmConfig) -> int:
     """Width i of the scan: ``expand`` times d_model."""
-    width = round(config.expand * config.d_model)
-    if width < 1:
-        raise ConfigError(f"expand {config.expand} leaves nothing of d_model {config.d_model}; raise either")
-    return width
+    return round(config.expand * config.d_model)
 
 
 def dt_rank(config: SsmConfig) -> int:

@@ -9,7 +9,6 @@ from model_cases import INFO, config_of, model_of, tokens
 from torch.nn import functional
 
 from msbench import models
-from msbench.errors import ConfigError
 from msbench.models.head import PairHead
 from msbench.models.layers import Padding, normalise, pool
 from msbench.models.mamba import MambaBlock
@@ -97,9 +96,8 @@ def test_numbers_keep_their_precision_under_autocast() -> None:
         assert torch.equal(encoder(inputs), encoder(inputs.double()))
 
 
-def test_token_ids_as_numbers_need_tokens() -> None:
-    with pytest.raises(ConfigError, match=r"encoder: scalar .* signal has no tokens"):
-        model_for("signal", "mamba", state=3, encoder="scalar")
+def test_token_ids_as_numbers_are_for_tokens() -> None:
+    assert model_for("signal", "mamba", state=3, encoder="scalar").encoder.scalar is None
     assert model_for("pairs", "mamba", state=3, encoder="scalar")(*examples("pairs", 5, 3)).shape == (2, 2)
 
 
