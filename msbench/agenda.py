@@ -164,7 +164,8 @@ def _size(spec: RunSpec, dataset: Dataset | None) -> dict[str, Any]:
     examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", 0)
     steps = Schedule.of(spec.train, examples).total
     mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
-    tokens = round(steps * spec.train.batch_size * mean_length) if mean_length else None
+    sequences = spec.train.batch_size * info.sequences
+    tokens = round(steps * sequences * mean_length) if mean_length else None
     return {
         "parameters": models.parameter_count(model),
         "states per channel": models.states_per_channel(spec.model_name, spec.model),

@@ -5,25 +5,36 @@ from pathlib import Path
 from typing import Any
 
 from msbench import agenda, data, models, store
+from msbench.data.dataset import TaskInfo
+from msbench.environment import accelerator
 from msbench.errors import ConfigError, UnknownName
-from msbench.specs import DATASETS, MODELS
+from msbench.specs import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
 from msbench.store import RunRecord
-from msbench.suite import available, plan
+from msbench.suite import Suite, available, load, plan
 
 KINDS = ("suites", "models", "datasets", "runs")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows under a header, and what could not be listed."""
+    """Rows under a header, what could not be listed, and notes on what is.
+
+    The last columns, as many as `below`, may go under a row where they have no room beside it.
+    """
 
     header: tuple[str, ...]
     rows: list[tuple[Any, ...]]
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    below: int = 0
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """For ``--json``."""
         return [dict(zip(self.header, row, strict=True)) for row in self.rows]
+
+    def cells(self) -> list[tuple[Any, ...]]:
+        """For a table: lists and large numbers as texts."""
+        return [tuple(map(_text, row)) for row in self.rows]
 
 
 def listing(what: str, results: Path) -> Listing:
@@ -49,14 +60,47 @@ def _suites() -> Listing:
     return Listing(("suite", "protocol", "runs", "tasks", "title"), rows, warnings)
 
 
+SIZES = "listops"
+"""The suite at whose settings models are counted; a model that it does not list has its common settings."""
+
+
 def _models() -> Listing:
-    rows = []
-    for name, entry in MODELS.items():
-        config, family = entry.config(**entry.preset), models.family(name)
-        causal = "yes" if family.causal(config) else "no"
-        kernel = family.kernel("cpu")
-        rows.append((name, entry.family, family.states(config), causal, kernel, entry.summary))
-    return Listing(("model", "family", "states", "causal", "kernel", "what"), rows)
+    warnings: list[str] = []
+    try:
+        suite = load(SIZES)
+    except ConfigError as error:
+        suite = None
+        warnings.append(f"{error}; models have their default size")
+    rows = [_model(name, suite, accelerator("auto"), warnings) for name in MODELS]
+    header = ("model", "states", "causal", "parameters", "at", "kernel", "family", "summary", "rows")
+    note = f"states (of a channel in a layer) and parameters: as `msbench run {SIZES} --model NAME` trains it"
+    return Listing(header, rows, warnings, [note], below=3)
+
+
+def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> tuple[Any, ...]:
+    entry, family = MODELS[name], models.family(name)
+    config, info, size = _sized(name, suite)
+    causal = "yes" if family.causal(config) else "no"
+    parameters: int | None = None
+    try:
+        parameters = models.parameter_count(models.build(name, config, info, 0))
+    except ConfigError as error:
+        warnings.append(f"{name}: cannot be counted: {error}")
+    counts = (family.states(config), causal, parameters, size)
+    return (name, *counts, family.kernel(device), entry.family, entry.summary, entry.rows)
+
+
+def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:
+    """A model's config at the settings of a suite, the task, and the suite's name; or its defaults."""
+    if suite is not None:
+        try:
+            spec = plan(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
+        except ConfigError:  # its own options do not go with the suite's
+            pass
+        else:
+            return spec.model, data.outline(spec.data), suite.name
+    entry = MODELS[name]
+    return entry.config(**entry.preset), data.outline(ListOpsConfig()), "defaults"
 
 
 def _datasets() -> Listing:
@@ -101,6 +145,12 @@ def details(record: RunRecord) -> list[tuple[str, str]]:
     """All of a record as dotted keys and values."""
     values = record.model_dump(mode="json", exclude_none=True)
     return [(key, str(value)) for key, value in agenda.flatten(values)]
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _percent(fraction: float | None) -> str | None:

@@ -107,7 +107,9 @@ def list_(
     if as_json:
         console.out_json(listing.as_dicts())
     else:
-        console.out_rows(listing.header, listing.rows)
+        console.out_rows(listing.header, listing.cells(), below=listing.below)
+    for note in listing.notes:
+        console.say(note)
 
 
 @app.command()
@@ -162,6 +164,10 @@ def run(
         from msbench.ops.scan_kernels import force
 
         force(scan, on)
+    from msbench import models
+    from msbench.config import gather
+
+    gather(*(functools.partial(models.check_kernel, spec.model_name, spec.model, on) for spec in specs))
     if dry_run:
         _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
         return
@@ -313,9 +319,13 @@ def _plan(
     seeds: list[int] | None,
     overrides: list[str] | None,
 ) -> "list[RunSpec]":
-    from msbench.suite import load, plan
+    from msbench.suite import load, plan, strangers
 
-    return plan(load(name), models or (), tasks or (), seeds or (), overrides or ())
+    suite = load(name)
+    specs = plan(suite, models or (), tasks or (), seeds or (), overrides or ())
+    for text in strangers(suite, specs):
+        console.say(f"msbench: {text}")
+    return specs
 
 
 def _print_agenda(

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,17 +33,34 @@ def out_json(value: Any) -> None:
     out(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False))
 
 
-def out_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
-    """A table: ruled at a terminal, plain aligned columns into a pipe."""
+def out_rows(
+    header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", below: int = 0
+) -> None:
+    """A table: ruled at a terminal, plain aligned columns into a pipe.
+
+    The last columns, as many as `below`, go under each row at a terminal too narrow for them beside it.
+    """
     cells = [["" if value is None else str(value) for value in row] for row in rows]
-    if sys.stdout.isatty():
+    terminal = sys.stdout.isatty()
+    columns = shutil.get_terminal_size().columns
+    if terminal and not (below and _ruled_width(header, cells) > columns):
         _rich_table(header, cells, title)
         return
     if title:
         out(title)
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-    for row in [list(header), *cells]:
+    under = below if terminal else 0
+    beside = [row[: len(row) - under] for row in (list(header), *cells)]
+    widths = [max(map(len, column)) for column in zip(*beside, strict=True)]
+    for row, whole in zip(beside, (header, *cells), strict=True):
         out("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        if under:
+            text = " · ".join(filter(None, whole[-under:]))
+            out(textwrap.fill(text, columns, initial_indent="    ", subsequent_indent="    "))
+
+
+def _ruled_width(header: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """What `_rich_table` takes: two blanks between columns and one more on either side of each."""
+    return sum(max(map(len, column)) + 3 for column in zip(header, *cells, strict=True)) + 1
 
 
 def _rich_table(header: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
-from msbench import data, models, ops, store
+from msbench import data, fit, models, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
 from msbench.environment import accelerator, environment, free_memory
@@ -57,7 +58,7 @@ def execute(
     (Interrupted after the state and the record are written).
     """
     dataset = _dataset(spec, place, listener)
-    _check_padding(spec, dataset)
+    _check_fit(spec, dataset)
     identity = identify(spec, dataset.digest)
     directory = store.run_directory(place.results, spec, identity.run_id)
     # Before the lock, so that finished results can be read where nothing can be written.
@@ -89,7 +90,9 @@ def _set_ended_aside(directory: Path, listener: Listener) -> None:
         listener.note(f"the earlier run was moved to {old}")
 
 
-def _check_padding(spec: RunSpec, dataset: Dataset) -> None:
+def _check_fit(spec: RunSpec, dataset: Dataset) -> None:
+    for path, problem in fit.faults(spec, dataset.info):
+        raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
     pad_to, longest = spec.train.pad_to, dataset.info.longest
     if pad_to is not None and pad_to < longest:
         raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")
@@ -156,7 +159,7 @@ class _Run:
         self.facts |= {
             "parameters": models.parameter_count(model),
             "states_per_channel": models.states_per_channel(spec.model_name, spec.model),
-            "kernel": ops.kernel_name(fabric.device),
+            "kernel": models.family(spec.model_name).kernel(fabric.device.type),
         }
         signals, run_id = self.place.signals, self.identity.run_id
         self.trainer = Trainer(
@@ -181,7 +184,8 @@ class _Run:
         spec = self.spec
         each = models.activation_bytes(spec.model_name, spec.model, 1, self.device)
         limit = free_memory(self.device) // 2 // each
-        if spec.train.batch_size * (spec.train.pad_to or self.dataset.info.longest) > limit:
+        info = self.dataset.info
+        if spec.train.batch_size * info.sequences * (spec.train.pad_to or info.longest) > limit:
             self.listener.note(
                 f"layers are computed twice for batches of more than {limit:,} tokens, to save memory; "
                 "results are the same"
@@ -241,19 +245,23 @@ class _Run:
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
-    """``predictions.parquet``: example number, label, predicted class, whether right, and all logits."""
-    columns: dict[str, Any] = {
-        "example": np.arange(len(predictions.labels)),
-        "label": predictions.labels,
-        "predicted": predictions.classes,
-        "correct": predictions.classes == predictions.labels,
-    }
-    columns |= {
-        f"logit_{index}": predictions.logits[:, index] for index in range(predictions.logits.shape[1])
-    }
+    """``predictions.parquet``: example number, label, predicted class, whether right, and all logits.
+
+    With several labels an example, the first three stand for each class: ``label_0`` and so on.
+    """
+    given, decided = predictions.labels, predictions.decisions
+    columns: dict[str, Any] = {"example": np.arange(len(given))}
+    for name, values in {"label": given, "predicted": decided, "correct": decided == given}.items():
+        columns |= by_class(name, values) if predictions.multi_label else {name: values}
+    columns |= by_class("logit", predictions.logits)
     buffer = io.BytesIO()
     pd.DataFrame(columns).to_parquet(buffer, index=False)
     store.write_atomically(path, buffer.getvalue())
+
+
+def by_class(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Columns ``name_0``, ``name_1``, ... of values (n, classes)."""
+    return {f"{name}_{index}": column for index, column in enumerate(values.T)}
 
 
 def _now() -> str:

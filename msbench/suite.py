@@ -13,62 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
-
+from msbench import data, fit
 from msbench.config import Config, Located, gather, load_yaml, merge, parse_override, validate
 from msbench.errors import ConfigError, UnknownName, did_you_mean
 from msbench.specs import DATASETS, MODELS, RunSpec, TrainConfig
-from msbench.specs.run import SECTIONS, Label, Seed
+from msbench.specs.run import SECTIONS
+from msbench.suite_file import Reported, SuiteFile
 
 T = TypeVar("T")
-
-
-def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"a seed is repeated: {', '.join(map(str, seeds))}")
-    return seeds
-
-
-class Reported(Config):
-    """Where the paper prints this suite's numbers: the table, and the column of each task."""
-
-    table: Label
-    columns: Annotated[dict[str, str], Field(min_length=1)]
-
-
-class _ModelLayer(Config):
-    """What a suite changes for one model."""
-
-    model: dict[str, Any] | None = None
-    train: dict[str, Any] | None = None
-
-
-class _TaskLayer(_ModelLayer):
-    """What a suite changes for one task."""
-
-    data: dict[str, Any] | None = None
-
-
-class _SuiteFile(_TaskLayer):
-    """The keys of a suite file."""
-
-    name: Label
-    title: Annotated[str, Field(min_length=1)]
-    protocol: Literal["paper", "scaled"]
-    caption: str = ""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)] = (0,)
-    reported: Reported | None = None
-    tasks: Annotated[dict[Label, _TaskLayer | None], Field(min_length=1)]
-    models: Annotated[dict[Label, _ModelLayer | None], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _columns_are_tasks(self) -> "_SuiteFile":
-        for task in self.reported.columns if self.reported else ():
-            if task not in self.tasks:
-                raise ValueError(f"reported.columns: no task {task!r}{did_you_mean(task, self.tasks)}")
-        return self
 
 
 @dataclass(frozen=True)
@@ -138,7 +92,8 @@ def plan(
     """The runs of a suite: tasks × models × seeds in the suite's order, whatever order was asked for.
 
     Empty means all of the suite's. A model that msbench knows, and a seed, may be asked for though the suite
-    does not list it: they come after those that it lists. `overrides` are texts such as ``train.lr=1e-3``.
+    does not list it: they come after those that it lists. Such a model takes the suite's common settings that
+    it has (`unfit` names the others), and its own defaults. `overrides` are texts such as ``train.lr=1e-3``.
     Raises UnknownName for other names, ConfigError for an override that any chosen run cannot take.
     """
     sets = gather(*(partial(_override, text) for text in overrides))
@@ -173,7 +128,7 @@ def modified(suite: Suite, spec: RunSpec) -> list[str]:
 
 def _read(path: Path) -> Suite:
     source = load_yaml(path)
-    head = validate(_SuiteFile, source)
+    head = validate(SuiteFile, source)
     suite = Suite(
         name=head.name,
         title=head.title,
@@ -197,10 +152,56 @@ def _check_models(suite: Suite) -> None:
 
 def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[Located]) -> RunSpec:
     labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
-    layers = (suite.source.at(), suite.source.at("tasks", task), suite.source.at("models", model))
     # A suite's own seeds have been checked: one that is refused here was typed.
     head = Located(labels, {("seed",): "--seed"}, suite.source.name)
-    return RunSpec.resolve(merge(head, *map(_sections, layers), *overrides))
+    own = _sections(suite.source.at("models", model))
+    common = [_without(layer, unfit(suite, task, model)) for layer in _common(suite, task)]
+    merged = merge(head, *common, own, *overrides)
+    spec = RunSpec.resolve(merged)
+    if wrong := list(fit.faults(spec, data.outline(spec.data))):
+        raise ConfigError("\n".join(str(merged.error(path, problem)) for path, problem in wrong))
+    return spec
+
+
+def unfit(suite: Suite, task: str, model: str) -> list[str]:
+    """Keys of the suite's common ``model`` that mean nothing to a model which the suite does not list.
+
+    They are not among its options, or its name fixes them; it runs without. A model that is listed has none:
+    there they are faults of the file.
+    """
+    if model in suite.models:
+        return []
+    entry = MODELS[model]
+    free = entry.config.model_fields.keys() - entry.preset.keys()
+    given = (key for layer in _common(suite, task) for key in layer.at("model").values)
+    return sorted({str(key) for key in given} - free)
+
+
+def strangers(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:
+    """A line for each model of these runs that the suite does not list: what it runs with."""
+    lines = []
+    for task, model in dict.fromkeys((spec.task, spec.model_name) for spec in specs):
+        if model not in suite.models:
+            absent = ", ".join(f"model.{key}" for key in unfit(suite, task, model))
+            without = f"; it has no {absent}" if absent else ""
+            lines.append(
+                f"{suite.name} does not list {model}: on {task} it runs with the suite's common settings and"
+                f" its own defaults{without}"
+            )
+    return lines
+
+
+def _common(suite: Suite, task: str) -> tuple[Located, Located]:
+    """What the suite says for all models, and for all on this task."""
+    return _sections(suite.source.at()), _sections(suite.source.at("tasks", task))
+
+
+def _without(layer: Located, keys: Sequence[str]) -> Located:
+    """The layer without these keys of its ``model``."""
+    if "model" not in layer.values or not keys:
+        return layer
+    kept = {key: value for key, value in layer.at("model").values.items() if key not in keys}
+    return replace(layer, values={**layer.values, "model": kept})
 
 
 def _sections(layer: Located) -> Located:

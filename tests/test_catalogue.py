@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from msbench import catalogue, store
+from msbench import catalogue, data, models, store
 from msbench.errors import ConfigError, UnknownName
-from msbench.specs import MODELS
+from msbench.specs import MODELS, ListOpsConfig, MambaConfig
 from msbench.store import RunRecord
+from msbench.suite import load, plan
 
 
 def keep(results: Path, run_id: str, **values: object) -> RunRecord:
@@ -19,13 +20,41 @@ def keep(results: Path, run_id: str, **values: object) -> RunRecord:
 
 
 def test_models_suites_and_datasets_are_listed(tmp_path: Path) -> None:
-    models = catalogue.listing("models", tmp_path).as_dicts()
-    assert {row["model"] for row in models} == set(MODELS)
-    assert next(row for row in models if row["model"] == "msssm-s6")["states"] == 128
+    names = [row["model"] for row in catalogue.listing("models", tmp_path).as_dicts()]
+    assert names == list(MODELS)
     suites = {row["suite"]: row for row in catalogue.listing("suites", tmp_path).as_dicts()}
     assert suites["listops"]["protocol"] == "paper"
     assert suites["quick"]["runs"] == 2
     assert [row["dataset"] for row in catalogue.listing("datasets", tmp_path).as_dicts()] == ["listops"]
+
+
+def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> None:
+    listing = catalogue.listing("models", tmp_path)
+    assert listing.warnings == []
+    rows = {row["model"]: row for row in listing.as_dicts()}
+    for spec in plan(load("listops")):
+        model = models.build(spec.model_name, spec.model, data.outline(spec.data), spec.seed)
+        row = rows[spec.model_name]
+        assert row["parameters"] == models.parameter_count(model)
+        assert row["states"] == 128
+        assert (row["at"], row["causal"]) == ("listops", "yes")
+    assert rows["mamba"]["rows"] == ("Mamba",)
+    cells = {row[0]: row for row in listing.cells()}
+    assert cells["mamba"][-3:] == ("mamba", "Mamba: selective SSM", "Mamba")
+    assert f"{rows['mamba']['parameters']:,}" in cells["mamba"]
+
+
+def test_models_have_their_default_size_where_the_suite_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "listops.yaml").write_text("services: {}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    listing = catalogue.listing("models", tmp_path)
+    row = next(row for row in listing.as_dicts() if row["model"] == "mamba")
+    expected = models.build("mamba", MambaConfig(), data.outline(ListOpsConfig()), 0)
+    assert (row["at"], row["states"], row["parameters"]) == ("defaults", 16, models.parameter_count(expected))
+    assert "models have their default size" in listing.warnings[0]
 
 
 def test_a_foreign_file_among_the_suites_is_a_warning(

@@ -37,6 +37,26 @@ def test_a_terminal_shows_names_with_brackets(monkeypatch: pytest.MonkeyPatch) -
     assert text.count("a" * 30) >= 3  # folded, not cut
 
 
+def test_long_columns_go_below_at_a_narrow_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("one", 1, "a few words " * 9, "x"), ("three", 3, "short", None)]
+    header = ("name", "n", "what", "rows")
+    console.out_rows(header, rows, below=2)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    for columns, lines in ((60, 8), (200, 6)):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        console.out_rows(header, rows, below=2)
+        text = terminal.getvalue()
+        assert len(text.splitlines()) == lines
+        if columns == 60:
+            assert all(len(line) <= columns for line in text.splitlines())
+            assert text.splitlines()[:2] == ["name   n", "    what · rows"]
+            assert text.splitlines()[-2:] == ["three  3", "    short"]
+
+
 def test_no_rows_is_a_header(capsys: pytest.CaptureFixture[str]) -> None:
     console.out_rows(("a", "b"), [])
     assert capsys.readouterr().out.split() == ["a", "b"]

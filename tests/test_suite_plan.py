@@ -5,10 +5,11 @@ from typing import Literal
 
 import pytest
 
+from msbench import data
 from msbench.errors import ConfigError, UnknownName
-from msbench.specs import DATASETS, DataConfig, ListOpsConfig, MsSsmConfig, RunSpec
+from msbench.specs import DATASETS, MODELS, DataConfig, ListOpsConfig, ModelEntry, MsSsmConfig, RunSpec
 from msbench.store import run_directory
-from msbench.suite import Suite, load, modified, plan
+from msbench.suite import Suite, load, modified, plan, strangers, unfit
 
 TEXT = """\
 name: tiny
@@ -88,6 +89,37 @@ class TestPlan:
         assert modified(suite, spec) == []
         both = plan(suite, models=["mamba", "msssm-s6"], tasks=["short"], seeds=[0])
         assert [each.model_name for each in both] == ["msssm-s6", "mamba"]
+
+    def test_such_a_model_is_spared_the_settings_that_it_lacks(self, tmp_path: Path) -> None:
+        text = TEXT.replace("  mamba:\n", "").replace("layers: 2", "layers: 2, levels: 1, state: 9")
+        suite = load(write(tmp_path, text.replace("{max_length: 30}", "{max_length: 30}, model: {ssm: s6}")))
+        assert unfit(suite, "short", "mamba") == ["levels", "ssm"]
+        assert unfit(suite, "long", "mamba") == ["levels"]
+        assert unfit(suite, "short", "msssm-s6") == []
+        specs = plan(suite, models=["mamba"], seeds=[0])
+        assert [(spec.model.d_model, spec.model.model_dump()["state"]) for spec in specs] == [(32, 9)] * 2
+        assert modified(suite, specs[0]) == []
+        assert strangers(suite, specs) == [
+            "tiny does not list mamba: on short it runs with the suite's common settings and its own"
+            " defaults; it has no model.levels, model.ssm",
+            "tiny does not list mamba: on long it runs with the suite's common settings and its own"
+            " defaults; it has no model.levels",
+        ]
+        assert strangers(suite, plan(suite)) == []
+        with pytest.raises(ConfigError, match=r"--set model\.levels: unknown key of model 'mamba'"):
+            plan(suite, models=["mamba"], overrides=["model.levels=2"])
+
+    def test_nor_does_a_common_setting_beat_what_makes_such_a_model_itself(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        entry = ModelEntry(MsSsmConfig, "", "ms-ssm", {"mixer": "static"})
+        monkeypatch.setitem(MODELS, "fixed", entry)
+        suite = load(write(tmp_path, TEXT.replace("  mamba:\n", "").replace("layers: 2", "mixer: softmax")))
+        (spec,) = plan(suite, ["fixed"], ["long"], [0])
+        assert spec.model.model_dump()["mixer"] == "static"
+        listed = load(write(tmp_path, TEXT.replace("  mamba:\n", "  fixed:\n")))
+        with pytest.raises(ConfigError, match="contradicts model 'fixed', which is mixer 'static'"):
+            plan(listed, overrides=["model.mixer=linear"])
 
     def test_seed_zero_is_a_seed_and_more_seeds_may_be_asked_for(self, tiny: Suite) -> None:
         assert {spec.seed for spec in plan(tiny, seeds=[0])} == {0}
@@ -207,6 +239,7 @@ class TestModified:
             size: int = 3
 
         monkeypatch.setitem(DATASETS, "other", Other)
+        monkeypatch.setattr(data, "outline", lambda _: data.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {}))
         (spec,) = plan(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
         gone = ListOpsConfig.model_fields.keys() - {"dataset", "min_length", "max_length"}
         assert modified(tiny, spec) == sorted(f"data.{key}" for key in gone | {"dataset", "size"})

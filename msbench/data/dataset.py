@@ -14,27 +14,76 @@ SPLITS = ("train", "validation", "test")
 class TaskInfo:
     """The facts of a task that a model and a report need.
 
-    `vocabulary` counts token ids (0 is padding); `longest` is the longest sequence in tokens. `baselines`
-    maps the name of a trivial rule to its accuracy on the test split, as a fraction: a model at one of
-    those values has learned that rule and no more.
+    Parameters
+    ----------
+    kind : what an example is: ``tokens`` a sequence of token ids, ``signal`` one of real numbers, ``patches``
+        an image cut into patches in reading order (to a model, a signal with the numbers of a patch for
+        channels), ``pairs`` two sequences of token ids that are to be compared
+    vocabulary : how many token ids there are, 0 being padding; 0 where there are none
+    classes : how many labels there are
+    longest : the longest sequence, in positions
+    chance : what the metric is without a model
+    baselines : what trivial rules reach on the test split, by name, as fractions: a model at one of those
+        values has learned that rule and no more
+    channels : numbers of one position of a signal, or of one patch
+    multi_label : whether any number of labels is right for an example, each a decision of its own
     """
 
-    kind: Literal["tokens"]
+    kind: Literal["tokens", "signal", "patches", "pairs"]
     vocabulary: int
     classes: int
     longest: int
-    metric: Literal["accuracy"]
+    metric: Literal["accuracy", "macro-auroc"]
     chance: float
     baselines: Mapping[str, float]
+    channels: int = 0
+    multi_label: bool = False
+
+    def __post_init__(self) -> None:
+        """ValueError where there is nothing to encode."""
+        needed = "channels" if self.real_valued else "vocabulary"
+        if getattr(self, needed) < 1:
+            raise ValueError(f"a task of {self.kind} needs {needed}: a model has nothing to encode")
+
+    @property
+    def real_valued(self) -> bool:
+        """True where a position is numbers, not a token."""
+        return self.kind in ("signal", "patches")
+
+    @property
+    def sequences(self) -> int:
+        """Sequences an example has."""
+        return 2 if self.kind == "pairs" else 1
+
+    @property
+    def decisions(self) -> int:
+        """Decisions an example asks for: which class, or of each class whether."""
+        return self.classes if self.multi_label else 1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`inputs` (b, l) int64, padded on the right with 0; `lengths` (b,) and `labels` (b,) int64."""
+    """Examples side by side, padded on the right with 0.
 
-    inputs: NDArray[np.int64]
+    ===========================  ==================================  ==========
+    kind                         inputs                              lengths
+    ===========================  ==================================  ==========
+    ``tokens``                   (b, l) int64                        (b,)
+    ``signal``, ``patches``      (b, l, channels) float32            (b,)
+    ``pairs``                    (b, 2, l) int64, one l for both     (b, 2)
+    ===========================  ==================================  ==========
+
+    `lengths` are int64. `labels` are int64 too: (b,), or with several labels (b, classes) of 0 and 1.
+    """
+
+    inputs: NDArray[np.int64] | NDArray[np.float32]
     lengths: NDArray[np.int64]
     labels: NDArray[np.int64]
+
+    @property
+    def positions(self) -> int:
+        """Positions of all sequences, padding included."""
+        return int(np.prod(self.inputs.shape[: self.lengths.ndim + 1]))
 
 
 class Split(Protocol):
@@ -42,7 +91,7 @@ class Split(Protocol):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Length in tokens of every example."""
+        """Length of every example (n,), in positions; of a pair, that of the longer sequence."""
 
     def __len__(self) -> int: ...
 

@@ -7,6 +7,7 @@ from msbench.errors import ConfigError, UnknownName
 from msbench.models import inceptiontime, mamba, ms_ssm, multiresnet, sgconv
 from msbench.models.classifier import Classifier, seeded
 from msbench.models.family import Family
+from msbench.ops import choose, most_states
 from msbench.specs import (
     MODELS,
     ClassifierConfig,
@@ -23,6 +24,7 @@ __all__ = [
     "Family",
     "activation_bytes",
     "build",
+    "check_kernel",
     "family",
     "parameter_count",
     "states_per_channel",
@@ -54,6 +56,16 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
     if not isinstance(config, expected):
         raise ConfigError(f"model {name} takes a {expected.__name__}, not a {type(config).__name__}")
     return seeded(lambda: found.build(config, info), seed)
+
+
+def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
+    """ConfigError where the scan in use on a device type has too few states for the model."""
+    limit, needed = most_states(device), family(name).scanned(config)
+    if limit is not None and needed > limit:
+        raise ConfigError(
+            f"{name} has {needed} states a stream, but the scan {choose(device).label} has {limit} at most;"
+            " lower model.state, or choose another with --scan"
+        )
 
 
 def parameter_count(model: nn.Module) -> int:

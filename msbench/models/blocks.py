@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.models.layers import ChannelDropout
+from msbench.models.stepping import begin
 
 
 class GluBlock(nn.Module):
@@ -26,7 +27,7 @@ class GluBlock(nn.Module):
 
     def start(self, x: Tensor) -> Any:
         """See `msbench.models.stepping.Recurrent`."""
-        return self.core.start(x)
+        return begin(self.core, x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """See `msbench.models.stepping.Recurrent`."""

@@ -4,24 +4,29 @@
 code             meaning
 ===============  ==========================================================================
 ``b, l, d``      examples, positions, width of the model
-``inputs``       token ids (b, l), padded on the right
-``lengths``      true lengths (b,)
+``inputs``       token ids (b, l) or numbers (b, l, channels), padded on the right; of pairs
+                 token ids (b, 2, l), which the layers see as 2 b sequences
+``lengths``      true lengths (b,), of pairs (b, 2)
 ``layer``        maps (b, l, d) and lengths to (b, l, d): a block without norm and residual
 ===============  ==========================================================================
 
 Padding never changes a prediction: what a layer reads is zero behind the end, norms and pooling count real
 positions only. ``padding: paper`` lets padding through the layers and the batch statistics.
+
+`Classifier.start` and `step` read sequences piece by piece, where all layers are recurrent.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from msbench.data.dataset import TaskInfo
-from msbench.errors import DataError
+from msbench.errors import ConfigError
+from msbench.models.encoder import Encoder
+from msbench.models.head import build_head
 from msbench.models.layers import (
     Bidirectional,
     ChannelDropout,
@@ -31,9 +36,8 @@ from msbench.models.layers import (
     once,
     pool,
 )
+from msbench.models.stepping import advance, begin
 from msbench.specs import ClassifierConfig
-
-EMBEDDING_STD = 0.02
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -52,44 +56,6 @@ Layer = nn.Module
 def directions(layer: Callable[[], Layer], *, bidirectional: bool) -> Layer:
     """One causal layer, or two of them over both directions."""
     return Bidirectional(layer(), layer()) if bidirectional else layer()
-
-
-class TokenEncoder(nn.Module):
-    """Token ids to vectors: an embedding, or (``scalar``) the id as one real number; then positions.
-
-    `longest` bounds the length where positions are learned.
-    """
-
-    def __init__(self, config: ClassifierConfig, info: TaskInfo) -> None:
-        super().__init__()
-        self.embedding: nn.Embedding | None = None
-        self.scalar: nn.Linear | None = None
-        if config.encoder == "embedding":
-            self.embedding = nn.Embedding(info.vocabulary, config.d_model)
-            nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
-        else:
-            self.scalar = nn.Linear(1, config.d_model)
-        positions = torch.empty(info.longest, config.d_model).normal_(std=EMBEDDING_STD)
-        self.positions = nn.Parameter(positions) if config.positions == "learned" else None
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """inputs (b, l) int64 -> (b, l, d); DataError where learned positions do not reach."""
-        x: Tensor
-        if self.embedding is not None:
-            x = self.embedding(inputs)
-        else:
-            assert self.scalar is not None
-            x = self.scalar(inputs.unsqueeze(2).to(self.scalar.weight.dtype))
-        return x if self.positions is None else x + self._positions(inputs.shape[1])
-
-    def _positions(self, length: int) -> Tensor:
-        assert self.positions is not None
-        if length > len(self.positions):
-            raise DataError(
-                f"a batch of {length} tokens, but the task's longest sequence, and with it the learned"
-                f" positions, is {len(self.positions)}; set the task up again, or use positions: none"
-            )
-        return self.positions[:length]
 
 
 class Block(nn.Module):
@@ -124,6 +90,13 @@ class Residual(Block):
         x = x + self.dropout(self._layer(inner, padding.lengths))
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The next positions x (b, l, d), none of them padding: the output, and the layer's state behind."""
+        mask = Padding.nowhere(x).mask
+        y, state = advance(self.layer, normalise(self.norm, x, mask) if self.prenorm else x, state)
+        x = x + y
+        return x if self.prenorm else normalise(self.norm, x, mask), state
+
 
 class Whole(Block):
     """dropout(layer(x)): a layer with norms and a shortcut of its own."""
@@ -138,11 +111,28 @@ class Whole(Block):
         y: Tensor = self.dropout(self._layer(x * padding.mask, padding.lengths))
         return y
 
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """See `Residual.step`."""
+        return advance(self.layer, x, state)
+
+
+class Reading(NamedTuple):
+    """How far a classifier has read: positions so far, each block's state, and what pooling needs (b, d).
+
+    That is the sum of all outputs, or the last one.
+    """
+
+    positions: int
+    blocks: tuple[Any, ...]
+    pooled: Tensor
+
 
 class Classifier(nn.Module):
-    """Token ids to logits. `layers` holds, for each of the model's layers, its blocks in order.
+    """Sequences to logits. `layers` holds, for each of the model's layers, its blocks in order.
 
-    Norm and residual stand around every block, but around none where blocks are `whole` without.
+    Norm and residual stand around every block, but around none where blocks are `whole` without. The two
+    sequences of a pair go through the same layers side by side, as two examples would: padding and batch
+    statistics are those of 2 b sequences.
     """
 
     def __init__(
@@ -156,27 +146,83 @@ class Classifier(nn.Module):
         super().__init__()
         kind = Whole if whole else Residual
         self.config = config
-        self.encoder = TokenEncoder(config, info)
+        self.sequences = info.sequences
+        self.encoder = Encoder(config, info)
         self.blocks = nn.ModuleList(kind(config, block) for blocks in layers for block in blocks)
         self.final_norm = build_norm(config.norm, config.d_model) if config.prenorm else None
-        self.head = nn.Linear(config.d_model, info.classes)
+        self.head: Any = build_head(config.d_model, info)
 
     def recompute_layers(self, *, on: bool) -> None:
         """Keep only the inputs of layers for the backward, and run their forward again: the same numbers."""
-        for block in self.blocks:
-            assert isinstance(block, Block)
+        for block in self._blocks():
             block.recompute = on
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """inputs (b, l) int64, lengths (b,) int64 -> logits (b, classes), float32."""
-        x: Tensor = self.encoder(inputs)
-        real = Padding.of(lengths, inputs.shape[1], x.dtype)
+        """Inputs and lengths, int64, as `msbench.data.dataset.Batch` has them -> logits (b, classes)."""
+        x: Tensor = self.encoder(self._apart(inputs))
+        real = Padding.of(lengths.flatten(), x.shape[1], x.dtype)
         padding = real if self.config.padding == "masked" else Padding.nowhere(x)
         for block in self.blocks:
             x = block(x, padding)
         if self.final_norm is not None:
             x = normalise(self.final_norm, x, padding.mask)
-        pooled = pool(x, real, self.config.pooling)
-        with torch.autocast(x.device.type, enabled=False):
-            logits: Tensor = self.head(pooled.to(self.head.weight.dtype))
+        return self._logits(pool(x, real, self.config.pooling))
+
+    def start(self, b: int) -> Reading:
+        """Before the first position of b examples; for `step`.
+
+        ConfigError where the model cannot read step by step, RuntimeError in training mode.
+        """
+        self._check_evaluation()
+        if getattr(self.config, "bidirectional", False):
+            raise ConfigError(
+                "a bidirectional model reads a sequence from its end too: it has no recurrent inference;"
+                " train one with bidirectional: false"
+            )
+        x = next(self.parameters()).new_zeros(b * self.sequences, self.config.d_model)
+        return Reading(0, tuple(begin(block.layer, x) for block in self._blocks()), x)
+
+    def step(self, reading: Reading, inputs: Tensor) -> tuple[Tensor, Reading]:
+        """Read on: the logits (b, classes) of the sequences so far, and the reading behind them.
+
+        inputs are the next positions, one or more and none of them padding: (b, l), (b, l, channels) or, of
+        pairs, (b, 2, l). They equal `forward` on all positions at once. `reading` is left as it was.
+        Raises RuntimeError in training mode, ValueError for a segment of another number of examples or of no
+        position, DataError beyond learned positions.
+        """
+        self._check_evaluation()
+        inputs = self._apart(inputs)
+        b, length = inputs.shape[:2]
+        if b != len(reading.pooled) or length < 1:
+            raise ValueError(
+                f"a segment of {b} sequences and {length} positions, but {len(reading.pooled)} sequences are"
+                " being read, and a segment has at least one position"
+            )
+        x: Tensor = self.encoder(inputs, reading.positions)
+        states = []
+        for block, state in zip(self._blocks(), reading.blocks, strict=True):
+            x, state = block.step(x, state)
+            states.append(state)
+        if self.final_norm is not None:
+            x = normalise(self.final_norm, x, Padding.nowhere(x).mask)
+        positions, last = reading.positions + length, self.config.pooling == "last"
+        kept = x[:, -1] if last else reading.pooled + x.sum(1)
+        return self._logits(kept if last else kept / positions), Reading(positions, tuple(states), kept)
+
+    def _check_evaluation(self) -> None:
+        if self.training:
+            raise RuntimeError("recurrent inference is for evaluation, with frozen norms: call eval() first")
+
+    def _blocks(self) -> Iterator[Residual | Whole]:
+        for block in self.blocks:
+            assert isinstance(block, Residual | Whole)
+            yield block
+
+    def _apart(self, inputs: Tensor) -> Tensor:
+        """The sequences of a batch: of pairs, both of the first example, both of the second, ..."""
+        return inputs.flatten(0, 1) if self.sequences == 2 else inputs
+
+    def _logits(self, pooled: Tensor) -> Tensor:
+        with torch.autocast(pooled.device.type, enabled=False):
+            logits: Tensor = self.head(pooled)
         return logits

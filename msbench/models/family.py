@@ -16,6 +16,10 @@ def _no_kernel(device: str) -> str:  # noqa: ARG001 (the signature is the field'
     return "torch"
 
 
+def _no_scan(config: Any) -> int:  # noqa: ARG001
+    return 0
+
+
 @dataclass(frozen=True)
 class Family:
     """Functions of a config of this family's class.
@@ -23,7 +27,8 @@ class Family:
     `states` counts the real numbers that one channel of one layer carries from step to step, over both
     directions: 0 where a layer is no recurrence. `activations` counts the numbers that one position of one
     layer keeps for the backward, on a device of the given type. `kernel` names what computes the recurrence
-    there.
+    there. `scanned` counts the states of its largest stream in the selective scan, whose kernels may have a
+    limit: 0 where it is not used.
     """
 
     build: Callable[[Any, TaskInfo], Classifier]
@@ -31,6 +36,7 @@ class Family:
     activations: Callable[[Any, str], float]
     causal: Callable[[Any], bool] = _causal
     kernel: Callable[[str], str] = _no_kernel
+    scanned: Callable[[Any], int] = _no_scan
 
     @property
     def module(self) -> str:

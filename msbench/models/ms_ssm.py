@@ -135,4 +135,9 @@ def activations(config: MsSsmConfig, device: str) -> float:
     return scan_activations(config, device, streams, states(config), outside)
 
 
-FAMILY = Family(build, states, activations, kernel=kernel_name)
+def scanned(config: MsSsmConfig) -> int:
+    """See `Family`."""
+    return max(stream_states(config)) if config.ssm == "s6" else 0
+
+
+FAMILY = Family(build, states, activations, kernel=kernel_name, scanned=scanned)

@@ -6,7 +6,7 @@ from msbench.ops.fused_scan import low_rank_scan, makes_inputs, multi_scale_scan
 from msbench.ops.linear_scan import linear_scan, linear_scan_reference
 from msbench.ops.lti_scan import lti_scan, lti_scan_reference
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
-from msbench.ops.scan_kernels import VARIABLE, choose, wanted
+from msbench.ops.scan_kernels import VARIABLE, choose, most_states, wanted
 from msbench.ops.step_sizes import step_sizes
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "lti_scan",
     "lti_scan_reference",
     "makes_inputs",
+    "most_states",
     "multi_scale_scan",
     "selective_scan",
     "selective_scan_reference",

@@ -33,12 +33,14 @@ class Kernel:
     scan : ``scan(arguments, scaled=...)``, arguments of one dtype
     missing : ``missing(device type)``: why it cannot be used there; empty where it can
     label : the name for records
+    most_states : of a stream; None where there is no limit
     """
 
     engine: str
     scan: Callable[..., Tensor]
     missing: Callable[[str], str]
     label: Callable[[], str]
+    most_states: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,13 @@ KERNELS: dict[str, Kernel] = {
     "torch": Kernel(
         "torch", partial(scan_operator.apply, "torch"), lambda _device: "", lambda: "torch-chunked"
     ),
-    "mamba-ssm": Kernel("mamba-ssm", scan_mamba_ssm.scan, scan_mamba_ssm.missing, lambda: "mamba-ssm"),
+    "mamba-ssm": Kernel(
+        "mamba-ssm",
+        scan_mamba_ssm.scan,
+        scan_mamba_ssm.missing,
+        lambda: "mamba-ssm",
+        scan_mamba_ssm.MOST_STATES,
+    ),
     "reference": Kernel("reference", reference, lambda _device: "", lambda: "torch-loop"),
 }
 """By the name that an option has for each."""
@@ -97,6 +105,11 @@ def force(name: str, device: str) -> None:
 def choose(device: str) -> Choice:
     """The kernel for a device type; ConfigError where the one asked for cannot be used or is wrong."""
     return _chosen(device, wanted())
+
+
+def most_states(device: str) -> int | None:
+    """How many states a stream may have in the scan of a device type; None where there is no limit."""
+    return KERNELS[choose(device).engine].most_states
 
 
 def _known(name: str) -> str:

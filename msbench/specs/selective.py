@@ -18,10 +18,17 @@ class SsmConfig(ClassifierConfig):
     """None means ceil(d_model / 16)."""
     dt_min: Annotated[float, Field(gt=0)] = 1e-3
     """Step sizes start log-uniform between `dt_min` and `dt_max`, never below 1e-4."""
-    dt_max: Annotated[float, Field(gt=0)] = 0.1
+    dt_max: Annotated[float, Field(gt=0, le=1e3)] = 0.1
+    """A state of rate 1 is gone after one step of 20; far larger ones overflow what they multiply."""
     skip: bool = True
     bidirectional: bool = False
     """Two blocks a layer with their own parameters, one over the reversed sequence; outputs are averaged."""
+
+    @model_validator(mode="after")
+    def _a_width_is_left(self) -> Self:
+        if round(self.expand * self.d_model) < 1:
+            raise ValueError(f"expand {self.expand} leaves nothing of d_model {self.d_model}; raise either")
+        return self
 
     @model_validator(mode="after")
     def _step_sizes_are_an_interval(self) -> Self:

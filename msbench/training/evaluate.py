@@ -7,39 +7,49 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import functional
 
 from msbench.data.dataset import Batch, Split
+from msbench.training.objective import decided, loss_of
 from msbench.training.order import sorted_batches
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """`logits` (n, classes) float32 and `labels` (n,) int64, in the order of the split."""
+    """`logits` (n, classes) float32 and `labels` int64, in the order of the split.
+
+    `labels` are (n,), or (n, classes) of 0 and 1 where an example may have several: logits are then those of
+    one decision each, 0 being even odds.
+    """
 
     logits: NDArray[np.float32]
     labels: NDArray[np.int64]
 
     @property
-    def classes(self) -> NDArray[np.int64]:
-        """Predicted class of each example; the first of equal logits."""
-        classes: NDArray[np.int64] = self.logits.argmax(axis=1).astype(np.int64)
-        return classes
+    def multi_label(self) -> bool:
+        """True where an example may have several labels."""
+        return self.labels.ndim == 2
+
+    @property
+    def decisions(self) -> NDArray[np.int64]:
+        """What was predicted, in the form of the labels; the first of equal logits."""
+        found: NDArray[np.int64] = decided(torch.from_numpy(self.logits), self.multi_label).numpy()
+        return found
 
     @property
     def accuracy(self) -> float:
-        """Share of right predictions."""
-        return float((self.classes == self.labels).mean())
+        """Share of right decisions, one an example, or with several labels one a class of each."""
+        return float((self.decisions == self.labels).mean())
 
     @property
     def loss(self) -> float:
-        """Mean cross entropy in nats."""
-        logits = torch.from_numpy(self.logits).double()
-        return float(functional.cross_entropy(logits, torch.from_numpy(self.labels)))
+        """Mean cross entropy in nats, of every decision where there are several labels."""
+        return float(
+            loss_of(torch.from_numpy(self.logits).double(), torch.from_numpy(self.labels), "cross-entropy")
+        )
 
 
 def to_device(batch: Batch, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """inputs (b, l), lengths (b,) and labels (b,) as tensors."""
+    """Inputs, lengths and labels as tensors, in the shapes that `Batch` gives."""
     arrays = (batch.inputs, batch.lengths, batch.labels)
     inputs, lengths, labels = (torch.from_numpy(array).to(device, non_blocking=True) for array in arrays)
     return inputs, lengths, labels
@@ -62,17 +72,19 @@ def predict(
     was_training = model.training
     model.eval()
     logits: NDArray[np.float32] | None = None
-    labels = np.empty(len(split), dtype=np.int64)
+    labels: NDArray[np.int64] | None = None
     done = 0
     for indices in sorted_batches(split.lengths, batch_size):
         batch = split.batch(indices, pad_to)
         inputs, lengths, _ = to_device(batch, device)
         output = model(inputs, lengths).float().cpu().numpy()
-        if logits is None:
+        if logits is None or labels is None:
             logits = np.empty((len(split), output.shape[1]), dtype=np.float32)
+            labels = np.empty((len(split), *batch.labels.shape[1:]), dtype=np.int64)
         logits[indices], labels[indices] = output, batch.labels
         done += len(indices)
         between(done, len(split))
     model.train(was_training)
     assert logits is not None, "a split is never empty"
+    assert labels is not None
     return Predictions(logits, labels)

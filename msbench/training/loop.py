@@ -10,7 +10,6 @@ from typing import Literal
 import torch
 from lightning_fabric import Fabric
 from torch import nn
-from torch.nn import functional
 
 from msbench.data.dataset import Batch, Dataset
 from msbench.errors import Diverged, Interrupted
@@ -20,6 +19,7 @@ from msbench.training import checkpoint as ckpt
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluate import Predictions, predict, to_device
 from msbench.training.metrics import EpochRow, write_metrics
+from msbench.training.objective import decided, loss_of
 from msbench.training.optimizer import build_optimizer
 from msbench.training.order import epoch_batches
 from msbench.training.schedule import Schedule
@@ -122,7 +122,7 @@ class Trainer:
         rate = self.schedule.factor(self.progress.step)
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * rate
-        self.module.recompute_layers(on=inputs.numel() > self.recompute_above)
+        self.module.recompute_layers(on=batch.positions > self.recompute_above)
         logits = self.model(inputs, lengths).float()
         loss = loss_of(logits, labels, self.config.loss)
         self.optimizer.zero_grad(set_to_none=True)
@@ -135,10 +135,10 @@ class Trainer:
         self.optimizer.step()
         self.progress.step += 1
         self.sums.loss += loss.detach().double() * len(labels)
-        self.sums.correct += (logits.detach().argmax(dim=1) == labels).sum()
+        self.sums.correct += (decided(logits.detach(), labels.ndim == 2) == labels).sum()
         self.sums.seen += len(labels)
         self.sums.tokens += int(batch.lengths.sum())
-        self.sums.positions += batch.inputs.size
+        self.sums.positions += batch.positions
 
     def test(self) -> Predictions:
         """Predictions on the test split with the weights of the best epoch; only after `run`.
@@ -169,10 +169,14 @@ class Trainer:
             progress.step,
             self.schedule.total,
             float(sums.loss) / sums.seen,
-            int(sums.correct) / sums.seen,
+            self._accuracy(),
             sums.tokens / max(sums.seconds, 1e-9),
         )
         self.listener.step(report)
+
+    def _accuracy(self) -> float:
+        """Share of right decisions in the epoch so far."""
+        return int(self.sums.correct) / (self.sums.seen * self.dataset.info.decisions)
 
     def _end_epoch(self) -> None:
         sums, progress = self.sums, self.progress
@@ -185,7 +189,7 @@ class Trainer:
             step=progress.step,
             lr=self.config.lr * self.schedule.factor(progress.step - 1),
             train_loss=float(sums.loss) / sums.seen,
-            train_accuracy=int(sums.correct) / sums.seen,
+            train_accuracy=self._accuracy(),
             validation_loss=validation.loss,
             validation_accuracy=validation.accuracy,
             seconds=sums.seconds,
@@ -255,13 +259,6 @@ class Trainer:
 def fabric_for(device: str, precision: str) -> Fabric:
     """One device, ``cpu`` or ``cuda``, in the precision of a TrainConfig."""
     return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision])
-
-
-def loss_of(logits: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tensor:
-    """Mean loss of a batch: `logits` (b, classes) float32, `labels` (b,)."""
-    if kind == "double-softmax":
-        logits = logits.softmax(dim=1)
-    return functional.cross_entropy(logits, labels)
 
 
 @torch.no_grad()

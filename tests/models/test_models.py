@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from model_cases import INFO, config_of, known, layer_of, model_of, tokens
+from pydantic import ValidationError
 
 from msbench import models
 from msbench.errors import ConfigError, UnknownName
@@ -30,9 +31,17 @@ def test_unknown_names_and_foreign_configs_are_told() -> None:
         models.states_per_channel("manba", MambaConfig())
 
 
-def test_a_width_of_nothing_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"expand 0\.01"):
-        model_of("mamba", expand=0.01)
+@both
+def test_a_width_of_nothing_is_told(name: str) -> None:
+    with pytest.raises(ValidationError, match=r"expand 0\.01 leaves nothing of d_model 8; raise either"):
+        config_of(name, expand=0.01)
+
+
+@both
+def test_step_sizes_that_overflow_are_told(name: str) -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 1000"):
+        config_of(name, dt_max=1e30)
+    assert torch.isfinite(model_of(name, dt_min=1e3, dt_max=1e3)(*tokens(30, 40))).all()
 
 
 @pytest.mark.parametrize("name", MODELS)

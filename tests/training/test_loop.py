@@ -15,7 +15,8 @@ from msbench.progress import Quiet
 from msbench.specs import RunSpec
 from msbench.suite import Suite, plan
 from msbench.training.evaluate import predict
-from msbench.training.loop import Trainer, check_finite, fabric_for, loss_of
+from msbench.training.loop import Trainer, check_finite, fabric_for
+from msbench.training.objective import loss_of
 from msbench.training.signals import SignalFlag
 
 MODELS = ["msssm-s6", "mamba"]

@@ -1,0 +1,36 @@
+"""Whether the parts of a run go together: its settings with its task, before any data is there.
+
+What can be told from one config alone is refused by the config itself.
+"""
+
+from collections.abc import Iterator
+
+from msbench.config import KeyPath
+from msbench.data.dataset import TaskInfo
+from msbench.specs import RunSpec
+
+
+def faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
+    """The key and the problem of every setting that this task cannot have.
+
+    `info` may be an outline: its `longest` is then an upper bound, and what passes may still be refused once
+    the data is there.
+    """
+    model, train = spec.model, spec.train
+    if info.real_valued and model.encoder == "scalar":
+        yield (
+            ("model", "encoder"),
+            f"'scalar' feeds token ids as numbers, but {spec.task} is a task of {info.kind} without tokens;"
+            " leave it out",
+        )
+    if info.multi_label and train.loss == "double-softmax":
+        yield (
+            ("train", "loss"),
+            f"'double-softmax' needs one label an example, but {spec.task} has several; use 'cross-entropy'",
+        )
+    if model.positions == "learned" and train.pad_to is not None and train.pad_to > info.longest:
+        yield (
+            ("train", "pad_to"),
+            f"{train.pad_to} is beyond model.positions 'learned', which end with the longest of {spec.task},"
+            f" {info.longest}; lower it, leave it out or use positions: none",
+        )
