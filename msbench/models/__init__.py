@@ -4,10 +4,13 @@ from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
-from msbench.models import mamba, ms_ssm
+from msbench.models import griffin, lstm, mamba, ms_ssm, transformer
 from msbench.models.classifier import Classifier, seeded
 from msbench.models.family import Family
 from msbench.specs import MODELS, ClassifierConfig, MambaConfig, MsSsmConfig
+from msbench.specs.griffin import GriffinConfig
+from msbench.specs.lstm import LstmConfig
+from msbench.specs.transformer import TransformerConfig
 
 __all__ = [
     "FAMILIES",
@@ -23,6 +26,9 @@ __all__ = [
 FAMILIES: dict[type[ClassifierConfig], Family] = {
     MambaConfig: mamba.FAMILY,
     MsSsmConfig: ms_ssm.FAMILY,
+    GriffinConfig: griffin.FAMILY,
+    TransformerConfig: transformer.FAMILY,
+    LstmConfig: lstm.FAMILY,
 }
 
 

@@ -115,6 +115,16 @@ class ShortConv(nn.Module):
         """x (b, l, i) -> (b, l, i)."""
         return causal_conv(x, self.weight, self.bias)
 
+    def start(self, x: Tensor) -> Tensor:
+        """See `msbench.models.stepping.Recurrent`: the last k - 1 inputs (b, k - 1, i), oldest first."""
+        return x.new_zeros(x.shape[0], self.weight.shape[1] - 1, x.shape[1])
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """See `msbench.models.stepping.Recurrent`."""
+        seen = torch.cat([state.to(x.dtype), x.unsqueeze(1)], dim=1)
+        y = torch.einsum("bki,ik->bi", seen, self.weight.flip(1).to(x.dtype))
+        return y if self.bias is None else y + self.bias.to(x.dtype), seen[:, 1:]
+
 
 def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
     """The projection back into the residual, scaled down by the square root of the depth."""

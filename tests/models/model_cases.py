@@ -41,9 +41,23 @@ MS_SSM: list[dict[str, Any]] = [
     {"block": "glu"},
     {"block": "vit", "bidirectional": True},
 ]
+AROUND: list[dict[str, Any]] = COMMON[:5]
+"""Options of what surrounds the blocks, which every model has."""
+GRIFFIN: list[dict[str, Any]] = [
+    *AROUND,
+    *COMMON[5:7],
+    {"heads": 2, "kernel": 1, "expand": 1.5, "mlp_expand": 0.5},
+    {"pattern": ["attention"], "window": 3, "heads": 2},
+    {"pattern": ["attention"], "bidirectional": True},
+]
+TRANSFORMER: list[dict[str, Any]] = [*AROUND, {"positions": "none", "heads": 1, "mlp_expand": 1}, {"causal": True}]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
+    *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
+    *(("hawk", options) for options in COMMON[5:7]),
+    *(("transformer", options) for options in TRANSFORMER),
+    *(("lstm", options) for options in COMMON[:7]),
 ]
 
 
@@ -52,7 +66,13 @@ def case_id(case: tuple[str, dict[str, Any]]) -> str:
 
 
 def config_of(name: str, **options: Any) -> ClassifierConfig:
-    return MODELS[name].config(**{"d_model": 8, "layers": 2, **options})
+    entry = MODELS[name]
+    return entry.config(**{"d_model": 8, "layers": 2, **entry.preset, **options})
+
+
+def fitting(name: str, **options: Any) -> dict[str, Any]:
+    """Those of the options that the model has."""
+    return {key: value for key, value in options.items() if key in MODELS[name].config.model_fields}
 
 
 def model_of(name: str, seed: int = 0, **options: Any) -> Classifier:

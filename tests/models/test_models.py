@@ -1,10 +1,11 @@
 """Names, seeds, parameter counts, and that initial values survive the construction of the whole model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, layer_of, model_of, tokens
+from model_cases import INFO, config_of, fitting, layer_of, model_of, tokens
 
 from msbench import models
 from msbench.errors import ConfigError, UnknownName
@@ -215,7 +216,8 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *((name, options) for name in MODELS for options in ({}, {"bidirectional": True})),
+        *((name, {}) for name in MODELS),
+        *((name, {"bidirectional": True}) for name in MODELS if fitting(name, bidirectional=True)),
         ("msssm-s6", {"conv_activation": "silu"}),
     ],
 )
@@ -225,8 +227,8 @@ def test_the_estimate_is_near_what_autograd_keeps(
     if reason := KERNELS[kernel].missing("cpu"):
         pytest.skip(reason)
     monkeypatch.setenv("MSBENCH_SCAN", kernel)
-    config = config_of(name, d_model=64, layers=2, state=64, **options)
-    model = models.build(name, config, INFO, seed=0)
+    config = config_of(name, **fitting(name, d_model=64, layers=3, state=64, **options))
+    model = models.build(name, config, replace(INFO, longest=200), seed=0)
     storages: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -245,7 +247,7 @@ def test_the_estimate_is_near_what_autograd_keeps(
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     torch.compiler.reset()
-    model = model_of(name, state=5, norm=norm)
+    model = model_of(name, **fitting(name, state=5, layers=3, norm=norm))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     inputs, lengths = tokens(30, 17, 24)
     parameters = list(model.parameters())
