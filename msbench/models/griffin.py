@@ -31,7 +31,7 @@ source has N(0, 1/d) and multiplies them by the root of d.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +94,7 @@ class BlockDiagonal(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., i) -> (..., i)."""
-        heads = x.unflatten(-1, self.bias.shape)
+        heads = x.reshape(*x.shape[:-1], *self.bias.shape)
         return (torch.einsum("...hi,hij->...hj", heads, self.weight) + self.bias).flatten(-2)
 
 
@@ -142,6 +142,7 @@ class RecurrentBlock(nn.Module):
         self.in_proj = linear(config.d_model, width)
         self.gate_proj = linear(config.d_model, width)
         self.conv = ShortConv(width, config.kernel, bias=True)
+        assert self.conv.bias is not None
         nn.init.normal_(self.conv.weight, std=math.sqrt(CONV_VARIANCE / config.kernel))
         nn.init.zeros_(self.conv.bias)
         self.rg_lru = RgLru(width, config.head_count)
@@ -192,7 +193,8 @@ class LocalAttention(nn.Module):
         keys, values, position = state
         q, k, v = self._heads(x.unsqueeze(1), position.view(-1, 1, 1))
         keys, values = torch.cat([keys.to(k.dtype), k], 2), torch.cat([values.to(v.dtype), v], 2)
-        y = functional.scaled_dot_product_attention(q, *(kv.expand(-1, self.heads, -1, -1) for kv in (keys, values)))
+        seen, read = (each.expand(-1, self.heads, -1, -1) for each in (keys, values))
+        y = functional.scaled_dot_product_attention(q, seen, read)
         window = keys[:, :, -self.window :], values[:, :, -self.window :]
         return self.out_proj(y.flatten(1)), (*window, position + 1)
 
@@ -213,7 +215,7 @@ def rotated(x: Tensor, positions: Tensor) -> Tensor:
     exponents = torch.arange(pairs, device=x.device, dtype=dtype) / pairs
     angles = positions.unsqueeze(-1) * LONGEST_WAVE**-exponents
     cos, sin = angles.cos(), angles.sin()
-    first, second, rest = x.split([pairs, pairs, x.shape[-1] - 2 * pairs], dim=-1)
+    first, second, rest = torch.split(x, [pairs, pairs, x.shape[-1] - 2 * pairs], dim=-1)
     turned = [first * cos - second * sin, second * cos + first * sin]
     return torch.cat([*(part.to(x.dtype) for part in turned), rest], dim=-1)
 
@@ -261,19 +263,16 @@ def build(config: GriffinConfig, info: TaskInfo) -> Classifier:
 
 
 def states(config: GriffinConfig) -> int:
-    """See `Family`; of the recurrent layers. What attention keeps of its window is no state of a recurrence."""
+    """See `Family`: those of recurrent layers. What attention keeps of its window is no recurrence's."""
     return (1 + config.bidirectional) if "recurrent" in kinds(config) else 0
 
 
 def activations(config: GriffinConfig, device: str) -> float:
     """See `Family`."""
     del device
-    recurrent, total = 20.0 * config.lru_width, 0.0
-    attention = 6.0 * config.d_model
-    for kind in kinds(config):
-        total += recurrent if kind == "recurrent" else attention
-    mlp = 6 * config.mlp_expand * config.d_model
-    return total * (1 + config.bidirectional) / config.layers + mlp + 6 * config.d_model
+    kept = {"recurrent": 16.0 * config.lru_width, "attention": 6.5 * config.d_model}
+    temporal = sum(kept[kind] for kind in kinds(config)) / config.layers
+    return temporal * (1 + config.bidirectional) + (4 * config.mlp_expand + 4) * config.d_model
 
 
 def kernel(device: str) -> str:

@@ -49,7 +49,8 @@ class SelfAttention(nn.Module):
         heads = self.qkv(inputs).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         # Padding is on the right: where no query looks ahead, none that is real sees it.
         seen = None if self.causal else real_keys(lengths, inputs.shape[1])
-        y = scaled_dot_product_attention(*heads.unbind(0), attn_mask=seen, is_causal=self.causal)
+        q, k, v = heads.unbind(0)
+        y = scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=self.causal)
         out: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))
         return out
 
@@ -78,7 +79,7 @@ def states(config: TransformerConfig) -> int:
 def activations(config: TransformerConfig, device: str) -> float:
     """See `Family`."""
     del device
-    return (10 + 2 * config.mlp_expand) * config.d_model
+    return (9 + 2 * config.mlp_expand) * config.d_model
 
 
 FAMILY = Family(build, states, activations, causal=lambda config: config.causal)

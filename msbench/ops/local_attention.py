@@ -21,9 +21,9 @@ def local_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     length = q.shape[2]
     if length <= window + 1:
         return scaled_dot_product_attention(q, k, v, is_causal=True)
-    first = (x[:, :, :window] for x in (q, k, v))
-    rest = later_blocks(q, k, v, window)
-    return torch.cat([scaled_dot_product_attention(*first, is_causal=True), rest], dim=2)[:, :, :length]
+    start = slice(window)
+    first = scaled_dot_product_attention(q[:, :, start], k[:, :, start], v[:, :, start], is_causal=True)
+    return torch.cat([first, later_blocks(q, k, v, window)], dim=2)[:, :, :length]
 
 
 def later_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:

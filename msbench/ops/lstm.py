@@ -55,12 +55,15 @@ def lstm_backward(
     return isolated(gradients, stream, g, (x, w_x, w_h, b_x, b_h))
 
 
-def gradients(stream: Any, g: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def gradients(
+    stream: Any, g: Tensor, arguments: tuple[Tensor, ...]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Those of `eager` for an incoming `g`, contiguous."""
     leaves = [argument.detach().requires_grad_() for argument in arguments]
     with stream:
         found = torch.autograd.grad(eager(*leaves), leaves, g)
-        return tuple(each.contiguous() for each in found)
+        gx, g_w_x, g_w_h, g_b_x, g_b_h = (each.contiguous() for each in found)
+    return gx, g_w_x, g_w_h, g_b_x, g_b_h
 
 
 def fake_backward(

@@ -16,9 +16,7 @@ MODELS: dict[str, ModelEntry] = {
         {"pattern": ("recurrent", "recurrent", "attention")},
         ("Griffin",),
     ),
-    "hawk": ModelEntry(
-        GriffinConfig, "Hawk: RG-LRU in every layer", "griffin", {"pattern": ("recurrent",)}
-    ),
+    "hawk": ModelEntry(GriffinConfig, "Hawk: RG-LRU in every layer", "griffin", {"pattern": ("recurrent",)}),
     "transformer": ModelEntry(
         TransformerConfig, "Transformer encoder, pre-norm", "transformer", {}, ("Transformer",)
     ),

@@ -50,7 +50,11 @@ GRIFFIN: list[dict[str, Any]] = [
     {"pattern": ["attention"], "window": 3, "heads": 2},
     {"pattern": ["attention"], "bidirectional": True},
 ]
-TRANSFORMER: list[dict[str, Any]] = [*AROUND, {"positions": "none", "heads": 1, "mlp_expand": 1}, {"causal": True}]
+TRANSFORMER: list[dict[str, Any]] = [
+    *AROUND,
+    {"positions": "none", "heads": 1, "mlp_expand": 1},
+    {"causal": True},
+]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
@@ -70,8 +74,8 @@ def config_of(name: str, **options: Any) -> ClassifierConfig:
     return entry.config(**{"d_model": 8, "layers": 2, **entry.preset, **options})
 
 
-def fitting(name: str, **options: Any) -> dict[str, Any]:
-    """Those of the options that the model has."""
+def known(name: str, **options: Any) -> dict[str, Any]:
+    """Those of the options that this model has."""
     return {key: value for key, value in options.items() if key in MODELS[name].config.model_fields}
 
 

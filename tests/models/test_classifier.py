@@ -7,6 +7,7 @@ import torch
 from model_cases import CASES, INFO, case_id, layer_of, model_of, tokens, warmed_up
 
 from msbench.errors import DataError
+from msbench.specs import MODELS
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
 Case = tuple[str, dict[str, Any]]
@@ -103,7 +104,7 @@ def test_mean_with_padding_depends_on_padding() -> None:
     assert (model(inputs, lengths)[0] - model(inputs[:1, :4], lengths[:1])[0]).abs().max() > 1e-5
 
 
-@pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
 def test_the_smallest_batch_trains(name: str, norm: str) -> None:
     model = model_of(name, norm=norm)
@@ -143,7 +144,7 @@ def test_a_model_cast_to_half_precision_is_refused(name: str) -> None:
         model_of(name).bfloat16()(*tokens(5))
 
 
-@pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
+@pytest.mark.parametrize("name", MODELS)
 def test_double_precision_models_work(name: str) -> None:
     model = model_of(name)
     batch = tokens(5, 9)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, fitting, layer_of, model_of, tokens
+from model_cases import INFO, config_of, known, layer_of, model_of, tokens
 
 from msbench import models
 from msbench.errors import ConfigError, UnknownName
@@ -36,7 +36,7 @@ def test_a_width_of_nothing_is_told() -> None:
         model_of("mamba", expand=0.01)
 
 
-@both
+@pytest.mark.parametrize("name", MODELS)
 def test_one_seed_is_one_model_and_disturbs_nobody(name: str) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
@@ -185,9 +185,9 @@ def test_embedding_and_output_projection_survive_construction(name: str) -> None
         assert 0.9 * bound < float(weight.abs().max()) <= bound
 
 
-@both
+@pytest.mark.parametrize("name", MODELS)
 def test_recomputing_layers_changes_no_bit(name: str) -> None:
-    config = config_of(name, d_model=8, layers=2, state=10, norm="batch", dropout=0.3)
+    config = config_of(name, norm="batch", dropout=0.3, **known(name, state=10))
     inputs = torch.randint(1, 11, (4, 21), generator=torch.Generator().manual_seed(0))
     gradients = []
     for on in (False, True):
@@ -216,8 +216,7 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *((name, {}) for name in MODELS),
-        *((name, {"bidirectional": True}) for name in MODELS if fitting(name, bidirectional=True)),
+        *((name, known(name, **options)) for name in MODELS for options in ({}, {"bidirectional": True})),
         ("msssm-s6", {"conv_activation": "silu"}),
     ],
 )
@@ -227,7 +226,7 @@ def test_the_estimate_is_near_what_autograd_keeps(
     if reason := KERNELS[kernel].missing("cpu"):
         pytest.skip(reason)
     monkeypatch.setenv("MSBENCH_SCAN", kernel)
-    config = config_of(name, **fitting(name, d_model=64, layers=3, state=64, **options))
+    config = config_of(name, d_model=64, **known(name, state=64), **options)
     model = models.build(name, config, replace(INFO, longest=200), seed=0)
     storages: dict[int, int] = {}
 
@@ -247,7 +246,7 @@ def test_the_estimate_is_near_what_autograd_keeps(
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     torch.compiler.reset()
-    model = model_of(name, **fitting(name, state=5, layers=3, norm=norm))
+    model = model_of(name, norm=norm, **known(name, state=5))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     inputs, lengths = tokens(30, 17, 24)
     parameters = list(model.parameters())
