@@ -247,8 +247,9 @@ class GatedMlp(nn.Module):
 
 
 def kinds(config: GriffinConfig) -> list[str]:
-    """The temporal block of each layer."""
-    return [config.pattern[index % len(config.pattern)] for index in range(config.layers)]
+    """The temporal block of each layer; of a pattern longer than the model the end, where the attention is."""
+    pattern = config.pattern[-config.layers :]
+    return [pattern[index % len(pattern)] for index in range(config.layers)]
 
 
 def build(config: GriffinConfig, info: TaskInfo) -> Classifier:

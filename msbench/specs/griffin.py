@@ -19,7 +19,10 @@ class GriffinConfig(ClassifierConfig):
         "recurrent",
         "attention",
     )
-    """The temporal blocks, repeated over the layers."""
+    """The temporal blocks, repeated over the layers; with fewer layers than it has, its last ones.
+
+    So Griffin has its attention with two layers too, where the source's would be Hawk.
+    """
     heads: Positive | None = None
     """Blocks on the diagonal of the gates, and heads of the attention; None means one for 32 of d_model."""
     expand: Annotated[float, Field(gt=0)] = 1

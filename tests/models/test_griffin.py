@@ -226,6 +226,8 @@ def test_layers_repeat_the_pattern() -> None:
         "RecurrentBlock",
     ]
     assert all(isinstance(layer_of(model, 2 * index + 1), GatedMlp) for index in range(7))
+    assert kinds(griffin(layers=2)) == ["recurrent", "attention"]
+    assert kinds(griffin(layers=1)) == ["attention"]
     assert kinds(config_of("hawk", layers=7)) == ["recurrent"] * 7  # type: ignore[arg-type]
 
 
