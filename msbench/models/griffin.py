@@ -247,7 +247,7 @@ class GatedMlp(nn.Module):
 
 
 def kinds(config: GriffinConfig) -> list[str]:
-    """The temporal block of each layer; of a pattern longer than the model the end, where the attention is."""
+    """The temporal block of each layer; of a pattern that is longer than the model, its end."""
     pattern = config.pattern[-config.layers :]
     return [pattern[index % len(pattern)] for index in range(config.layers)]
 
