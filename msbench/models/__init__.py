@@ -4,19 +4,27 @@ from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
-from msbench.models import inceptiontime, mamba, ms_ssm, multiresnet, sgconv
+from msbench.models import (
+    griffin,
+    inceptiontime,
+    lstm,
+    mamba,
+    ms_ssm,
+    multiresnet,
+    sgconv,
+    transformer,
+)
 from msbench.models.classifier import Classifier, seeded
 from msbench.models.family import Family
 from msbench.ops import choose, most_states
-from msbench.specs import (
-    MODELS,
-    ClassifierConfig,
-    InceptionTimeConfig,
-    MambaConfig,
-    MsSsmConfig,
-    MultiResNetConfig,
-    SgConvConfig,
-)
+from msbench.specs import MODELS, ClassifierConfig
+from msbench.specs.griffin import GriffinConfig
+from msbench.specs.inceptiontime import InceptionTimeConfig
+from msbench.specs.lstm import LstmConfig
+from msbench.specs.multiresnet import MultiResNetConfig
+from msbench.specs.selective import MambaConfig, MsSsmConfig
+from msbench.specs.sgconv import SgConvConfig
+from msbench.specs.transformer import TransformerConfig
 
 __all__ = [
     "FAMILIES",
@@ -36,6 +44,9 @@ FAMILIES: dict[type[ClassifierConfig], Family] = {
     MultiResNetConfig: multiresnet.FAMILY,
     SgConvConfig: sgconv.FAMILY,
     InceptionTimeConfig: inceptiontime.FAMILY,
+    GriffinConfig: griffin.FAMILY,
+    TransformerConfig: transformer.FAMILY,
+    LstmConfig: lstm.FAMILY,
 }
 
 

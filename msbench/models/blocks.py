@@ -39,12 +39,13 @@ class GluBlock(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two linear maps with GELU between, four times as wide inside."""
+    """Two linear maps with GELU between, `expand` times as wide inside."""
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, d_model: int, expand: float = 4) -> None:
         super().__init__()
-        self.up = nn.Linear(d_model, 4 * d_model)
-        self.down = nn.Linear(4 * d_model, d_model)
+        width = round(expand * d_model)
+        self.up = nn.Linear(d_model, width)
+        self.down = nn.Linear(width, d_model)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
         """(b, l, d) -> (b, l, d)."""

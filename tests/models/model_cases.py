@@ -66,12 +66,30 @@ INCEPTION: list[dict[str, Any]] = [
     {"kernels": [1], "shortcut_every": 1, "norm": "rms", "pooling": "last"},
     {"positions": "learned", "encoder": "scalar"},
 ]
+AROUND: list[dict[str, Any]] = COMMON[:5]
+"""Options of what surrounds the blocks, which every model has."""
+GRIFFIN: list[dict[str, Any]] = [
+    *AROUND,
+    *COMMON[5:7],
+    {"heads": 2, "kernel": 1, "expand": 1.5, "mlp_expand": 0.5},
+    {"pattern": ["attention"], "window": 3, "heads": 2},
+    {"pattern": ["attention"], "bidirectional": True},
+]
+TRANSFORMER: list[dict[str, Any]] = [
+    *AROUND,
+    {"positions": "none", "heads": 1, "mlp_expand": 1},
+    {"causal": True},
+]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
     *(("multiresnet", options) for options in MULTIRESNET),
     *(("sgconv", {"kernel_dim": 4, **options}) for options in SGCONV),
     *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
+    *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
+    *(("hawk", options) for options in COMMON[5:7]),
+    *(("transformer", options) for options in TRANSFORMER),
+    *(("lstm", options) for options in COMMON[:7]),
 ]
 
 
@@ -80,7 +98,8 @@ def case_id(case: tuple[str, dict[str, Any]]) -> str:
 
 
 def config_of(name: str, **options: Any) -> ClassifierConfig:
-    return MODELS[name].config(**{"d_model": 8, "layers": 2, **options})
+    entry = MODELS[name]
+    return entry.config(**{"d_model": 8, "layers": 2, **entry.preset, **options})
 
 
 def known(name: str, **options: Any) -> dict[str, Any]:

@@ -54,7 +54,9 @@ def test_bf16_autocast_has_finite_gradients_and_little_drift(case: Case) -> None
     assert rough.dtype == torch.float32
     with torch.no_grad():
         drift = float((rough - exact).abs().max() / exact.abs().max())
-    assert 0 < drift < 0.05
+    # Its only products are those of the recurrence, which stay in float32.
+    assert drift > 0 or case[0] == "lstm"
+    assert drift < 0.05
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 

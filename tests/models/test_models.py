@@ -1,5 +1,6 @@
 """Names, seeds, parameter counts, and that initial values survive the construction of the whole model."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -235,7 +236,7 @@ def test_the_estimate_is_near_what_autograd_keeps(
         pytest.skip(reason)
     monkeypatch.setenv("MSBENCH_SCAN", kernel)
     config = config_of(name, d_model=64, **known(name, state=64), **options)
-    model = models.build(name, config, INFO, seed=0)
+    model = models.build(name, config, replace(INFO, longest=200), seed=0)
     storages: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:

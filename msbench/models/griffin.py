@@ -1,0 +1,284 @@
+"""Griffin and Hawk (De et al. 2024): gated linear recurrences, with and without local attention.
+
+====================  ==================  ===============================================================
+code                  paper               meaning
+====================  ==================  ===============================================================
+``i``                 D_RNN               width of the recurrence
+``h``, ``w``                              heads, and the width of one
+``Lambda``            -Lambda             decay parameter of each channel, with the sign of the source's code
+``input_gate``        i_t                 sigmoid of a linear map with one block a head
+``recurrence_gate``   r_t                 the same, with parameters of its own
+``log_a``             log a_t             -8 r_t softplus(Lambda)
+``scale``             sqrt(1 - a_t^2)     keeps the size of the state; 1 at the first step
+``window``                                positions before its own that a query sees
+====================  ==================  ===============================================================
+
+::
+
+    recurrent:  x = conv(in_proj(input))     h_t = a_t h_{t-1} + scale_t i_t x_t     h_0 = i_0 x_0
+                output = out_proj(h gelu(gate_proj(input)))
+    attention:  one head of keys and values for all heads of queries, half of each head rotated (RoPE)
+    gated MLP:  output = down(gelu(g) u),  (g, u) = up(input)
+
+A layer is two blocks, each with norm and residual: recurrence or attention, then the MLP. Hawk has
+recurrences alone, Griffin attention in each third layer. What the paper leaves open is as in the authors'
+``recurrentgemma``: starts, biases, and the first step's rule.
+
+Norm and encoder are the classifier's own. Its RMSNorm multiplies by a weight from 1 on, where the source has
+1 + scale with scale from 0 on: the same function, but weight decay would pull the source's factor to 1 and
+ours to 0 (neither decays here). Its epsilon is 1e-5, not 1e-6. Embeddings start from N(0, 0.02^2), where the
+source has N(0, 1/d) and multiplies them by the root of d.
+"""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.classifier import Classifier, Layer, directions
+from msbench.models.family import Family
+from msbench.models.selective import ShortConv, full_precision
+from msbench.ops import linear_scan, recurrence_kernels
+from msbench.ops.local_attention import local_attention
+from msbench.specs.griffin import GriffinConfig
+
+SHARPNESS = 8.0
+"""The paper's c."""
+SLOWEST, FASTEST = 0.999, 0.9
+"""Decays exp(-softplus(Lambda)) start between them, uniform in area on that ring."""
+CONV_VARIANCE = 0.01
+LONGEST_WAVE = 10_000.0
+"""Of the rotations, in positions and times 2 pi."""
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The source's, which is JAX's approximation."""
+    return functional.gelu(x, approximate="tanh")
+
+
+def linear(inputs: int, outputs: int, *, variance: float = 1.0, bias: bool = True) -> nn.Linear:
+    """A linear map with weights from N(0, variance / inputs) and a bias of zeros."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.normal_(layer.weight, std=math.sqrt(variance / inputs))
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def output_variance(config: GriffinConfig) -> float:
+    """Of what ends a residual branch: 2 / layers, for there are two in each."""
+    return 2 / config.layers
+
+
+def input_scale(log_a: Tensor) -> Tensor:
+    """sqrt(1 - a^2), exact where a is near 1, with a finite gradient everywhere.
+
+    Below the smallest normal number the gradient is 0, which is also its limit there once it is taken to what
+    `log_a` is made of. Bounding it at 1000, as the source does, changes gradients from 1 - a^2 = 2.5e-7 on.
+    """
+    smallest = torch.finfo(log_a.dtype).tiny
+    return (-torch.expm1(2 * log_a)).clamp(min=smallest).sqrt()
+
+
+class BlockDiagonal(nn.Module):
+    """A linear map with a block of its own for each head."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        block = width // heads
+        self.weight = nn.Parameter(torch.empty(heads, block, block).normal_(std=block**-0.5))
+        self.bias = nn.Parameter(torch.zeros(heads, block))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., i) -> (..., i)."""
+        heads = x.reshape(*x.shape[:-1], *self.bias.shape)
+        return (torch.einsum("...hi,hij->...hj", heads, self.weight) + self.bias).flatten(-2)
+
+
+class RgLru(nn.Module):
+    """The real-gated linear recurrent unit; float32, or float64 where the input is, whatever the autocast."""
+
+    optimizer_groups: ClassVar = {"Lambda": "ssm"}
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        areas = torch.empty(width).uniform_(FASTEST**2, SLOWEST**2)
+        self.Lambda = nn.Parameter(torch.expm1(-0.5 * areas.log()).log())  # softplus inverted
+        self.input_gate = BlockDiagonal(width, heads)
+        self.recurrence_gate = BlockDiagonal(width, heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (b, l, i) -> h (b, l, i)."""
+        with torch.autocast(x.device.type, enabled=False):
+            log_a, gated = self._gates(x)
+            scale = input_scale(log_a)
+            scale = torch.cat([torch.ones_like(scale[:, :1]), scale[:, 1:]], dim=1)
+            return linear_scan(log_a.exp(), scale * gated).to(x.dtype)
+
+    def step(self, x: Tensor, h: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One position, x (b, i), after the state h (b, i), or None before the first: output and state."""
+        with torch.autocast(x.device.type, enabled=False):
+            log_a, gated = self._gates(x)
+            h = gated if h is None else torch.addcmul(input_scale(log_a) * gated, log_a.exp(), h)
+            return h.to(x.dtype), h
+
+    def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """log a_t and i_t x_t."""
+        rates = functional.softplus(full_precision(self.Lambda))
+        x = x.to(rates.dtype)
+        log_a = -SHARPNESS * rates * torch.sigmoid(self.recurrence_gate(x))
+        return log_a, torch.sigmoid(self.input_gate(x)) * x
+
+
+class RecurrentBlock(nn.Module):
+    """A short convolution and the RG-LRU in one branch, a GELU in the other."""
+
+    def __init__(self, config: GriffinConfig) -> None:
+        super().__init__()
+        width = config.lru_width
+        self.in_proj = linear(config.d_model, width)
+        self.gate_proj = linear(config.d_model, width)
+        self.conv = ShortConv(width, config.kernel, bias=True)
+        assert self.conv.bias is not None
+        nn.init.normal_(self.conv.weight, std=math.sqrt(CONV_VARIANCE / config.kernel))
+        nn.init.zeros_(self.conv.bias)
+        self.rg_lru = RgLru(width, config.head_count)
+        self.out_proj = linear(width, config.d_model, variance=output_variance(config))
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
+        """(b, l, d) -> (b, l, d)."""
+        h = self.rg_lru(self.conv(self.in_proj(inputs)))
+        out: Tensor = self.out_proj(h * gelu(self.gate_proj(inputs)))
+        return out
+
+    def start(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The inputs that the filters reach back to, and no state: the first step is another one."""
+        return self.conv.start(x.new_empty(len(x), self.rg_lru.Lambda.numel())), None
+
+    def step(self, x: Tensor, state: tuple[Tensor, Tensor | None]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """See `msbench.models.stepping.Recurrent`."""
+        u, before = self.conv.step(self.in_proj(x), state[0])
+        y, h = self.rg_lru.step(u, state[1])
+        return self.out_proj(y * gelu(self.gate_proj(x))), (before, h)
+
+
+class LocalAttention(nn.Module):
+    """Causal attention to the last `window` positions, with one head of keys and values for all queries."""
+
+    def __init__(self, config: GriffinConfig) -> None:
+        super().__init__()
+        self.heads, self.window = config.head_count, config.window
+        self.width = config.d_model // self.heads
+        self.q_proj = linear(config.d_model, config.d_model, bias=False)
+        self.kv_proj = linear(config.d_model, 2 * self.width, bias=False)
+        self.out_proj = linear(config.d_model, config.d_model, variance=output_variance(config))
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
+        """(b, l, d) -> (b, l, d)."""
+        positions = torch.arange(inputs.shape[1], device=inputs.device)
+        q, k, v = self._heads(inputs, positions)
+        out: Tensor = self.out_proj(local_attention(q, k, v, self.window).transpose(1, 2).flatten(2))
+        return out
+
+    def start(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys and values (b, 1, 0, w) of no position, and where each sequence is (b,)."""
+        empty = x.new_empty(len(x), 1, 0, self.width)
+        return empty, empty, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+
+    def step(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """See `msbench.models.stepping.Recurrent`."""
+        keys, values, position = state
+        q, k, v = self._heads(x.unsqueeze(1), position.view(-1, 1, 1))
+        keys, values = torch.cat([keys.to(k.dtype), k], 2), torch.cat([values.to(v.dtype), v], 2)
+        seen, read = (each.expand(-1, self.heads, -1, -1) for each in (keys, values))
+        y = functional.scaled_dot_product_attention(q, seen, read)
+        window = keys[:, :, -self.window :], values[:, :, -self.window :]
+        return self.out_proj(y.flatten(1)), (*window, position + 1)
+
+    def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (b, h, l, w), keys and values (b, 1, l, w)."""
+        q = self.q_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
+        k, v = self.kv_proj(x).unsqueeze(1).chunk(2, dim=-1)
+        return rotated(q, positions), rotated(k, positions), v
+
+
+def rotated(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary positions on the first half of each head: x (b, h, l, w), positions broadcasting to (b, h, l).
+
+    Angles are float32 or better: a bfloat16 cannot tell positions beyond 256 from each other.
+    """
+    pairs = x.shape[-1] // 4
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    exponents = torch.arange(pairs, device=x.device, dtype=dtype) / pairs
+    angles = positions.unsqueeze(-1) * LONGEST_WAVE**-exponents
+    cos, sin = angles.cos(), angles.sin()
+    first, second, rest = torch.split(x, [pairs, pairs, x.shape[-1] - 2 * pairs], dim=-1)
+    turned = [first * cos - second * sin, second * cos + first * sin]
+    return torch.cat([*(part.to(x.dtype) for part in turned), rest], dim=-1)
+
+
+class GatedMlp(nn.Module):
+    """down(gelu(g) u)."""
+
+    def __init__(self, config: GriffinConfig) -> None:
+        super().__init__()
+        inner = round(config.mlp_expand * config.d_model)
+        self.up = linear(config.d_model, 2 * inner)
+        self.down = linear(inner, config.d_model, variance=output_variance(config))
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
+        """(b, l, d) -> (b, l, d)."""
+        return self._positionwise(inputs)
+
+    def start(self, x: Tensor) -> None:
+        """See `msbench.models.stepping.Recurrent`: positions know nothing of each other."""
+
+    def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
+        """See `msbench.models.stepping.Recurrent`."""
+        return self._positionwise(x), state
+
+    def _positionwise(self, x: Tensor) -> Tensor:
+        gate, value = self.up(x).chunk(2, dim=-1)
+        out: Tensor = self.down(gelu(gate) * value)
+        return out
+
+
+def kinds(config: GriffinConfig) -> list[str]:
+    """The temporal block of each layer; of a pattern that is longer than the model, its end."""
+    pattern = config.pattern[-config.layers :]
+    return [pattern[index % len(pattern)] for index in range(config.layers)]
+
+
+def build(config: GriffinConfig, info: TaskInfo) -> Classifier:
+    """The classifier: a temporal block and an MLP a layer."""
+    temporal = {"recurrent": RecurrentBlock, "attention": LocalAttention}
+
+    def layer(kind: str) -> list[Layer]:
+        block = temporal[kind]
+        return [directions(lambda: block(config), bidirectional=config.bidirectional), GatedMlp(config)]
+
+    return Classifier(config, info, [layer(kind) for kind in kinds(config)])
+
+
+def states(config: GriffinConfig) -> int:
+    """See `Family`: those of recurrent layers. What attention keeps of its window is no recurrence's."""
+    return (1 + config.bidirectional) if "recurrent" in kinds(config) else 0
+
+
+def activations(config: GriffinConfig, device: str) -> float:
+    """See `Family`."""
+    del device
+    kept = {"recurrent": 16.0 * config.lru_width, "attention": 6.5 * config.d_model}
+    temporal = sum(kept[kind] for kind in kinds(config)) / config.layers
+    return temporal * (1 + config.bidirectional) + (4 * config.mlp_expand + 4) * config.d_model
+
+
+def kernel(device: str) -> str:
+    """See `Family`: what computes `linear_scan`."""
+    return "cpp" if device == "cpu" and recurrence_kernels.chosen() else "torch"
+
+
+FAMILY = Family(build, states, activations, kernel=kernel)

@@ -1,0 +1,79 @@
+"""The LSTM (Hochreiter and Schmidhuber 1997, with the forget gates of Gers et al. 2000), as torch has it.
+
+==================  ==========================================================================
+code                meaning
+==================  ==========================================================================
+``h``, ``c``        output and cell: the state
+``w_x``, ``b_x``    from the input to the gates i, f, g, o (``weight_ih_l0``, ``bias_ih_l0``)
+``w_h``, ``b_h``    from the last output to the same (``weight_hh_l0``, ``bias_hh_l0``)
+==================  ==========================================================================
+
+::
+
+    (i, f, g, o) = w_x x_t + b_x + w_h h_{t-1} + b_h
+    c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g)      h_t = sigmoid(o) tanh(c_t)
+
+Layers have norm and residual around them like every model here, which stacked LSTMs of the literature have
+not. Sequences are not packed: padding is on the right, so no real position's output sees it, and the second
+direction reverses each sequence by its own length. Outputs behind the end are the residual's to ignore.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.classifier import Classifier, Layer, directions
+from msbench.models.family import Family
+from msbench.ops.lstm import lstm
+from msbench.specs.lstm import LstmConfig
+
+
+class Lstm(nn.Module):
+    """One LSTM as wide as its input; float32, or float64 where its weights are, whatever the autocast."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(d_model, d_model, batch_first=True)
+        # Outside of nn.LSTM as well: torch.compile refuses to look into one.
+        self.weights = tuple(self.lstm.parameters())
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
+        """(b, l, d) -> (b, l, d)."""
+        w_x, w_h, b_x, b_h = self.weights
+        with torch.autocast(inputs.device.type, enabled=False):
+            return lstm(inputs.to(w_x.dtype), w_x, w_h, b_x, b_h)
+
+    def start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `msbench.models.stepping.Recurrent`: h and c, zeros."""
+        zeros = x.new_zeros(x.shape, dtype=self.weights[0].dtype)
+        return zeros, zeros
+
+    def step(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """See `msbench.models.stepping.Recurrent`."""
+        w_x, w_h, b_x, b_h = self.weights
+        with torch.autocast(x.device.type, enabled=False):
+            h, c = torch.lstm_cell(x.to(w_x.dtype), state, w_x, w_h, b_x, b_h)
+        return h, (h, c)
+
+
+def build(config: LstmConfig, info: TaskInfo) -> Classifier:
+    """The classifier: one LSTM a layer and direction."""
+
+    def layer() -> list[Layer]:
+        return [directions(lambda: Lstm(config.d_model), bidirectional=config.bidirectional)]
+
+    return Classifier(config, info, [layer() for _ in range(config.layers)])
+
+
+def states(config: LstmConfig) -> int:
+    """See `Family`: output and cell."""
+    return 2 * (1 + config.bidirectional)
+
+
+def activations(config: LstmConfig, device: str) -> float:
+    """See `Family`; on a CPU oneDNN's workspace is three quarters of it."""
+    kept = 17.5 if device == "cpu" else 8
+    return (kept * (1 + config.bidirectional) + 3) * config.d_model
+
+
+FAMILY = Family(build, states, activations)
