@@ -4,10 +4,11 @@ from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
-from msbench.models import mamba, ms_ssm
+from msbench.models import dss, liquid_s4, lru, mamba, ms_ssm, s4, s4d, s5
 from msbench.models.classifier import Classifier, seeded
 from msbench.models.family import Family
 from msbench.specs import MODELS, ClassifierConfig, MambaConfig, MsSsmConfig
+from msbench.specs.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
 
 __all__ = [
     "FAMILIES",
@@ -23,6 +24,12 @@ __all__ = [
 FAMILIES: dict[type[ClassifierConfig], Family] = {
     MambaConfig: mamba.FAMILY,
     MsSsmConfig: ms_ssm.FAMILY,
+    S4Config: s4.FAMILY,
+    S4dConfig: s4d.FAMILY,
+    DssConfig: dss.FAMILY,
+    S5Config: s5.FAMILY,
+    LruConfig: lru.FAMILY,
+    LiquidS4Config: liquid_s4.FAMILY,
 }
 
 

@@ -41,9 +41,26 @@ MS_SSM: list[dict[str, Any]] = [
     {"block": "glu"},
     {"block": "vit", "bidirectional": True},
 ]
+LINEAR: list[tuple[str, dict[str, Any]]] = [
+    *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
+    ("s4", {"copies": 2, "bidirectional": True}),
+    *(("s4d-lin", options) for options in ({}, {"bidirectional": True}, {"discretisation": "bilinear"})),
+    *((name, {}) for name in ("s4d-inv", "s4d-legs")),
+    *(("s4d-real", options) for options in ({"state": 3}, {"bidirectional": True, "copies": 4})),
+    *((name, {}) for name in ("dss-softmax", "dss-exp", "dss-exp-no-scale")),
+    ("dss-softmax", {"bidirectional": True, "separate_steps": False, "horizon": 16}),
+    *(("liquid-s4", {"liquid_kernel": kernel}) for kernel in ("polyb", "kb")),
+    ("liquid-s4", {"liquid_kernel": "kb", "degree": 3, "powers": "row-sum", "bidirectional": True}),
+    ("liquid-s4", {"bidirectional": True, "norm": "batch"}),
+    *(("s5", {"gate": gate}) for gate in ("full", "half", "none")),
+    ("s5", {"blocks": 2, "output_init": "lecun-normal", "discretisation": "bilinear"}),
+    ("s5", {"output_init": "complex-normal", "bidirectional": True}),
+    *(("lru", options) for options in ({}, {"bidirectional": True}, {"r_min": 0.5, "r_max": 0.9})),
+]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
+    *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 
 
@@ -52,7 +69,7 @@ def case_id(case: tuple[str, dict[str, Any]]) -> str:
 
 
 def config_of(name: str, **options: Any) -> ClassifierConfig:
-    return MODELS[name].config(**{"d_model": 8, "layers": 2, **options})
+    return MODELS[name].config(**{"d_model": 8, "layers": 2, **MODELS[name].preset, **options})
 
 
 def model_of(name: str, seed: int = 0, **options: Any) -> Classifier:
