@@ -17,13 +17,15 @@ code                paper               meaning
     exp            K = Re (W / Lambda) (e^{Lambda dt} - 1) exp(P),   Lambda = -exp(.) + i (.)
     exp-no-scale   K = Re W exp(P)
 
-Known from the paper: the first two (proposition 1), the softmax that divides by ``S + eps`` in the sense of
-conj(S) / (|S|^2 + eps) with eps = 1e-7, the start of Lambda (-1/2, and the positive imaginary parts of LegS of
-2 N states), weights of variance 1 in each part, rate 1e-3 and no decay for all of these parameters. Known from
-the authors' code: ``exp-no-scale``, and two step sizes a channel. There the softmax runs over the padded
-length of the batch, so that padding would change a prediction; here L is a constant of the model, and any
-length has its kernel. Under softmax real parts may become positive, as in the source: then weights count back
-from the end of the horizon, and only sequences much longer than it are unstable.
+Known from the paper: the first two (proposition 1); a softmax that divides by its sum S as conj(S) / (|S|^2 +
+1e-7), for a complex sum may be 0. Known from the authors' code: ``exp-no-scale``, two step sizes a channel,
+the start of Lambda (-1/2 + i w, the positive half of LegS of 2 N states), weights of variance 1 in each part,
+one rate of 1e-3 and no decay for all of these parameters.
+
+There the softmax runs over the padded length of the batch, so that padding would change a prediction; here L
+is a constant of the model, and any length has its kernel. Under softmax real parts may become positive, as in
+the source: weights then count back from the end of the horizon, and only sequences much longer than it are
+unstable.
 """
 
 import torch

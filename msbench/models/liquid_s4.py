@@ -72,7 +72,7 @@ class LiquidDplr(Dplr):
 
     def gains(self) -> Tensor:
         """C B_p (s, degree - 1, d), what ``polyb`` multiplies products by."""
-        return torch.einsum("sdn,pdn->spd", self.discrete().C, self.powers())
+        return torch.einsum("sdn,pdn->spd", self.output().to(self.log_dt.dtype), self.powers())
 
     def start(self, x: Tensor) -> LiquidState:  # type: ignore[override]
         """See `System`."""
@@ -127,7 +127,7 @@ def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
 
 def liquid_activations(config: LiquidS4Config, device: str) -> float:
     """See `Family`: the products, and their convolution's inputs with ``kb``."""
-    more = config.degree if config.liquid_kernel == "polyb" else 2 * config.degree
+    more = config.degree * (1.1 if config.liquid_kernel == "polyb" else 1.5)
     return activations(config, device) + more * config.d_model * (1 + config.bidirectional)
 
 

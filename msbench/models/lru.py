@@ -14,13 +14,13 @@ code                paper               meaning
 
     h_t = lambda h_{t-1} + exp(gamma_log) B u_t          y = Re(C h) + D u
 
-|lambda|^2 starts uniform between r_min^2 and r_max^2, phases uniform up to max_phase; B has variance 1 / 2d and
-C 1 / n in each part. The block is that of the minimal-LRU code: GELU and a full GLU. It has one direction; the
-second is as S5's. The group of B follows S5's code, of which minimal-LRU's training is a copy.
+|lambda|^2 starts uniform between r_min^2 and r_max^2, phases uniform up to max_phase; B has variance 1 / 2d
+and C 1 / n in each part. The block is that of the minimal-LRU code: GELU and a full GLU. It has one
+direction; the second is as S5's, and so is the group of B (that code's own groups are not known here).
 """
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
@@ -72,7 +72,7 @@ def build(config: LruConfig, info: TaskInfo) -> Classifier:
 
 def activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
     """See `Family`."""
-    return 9 * config.d_model + scan_activations(config)
+    return 7 * config.d_model + scan_activations(config)
 
 
 FAMILY = Family(build, states, activations)

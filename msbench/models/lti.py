@@ -19,6 +19,7 @@ With two directions ``y_t`` has ``sum_j K'[j] u_{t+1+j}`` besides: the second ke
 the strict future, as S4's code has it.
 """
 
+import math
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -35,7 +36,8 @@ def complex_of(pairs: Tensor) -> Tensor:
     In double, for phases grow with the lag: to 25,000 radians before the fastest mode of 64 states has died
     away, where float32 is off by 0.002. There are few such numbers, so it costs nothing.
     """
-    return torch.view_as_complex(full_precision(pairs).double().contiguous())
+    values: Tensor = torch.view_as_complex(full_precision(pairs).double().contiguous())
+    return values
 
 
 def pairs_of(values: Tensor) -> nn.Parameter:
@@ -50,7 +52,7 @@ def complex_normal(*size: int) -> Tensor:
 
 def log_uniform(low: float, high: float, *size: int) -> Tensor:
     """Logarithms of step sizes, uniform between those of `low` and `high`."""
-    start, end = torch.tensor([low, high]).log()
+    start, end = math.log(low), math.log(high)
     return start + (end - start) * torch.rand(size)
 
 

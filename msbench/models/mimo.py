@@ -90,4 +90,4 @@ def columns_of(C: Tensor) -> Tensor:
 def paired(rows: Tensor, dtype: torch.dtype) -> Tensor:
     """(..., 2n) pairs to complex (..., n), of at least `dtype`."""
     wide = rows.to(torch.promote_types(rows.dtype, dtype))
-    return torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
+    return torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))

@@ -65,7 +65,7 @@ class S5Ssm(Mimo):
         super().__init__(config.d_model)
         start = legs(config.state // config.blocks)
         poles = start.poles.repeat(config.blocks)
-        basis = torch.block_diag(*[start.basis] * config.blocks).to(torch.complex64)
+        basis = torch.kron(torch.eye(config.blocks), start.basis).to(torch.complex64)
         self.bilinear = config.discretisation == "bilinear"
         self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, config.state // 2))
         self.A_log = nn.Parameter((-poles.real).log().float())
@@ -104,12 +104,12 @@ def states(config: LinearConfig) -> int:
 
 def scan_activations(config: LinearConfig) -> float:
     """Numbers that the scan keeps for a position: states, and where they are used."""
-    return config.state * (2 + 3 * config.bidirectional)
+    return config.state * (1.7 + 2 * config.bidirectional)
 
 
 def activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the same on all)
     """See `Family`."""
-    return config.d_model * (9 if config.gate == "full" else 8) + scan_activations(config)
+    return config.d_model * (7 if config.gate == "full" else 6) + scan_activations(config)
 
 
 FAMILY = Family(build, states, activations)
