@@ -62,9 +62,8 @@ def test_the_kernel_is_that_of_the_generating_function(length: int) -> None:
         z = np.exp(-2j * np.pi * np.arange(length) / length)
         g = 2 / dt * (1 - z) / (1 + z)
         cauchy = 1 / (g[:, None] - poles)
-        CB, CP, PB, PP = (
-            cauchy @ (x * y) for x, y in ((truncated, B), (truncated, P), (P.conj(), B), (P.conj(), P))
-        )
+        CB, CP = cauchy @ (truncated * B), cauchy @ (truncated * P)
+        PB, PP = cauchy @ (P.conj() * B), cauchy @ (P.conj() * P)
         spectrum = 2 / (1 + z) * (CB - CP * PB / (1 + PP))
         expected = np.fft.ifft(spectrum).real
         np.testing.assert_allclose(kernel[:, 0, channel], expected, rtol=1e-9, atol=1e-11)
@@ -121,9 +120,9 @@ def liquid_by_hand(core: Any, u: Any, kernel: str, powers: str, degree: int) -> 
             for p in range(2, degree + 1):
                 if t - p + 1 >= 0:
                     direct = direct + inputs[p - 1] * np.prod(u[t - p + 1 : t + 1, channel])
-            if kernel == "kb":
-                h, direct = h + direct, 0
             y[t, channel] = (C @ (h + direct)).real + core.D[channel].item() * u[t, channel]
+            if kernel == "kb":
+                h = h + direct
     return y
 
 

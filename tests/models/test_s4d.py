@@ -36,7 +36,7 @@ def test_the_kernel_is_the_impulse_response_of_scipy(name: str, method: str, len
     system = double_block(name, discretisation=method, copies=3).core.system
     kernel = system.kernel(length).detach().numpy()
     for channel in range(6):
-        (A, B, C), dt = continuous(system, channel), math.exp(float(system.log_dt[channel]))
+        (A, B, C), dt = continuous(system, channel), math.exp(system.log_dt[channel].item())
         # Real and imaginary parts as a real system, for dlsim knows no complex one.
         real = np.block([[np.diag(A.real), -np.diag(A.imag)], [np.diag(A.imag), np.diag(A.real)]])
         inputs = np.concatenate([B.real, B.imag])[:, None]
@@ -55,7 +55,7 @@ def test_real_poles_are_filters(length: int) -> None:
     kernel, impulse = system.kernel(length).detach().numpy(), np.zeros(length)
     impulse[0] = 1
     for channel in range(6):
-        (A, B, C), dt = continuous(system, channel), math.exp(float(system.log_dt[channel]))
+        (A, B, C), dt = continuous(system, channel), math.exp(system.log_dt[channel].item())
         response = np.zeros(length)
         for pole, b, c in zip(A, B, C, strict=True):
             response += (

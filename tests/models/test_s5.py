@@ -98,7 +98,7 @@ def test_s5_starts_with_blocks_of_legs() -> None:
     [("truncated-normal", 1 / 64), ("lecun-normal", 1 / (64 * 96)), ("complex-normal", 0.5)],
 )
 def test_matrices_of_s5_start_with_the_variance_of_the_source(kind: str, variance: float) -> None:
-    """A unitary half keeps the variance of what it takes to the eigenbasis: per part, real B has half of it."""
+    """A unitary half keeps the variance of what it takes to the eigenbasis; each part of B has half of it."""
     core = layer_of(model_of("s5", d_model=96, state=64, output_init=kind)).core
     assert float(core.B.detach().var()) == pytest.approx(1 / 64 / 2, rel=0.15)
     assert float(core.C.detach().var()) == pytest.approx(variance, rel=0.15)
