@@ -5,12 +5,18 @@ from torch import nn
 from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models import (
+    dss,
     griffin,
     inceptiontime,
+    liquid_s4,
+    lru,
     lstm,
     mamba,
     ms_ssm,
     multiresnet,
+    s4,
+    s4d,
+    s5,
     sgconv,
     transformer,
 )
@@ -20,6 +26,7 @@ from msbench.ops import choose, most_states
 from msbench.specs import MODELS, ClassifierConfig
 from msbench.specs.griffin import GriffinConfig
 from msbench.specs.inceptiontime import InceptionTimeConfig
+from msbench.specs.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
 from msbench.specs.lstm import LstmConfig
 from msbench.specs.multiresnet import MultiResNetConfig
 from msbench.specs.selective import MambaConfig, MsSsmConfig
@@ -47,6 +54,12 @@ FAMILIES: dict[type[ClassifierConfig], Family] = {
     GriffinConfig: griffin.FAMILY,
     TransformerConfig: transformer.FAMILY,
     LstmConfig: lstm.FAMILY,
+    S4Config: s4.FAMILY,
+    S4dConfig: s4d.FAMILY,
+    DssConfig: dss.FAMILY,
+    S5Config: s5.FAMILY,
+    LruConfig: lru.FAMILY,
+    LiquidS4Config: liquid_s4.FAMILY,
 }
 
 

@@ -1,27 +1,36 @@
 """What stands behind a sequence mixer in several families: maps over the channels of each position."""
 
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.models.layers import ChannelDropout
 from msbench.models.stepping import begin
 
+Gate = Literal["full", "half-activated", "half", "none"]
+
 
 class GluBlock(nn.Module):
     """A mixer, GELU, dropout, then a linear map and a gated linear unit that mix channels.
 
-    `core` maps (b, l, d) to the same; `bias` is the linear map's.
+    `core` maps (b, l, d) to the same, y; `bias` is the linear maps'. With g = gelu(y) and V, W linear, `gate`
+    is ``full`` V g * sigmoid(W g); ``half-activated`` g * sigmoid(W g); ``half`` y * sigmoid(W g); or
+    ``none``, g alone (S5's names: full_glu, half_glu1, half_glu2, gelu).
     """
 
-    def __init__(self, core: nn.Module, d_model: int, *, bias: bool = True, dropout: float = 0.0) -> None:
+    def __init__(
+        self, core: nn.Module, d_model: int, *, bias: bool = True, gate: Gate = "full", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.core: Any = core
+        self.gate = gate
         self.dropout = ChannelDropout(dropout)
-        self.channels = nn.Linear(d_model, 2 * d_model, bias=bias)
+        width = 2 * d_model if gate == "full" else d_model
+        self.channels = None if gate == "none" else nn.Linear(d_model, width, bias=bias)
 
-    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (none needed)
         """(b, l, d) -> (b, l, d)."""
         return self._mix(self.core(inputs))
 
@@ -35,7 +44,13 @@ class GluBlock(nn.Module):
         return self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        return functional.glu(self.channels(self.dropout(functional.gelu(y))), dim=-1)
+        active: Tensor = self.dropout(functional.gelu(y))
+        if self.channels is None:
+            return active
+        rows = self.channels(active)
+        if self.gate == "full":
+            return functional.glu(rows, dim=-1)
+        return (y if self.gate == "half" else active) * torch.sigmoid(rows)
 
 
 class Mlp(nn.Module):

@@ -80,6 +80,22 @@ TRANSFORMER: list[dict[str, Any]] = [
     {"positions": "none", "heads": 1, "mlp_expand": 1},
     {"causal": True},
 ]
+LINEAR: list[tuple[str, dict[str, Any]]] = [
+    *((name, options) for name in ("s4", "s5") for options in COMMON[:-1]),
+    ("s4", {"copies": 2, "bidirectional": True}),
+    *(("s4d-lin", options) for options in ({}, {"bidirectional": True}, {"discretisation": "bilinear"})),
+    *((name, {}) for name in ("s4d-inv", "s4d-legs")),
+    *(("s4d-real", options) for options in ({"state": 3}, {"bidirectional": True, "copies": 4})),
+    *((name, {}) for name in ("dss-softmax", "dss-exp", "dss-exp-no-scale")),
+    ("dss-softmax", {"bidirectional": True, "separate_steps": False, "horizon": 16}),
+    *(("liquid-s4", {"liquid_kernel": kernel}) for kernel in ("polyb", "kb")),
+    ("liquid-s4", {"liquid_kernel": "kb", "degree": 3, "powers": "row-sum", "bidirectional": True}),
+    ("liquid-s4", {"bidirectional": True, "norm": "batch"}),
+    *(("s5", {"gate": gate}) for gate in ("full", "half", "none")),
+    ("s5", {"blocks": 2, "output_init": "lecun-normal", "discretisation": "bilinear"}),
+    ("s5", {"output_init": "complex-normal", "bidirectional": True}),
+    *(("lru", options) for options in ({}, {"bidirectional": True}, {"r_min": 0.5, "r_max": 0.9})),
+]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
@@ -90,6 +106,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("hawk", options) for options in COMMON[5:7]),
     *(("transformer", options) for options in TRANSFORMER),
     *(("lstm", options) for options in COMMON[:7]),
+    *((name, {"state": 4, **options}) for name, options in LINEAR),
 ]
 
 

@@ -255,7 +255,7 @@ def test_the_estimate_is_near_what_autograd_keeps(
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     torch.compiler.reset()
-    model = model_of(name, norm=norm, **known(name, state=5))
+    model = model_of(name, norm=norm, **known(name, state=6))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     inputs, lengths = tokens(30, 17, 24)
     parameters = list(model.parameters())

@@ -1,0 +1,106 @@
+"""DSS (Gupta, Gu and Berant, "Diagonal State Spaces are as Effective as Structured State Spaces", 2022).
+
+==================  ==================  ======================================================
+code                paper               meaning
+==================  ==================  ======================================================
+``d``, ``n``        H, N                channels; complex states. Our `state` is 2 N
+``L``               L                   `horizon`: steps over which softmax normalises
+``poles``           Lambda              one spectrum for all channels
+``log_dt``          log Delta           step sizes (d, 2): of real and of imaginary parts, or (d, 1)
+``W``               w                   weights, complex
+==================  ==================  ======================================================
+
+::
+
+    P_{n,t} = Lambda_n t dt
+    softmax        K = Re (W / Lambda) row-softmax(P),  over t = 0 .. L-1
+    exp            K = Re (W / Lambda) (e^{Lambda dt} - 1) exp(P),   Lambda = -exp(.) + i (.)
+    exp-no-scale   K = Re W exp(P)
+
+Known from the paper: the first two (proposition 1); a softmax that divides by its sum S as conj(S) / (|S|^2 +
+1e-7), for a complex sum may be 0. Known from the authors' code: ``exp-no-scale``, two step sizes a channel,
+the start of Lambda (-1/2 + i w, the positive half of LegS of 2 N states), weights of variance 1 in each part,
+one rate of 1e-3 and no decay for all of these parameters.
+
+There the softmax runs over the padded length of the batch, so that padding would change a prediction; here L
+is a constant of the model, and any length has its kernel. Under softmax real parts may become positive, as in
+the source: weights then count back from the end of the horizon, and only sequences much longer than it are
+unstable.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier
+from msbench.models.family import Family
+from msbench.models.hippo import legs
+from msbench.models.lti import Convolved, Diagonal, complex_of, log_uniform, pairs_of
+from msbench.models.s4 import activations, states
+from msbench.models.selective import decays, full_precision
+from msbench.specs.linear import DssConfig
+
+EPSILON = 1e-7
+
+
+class Dss(Diagonal):
+    """DSS's system for every channel, see `msbench.models.lti.System`."""
+
+    def __init__(self, config: DssConfig, horizon: int) -> None:
+        super().__init__()
+        poles, size = legs(config.state).poles, (1 + config.bidirectional, config.d_model, config.state // 2)
+        self.version, self.horizon = config.version, horizon
+        steps = log_uniform(config.dt_min, config.dt_max, config.d_model, 1)
+        self.log_dt = nn.Parameter(steps.repeat(1, 2 if config.separate_steps else 1))
+        self.A: nn.Parameter | None = None
+        self.A_log: nn.Parameter | None = None
+        self.A_imag: nn.Parameter | None = None
+        if config.version == "softmax":
+            self.A = pairs_of(poles)
+        else:
+            self.A_log = nn.Parameter((-poles.real).log().float())
+            self.A_imag = nn.Parameter(poles.imag.float().contiguous())
+        self.W = nn.Parameter(torch.randn(*size, 2))
+        self.optimizer_groups = dict.fromkeys(("log_dt", "A", "A_log", "A_imag", "W"), "ssm")
+
+    def poles(self) -> Tensor:
+        """Lambda (n,), complex128."""
+        if self.A is not None:
+            return complex_of(self.A)
+        assert self.A_log is not None
+        assert self.A_imag is not None
+        return torch.complex(decays(self.A_log).double(), self.A_imag.double())
+
+    def modes(self) -> tuple[Tensor, Tensor]:
+        """See `Diagonal`."""
+        dt, poles, W = full_precision(self.log_dt).double().exp(), self.poles(), complex_of(self.W)
+        r = torch.complex(dt[:, :1] * poles.real, dt[:, -1:] * poles.imag)
+        if self.version == "exp":
+            return r, W * (torch.exp(r) - 1) / poles
+        return r, W * softmax_scale(r, self.horizon) / poles if self.version == "softmax" else W
+
+
+def softmax_scale(r: Tensor, horizon: int) -> Tensor:
+    """What e^{r t} is multiplied by to become the softmax of r t over t = 0 .. horizon - 1.
+
+    The largest exponent is taken off before sums are formed: that of t = 0, or of the end where r grows.
+    """
+    grows = r.real > 0
+    falling = torch.where(grows, -r, r)
+    total = (torch.exp(falling * horizon) - 1) / (torch.exp(falling) - 1)
+    share = total.conj() / (total.abs().square() + EPSILON)
+    return share * torch.exp(torch.where(grows, r, 0) * (1 - horizon))
+
+
+def build(config: DssConfig, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer, as S4's."""
+    horizon = config.horizon or info.longest
+
+    def block() -> GluBlock:
+        return GluBlock(Convolved(Dss(config, horizon), config.d_model), config.d_model)
+
+    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+
+
+FAMILY = Family(build, states, activations)

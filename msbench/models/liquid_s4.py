@@ -1,0 +1,134 @@
+"""Liquid-S4 (Hasani, Lechner, Wang, Chahine, Amini and Rus, "Liquid Structural State-Space Models", 2022).
+
+==================  ==================  ======================================================
+code                paper               meaning
+==================  ==================  ======================================================
+``u^(p)``           u_i u_{i+1} ..      products of p consecutive inputs, u_t u_{t-1} .. u_{t-p+1}
+``B_p``             B-bar^p             one vector for each p from 2 to `degree`
+==================  ==================  ======================================================
+
+The paper's state is h_t = (A_bar + B_bar u_t) h_{t-1} + B_bar u_t. Of its terms in products of inputs the
+layer keeps those of consecutive ones, through kernels beside S4's own K (all else is `msbench.models.s4`)::
+
+    kb      y += K^(p) * u^(p),    K^(p)_t = C A_bar^t B_p
+    polyb   y += (C B_p) u^(p)                              (A_bar taken as 1, one lag)
+
+From the paper: the two kernels, elementwise powers, consecutive products, degree 2. From the code: B_bar in
+B_p is that of the diagonal part alone, dt B / (1 - dt/2 Lambda); and ``row-sum``, where B_p = B_{p-1} sum
+B_{p-1}. Not taken over from the code, for it looks ahead and depends on padding: products of all pairs of the
+last inputs of a sequence (``allcombs``), and products laid over the sequence back to front.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier
+from msbench.models.family import Family
+from msbench.models.lti import Convolved, complex_of
+from msbench.models.s4 import Discrete, Dplr, activations, krylov_kernel, stacked, states
+from msbench.ops import long_convolution
+from msbench.specs.linear import LiquidS4Config
+
+
+class LiquidState(NamedTuple):
+    """h (b, d, 2n), the last inputs (b, d), newest first, what moves h, and B_p (degree - 1, d, 2n)."""
+
+    h: Tensor
+    past: tuple[Tensor, ...]
+    discrete: Discrete
+    powers: Tensor
+
+
+class LiquidDplr(Dplr):
+    """S4's system with further inputs, the products; `degree` kernels one after another in s."""
+
+    def __init__(self, config: LiquidS4Config) -> None:
+        super().__init__(config)
+        self.degree, self.whole = config.degree, config.liquid_kernel == "kb"
+        self.row_sum = config.powers == "row-sum"
+
+    def powers(self) -> Tensor:
+        """B_p (degree - 1, d, 2n)."""
+        dt, R = self.resolvent()
+        B = dt * R * self.each(complex_of(self.B))
+        found = [B]
+        for _ in range(self.degree - 1):
+            # The sum runs over both halves of the conjugate pairs, so it is real.
+            by = 2 * found[-1].real.sum(-1, keepdim=True) if self.row_sum else B
+            found.append(found[-1] * by)
+        return stacked(torch.stack(found[1:])).to(self.log_dt.dtype)
+
+    def kernel(self, length: int) -> Tensor:
+        """K (length, s, d); with ``kb`` K and every K^(p), (length, s, degree, d)."""
+        discrete = self.discrete()
+        if not self.whole:
+            return krylov_kernel(discrete, length)
+        inputs = [discrete.B_bar, *self.powers()]
+        return torch.stack([krylov_kernel(discrete._replace(B_bar=B), length) for B in inputs], dim=2)
+
+    def gains(self) -> Tensor:
+        """C B_p (s, degree - 1, d), what ``polyb`` multiplies products by."""
+        return torch.einsum("sdn,pdn->spd", self.output().to(self.log_dt.dtype), self.powers())
+
+    def start(self, x: Tensor) -> LiquidState:  # type: ignore[override]
+        """See `System`."""
+        h, discrete = super().start(x)
+        return LiquidState(h, (torch.zeros_like(x),) * (self.degree - 1), discrete, self.powers())
+
+    def step(self, x: Tensor, state: LiquidState) -> tuple[Tensor, LiquidState]:  # type: ignore[override]
+        """See `System`."""
+        A_bar, B_bar, C = state.discrete
+        h = torch.einsum("dij,bdj->bdi", A_bar, state.h) + B_bar * x.unsqueeze(-1)
+        seen, product = h, x
+        for before, B_p in zip(state.past, state.powers, strict=True):
+            product = product * before
+            seen = seen + B_p * product.unsqueeze(-1)
+        past = (x, *state.past[:-1])
+        return (C[0] * seen).sum(-1), state._replace(h=seen if self.whole else h, past=past)
+
+
+class Liquid(Convolved):
+    """S4's convolution and skip, and what products of inputs add."""
+
+    system: LiquidDplr
+
+    def respond(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:
+        """See `Convolved`."""
+        inputs = products(u, self.system.degree)
+        if self.system.whole:
+            return long_convolution(torch.stack(inputs, dim=2), kernel).sum(2)
+        y = long_convolution(u, kernel)
+        for gain, product in zip(self.system.gains()[direction], inputs[1:], strict=True):
+            y = y + gain * product
+        return y
+
+
+def products(u: Tensor, degree: int) -> list[Tensor]:
+    """u (b, l, d) -> u^(1) .. u^(degree), each (b, l, d); inputs before the first are 0."""
+    found = [u]
+    for p in range(1, degree):
+        before = torch.cat([torch.zeros_like(u[:, :p]), u[:, : max(0, u.shape[1] - p)]], dim=1)
+        found.append(found[-1] * before)
+    return found
+
+
+def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer, as S4's."""
+
+    def block() -> GluBlock:
+        return GluBlock(Liquid(LiquidDplr(config), config.d_model), config.d_model)
+
+    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+
+
+def liquid_activations(config: LiquidS4Config, device: str) -> float:
+    """See `Family`: the products, and their convolution's inputs with ``kb``."""
+    more = config.degree * (1.1 if config.liquid_kernel == "polyb" else 1.5)
+    return activations(config, device) + more * config.d_model * (1 + config.bidirectional)
+
+
+FAMILY = Family(build, states, liquid_activations)

@@ -1,0 +1,78 @@
+"""LRU (Orvieto et al., "Resurrecting Recurrent Neural Networks for Long Sequences", 2023).
+
+==================  ==================  ======================================================
+code                paper               meaning
+==================  ==================  ======================================================
+``n``               N                   complex states of the layer; `state` is 2 N
+``nu_log``          nu^log              decay: |lambda| = exp(-exp(nu_log)), below 1 by its form
+``theta_log``       theta^log           phase of lambda, exp(theta_log)
+``gamma_log``       gamma^log           input scale, starts at sqrt(1 - |lambda|^2)
+``B``, ``C``        B, C                input (n, d) and output (s, d, n)
+==================  ==================  ======================================================
+
+::
+
+    h_t = lambda h_{t-1} + exp(gamma_log) B u_t          y = Re(C h) + D u
+
+|lambda|^2 starts uniform between r_min^2 and r_max^2, phases uniform up to max_phase; B has variance 1 / 2d
+and C 1 / n in each part. The block is that of the minimal-LRU code: GELU and a full GLU. It has one
+direction; the second is as S5's, and so is the group of B (that code's own groups are not known here).
+"""
+
+import torch
+from torch import nn
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier
+from msbench.models.family import Family
+from msbench.models.lti import complex_of
+from msbench.models.mimo import Discrete, Mimo
+from msbench.models.s5 import scan_activations, states
+from msbench.models.selective import full_precision
+from msbench.specs.linear import LruConfig
+
+EDGE = 1e-6
+"""Uniform numbers keep this distance from 0 and 1, whose logarithms the parameters could not hold."""
+
+
+class LruSsm(Mimo):
+    """The LRU's recurrence for a whole layer."""
+
+    def __init__(self, config: LruConfig) -> None:
+        super().__init__(config.d_model)
+        n, d = config.state // 2, config.d_model
+        share = torch.rand(n).clamp(EDGE, 1 - EDGE)
+        square = config.r_min**2 + share * (config.r_max**2 - config.r_min**2)
+        self.nu_log = nn.Parameter((-0.5 * square.log()).log())
+        self.theta_log = nn.Parameter((config.max_phase * torch.rand(n).clamp(min=EDGE)).log())
+        self.gamma_log = nn.Parameter(0.5 * (-torch.expm1(square.log())).log())
+        self.B = nn.Parameter(torch.randn(n, d, 2) / (2 * d) ** 0.5)
+        self.C = nn.Parameter(torch.randn(1 + config.bidirectional, d, n, 2) / n**0.5)
+        own = ("nu_log", "theta_log", "gamma_log", "B")
+        self.optimizer_groups = {**dict.fromkeys(own, "ssm"), "D": "plain"}
+
+    def discrete(self) -> Discrete:
+        """See `Mimo`."""
+        rate, phase = (full_precision(x).double().exp() for x in (self.nu_log, self.theta_log))
+        a, scale = torch.exp(torch.complex(-rate, phase)), self.gamma_log.double().exp()
+        dtype = torch.promote_types(self.nu_log.dtype, torch.complex64)
+        B = scale.unsqueeze(-1) * complex_of(self.B)
+        return Discrete(a.to(dtype), B.to(dtype), complex_of(self.C).to(dtype))
+
+
+def build(config: LruConfig, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer."""
+
+    def block() -> GluBlock:
+        return GluBlock(LruSsm(config), config.d_model)
+
+    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+
+
+def activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
+    """See `Family`."""
+    return 7 * config.d_model + scan_activations(config)
+
+
+FAMILY = Family(build, states, activations)

@@ -1,0 +1,93 @@
+"""Time-invariant systems with many inputs and outputs, scanned: what S5 and the LRU share.
+
+==================  ======================================================================
+code                meaning
+==================  ======================================================================
+``b, l, d``         examples, positions, channels
+``s``               directions: 1, or 2 where bidirectional
+``n``               complex states of a layer, for all channels together
+``a, B, C``         decays (n,), input (n, d) and output (s, d, n), complex
+==================  ======================================================================
+
+::
+
+    h_t = a h_{t-1} + B u_t          y = sum_s Re(C_s h^s) + D u
+
+h of the second direction runs over the reversed sequence, with the same a and B.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from msbench.models.selective import full_precision
+from msbench.ops import linear_scan
+
+
+class Discrete(NamedTuple):
+    """A system in discrete time: a (n,), B (n, d), C (s, d, n), all complex."""
+
+    a: Tensor
+    B: Tensor
+    C: Tensor
+
+
+class MimoState(NamedTuple):
+    """h (b, n), complex, and what moves it."""
+
+    h: Tensor
+    discrete: Discrete
+
+
+class Mimo(nn.Module):
+    """The layer's recurrence, (b, l, d) -> (b, l, d); a family says what its `discrete` system is."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.D = nn.Parameter(torch.randn(d_model))
+
+    def discrete(self) -> Discrete:
+        """What the parameters mean, in their precision."""
+        raise NotImplementedError
+
+    def forward(self, u: Tensor) -> Tensor:
+        """u (b, l, d) -> (b, l, d); padding behind a sequence must be 0."""
+        with torch.autocast(u.device.type, enabled=False):
+            a, B, C = self.discrete()
+            inputs, outputs = rows_of(B), columns_of(C)
+        driven = paired(functional.linear(u, inputs), a.real.dtype)
+        states = [linear_scan(a, driven)]
+        if len(C) > 1:
+            states.append(linear_scan(a, driven.flip(1)).flip(1))
+        seen = torch.cat([torch.view_as_real(h).flatten(-2) for h in states], -1)
+        return functional.linear(seen, outputs) + full_precision(self.D) * u
+
+    def start(self, x: Tensor) -> MimoState:
+        """See `msbench.models.stepping.Recurrent`."""
+        discrete = self.discrete()
+        return MimoState(discrete.a.new_zeros(x.shape[0], len(discrete.a)), discrete)
+
+    def step(self, x: Tensor, state: MimoState) -> tuple[Tensor, MimoState]:
+        """See `msbench.models.stepping.Recurrent`."""
+        a, B, C = state.discrete
+        h = a * state.h + x.to(B.dtype) @ B.mT
+        return (h @ C[0].mT).real + self.D * x, state._replace(h=h)
+
+
+def rows_of(B: Tensor) -> Tensor:
+    """B (n, d) as the real matrix (2n, d) whose products are pairs, real part beside imaginary one."""
+    return torch.view_as_real(B.resolve_conj()).transpose(1, 2).flatten(0, 1)
+
+
+def columns_of(C: Tensor) -> Tensor:
+    """C (s, d, n) as the real matrix (d, s 2n) that takes such pairs, of all directions, to Re(C h)."""
+    pairs = torch.stack([C.real, -C.imag], -1)
+    return pairs.transpose(0, 1).flatten(1)
+
+
+def paired(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """(..., 2n) pairs to complex (..., n), of at least `dtype`."""
+    wide = rows.to(torch.promote_types(rows.dtype, dtype))
+    return torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))

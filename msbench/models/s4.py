@@ -1,0 +1,166 @@
+"""S4 (Gu, Goel and Re, "Efficiently Modeling Long Sequences with Structured State Spaces", 2022).
+
+==================  ==================  ======================================================
+code                paper               meaning
+==================  ==================  ======================================================
+``d``, ``n``        H, N / 2            channels; complex states of a channel, 2n real ones
+``A_log, A_imag``   Lambda              diagonal part: -exp(A_log) + i A_imag
+``P``               P                   low-rank part, rank 1: A = Lambda - P P*
+``B``, ``C``        B, C                input and output; C is the plain one, whatever the length
+``log_dt``          log Delta           step sizes, one a channel
+``A_bar, B_bar``    A-bar, B-bar        the bilinear discretisation
+==================  ==================  ======================================================
+
+::
+
+    A_bar = (1 - dt/2 A)^-1 (1 + dt/2 A)     B_bar = (1 - dt/2 A)^-1 dt B
+    h_t = A_bar h_{t-1} + B_bar u_t          y = 2 Re(C h) + D u
+
+Of conjugate pairs one half is kept, as pairs of real numbers, so a system is real and has 2n states. A starts
+as HiPPO-LegS. Lambda + Lambda* and -P P* are negative, so A_bar is a contraction whatever is learned.
+
+The paper gets its kernel K_t = C A_bar^t B_bar from the generating function at the roots of unity, truncated
+by C (1 - A_bar^L), which ties C to the length L and needs A_bar^L. Here (1 - dt/2 A)^-1 is the Woodbury
+identity of the paper, and K is the product of [C A_bar^{kq}] and [A_bar^j B_bar] for t = j + kq, each made by
+doubling: exact at every length, with no node at -1, and real.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier
+from msbench.models.family import Family
+from msbench.models.hippo import legs
+from msbench.models.lti import Convolved, complex_normal, complex_of, log_uniform, pairs_of
+from msbench.models.selective import decays
+from msbench.specs.linear import LinearConfig, S4Config
+
+
+class Discrete(NamedTuple):
+    """Real systems in discrete time: A_bar (d, 2n, 2n), B_bar (d, 2n), C (s, d, 2n)."""
+
+    A_bar: Tensor
+    B_bar: Tensor
+    C: Tensor
+
+
+class DplrState(NamedTuple):
+    """h (b, d, 2n), and what moves it."""
+
+    h: Tensor
+    discrete: Discrete
+
+
+class Dplr(nn.Module):
+    """S4's system for every channel, see `msbench.models.lti.System`."""
+
+    def __init__(self, config: S4Config) -> None:
+        super().__init__()
+        d, copies = config.d_model, config.copies or config.d_model
+        start = legs(config.state)
+        poles, p, b = (x.expand(copies, -1) for x in (start.poles, start.p, start.b))
+        self.repeats = d // copies
+        self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, d))
+        self.A_log = nn.Parameter((-poles.real).log().float())
+        self.A_imag = nn.Parameter(poles.imag.float().contiguous())
+        self.P, self.B = pairs_of(p), pairs_of(b)
+        self.C = pairs_of(complex_normal(1 + config.bidirectional, d, config.state // 2))
+        self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "P", "B"), "ssm")
+
+    def resolvent(self) -> tuple[Tensor, Tensor]:
+        """dt (d, 1) and 1 / (1 - dt/2 Lambda) (d, n)."""
+        dt = self.log_dt.double().exp().unsqueeze(-1)
+        poles = torch.complex(decays(self.A_log).double(), self.A_imag.double())
+        return dt, 1 / (1 - dt / 2 * self.each(poles))
+
+    def each(self, shared: Tensor) -> Tensor:
+        """(copies, n) to (d, n)."""
+        return shared.repeat(self.repeats, 1)
+
+    def output(self) -> Tensor:
+        """C as real rows (s, d, 2n): 2 Re(C h) of conjugate pairs."""
+        return 2 * stacked(complex_of(self.C).conj())
+
+    def discrete(self) -> Discrete:
+        """The bilinear discretisation by the Woodbury identity, in the parameters' precision.
+
+        With A = Lambda - P P*, and R = 1 / (1 - dt/2 Lambda): the inverse of 1 - dt/2 A is
+        R - dt R P (R* P)^T / (1 + dt Re sum |P|^2 R) of pairs, A_bar twice that less 1.
+        """
+        dt, R = self.resolvent()
+        P, B = self.each(complex_of(self.P)), self.each(complex_of(self.B))
+        scale = dt / (1 + dt * (P.abs().square() * R.real).sum(-1, keepdim=True))
+        low = (scale * stacked(R * P)).unsqueeze(-1) * stacked(R.conj() * P).unsqueeze(-2)
+        inverse = rotations(R) - low
+        B_bar = dt * (inverse @ stacked(B).unsqueeze(-1)).squeeze(-1)
+        A_bar = 2 * inverse - torch.eye(low.shape[-1], dtype=low.dtype, device=low.device)
+        return Discrete(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.output())))
+
+    def kernel(self, length: int) -> Tensor:
+        """See `System`."""
+        return krylov_kernel(self.discrete(), length)
+
+    def start(self, x: Tensor) -> DplrState:
+        """See `System`; the dense matrices are made here, once."""
+        discrete = self.discrete()
+        return DplrState(discrete.B_bar.new_zeros(x.shape[0], *discrete.B_bar.shape), discrete)
+
+    def step(self, x: Tensor, state: DplrState) -> tuple[Tensor, DplrState]:
+        """See `System`."""
+        A_bar, B_bar, C = state.discrete
+        h = torch.einsum("dij,bdj->bdi", A_bar, state.h) + B_bar * x.unsqueeze(-1)
+        return (C[0] * h).sum(-1), state._replace(h=h)
+
+
+def stacked(x: Tensor) -> Tensor:
+    """Complex (..., n) as real (..., 2n): real parts, then imaginary ones."""
+    return torch.cat([x.real, x.imag], -1)
+
+
+def rotations(x: Tensor) -> Tensor:
+    """The real matrices (..., 2n, 2n) that multiply what is `stacked` by x (..., n)."""
+    re, im = torch.diag_embed(x.real), torch.diag_embed(x.imag)
+    return torch.cat([torch.cat([re, -im], -1), torch.cat([im, re], -1)], -2)
+
+
+def krylov_kernel(discrete: Discrete, length: int) -> Tensor:
+    """``C A_bar^t B_bar`` for t below `length` -> (length, s, d)."""
+    A_bar, B_bar, C = discrete
+    columns, power, inner = B_bar.unsqueeze(-1), A_bar, 1
+    while inner * inner < length:
+        columns = torch.cat([columns, power @ columns], -1)
+        power, inner = power @ power, 2 * inner
+    rows, outer = C.movedim(0, 1), 1
+    # Blocks of rows C power^k for each direction, one after another: doubled until they reach the length.
+    while outer * inner < length:
+        rows = torch.cat([rows, rows @ power], 1)
+        power, outer = power @ power, 2 * outer
+    kernel = (rows @ columns).view(len(rows), outer, -1, inner).transpose(1, 2).flatten(2)
+    return kernel[..., :length].permute(2, 1, 0)
+
+
+def block(config: S4Config) -> GluBlock:
+    """S4's block: the convolution, GELU, a linear map and a GLU."""
+    return GluBlock(Convolved(Dplr(config), config.d_model), config.d_model)
+
+
+def build(config: S4Config, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer."""
+    return Classifier(config, info, [[block(config)] for _ in range(config.layers)])
+
+
+def states(config: LinearConfig) -> int:
+    """See `Family`."""
+    return config.state * (1 + config.bidirectional)
+
+
+def activations(config: LinearConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
+    """See `Family`: arrays of the width around the convolution; kernels are made again in the backward."""
+    return config.d_model * (6.8 + config.bidirectional)
+
+
+FAMILY = Family(build, states, activations)

@@ -1,0 +1,96 @@
+"""S4D (Gu, Gupta, Goel and Re, "On the Parameterization and Initialization of Diagonal State Space Models").
+
+==================  ==================  ======================================================
+code                paper               meaning
+==================  ==================  ======================================================
+``d``, ``n``        H, N / 2            channels; complex states of a channel (``real``: n = N)
+``A_log, A_imag``   A                   poles -exp(A_log) + i A_imag
+``B``, ``C``        B, C                input (starts as 1, or as HiPPO's) and output
+``log_dt``          log Delta           step sizes, one a channel
+==================  ==================  ======================================================
+
+::
+
+    zoh:       A_bar = e^{dt A}                       B_bar = (A_bar - 1) / A B
+    bilinear:  A_bar = (1 + dt/2 A) / (1 - dt/2 A)    B_bar = dt / (1 - dt/2 A) B
+    K_t = 2 Re sum_n C B_bar A_bar^t
+
+Poles at the start, n = 0, 1, ..:  ``lin`` -1/2 + i pi n;  ``inv`` -1/2 + i N/pi (N / (2n+1) - 1);  ``legs``
+those of the normal part of HiPPO-LegS;  ``real`` -(n+1), with real B and C and without the factor 2, which is
+a mere scale. B is learned, as in S4's code (its minimal file keeps it 1). S4's code also cuts the imaginary
+part of HiPPO's B at 2; ours is positive, for eigenvectors may be turned at will, so nothing is to be cut.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier
+from msbench.models.family import Family
+from msbench.models.hippo import legs
+from msbench.models.lti import Convolved, Diagonal, complex_normal, complex_of, log_uniform, pairs_of
+from msbench.models.s4 import activations, states
+from msbench.models.selective import decays, full_precision
+from msbench.specs.linear import S4dConfig
+
+
+def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
+    """Poles and B (n,) at the start, complex128."""
+    n = torch.arange(state if spectrum == "real" else state // 2, dtype=torch.float64)
+    if spectrum == "legs":
+        start = legs(state)
+        return start.poles, start.b
+    if spectrum == "real":
+        poles = torch.complex(-(n + 1), torch.zeros_like(n))
+    else:
+        w = math.pi * n if spectrum == "lin" else state / math.pi * (state / (2 * n + 1) - 1)
+        poles = torch.complex(torch.full_like(n, -0.5), w)
+    return poles, torch.ones_like(poles)
+
+
+class S4d(Diagonal):
+    """S4D's system for every channel, see `msbench.models.lti.System`."""
+
+    def __init__(self, config: S4dConfig) -> None:
+        super().__init__()
+        d, copies = config.d_model, config.copies or config.d_model
+        poles, b = (x.expand(copies, -1) for x in initial_system(config.spectrum, config.state))
+        self.repeats, self.bilinear = d // copies, config.discretisation == "bilinear"
+        self.real = config.spectrum == "real"
+        self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, d))
+        self.A_log = nn.Parameter((-poles.real).log().float())
+        self.A_imag = None if self.real else nn.Parameter(poles.imag.float().contiguous())
+        size = (1 + config.bidirectional, d, poles.shape[-1])
+        if self.real:
+            self.B, self.C = nn.Parameter(b.real.float().contiguous()), nn.Parameter(torch.randn(size))
+        else:
+            self.B, self.C = pairs_of(b), pairs_of(complex_normal(*size))
+        self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm")
+
+    def modes(self) -> tuple[Tensor, Tensor]:
+        """See `Diagonal`."""
+        dt = full_precision(self.log_dt).double().exp().unsqueeze(-1)
+        re = decays(self.A_log).double()
+        A = torch.complex(re, torch.zeros_like(re) if self.A_imag is None else self.A_imag.double())
+        B, C = (full_precision(x).double() if self.real else complex_of(x) for x in (self.B, self.C))
+        A, B = A.repeat(self.repeats, 1), B.repeat(self.repeats, 1)
+        w = C * B if self.real else 2 * C * B
+        if self.bilinear:
+            left = 1 - dt * A / 2
+            return torch.log((1 + dt * A / 2) / left), w * dt / left
+        return dt * A, w * (torch.exp(dt * A) - 1) / A
+
+
+def build(config: S4dConfig, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer, as S4's."""
+
+    def block() -> GluBlock:
+        return GluBlock(Convolved(S4d(config), config.d_model), config.d_model)
+
+    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+
+
+FAMILY = Family(build, states, activations)

@@ -1,0 +1,115 @@
+"""S5 (Smith, Warrington and Linderman, "Simplified State Space Layers for Sequence Modeling", 2023).
+
+==================  ==================  ======================================================
+code                paper               meaning
+==================  ==================  ======================================================
+``n``               P / 2               complex states of the layer; `state` is P
+``A_log, A_imag``   Lambda              poles -exp(A_log) + i A_imag
+``B``, ``C``        B-tilde, C-tilde    input (n, d) and output (s, d, n) in the eigenbasis
+``log_dt``          log Delta           step sizes, one a state
+``blocks``          J                   HiPPO-LegS matrices on the diagonal of the first A
+==================  ==================  ======================================================
+
+::
+
+    zoh:       a = e^{dt A}                          B_bar = (a - 1) / A B
+    bilinear:  a = (1 + dt/2 A) / (1 - dt/2 A)       B_bar = dt / (1 - dt/2 A) B
+    h_t = a h_{t-1} + B_bar u_t                      y = 2 Re(C h) + D u
+
+From the authors' code: conjugate pairs of which half is kept, the start of B (V* times a real matrix of
+variance 1/P) and of C (one of three), the gates, the groups of the optimiser (A, B and step sizes at
+`ssm_lr` without decay; its other settings let B decay too). There real parts are free, or cut at -1e-4; here
+they are negative by their form.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from msbench.data.dataset import TaskInfo
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier
+from msbench.models.family import Family
+from msbench.models.hippo import legs
+from msbench.models.lti import complex_normal, complex_of, log_uniform, pairs_of
+from msbench.models.mimo import Discrete, Mimo
+from msbench.models.selective import decays, full_precision
+from msbench.specs.linear import LinearConfig, S5Config
+
+TRUNCATED = 0.87962566103423978
+"""Standard deviation of a standard normal cut at 2."""
+
+
+def truncated_normal(variance: float, *size: int) -> Tensor:
+    """Normal numbers cut at two of their own deviations, of this variance after the cut."""
+    unit = nn.init.trunc_normal_(torch.empty(size), a=-2, b=2)
+    return unit * (math.sqrt(variance) / TRUNCATED)
+
+
+def initial_output(config: S5Config, basis: Tensor) -> Tensor:
+    """C (s, d, n) at the start: drawn for all P states and taken to the eigenbasis, or drawn there."""
+    s, d, state = 1 + config.bidirectional, config.d_model, config.state
+    if config.output_init == "complex-normal":
+        return complex_normal(s, d, state // 2)
+    # Flax counts the fan-in of a (d, P, 2) matrix as d P, but that of the rows, drawn one by one, as P.
+    variance = 1 / state if config.output_init == "truncated-normal" else 1 / (state * d)
+    pairs = truncated_normal(variance, s, d, state, 2)
+    return torch.view_as_complex(pairs) @ basis
+
+
+class S5Ssm(Mimo):
+    """S5's recurrence for a whole layer."""
+
+    def __init__(self, config: S5Config) -> None:
+        super().__init__(config.d_model)
+        start = legs(config.state // config.blocks)
+        poles = start.poles.repeat(config.blocks)
+        basis = torch.kron(torch.eye(config.blocks), start.basis).to(torch.complex64)
+        self.bilinear = config.discretisation == "bilinear"
+        self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, config.state // 2))
+        self.A_log = nn.Parameter((-poles.real).log().float())
+        self.A_imag = nn.Parameter(poles.imag.float())
+        inputs = truncated_normal(1 / config.state, config.state, config.d_model)
+        self.B = pairs_of(basis.conj().mT @ inputs.to(basis.dtype))
+        self.C = pairs_of(initial_output(config, basis))
+        self.optimizer_groups = {**dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm"), "D": "plain"}
+
+    def discrete(self) -> Discrete:
+        """See `Mimo`."""
+        dt = full_precision(self.log_dt).double().exp()
+        A = torch.complex(decays(self.A_log).double(), self.A_imag.double())
+        if self.bilinear:
+            a, gain = (1 + dt * A / 2) / (1 - dt * A / 2), dt / (1 - dt * A / 2)
+        else:
+            a, gain = torch.exp(dt * A), (torch.exp(dt * A) - 1) / A
+        dtype = torch.promote_types(self.log_dt.dtype, torch.complex64)
+        B, C = gain.unsqueeze(-1) * complex_of(self.B), 2 * complex_of(self.C)
+        return Discrete(a.to(dtype), B.to(dtype), C.to(dtype))
+
+
+def build(config: S5Config, info: TaskInfo) -> Classifier:
+    """The classifier: one block a layer."""
+
+    def block() -> GluBlock:
+        return GluBlock(S5Ssm(config), config.d_model, gate=config.gate)
+
+    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+
+
+def states(config: LinearConfig) -> int:
+    """See `Family`: the layer's states are shared by its channels; a fraction of one counts as one."""
+    return math.ceil(config.state * (1 + config.bidirectional) / config.d_model)
+
+
+def scan_activations(config: LinearConfig) -> float:
+    """Numbers that the scan keeps for a position: states, and where they are used."""
+    return config.state * (1.7 + 2 * config.bidirectional)
+
+
+def activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the same on all)
+    """See `Family`."""
+    return config.d_model * (7 if config.gate == "full" else 6) + scan_activations(config)
+
+
+FAMILY = Family(build, states, activations)

@@ -1,0 +1,48 @@
+"""Layers of the linear models in double precision, that their tests share."""
+
+from typing import Any
+
+import torch
+from model_cases import layer_of, model_of
+from torch import Tensor, nn
+
+LENGTHS = [1, 2, 5, 31, 100, 257]
+NAMES = [
+    "s4",
+    "s4d-lin",
+    "s4d-inv",
+    "s4d-legs",
+    "s4d-real",
+    "dss-softmax",
+    "dss-exp",
+    "dss-exp-no-scale",
+    "liquid-s4",
+    "s5",
+    "lru",
+]
+CONVOLVED = [name for name in NAMES if name not in ("s5", "lru")]
+
+
+def double_block(name: str, **options: Any) -> Any:
+    """A layer of 6 channels in double, every parameter shaken so that no start hides a fault."""
+    model = model_of(name, **{"d_model": 6, "state": 8, "layers": 1, **options}).double().eval()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return layer_of(model)
+
+
+def signal(length: int, width: int = 6) -> Tensor:
+    source = torch.Generator().manual_seed(length)
+    return torch.randn(2, length, width, generator=source, dtype=torch.float64)
+
+
+def stepped(layer: nn.Module, x: Tensor) -> Tensor:
+    """Outputs one position at a time, (b, l, d)."""
+    recurrent: Any = layer
+    state, outputs = recurrent.start(x[:, 0]), []
+    for position in x.unbind(1):
+        y, state = recurrent.step(position, state)
+        outputs.append(y)
+    return torch.stack(outputs, dim=1)

@@ -1,0 +1,221 @@
+"""What holds for every linear model: steps, lengths, directions, precision, groups, starts, refusals."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from linear_cases import CONVOLVED, LENGTHS, NAMES, double_block, signal, stepped
+from model_cases import config_of, layer_of, model_of, tokens
+from pydantic import ValidationError
+
+from msbench import models
+from msbench.models.lti import advance, mode_kernel
+from msbench.models.stepping import Recurrent
+from msbench.specs import MODELS, TrainConfig
+from msbench.training.optimizer import parameter_groups
+
+every = pytest.mark.parametrize("name", NAMES)
+
+
+@every
+@pytest.mark.parametrize("length", LENGTHS)
+def test_steps_equal_the_whole_sequence(name: str, length: int) -> None:
+    block, x = double_block(name), signal(length)
+    with torch.no_grad():
+        together = block(x, torch.tensor([length, length]))
+        torch.testing.assert_close(stepped(block, x), together, rtol=1e-10, atol=1e-10)
+
+
+@every
+def test_steps_in_single_precision_stay_near(name: str) -> None:
+    block = double_block(name).float()
+    x = signal(1024).float()
+    with torch.no_grad():
+        together = block(x, torch.tensor([1024, 1024]))
+        scale = float(together.abs().max())
+        torch.testing.assert_close(stepped(block, x), together, rtol=0, atol=1e-4 * scale)
+
+
+@every
+def test_layers_are_recurrent(name: str) -> None:
+    assert isinstance(double_block(name), Recurrent)
+
+
+@every
+def test_a_state_is_left_as_it_was(name: str) -> None:
+    block, x = double_block(name), signal(4)
+    state = block.start(x[:, 0])
+    _, state = block.step(x[:, 0], state)
+    first = block.step(x[:, 1], state)[0]
+    assert torch.equal(block.step(x[:, 1], state)[0], first)
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_kernel_is_the_start_of_every_longer_one(name: str, length: int) -> None:
+    system = double_block(name, bidirectional=True).core.system
+    with torch.no_grad():
+        torch.testing.assert_close(system.kernel(length), system.kernel(300)[:length], rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_a_kernel_is_the_response_to_an_impulse(name: str) -> None:
+    core = double_block(name).core
+    impulse = torch.zeros(1, 40, 6, dtype=torch.float64)
+    impulse[:, 0] = 1
+    with torch.no_grad():
+        kernel = core.system.kernel(40)[:, 0]
+        response = core(impulse)[0]
+        response[0] -= core.D
+        torch.testing.assert_close(response, kernel, rtol=1e-9, atol=1e-12)
+
+
+@every
+def test_two_directions_mirror_each_other(name: str) -> None:
+    """With the same C for both, a mirrored input gives the mirrored output, but for the lag of the second."""
+    core, x = double_block(name, bidirectional=True).core, signal(23)
+    C = dict(core.named_parameters())
+    with torch.no_grad():
+        for key, value in C.items():
+            if key.split(".")[-1] in ("C", "W"):
+                value[1] = value[0]
+        core.D.zero_()
+        y, mirrored = core(x), core(x.flip(1)).flip(1)
+        if name in CONVOLVED:
+            one = double_block(name).core
+            shared = {k: v[:1] if k.split(".")[-1] in ("C", "W") else v for k, v in core.state_dict().items()}
+            one.load_state_dict(shared)
+            ahead, back = one(x), one(x.flip(1)).flip(1)
+            torch.testing.assert_close(y, ahead + advance(back))
+            torch.testing.assert_close(mirrored, back + behind(ahead))
+        else:
+            torch.testing.assert_close(y, mirrored)
+
+
+def behind(y: torch.Tensor) -> torch.Tensor:
+    """y one step later."""
+    return torch.cat([torch.zeros_like(y[:, :1]), y[:, :-1]], dim=1)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 10, 1023])
+@pytest.mark.parametrize("growth", [-3.0, -1e-6, 0.01])
+def test_the_sum_of_modes_is_that_of_its_definition(length: int, growth: float) -> None:
+    source = torch.Generator().manual_seed(0)
+    phase = 100 * torch.rand(3, 4, generator=source, dtype=torch.float64)
+    r = torch.complex(torch.full_like(phase, growth), phase)
+    w = torch.randn(2, 3, 4, generator=source, dtype=torch.complex128)
+    t = torch.arange(length, dtype=torch.float64)
+    expected = (w.unsqueeze(-1) * torch.exp(r.unsqueeze(-1) * t)).sum(2).real.movedim(-1, 0)
+    tolerance = 1e-10 * float(expected.abs().max())
+    torch.testing.assert_close(mode_kernel(r, w, length), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_kernels_are_not_made_in_bfloat16(name: str) -> None:
+    core = layer_of(model_of(name, state=8)).core
+    exact = core.kernels(50)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(core.kernels(50), exact)
+    assert exact.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_a_kernel_made_again_has_the_same_gradients(name: str) -> None:
+    core, x = layer_of(model_of(name, state=8)).core, signal(20, 8).float()
+    gradients = []
+    for training in (True, False):
+        core.train(training)
+        gradients.append(torch.autograd.grad(core(x).square().sum(), list(core.parameters())))
+    for again, kept in zip(*gradients, strict=True):
+        assert torch.equal(again, kept)
+
+
+@every
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_groups_of_the_optimiser(name: str, bidirectional: bool) -> None:
+    model = model_of(name, bidirectional=bidirectional, state=8)
+    names = {id(value): key for key, value in model.named_parameters()}
+    groups = parameter_groups(model, TrainConfig(lr=1e-2, ssm_lr=1e-3, weight_decay=0.05))
+    found: dict[str, str] = {}
+    for group in groups:
+        parameters: Any = group["params"]
+        assert (group["lr"] == 1e-3) == (group["name"] == "ssm")
+        assert (group["weight_decay"] == 0.05) == (group["name"] == "weights")
+        for parameter in parameters:
+            key = names[id(parameter)]
+            assert key not in found
+            found[key] = str(group["name"])
+    assert found.keys() == set(names.values())
+    slow = {"log_dt", "A_log", "A_imag", "A", "P", "B", "W", "nu_log", "theta_log", "gamma_log"}
+    for key, group_name in found.items():
+        last = key.split(".")[-1]
+        if ".core." in key:
+            expected = "ssm" if last in slow else {"C": "weights", "D": "plain"}[last]
+            assert group_name == expected, key
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "lru"])
+def test_step_sizes_start_log_uniform(name: str) -> None:
+    model = model_of(name, d_model=64, state=128, dt_min=1e-3, dt_max=0.1)
+    steps = layer_of(model, 1).core.state_dict()
+    key = next(key for key in steps if key.endswith("log_dt"))
+    exponents = steps[key]
+    assert math.log(1e-3) <= float(exponents.min()) < math.log(1e-3) + 0.4
+    assert math.log(0.1) - 0.4 < float(exponents.max()) <= math.log(0.1) + 1e-6
+    assert float(exponents.mean()) == pytest.approx(math.log(1e-2), abs=0.5)
+
+
+@every
+def test_decays_stay_below_one_whatever_is_learned(name: str) -> None:
+    """Noise as large as the parameters, and long impulses still die away."""
+    if name == "dss-softmax":
+        pytest.skip("its real parts are free, as in the source")
+    model = model_of(name, d_model=8, state=8, layers=1).double().eval()
+    core = layer_of(model).core
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        impulse = torch.zeros(1, 60_000, 8, dtype=torch.float64)
+        impulse[:, 0] = 1
+        y = core(impulse)[0].abs()
+    assert torch.isfinite(y).all()
+    assert float(y[-1].max()) < 0.5 * float(y[:100].max())
+
+
+@every
+def test_states_count_pairs_and_directions(name: str) -> None:
+    count = models.states_per_channel
+    both, one = (count(name, config_of(name, state=64, bidirectional=way)) for way in (True, False))
+    assert both == 2 * one
+    assert one == (8 if name in ("s5", "lru") else 64)
+    assert not models.family(name).causal(config_of(name, bidirectional=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        *((name, {"state": 7}, "state 7 is odd.*even") for name in NAMES if name not in ("s4d-real", "s5")),
+        ("s5", {"state": 7}, "even"),
+        ("s5", {"state": 12, "blocks": 4}, "state 12 must be a multiple of 2 blocks, of 8"),
+        ("s4", {"state": 0}, "state"),
+        ("s4", {"copies": 3}, "copies 3 must divide d_model 8"),
+        ("s4d-lin", {"dt_min": 0.2}, r"dt_min 0\.2 is above dt_max 0\.1"),
+        ("lru", {"r_min": 0.9, "r_max": 0.9}, r"r_min 0\.9 must be below r_max 0\.9"),
+        ("liquid-s4", {"degree": 1}, "degree"),
+    ],
+)
+def test_configs_that_cannot_be_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        config_of(name, **options)
+
+
+@every
+def test_a_model_cast_to_half_precision_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match="use autocast"):
+        model_of(name, state=8).bfloat16()(*tokens(5))
+
+
+def test_every_linear_model_is_here() -> None:
+    families = {"s4", "s4d", "dss", "liquid-s4", "s5", "lru"}
+    assert {name for name, entry in MODELS.items() if entry.family in families} == set(NAMES)

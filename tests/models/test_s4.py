@@ -1,0 +1,152 @@
+"""S4 and Liquid-S4 against dense matrices, the generating function of the paper, and plain loops."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from linear_cases import LENGTHS, double_block, signal
+from model_cases import layer_of, model_of
+from scipy.signal import cont2discrete
+
+from msbench import models
+from msbench.models.hippo import legs
+from msbench.models.liquid_s4 import products
+
+
+def parameters(system: Any) -> dict[str, Any]:
+    return {
+        key: np.asarray(value.detach().numpy())
+        if key in ("log_dt", "A_log", "A_imag")
+        else torch.view_as_complex(value.detach()).numpy()
+        for key, value in system.named_parameters()
+    }
+
+
+def full(system: Any, channel: int) -> tuple[Any, ...]:
+    """The continuous system of one channel with both halves of each pair: dt, A, B, C, Lambda, P."""
+    p = parameters(system)
+    copy = channel % len(p["A_log"])
+    half = -np.exp(p["A_log"][copy]) + 1j * p["A_imag"][copy]
+    poles, P, B, C = (
+        np.concatenate([x, x.conj()]) for x in (half, p["P"][copy], p["B"][copy], p["C"][0, channel])
+    )
+    A = np.diag(poles) - np.outer(P, P.conj())
+    return np.exp(p["log_dt"][channel]), A, B, C, poles, P
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("copies", [None, 2])
+def test_the_kernel_is_that_of_dense_bilinear_matrices(length: int, copies: int | None) -> None:
+    system = double_block("s4", copies=copies).core.system
+    kernel = system.kernel(length).detach().numpy()
+    for channel in range(6):
+        dt, A, B, C, *_ = full(system, channel)
+        A_bar, B_bar, *_ = cont2discrete((A, B[:, None], C[None], 0), dt, method="bilinear")
+        state, expected = B_bar[:, 0], []
+        for _ in range(length):
+            expected.append((C @ state).real)
+            state = A_bar @ state
+        np.testing.assert_allclose(kernel[:, 0, channel], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 5, 31, 257])
+def test_the_kernel_is_that_of_the_generating_function(length: int) -> None:
+    """The paper's way: truncated generating function at the roots of unity, Woodbury, inverse transform."""
+    system = double_block("s4").core.system
+    kernel = system.kernel(length).detach().numpy()
+    for channel in range(6):
+        dt, A, B, C, poles, P = full(system, channel)
+        A_bar = np.linalg.solve(np.eye(len(A)) - dt / 2 * A, np.eye(len(A)) + dt / 2 * A)
+        truncated = C @ (np.eye(len(A)) - np.linalg.matrix_power(A_bar, length))
+        z = np.exp(-2j * np.pi * np.arange(length) / length)
+        g = 2 / dt * (1 - z) / (1 + z)
+        cauchy = 1 / (g[:, None] - poles)
+        CB, CP = cauchy @ (truncated * B), cauchy @ (truncated * P)
+        PB, PP = cauchy @ (P.conj() * B), cauchy @ (P.conj() * P)
+        spectrum = 2 / (1 + z) * (CB - CP * PB / (1 + PP))
+        expected = np.fft.ifft(spectrum).real
+        np.testing.assert_allclose(kernel[:, 0, channel], expected, rtol=1e-9, atol=1e-11)
+
+
+def test_it_starts_as_legs() -> None:
+    system = layer_of(model_of("s4", d_model=16, state=8)).core.system
+    start = legs(8)
+    for key, expected in (("P", start.p), ("B", start.b)):
+        value = torch.view_as_complex(getattr(system, key).detach())
+        torch.testing.assert_close(value, expected.to(torch.complex64).expand(16, -1))
+    torch.testing.assert_close(-system.A_log.detach().exp(), torch.full((16, 4), -0.5))
+    torch.testing.assert_close(system.A_imag.detach(), start.poles.imag.float().expand(16, -1))
+    wide = layer_of(model_of("s4", d_model=64, state=64)).core
+    assert float(wide.system.C.detach().var()) == pytest.approx(0.5, rel=0.1)
+    assert float(wide.D.detach().std()) == pytest.approx(1, rel=0.3)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("copies", [1, 4, None])
+def test_s4_has_the_parameters_of_its_formula(bidirectional: bool, copies: int | None) -> None:
+    d, n = 8, 5
+    model = model_of("s4", state=2 * n, copies=copies, bidirectional=bidirectional, layers=1)
+    s, c = 1 + bidirectional, copies or d
+    shared, own = c * (2 * n + 4 * n), d + 2 * s * d * n + d
+    assert models.parameter_count(layer_of(model)) == shared + own + 2 * d * (d + 1)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 3.0])
+def test_a_contraction_stays_one(power: float) -> None:
+    """Random learned values, as large as they may get, leave the dense matrix no singular value above 1."""
+    system = double_block("s4").core.system
+    with torch.no_grad():
+        for parameter in system.parameters():
+            parameter.add_(power * torch.randn_like(parameter))
+        A_bar = system.discrete().A_bar
+    assert float(torch.linalg.matrix_norm(A_bar, 2).max()) < 1
+
+
+def liquid_by_hand(core: Any, u: Any, kernel: str, powers: str, degree: int) -> Any:
+    """One channel after another: S4's dense system, with the products as further inputs."""
+    y = np.zeros_like(u)
+    for channel in range(u.shape[1]):
+        dt, A, B, C, poles, _ = full(core.system, channel)
+        A_bar, B_bar, *_ = cont2discrete((A, B[:, None], C[None], 0), dt, method="bilinear")
+        diagonal = dt * B / (1 - dt / 2 * poles)
+        inputs = [diagonal]
+        for _ in range(degree - 1):
+            inputs.append(inputs[-1] * (inputs[-1].sum() if powers == "row-sum" else diagonal))
+        h = np.zeros(len(A), dtype=complex)
+        for t in range(len(u)):
+            h = A_bar @ h + B_bar[:, 0] * u[t, channel]
+            direct = np.zeros(len(A), dtype=complex)
+            for p in range(2, degree + 1):
+                if t - p + 1 >= 0:
+                    direct = direct + inputs[p - 1] * np.prod(u[t - p + 1 : t + 1, channel])
+            y[t, channel] = (C @ (h + direct)).real + core.D[channel].item() * u[t, channel]
+            if kernel == "kb":
+                h = h + direct
+    return y
+
+
+@pytest.mark.parametrize("kernel", ["polyb", "kb"])
+@pytest.mark.parametrize("powers", ["elementwise", "row-sum"])
+@pytest.mark.parametrize(("degree", "length"), [(2, 1), (2, 37), (3, 2), (4, 37)])
+def test_liquid_s4_equals_its_recurrence(kernel: str, powers: str, degree: int, length: int) -> None:
+    core = double_block("liquid-s4", liquid_kernel=kernel, powers=powers, degree=degree).core
+    u = signal(length)
+    expected = liquid_by_hand(core, u[0].numpy(), kernel, powers, degree)
+    np.testing.assert_allclose(core(u)[0].detach().numpy(), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_liquid_s4_of_inputs_without_neighbours_is_s4() -> None:
+    liquid, plain = double_block("liquid-s4").core, double_block("s4").core
+    plain.load_state_dict(liquid.state_dict())
+    u = signal(20)
+    u[:, 1::2] = 0
+    torch.testing.assert_close(liquid(u), plain(u))
+    assert (liquid(signal(20)) - plain(signal(20))).abs().max() > 1e-4
+
+
+def test_products_of_consecutive_inputs() -> None:
+    u = torch.tensor([2.0, 3, 5, 7]).view(1, 4, 1)
+    found = [p.flatten().tolist() for p in products(u, 3)]
+    assert found == [[2, 3, 5, 7], [0, 6, 15, 35], [0, 0, 30, 105]]
+    assert [p.shape for p in products(u[:, :1], 4)] == [(1, 1, 1)] * 4
