@@ -69,6 +69,7 @@ class MambaBlock(nn.Module):
 
 def build(config: MambaConfig, info: TaskInfo) -> Classifier:
     """The classifier: one block a layer."""
+    config = config.multiplied()
 
     def layer() -> list[Layer]:
         return [directions(lambda: MambaBlock(config), bidirectional=config.bidirectional)]
@@ -78,12 +79,12 @@ def build(config: MambaConfig, info: TaskInfo) -> Classifier:
 
 def states(config: MambaConfig) -> int:
     """See `Family`."""
-    return config.state * (1 + config.bidirectional)
+    return config.multiplied().state * (1 + config.bidirectional)
 
 
 def activations(config: MambaConfig, device: str) -> float:
     """See `Family`."""
-    return scan_activations(config, device, 1, states(config))
+    return config.layers_factor * scan_activations(config, device, 1, states(config))
 
 
 FAMILY = Family(build, states, activations, kernel=kernel_name)

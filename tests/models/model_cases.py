@@ -28,22 +28,41 @@ MS_SSM: list[dict[str, Any]] = [
     {"state": 2},
     {"state_per_stream": True, "state": 3},
     {"ssm": "none"},
-    {"ssm": "none", "mixer": "static-per-channel"},
+    {"ssm": "none", "mixer": "static", "mixer_channels": "per-channel"},
     {"decomposition": "shared-conv", "conv_bias": True},
     {"ssm_input": "raw", "parameters_from": "stream"},
     {"parameters_from": "stream"},
     {"mixer": "softmax", "mixer_init": "default"},
     {"mixer": "static"},
-    {"mixer": "static-per-channel", "mixer_init": "default"},
+    {"mixer": "static", "mixer_channels": "per-channel", "mixer_init": "default"},
+    {"mixer_channels": "per-channel", "block": "glu"},
+    {"mixer": "softmax", "mixer_channels": "low-rank", "mixer_rank": 2, "mixer_init": "default"},
+    {"mixer_bias": False, "mixer_init": "default", "raw_input": "token"},
+    {"raw_input": "token", "expand": 1.5, "parameters_from": "stream"},
+    {"raw_stream": False},
+    {"raw_decays": "slowest", "decomposition": "none"},
     {"decay_init": "mamba", "decay_spacing": "random"},
     {"input_discretisation": "raw"},
     {"conv_activation": "silu", "conv_bias": True},
     {"block": "glu"},
     {"block": "vit", "bidirectional": True},
 ]
+MS_SSM_S4: list[dict[str, Any]] = [
+    {},
+    {"levels": 0, "skip": False},
+    {"state": 2, "learned_b": True, "raw_stream": False},
+    {"bidirectional": True, "norm": "batch", "pooling": "last"},
+    {"ssm_input": "raw", "mixer_channels": "per-channel", "block": "vit"},
+    {"decay_spacing": "random", "raw_decays": "slowest", "block": "glu"},
+]
+ABLATIONS = [name for name in MODELS if name.startswith("msssm-") and name not in ("msssm-s6", "msssm-s4")]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
+    *(("msssm-s4", {"state": 7, "levels": 2, **options}) for options in MS_SSM_S4),
+    *((name, {"state": 7, "levels": 2, **options}) for name in ABLATIONS for options in COMMON[:2]),
+    *((name, {"state": 7, "levels": 2, "bidirectional": True}) for name in ABLATIONS),
+    *((name, {"state": 3}) for name in ("mamba-2x-param", "mamba-2x-state")),
 ]
 
 
@@ -52,7 +71,8 @@ def case_id(case: tuple[str, dict[str, Any]]) -> str:
 
 
 def config_of(name: str, **options: Any) -> ClassifierConfig:
-    return MODELS[name].config(**{"d_model": 8, "layers": 2, **options})
+    """A small config; what makes this model itself can be set otherwise, to see that it matters."""
+    return MODELS[name].config(**{"d_model": 8, "layers": 2, **MODELS[name].preset, **options})
 
 
 def model_of(name: str, seed: int = 0, **options: Any) -> Classifier:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from msbench.models.mamba import MambaBlock
 from msbench.models.ms_ssm import GatedBlock, MultiScale
-from msbench.models.streams import padded, stream_states, stretch
+from msbench.models.stream_ssms import padded, stretch
+from msbench.models.streams import stream_states
 from msbench.ops import causal_conv, selective_scan_reference
 from msbench.specs import MambaConfig, MsSsmConfig
 
@@ -140,7 +141,7 @@ def test_a_constant_linear_mixer_is_the_static_one() -> None:
 
 
 def test_per_channel_weights_alike_are_the_static_mixer() -> None:
-    static, channels = core_of(mixer="static"), core_of(mixer="static-per-channel")
+    static, channels = core_of(mixer="static"), core_of(mixer="static", mixer_channels="per-channel")
     weights = {key: value for key, value in static.state_dict().items() if not key.startswith("mixer")}
     spread = static.mixer.weight.detach().unsqueeze(1).expand(-1, 6)
     channels.load_state_dict({**weights, "mixer.weight": spread})
@@ -154,10 +155,13 @@ def test_softmax_weights_are_a_distribution() -> None:
     assert weights.std() > 1e-3
 
 
-@pytest.mark.parametrize("mixer", ["linear", "softmax", "static", "static-per-channel"])
-def test_output_starts_as_the_mean_of_the_streams(mixer: str) -> None:
+@pytest.mark.parametrize("channels", ["shared", "per-channel", "low-rank"])
+@pytest.mark.parametrize("mixer", ["linear", "softmax", "static"])
+def test_output_starts_as_the_mean_of_the_streams(mixer: str, channels: str) -> None:
+    if (mixer, channels) == ("static", "low-rank"):
+        pytest.skip("refused: no matrix has that rank")
     torch.manual_seed(0)
-    core = MultiScale(ms_config(mixer=mixer, ssm="none"), 6)
+    core = MultiScale(ms_config(mixer=mixer, mixer_channels=channels, ssm="none"), 6)
     x = signal().float()
     torch.testing.assert_close(core(x), core.decomposition(x).mean(2))
 
