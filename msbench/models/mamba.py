@@ -36,9 +36,14 @@ from msbench.models.selective import (
     inner_width,
     output_projection,
     scan_activations,
+    scan_start,
+    scan_step,
 )
 from msbench.ops import kernel_name, low_rank_scan
 from msbench.specs.selective import MambaConfig
+
+State = tuple[Tensor, Tensor]
+"""Of a block: the convolution's last inputs (b, k - 1, i), and the scan's states (b, 1, i, n)."""
 
 
 class MambaBlock(nn.Module):
@@ -65,6 +70,22 @@ class MambaBlock(nn.Module):
         y = low_rank_scan(x.unsqueeze(2), low, *self.dt.affine(), A, B, C, self.D).squeeze(2)
         out: Tensor = self.out_proj(y * functional.silu(z))
         return out
+
+    def start(self, x: Tensor) -> State:
+        """See `msbench.models.stepping.Recurrent`."""
+        inner = x.new_zeros(x.shape[0], self.A_log.shape[0])
+        return self.conv.start(inner), scan_start(inner.unsqueeze(1), self.A_log.shape[1])
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `msbench.models.stepping.Recurrent`."""
+        window, h = state
+        x, z = self.in_proj(x).chunk(2, dim=-1)
+        x, window = self.conv.step(x, window)
+        x = functional.silu(x)
+        low, B, C = self.x_proj(x).unsqueeze(1).split(self.sizes, dim=-1)
+        A = decays(self.A_log).unsqueeze(0)
+        y, h = scan_step(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, h)
+        return self.out_proj(y.squeeze(1) * functional.silu(z)), (window, h)
 
 
 def build(config: MambaConfig, info: TaskInfo) -> Classifier:

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from msbench.errors import ConfigError
-from msbench.ops import causal_conv, makes_inputs
+from msbench.ops import causal_conv, makes_inputs, step_sizes
+from msbench.ops.scan_arguments import working_dtype
 from msbench.specs.selective import SsmConfig
 
 SMALLEST_STEP = 1e-4
@@ -58,6 +59,12 @@ class StepSizes(nn.Module):
     def affine(self) -> tuple[Tensor, Tensor]:
         """W (m, i, r) and b (m, i), or TypeError where they were cast to half precision."""
         return full_precision(self.weight), full_precision(self.bias)
+
+    def step(self, low: Tensor) -> Tensor:
+        """Delta of one position: low (b, m, r) -> (b, m, i), positive, in full precision."""
+        weight, bias = self.affine()
+        with torch.autocast(low.device.type, enabled=False):
+            return step_sizes(low.unsqueeze(1).to(weight.dtype), weight, bias).squeeze(1)
 
 
 def initial_steps(config: SsmConfig, streams: int, width: int) -> Tensor:
@@ -118,6 +125,44 @@ class ShortConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (b, l, i) -> (b, l, i)."""
         return causal_conv(x, self.weight, self.bias)
+
+    def start(self, x: Tensor) -> Tensor:
+        """See `msbench.models.stepping.Recurrent`: the last k - 1 inputs (b, k - 1, i), oldest first."""
+        return x.new_zeros(x.shape[0], self.weight.shape[1] - 1, x.shape[1])
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """See `msbench.models.stepping.Recurrent`."""
+        window = torch.cat((state.to(x.dtype), x.unsqueeze(1)), dim=1)
+        y = (window * self.weight.flip(1).t()).sum(1)
+        return y if self.bias is None else y + self.bias, window[:, 1:]
+
+
+def scan_start(u: Tensor, states: int) -> Tensor:
+    """The states before the first position of a scan of u (b, m, i): zeros (b, m, i, n)."""
+    return u.new_zeros(*u.shape, states, dtype=working_dtype([u]))
+
+
+def scan_step(
+    u: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None,
+    state: Tensor,
+    *,
+    discretisation: Literal["euler", "raw"] = "euler",
+) -> tuple[Tensor, Tensor]:
+    """One position of `msbench.ops.selective_scan`, in float32 or better: the output, and the states behind.
+
+    u and dt (b, m, i), A (m, i, n), B and C (b, m, n), skip (m, i), state (b, m, i, n).
+    """
+    with torch.autocast(u.device.type, enabled=False):
+        v, B, C = u.to(state.dtype), B.to(state.dtype), C.to(state.dtype)
+        drive = dt * v if discretisation == "euler" else v
+        h = torch.exp(dt.unsqueeze(-1) * A) * state + B.unsqueeze(-2) * drive.unsqueeze(-1)
+        y = (h * C.unsqueeze(-2)).sum(-1)
+        return (y if skip is None else y + skip * v).to(u.dtype), h
 
 
 def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:

@@ -1,0 +1,101 @@
+"""Layers one position at a time: what they give for a whole sequence, from states that nothing writes."""
+
+from typing import Any
+
+import pytest
+import torch
+from model_cases import config_of
+from torch import Tensor
+
+from msbench.models.mamba import MambaBlock
+from msbench.models.selective import ShortConv, scan_start, scan_step
+from msbench.models.stepping import Recurrent
+from msbench.ops import selective_scan_reference
+from msbench.specs import MambaConfig
+
+LENGTHS = (1, 3, 29, 30, 64)
+
+
+def normal(*size: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def stepped(layer: Recurrent, x: Tensor) -> Tensor:
+    """x (b, l, d) through a layer position by position."""
+    state, outputs = layer.start(x[:, 0]), []
+    for position in x.unbind(1):
+        y, state = layer.step(position, state)
+        outputs.append(y)
+    return torch.stack(outputs, 1)
+
+
+def block_of(**options: Any) -> MambaBlock:
+    config = config_of("mamba", **{"state": 5, **options})
+    assert isinstance(config, MambaConfig)
+    torch.manual_seed(1)
+    return MambaBlock(config)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kernel", [1, 2, 4, 8])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_short_convolution_steps(kernel: int, bias: bool, length: int) -> None:
+    conv = ShortConv(3, kernel, bias=bias).double()
+    x = normal(2, length, 3)
+    assert conv.start(x[:, 0]).shape == (2, kernel - 1, 3)
+    torch.testing.assert_close(stepped(conv, x), conv(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("discretisation", ["euler", "raw"])
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_scan_steps(discretisation: Any, skip: bool) -> None:
+    u, dt = normal(2, 17, 3, 4), normal(2, 17, 3, 4).abs()
+    A, B, C = -normal(3, 4, 5).abs(), normal(2, 17, 3, 5), normal(2, 17, 3, 5)
+    D = normal(3, 4) if skip else None
+    state, outputs = scan_start(u[:, 0], 5), []
+    for t in range(17):
+        y, state = scan_step(u[:, t], dt[:, t], A, B[:, t], C[:, t], D, state, discretisation=discretisation)
+        outputs.append(y)
+    expected = selective_scan_reference(u, dt, A, B, C, D, discretisation=discretisation)
+    torch.testing.assert_close(torch.stack(outputs, 1), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_scan_keeps_states_in_full_precision() -> None:
+    u = normal(2, 1, 3, dtype=torch.bfloat16)
+    state = scan_start(u, 4)
+    y, after = scan_step(
+        u, u.abs().float(), -torch.ones(1, 3, 4), u[:, :, :1].expand(-1, -1, 4), u[:, :, :1], None, state
+    )
+    assert (state.dtype, after.dtype, y.dtype) == (torch.float32, torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("options", [{}, {"conv_bias": False, "skip": False}, {"kernel": 1, "dt_rank": 3}])
+def test_mambas_block_steps(options: dict[str, Any], length: int) -> None:
+    block = block_of(**options).double()
+    x = normal(2, length, 8)
+    torch.testing.assert_close(
+        stepped(block, x), block(x, torch.tensor([length] * 2)), rtol=1e-10, atol=1e-10
+    )
+
+
+def test_mambas_block_steps_in_single_precision_over_a_thousand_positions() -> None:
+    block, x = block_of(state=16), normal(1, 1000, 8, dtype=torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(stepped(block, x), block(x, torch.tensor([1000])), rtol=1e-4, atol=1e-6)
+
+
+def test_two_identical_loops_are_bit_equal_and_no_state_is_written() -> None:
+    block, x = block_of(), normal(2, 9, 8, dtype=torch.float32)
+    with torch.no_grad():
+        assert torch.equal(stepped(block, x), stepped(block, x))
+        state = block.step(x[:, 0], block.start(x[:, 0]))[1]
+        before = [part.clone() for part in state]
+        block.step(x[:, 1], state)
+    assert all(torch.equal(one, two) for one, two in zip(before, state, strict=True))
+
+
+def test_states_follow_autocast() -> None:
+    block, x = block_of(), normal(2, 9, 8, dtype=torch.float32)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(stepped(block, x), block(x, torch.tensor([9, 9])), rtol=2e-2, atol=2e-2)
