@@ -97,7 +97,7 @@ class MultiScale(nn.Module):
 def ssms(config: MsSsmConfig, width: int, source: int) -> StreamSsms | None:
     """The SSMs of the streams; None where the streams themselves are mixed."""
     if config.ssm == "s6":
-        return StreamScan(config, width, source)
+        return StreamScan(config, width, width if config.parameters_from == "stream" else source)
     return StreamSystem(config, width) if config.ssm == "s4" else None
 
 

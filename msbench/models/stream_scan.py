@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.models.scale_mixer import weighed
-from msbench.models.selective import StepSizes, decays, dt_rank
+from msbench.models.selective import StepSizes, decays, dt_rank, scan_step
 from msbench.models.stream_ssms import StreamSsms, padded, stretch
 from msbench.models.streams import Decomposition
-from msbench.ops import low_rank_scan, multi_scale_scan, step_sizes
+from msbench.ops import low_rank_scan, multi_scale_scan
 from msbench.specs.selective import MsSsmConfig
 
 
@@ -53,15 +53,9 @@ class StreamScan(StreamSsms):
 
     def step(self, scanned: Tensor, source: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """See `StreamSsms`."""
-        projected = self._project(source.unsqueeze(1))
-        with torch.autocast(h.device.type, enabled=False):
-            low, B, C = (x.to(h.dtype) for x in projected)
-            B, C = B.squeeze(1).unsqueeze(2), C.squeeze(1).unsqueeze(2)
-            dt, u = step_sizes(low, *self.dt.affine()).squeeze(1), scanned.to(h.dtype)
-            entering = dt * u if self.discretisation == "euler" else u
-            h = torch.exp(dt.unsqueeze(3) * self._decays()) * h + entering.unsqueeze(3) * B
-            y = (h * C).sum(3)
-            return y if self.D is None else y + self.D * u, h
+        low, B, C = (x.squeeze(1) for x in self._project(source.unsqueeze(1)))
+        arguments = (scanned, self.dt.step(low), self._decays(), B, C, self.D, h)
+        return scan_step(*arguments, discretisation=self.discretisation)
 
     def steps(self) -> Tensor:
         """See `StreamSsms`."""

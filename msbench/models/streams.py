@@ -88,29 +88,30 @@ class Decomposition(nn.Module):
 
     def start(self, x: Tensor) -> list[Tensor]:
         """What came before: of every level s the last (k - 1) 2^(s-1) values of a^(s-1), oldest first."""
-        learned = self.filters if self.conv is None else self.conv.weight
-        if learned is None:
-            return []
-        dtype = torch.promote_types(x.dtype, learned.dtype)
-        spans = [1] if self.filters is None else [2**level for level in range(len(self.filters))]
-        return [x.new_zeros(len(x), (self.kernel - 1) * span, self.width, dtype=dtype) for span in spans]
+        if self.conv is not None:
+            return [self.conv.start(x.new_zeros(len(x), self.width))]
+        spans = [] if self.filters is None else [2**level for level in range(len(self.filters))]
+        return [x.new_zeros(len(x), (self.kernel - 1) * span, self.width) for span in spans]
 
     def step(self, x: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One position, x (b, i), of the signal: its streams (b, m, i)."""
         if self.filters is not None:
             return self._step_of_levels(x, self.filters, state)
         if self.conv is not None:
-            filtered, behind = filter_step(x, state[0], self.conv.weight.T[None], self.conv.bias)
-            x, state = filtered[0], [behind]
+            x, window = self.conv.step(x, state[0])
+            state = [window]
         return self._alike(x.unsqueeze(1)).squeeze(1), state
 
     def _step_of_levels(self, x: Tensor, filters: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        low, streams, after = x, [x.to(state[0].dtype)], []
+        low = x.to(torch.promote_types(x.dtype, filters.dtype))
+        streams, after = [low], []
         for level, (taps, past) in enumerate(zip(filters, state, strict=True)):
-            bias = None if self.bias is None else self.bias[level].unsqueeze(1)
-            (low, high), behind = filter_step(low, past, taps, bias, dilation=2**level)
+            window = torch.cat([past.to(low.dtype), low.unsqueeze(1)], dim=1)
+            by_lag = window.flip(1)[:, :: 2**level]
+            sides = (by_lag * taps.unsqueeze(1)).sum(2)
+            low, high = sides if self.bias is None else sides + self.bias[level].unsqueeze(1)
             streams.append(high)
-            after.append(behind)
+            after.append(window[:, 1:])
         together = torch.stack([*streams[self.without_signal :], low], dim=1)
         return functional.silu(together) if self.activated else together, after
 
@@ -118,16 +119,3 @@ class Decomposition(nn.Module):
         """Every stream is x (b, l, i)."""
         x = functional.silu(x) if self.activated else x
         return x.unsqueeze(2).expand(-1, -1, self.streams, -1)
-
-
-def filter_step(
-    x: Tensor, past: Tensor, taps: Tensor, bias: Tensor | None, dilation: int = 1
-) -> tuple[Tensor, Tensor]:
-    """One position, x (b, d), behind `past` (b, (k - 1) dilation, d): filtered by taps (c, k, d), (c, b, d).
-
-    The second is `past` for the position after it. `bias` is (c, 1, d), or (d,) for all.
-    """
-    window = torch.cat([past, x.unsqueeze(1).to(past.dtype)], dim=1)
-    by_lag = window.flip(1)[:, ::dilation]
-    y = (by_lag * taps.unsqueeze(1)).sum(2)
-    return y if bias is None else y + bias, window[:, 1:]
