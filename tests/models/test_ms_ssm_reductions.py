@@ -82,9 +82,9 @@ def multiresnet(x: Array, low: Array, high: Array, weights: Array) -> Array:
             y[shift:] += tap * a[: len(a) - shift] if shift < len(a) else 0.0
         return y
 
-    y, a = weights[0] * x, x
+    a, y = x, np.array(weights[0] * x)
     for level in range(len(weights) - 2):
-        y = y + weights[level + 1] * filtered(a, high, 2**level)
+        y += weights[level + 1] * filtered(a, high, 2**level)
         a = filtered(a, low, 2**level)
     y += weights[-1] * a
     return y

@@ -94,6 +94,7 @@ def test_streams_with_fewer_states_pad_exactly() -> None:
     assert bool((log_decay[1:] < 0).all())
 
 
+@torch.no_grad()
 def test_starts_as_the_selective_ones_do() -> None:
     model = model_of("msssm-s4", d_model=64, layers=2, state=128, levels=3)
     for layer in model.modules():
