@@ -9,7 +9,11 @@ from msbench.specs import MsSsmConfig, TrainConfig
 
 TEXT = (Path(__file__).resolve().parents[1] / "docs" / "paper.md").read_text(encoding="utf-8")
 ROWS = [line for line in TEXT.splitlines() if re.match(r"\| (?!question)", line)]
-BESIDE = {"learned_b": {"ssm": "s4"}, "mixer_bias": {"mixer_init": "default"}}
+BESIDE = {
+    "learned_b": {"ssm": "s4"},
+    "mixer_bias": {"mixer_init": "default"},
+    "ssm_input": {"parameters_from": "stream"},
+}
 """What an option needs beside it, to be one."""
 SETTINGS = re.findall(r"`(?:(?:model|train)\.)?([a-z_]+)(?:: |=)([a-z0-9.-]+)`", TEXT)
 

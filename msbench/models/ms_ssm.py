@@ -193,8 +193,7 @@ def kept_streams(config: MsSsmConfig) -> int:
         return 0
     m = stream_count(config)
     nested = config.decomposition == "wavelet" and config.levels > 0
-    raw = config.ssm_input == "raw" and config.parameters_from == "raw"
-    streams = (0 if raw else 1 + (config.conv_activation == "silu")) * (m if nested else 1)
+    streams = (1 + (config.conv_activation == "silu")) * (m if nested else 1)
     mixed_outside = config.mixer_channels != "shared"
     weights = m if mixed_outside and config.mixer != "static" else 0
     outputs = m if config.ssm == "s4" or (mixed_outside and config.ssm != "none") else 0

@@ -107,8 +107,8 @@ class MsSsmConfig(SsmConfig):
         yield constant and self.input_discretisation == "raw", f"input_discretisation: raw {why}"
         yield constant and self.dt_rank is not None, f"dt_rank {why}"
         yield self.ssm != "s4" and self.learned_b, "learned_b: true needs ssm: s4; that of s6 is an input's"
-        scanned = self.ssm == "none" and self.ssm_input == "raw"
-        yield scanned, "ssm_input: raw needs ssm: s6 or s4; with ssm: none nothing is scanned"
+        unread = self.ssm_input == "raw" and self.parameters_from == "raw"
+        yield unread, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads the streams"
 
     def _of_the_streams(self) -> Iterator[Fault]:
         one, slowest = self.levels == 0, self.raw_decays == "slowest"

@@ -52,7 +52,7 @@ MS_SSM_S4: list[dict[str, Any]] = [
     {"levels": 0, "skip": False},
     {"state": 2, "learned_b": True, "raw_stream": False},
     {"bidirectional": True, "norm": "batch", "pooling": "last"},
-    {"ssm_input": "raw", "mixer_channels": "per-channel", "block": "vit"},
+    {"mixer_channels": "per-channel", "block": "vit"},
     {"decay_spacing": "random", "raw_decays": "slowest", "block": "glu"},
 ]
 ABLATIONS = [name for name in MODELS if name.startswith("msssm-") and name not in ("msssm-s6", "msssm-s4")]

@@ -35,8 +35,7 @@ def by_hand(core: MultiScale, x: Tensor, sizes: list[int], source: str, scanned:
     return z
 
 
-@pytest.mark.parametrize("source", ["raw", "stream"])
-@pytest.mark.parametrize("scanned", ["raw", "stream"])
+@pytest.mark.parametrize(("source", "scanned"), [("raw", "stream"), ("stream", "stream"), ("stream", "raw")])
 @pytest.mark.parametrize(("state", "sizes"), [(11, [2, 3, 3, 3]), (8, [2, 2, 2, 2]), (3, [0, 1, 1, 1])])
 def test_core_equals_the_equations(source: str, scanned: str, state: int, sizes: list[int]) -> None:
     core = core_of(state=state, parameters_from=source, ssm_input=scanned)

@@ -14,6 +14,7 @@ from msbench.models.streams import stream_names, stream_states
 from msbench.specs import MsSsmConfig
 
 
+@torch.no_grad()
 def rates_of(**options: Any) -> list[list[int]]:
     torch.manual_seed(0)
     core = MultiScale(ms_config(**options), 6)
@@ -110,7 +111,8 @@ def test_without_a_decomposition_every_stream_is_the_signal() -> None:
         ({"ssm": "s4", "input_discretisation": "raw"}, "input_discretisation: raw needs ssm: s6"),
         ({"ssm": "s4", "dt_rank": 2}, "dt_rank needs ssm: s6"),
         ({"learned_b": True}, "learned_b: true needs ssm: s4"),
-        ({"ssm": "none", "ssm_input": "raw"}, "ssm_input: raw needs ssm: s6 or s4"),
+        ({"ssm_input": "raw"}, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads"),
+        ({"ssm": "s4", "ssm_input": "raw"}, "ssm_input: raw needs parameters_from: stream"),
         ({"raw_stream": False, "levels": 0}, "raw_stream: false needs levels: 1 or more"),
         ({"raw_decays": "slowest", "levels": 0}, "raw_decays: slowest needs levels: 1 or more"),
         ({"raw_decays": "slowest", "raw_stream": False}, "raw_decays: slowest needs raw_stream: true"),

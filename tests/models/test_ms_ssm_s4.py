@@ -1,7 +1,5 @@
 """MS-SSM (S4): constant systems against scipy's filters, and where they start."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -52,16 +50,14 @@ def test_a_one_hot_mixer_on_the_signal_is_s4d_real(levels: int, learned_b: bool)
 
 
 @pytest.mark.parametrize("mixer_channels", ["shared", "per-channel"])
-@pytest.mark.parametrize("ssm_input", ["stream", "raw"])
 @pytest.mark.parametrize("state", [3, 8, 11])
-def test_core_equals_the_equations(state: int, ssm_input: str, mixer_channels: str) -> None:
-    options: dict[str, Any] = {"ssm_input": ssm_input, "mixer_channels": mixer_channels}
-    core, x = core_of("msssm-s4", state=state, **options), signal(50)
+def test_core_equals_the_equations(state: int, mixer_channels: str) -> None:
+    core, x = core_of("msssm-s4", state=state, mixer_channels=mixer_channels), signal(50)
     system, streams, E = system_of(core), core.decomposition(x).detach(), core.mixer(x).detach()
     z = torch.zeros_like(x)
     column = 0
     for s, n in enumerate(system.streams):
-        u = (x if ssm_input == "raw" else streams[:, :, s]).numpy()
+        u = streams[:, :, s].numpy()
         for row, channel in np.ndindex(2, 6):
             y = torch.from_numpy(s4d_real(system, s, column, channel, u[row, :, channel]))
             z[row, :, channel] += (E[row, :, s] if E.ndim == 3 else E[row, :, s, channel]) * y

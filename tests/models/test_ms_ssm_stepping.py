@@ -37,7 +37,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"ssm": "none", "mixer": "static", "mixer_channels": "per-channel", "block": "vit"},
     {"ssm": "s4"},
     {"ssm": "s4", "learned_b": True, "state": 3, "block": "glu"},
-    {"ssm": "s4", "ssm_input": "raw", "mixer_channels": "per-channel", "skip": False},
+    {"ssm": "s4", "mixer_channels": "per-channel", "skip": False},
     {"ssm": "s4", "decomposition": "shared-conv", "block": "vit"},
 ]
 
