@@ -66,7 +66,7 @@ def figure(streams: Sequence[Poles], title: str = "") -> Figure:
             axes.hlines(row, dots[0], dots[-1], color=colour, linewidth=6, alpha=0.25)
         axes.plot(dots, [row] * len(dots), ".", color=colour, markersize=5, gid=f"poles-{stream.stream}")
     axes.set_yticks(range(len(streams)), [stream.stream for stream in streams])
-    axes.invert_yaxis()
+    axes.set_ylim(len(streams) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("exp(Δ A) at the start: 0 forgets at once, 1 never")
     axes.spines[["top", "right"]].set_visible(False)
