@@ -87,7 +87,7 @@ def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> 
     except ConfigError as error:
         warnings.append(f"{name}: cannot be counted: {error}")
     counts = (family.states(config), causal, parameters, size)
-    return (name, *counts, family.kernel(device), entry.family, entry.summary, entry.rows)
+    return (name, *counts, family.kernel(config, device), entry.family, entry.summary, entry.rows)
 
 
 def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:

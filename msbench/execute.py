@@ -159,7 +159,7 @@ class _Run:
         self.facts |= {
             "parameters": models.parameter_count(model),
             "states_per_channel": models.states_per_channel(spec.model_name, spec.model),
-            "kernel": models.family(spec.model_name).kernel(fabric.device.type),
+            "kernel": models.family(spec.model_name).kernel(spec.model, fabric.device.type),
         }
         signals, run_id = self.place.signals, self.identity.run_id
         self.trainer = Trainer(

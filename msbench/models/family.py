@@ -6,13 +6,14 @@ from typing import Any
 
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier
+from msbench.ops import kernel_name, recurrence_kernels
 
 
 def _causal(config: Any) -> bool:
     return not getattr(config, "bidirectional", False)
 
 
-def _no_kernel(device: str) -> str:  # noqa: ARG001 (the signature is the field's)
+def _no_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the signature is the field's)
     return "torch"
 
 
@@ -35,10 +36,20 @@ class Family:
     states: Callable[[Any], int]
     activations: Callable[[Any, str], float]
     causal: Callable[[Any], bool] = _causal
-    kernel: Callable[[str], str] = _no_kernel
+    kernel: Callable[[Any, str], str] = _no_kernel
     scanned: Callable[[Any], int] = _no_scan
 
     @property
     def module(self) -> str:
         """The module that defines the models: with all that it imports, its part of a run's source digest."""
         return self.build.__module__
+
+
+def scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (of all configs alike)
+    """What computes the selective scan on a device of this type."""
+    return kernel_name(device)
+
+
+def recurrence_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (of all configs alike)
+    """What computes `msbench.ops.linear_scan` and `lti_scan` on a device of this type."""
+    return "cpp" if device == "cpu" and recurrence_kernels.chosen() else "torch"

@@ -39,9 +39,9 @@ from torch.nn import functional
 
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family
+from msbench.models.family import Family, recurrence_kernel
 from msbench.models.selective import ShortConv, full_precision
-from msbench.ops import linear_scan, recurrence_kernels
+from msbench.ops import linear_scan
 from msbench.ops.local_attention import local_attention
 from msbench.specs.griffin import GriffinConfig
 
@@ -276,9 +276,4 @@ def activations(config: GriffinConfig, device: str) -> float:
     return temporal * (1 + config.bidirectional) + (4 * config.mlp_expand + 4) * config.d_model
 
 
-def kernel(device: str) -> str:
-    """See `Family`: what computes `linear_scan`."""
-    return "cpp" if device == "cpu" and recurrence_kernels.chosen() else "torch"
-
-
-FAMILY = Family(build, states, activations, kernel=kernel)
+FAMILY = Family(build, states, activations, kernel=recurrence_kernel)

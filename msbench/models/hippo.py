@@ -12,6 +12,7 @@ code        meaning
 the half with w > 0.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +29,9 @@ class Legs(NamedTuple):
     basis: Tensor
 
 
+@cache
 def legs(states: int) -> Legs:
-    """HiPPO-LegS of an even number of states, slowest oscillation first.
+    """HiPPO-LegS of an even number of states, slowest oscillation first; the same tensors for every caller.
 
     An eigenvector's phase is free, and LAPACK's choice is nobody's: here V* B, and V* P with it, is positive.
     """

@@ -25,7 +25,7 @@ from torch import nn
 from msbench.data.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
-from msbench.models.family import Family
+from msbench.models.family import Family, recurrence_kernel
 from msbench.models.lti import complex_of
 from msbench.models.mimo import Discrete, Mimo
 from msbench.models.s5 import scan_activations, states
@@ -75,4 +75,4 @@ def activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the s
     return 7 * config.d_model + scan_activations(config)
 
 
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, states, activations, kernel=recurrence_kernel)

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family
+from msbench.models.family import Family, scan_kernel
 from msbench.models.selective import (
     ShortConv,
     StepSizes,
@@ -39,7 +39,7 @@ from msbench.models.selective import (
     scan_start,
     scan_step,
 )
-from msbench.ops import kernel_name, low_rank_scan
+from msbench.ops import low_rank_scan
 from msbench.specs.selective import MambaConfig
 
 State = tuple[Tensor, Tensor]
@@ -90,6 +90,7 @@ class MambaBlock(nn.Module):
 
 def build(config: MambaConfig, info: TaskInfo) -> Classifier:
     """The classifier: one block a layer."""
+    config = config.multiplied()
 
     def layer() -> list[Layer]:
         return [directions(lambda: MambaBlock(config), bidirectional=config.bidirectional)]
@@ -99,12 +100,12 @@ def build(config: MambaConfig, info: TaskInfo) -> Classifier:
 
 def states(config: MambaConfig) -> int:
     """See `Family`."""
-    return config.state * (1 + config.bidirectional)
+    return config.multiplied().state * (1 + config.bidirectional)
 
 
 def activations(config: MambaConfig, device: str) -> float:
     """See `Family`."""
-    return scan_activations(config, device, 1, states(config))
+    return config.layers_factor * scan_activations(config, device, 1, states(config))
 
 
 def scanned(config: MambaConfig) -> int:
@@ -112,4 +113,4 @@ def scanned(config: MambaConfig) -> int:
     return states(config) // (1 + config.bidirectional)
 
 
-FAMILY = Family(build, states, activations, kernel=kernel_name, scanned=scanned)
+FAMILY = Family(build, states, activations, kernel=scan_kernel, scanned=scanned)

@@ -1,4 +1,4 @@
-"""MS-SSM: a multi-scale decomposition, one selective SSM a stream, an input-dependent mixer.
+"""MS-SSM: a multi-scale decomposition, one SSM a stream, an input-dependent mixer.
 
 ===================  ==================  ==================================================================
 code                 paper               meaning
@@ -21,10 +21,15 @@ code                 paper               meaning
     h^s_t = exp(dt A^s) h^s_{t-1} + dt B streams^s_t
     y^s = <C, h^s> + D^s streams^s      z = sum_s E_s y^s
 
+Its parts, all of msbench.models: `streams` (the decomposition), `stream_scan` (the selective SSMs of
+MS-SSM (S6)), `stream_system` (the constant ones of MS-SSM (S4)), `scale_mixer` (E).
+
 Around it (``block``): ``mamba`` the gated block of `msbench.models.mamba` with its convolution replaced;
 ``glu`` no expansion, then GELU and a gated linear unit; ``vit`` no expansion, a linear map, and an MLP of
 four times the width with its own norm and residual. ``glu`` and ``vit`` have i = d, whatever ``expand`` is.
 """
+
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -32,46 +37,68 @@ from torch.nn import functional
 from msbench.data.dataset import TaskInfo
 from msbench.models.blocks import GluBlock, Mlp
 from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family
+from msbench.models.family import Family, recurrence_kernel, scan_kernel
+from msbench.models.scale_mixer import Mixer, weighed
 from msbench.models.selective import inner_width, output_projection, scan_activations
-from msbench.models.streams import (
-    Decomposition,
-    Mixer,
-    StreamScan,
-    only_scanned,
-    stream_count,
-    stream_states,
-)
-from msbench.ops import kernel_name, makes_inputs
-from msbench.ops.scan import mixed
+from msbench.models.stream_scan import StreamScan
+from msbench.models.stream_ssms import StreamSsms
+from msbench.models.stream_system import StreamSystem
+from msbench.models.streams import Decomposition, only_scanned, stream_count, stream_states
+from msbench.ops import makes_inputs
 from msbench.specs.selective import MsSsmConfig
 
 
 class MultiScale(nn.Module):
-    """Decompose, scan, mix: (b, l, i) -> (b, l, i)."""
+    """Decompose, scan, mix: (b, l, i) -> (b, l, i).
 
-    def __init__(self, config: MsSsmConfig, width: int) -> None:
+    `source` is the width of the raw input where that is not x: d with ``raw_input: token``.
+    """
+
+    def __init__(self, config: MsSsmConfig, width: int, source: int | None = None) -> None:
         super().__init__()
         self.decomposition = Decomposition(config, width)
-        self.mixer = Mixer(config, width)
-        self.scan = StreamScan(config, width) if config.ssm == "s6" else None
+        self.mixer = Mixer(config, width, source or width)
+        self.scan = ssms(config, width, source or width)
         self.raw_input = config.ssm_input == "raw"
         self.from_streams = config.parameters_from == "stream"
         self.only_scanned = only_scanned(config)
-        self.streams = stream_count(config)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, i) -> z (b, l, i)."""
-        E = self.mixer(x)
-        if self.scan is not None and self.only_scanned:
-            return self.scan.decomposed(x, self.decomposition, E)
-        streams = self.decomposition(x)
+    def forward(self, x: Tensor, token: Tensor | None = None) -> Tensor:
+        """x (b, l, i), and the raw input (b, l, source) where that is not x -> z (b, l, i)."""
+        source = x if token is None else token
+        E = self.mixer(source)
+        if self.only_scanned and isinstance(self.scan, StreamScan):
+            return self.scan.decomposed(x, source, self.decomposition, E)
+        streams: Tensor = self.decomposition(x)
         # Without an SSM the streams themselves are mixed (ablation row 3).
         if self.scan is None:
-            return mixed(streams, E)
-        scanned = x.unsqueeze(2).expand(-1, -1, self.streams, -1) if self.raw_input else streams
-        z: Tensor = self.scan(scanned, streams if self.from_streams else x, E)
+            return weighed(streams, E)
+        scanned = x.unsqueeze(2).expand_as(streams) if self.raw_input else streams
+        z: Tensor = self.scan(scanned, streams if self.from_streams else source, E)
         return z
+
+    def start(self, x: Tensor) -> Any:
+        """See `msbench.models.stepping.Recurrent`."""
+        return self.decomposition.start(x), None if self.scan is None else self.scan.start(x)
+
+    def step(self, x: Tensor, state: Any, token: Tensor | None = None) -> tuple[Tensor, Any]:
+        """See `msbench.models.stepping.Recurrent`."""
+        past, h = state
+        source = x if token is None else token
+        streams, past = self.decomposition.step(x, past)
+        y = streams
+        if self.scan is not None:
+            scanned = x.unsqueeze(1).expand_as(streams) if self.raw_input else streams
+            y, h = self.scan.step(scanned, streams if self.from_streams else source, h)
+        z = weighed(y.unsqueeze(1), self.mixer(source.unsqueeze(1))).squeeze(1)
+        return z.to(x.dtype), (past, h)
+
+
+def ssms(config: MsSsmConfig, width: int, source: int) -> StreamSsms | None:
+    """The SSMs of the streams; None where the streams themselves are mixed."""
+    if config.ssm == "s6":
+        return StreamScan(config, width, width if config.parameters_from == "stream" else source)
+    return StreamSystem(config, width) if config.ssm == "s4" else None
 
 
 class GatedBlock(nn.Module):
@@ -80,15 +107,27 @@ class GatedBlock(nn.Module):
     def __init__(self, config: MsSsmConfig) -> None:
         super().__init__()
         width = inner_width(config)
+        self.token = config.raw_input == "token"
         self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
-        self.core = MultiScale(config, width)
+        self.core = MultiScale(config, width, config.d_model if self.token else None)
         self.out_proj = output_projection(width, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """(b, l, d) -> (b, l, d)."""
         x, gate = self.in_proj(inputs).chunk(2, dim=-1)
-        out: Tensor = self.out_proj(self.core(x) * functional.silu(gate))
+        z = self.core(x, inputs if self.token else None)
+        out: Tensor = self.out_proj(z * functional.silu(gate))
         return out
+
+    def start(self, x: Tensor) -> Any:
+        """See `msbench.models.stepping.Recurrent`."""
+        return self.core.start(x)
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """See `msbench.models.stepping.Recurrent`."""
+        expanded, gate = self.in_proj(x).chunk(2, dim=-1)
+        z, state = self.core.step(expanded, state, x if self.token else None)
+        return self.out_proj(z * functional.silu(gate)), state
 
 
 class PlainBlock(nn.Module):
@@ -103,6 +142,15 @@ class PlainBlock(nn.Module):
         """(b, l, d) -> (b, l, d)."""
         out: Tensor = self.out_proj(self.core(inputs))
         return out
+
+    def start(self, x: Tensor) -> Any:
+        """See `msbench.models.stepping.Recurrent`."""
+        return self.core.start(x)
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """See `msbench.models.stepping.Recurrent`."""
+        z, state = self.core.step(x, state)
+        return self.out_proj(z), state
 
 
 def block(config: MsSsmConfig) -> Layer:
@@ -124,15 +172,32 @@ def build(config: MsSsmConfig, info: TaskInfo) -> Classifier:
 
 def states(config: MsSsmConfig) -> int:
     """See `Family`."""
-    own = sum(stream_states(config)) if config.ssm == "s6" else 0
+    own = sum(stream_states(config)) if config.ssm != "none" else 0
     return own * (1 + config.bidirectional)
 
 
 def activations(config: MsSsmConfig, device: str) -> float:
-    """See `Family`; streams that something else reads too are kept, and so are their gradients."""
-    streams = stream_count(config)
-    outside = 2 * streams if makes_inputs(device) and not only_scanned(config) else 0
-    return scan_activations(config, device, streams, states(config), outside)
+    """See `Family`."""
+    width = config if config.block == "mamba" else config.model_copy(update={"expand": 1})
+    mlp = 10.0 if config.block == "vit" else 0.0
+    outside, m = kept_streams(config) + mlp, stream_count(config)
+    if config.ssm == "s6":
+        counted = 0 if makes_inputs(device) or only_scanned(config) else m  # as inputs of the scan
+        return scan_activations(width, device, m, states(config), outside - counted)
+    return inner_width(width) * (7 + outside) * (1 + config.bidirectional)
+
+
+def kept_streams(config: MsSsmConfig) -> int:
+    """Arrays of the inner width that hold streams outside of the selective scan, which may make its own."""
+    if only_scanned(config):
+        return 0
+    m = stream_count(config)
+    nested = config.decomposition == "wavelet" and config.levels > 0
+    streams = (1 + (config.conv_activation == "silu")) * (m if nested else 1)
+    mixed_outside = config.mixer_channels != "shared"
+    weights = m if mixed_outside and config.mixer != "static" else 0
+    outputs = m if config.ssm == "s4" or (mixed_outside and config.ssm != "none") else 0
+    return streams + weights + outputs
 
 
 def scanned(config: MsSsmConfig) -> int:
@@ -140,4 +205,11 @@ def scanned(config: MsSsmConfig) -> int:
     return max(stream_states(config)) if config.ssm == "s6" else 0
 
 
-FAMILY = Family(build, states, activations, kernel=kernel_name, scanned=scanned)
+def kernel(config: MsSsmConfig, device: str) -> str:
+    """See `Family`."""
+    if config.ssm == "none":
+        return "torch"
+    return scan_kernel(config, device) if config.ssm == "s6" else recurrence_kernel(config, device)
+
+
+FAMILY = Family(build, states, activations, kernel=kernel, scanned=scanned)

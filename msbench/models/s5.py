@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from msbench.data.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
-from msbench.models.family import Family
+from msbench.models.family import Family, recurrence_kernel
 from msbench.models.hippo import legs
 from msbench.models.lti import complex_normal, complex_of, log_uniform, pairs_of
 from msbench.models.mimo import Discrete, Mimo
@@ -112,4 +112,4 @@ def activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the sa
     return config.d_model * (7 if config.gate == "full" else 6) + scan_activations(config)
 
 
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, states, activations, kernel=recurrence_kernel)

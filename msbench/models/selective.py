@@ -50,9 +50,7 @@ class StepSizes(nn.Module):
         super().__init__()
         rank = dt_rank(config)
         self.weight = nn.Parameter(torch.empty(streams, width, rank).uniform_(-(rank**-0.5), rank**-0.5))
-        exponent = torch.rand(streams, width) * math.log(config.dt_max / config.dt_min)
-        steps = (config.dt_min * exponent.exp()).clamp(min=SMALLEST_STEP)
-        self.bias = nn.Parameter(inverse_softplus(steps))
+        self.bias = nn.Parameter(inverse_softplus(initial_steps(config, streams, width)))
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """W (m, i, r) and b (m, i), or TypeError where they were cast to half precision."""
@@ -63,6 +61,12 @@ class StepSizes(nn.Module):
         weight, bias = self.affine()
         with torch.autocast(low.device.type, enabled=False):
             return step_sizes(low.unsqueeze(1).to(weight.dtype), weight, bias).squeeze(1)
+
+
+def initial_steps(config: SsmConfig, streams: int, width: int) -> Tensor:
+    """Step sizes (m, i) at the start: log-uniform in [dt_min, dt_max], with a floor."""
+    exponent = torch.rand(streams, width) * math.log(config.dt_max / config.dt_min)
+    return (config.dt_min * exponent.exp()).clamp(min=SMALLEST_STEP)
 
 
 def inverse_softplus(y: Tensor) -> Tensor:
@@ -165,7 +169,7 @@ def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
     return linear
 
 
-def scan_activations(config: SsmConfig, device: str, streams: int, states: int, outside: int = 0) -> float:
+def scan_activations(config: SsmConfig, device: str, streams: int, states: int, outside: float = 0) -> float:
     """Numbers that one position of one layer keeps, see `msbench.models.family.Family`.
 
     Per channel one state in 16 and ten arrays of the inner width; where the kernel of that device type does

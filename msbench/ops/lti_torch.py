@@ -50,7 +50,7 @@ class Stream(NamedTuple):
         """States (d, n, c, b) before each chunk from what each adds; `back`: behind each, backwards."""
         d, n, chunks, b = x.shape
         scan = reversed_recurrence if back else recurrence
-        log = (self.log_decay * self.length).view(d * n, 1, 1)
+        log = (self.log_decay * self.length).reshape(d * n, 1, 1)
         after = scan(log, x.reshape(d * n, chunks, b), log=True).view(x.shape)
         none = torch.zeros_like(after[:, :, :1])
         return torch.cat([after[:, :, 1:], none] if back else [none, after[:, :, :-1]], dim=2)

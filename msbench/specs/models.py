@@ -1,5 +1,7 @@
 """Models by name."""
 
+from typing import Any
+
 from msbench.specs.griffin import GriffinConfig
 from msbench.specs.inceptiontime import InceptionTimeConfig
 from msbench.specs.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
@@ -10,9 +12,53 @@ from msbench.specs.selective import MambaConfig, MsSsmConfig
 from msbench.specs.sgconv import SgConvConfig
 from msbench.specs.transformer import TransformerConfig
 
+
+def _ms_ssm(summary: str, row: str, **preset: Any) -> ModelEntry:
+    """A row of the ablations: MS-SSM with one thing changed."""
+    return ModelEntry(MsSsmConfig, f"MS-SSM {summary}", "ms-ssm", preset, (row,))
+
+
+BASE_ROWS = (
+    "MS-SSM (S6)",
+    "1 MS-SSM (S6)",
+    "5 (self scale, original input)",
+    "8 Input-dependent",
+    "1 MS-SSM",
+)
+"""The rows of MS-SSM itself: those of the result tables, and the first of every part of the ablations."""
+
 MODELS: dict[str, ModelEntry] = {
-    "msssm-s6": ModelEntry(MsSsmConfig, "MS-SSM with selective (S6) scans", "ms-ssm", {}, ("MS-SSM (S6)",)),
+    "msssm-s6": ModelEntry(MsSsmConfig, "MS-SSM with selective (S6) scans", "ms-ssm", {}, BASE_ROWS),
+    "msssm-s4": ModelEntry(
+        MsSsmConfig,
+        "MS-SSM with constant (S4) systems",
+        "ms-ssm",
+        {"ssm": "s4"},
+        ("MS-SSM (S4)", "2 MS-SSM (S4)"),
+    ),
+    "msssm-no-ssm": _ms_ssm("without SSMs: its streams are mixed", "3 Remove S6/S4", ssm="none"),
+    "msssm-no-multiscale": _ms_ssm(
+        "with one convolution for all streams", "4 Remove Multi. Conv.", decomposition="shared-conv"
+    ),
+    "msssm-gate-self-self": _ms_ssm(
+        "with B, C and step sizes from the stream", "6 (self scale, self scale)", parameters_from="stream"
+    ),
+    "msssm-gate-original-self": _ms_ssm(
+        "scanning the signal by B, C and step sizes from the stream",
+        "7 (original input, self scale)",
+        ssm_input="raw",
+        parameters_from="stream",
+    ),
+    "msssm-mixer-static": _ms_ssm("with constant mixer weights", "9 Input-independent", mixer="static"),
+    "msssm-mixer-softmax": _ms_ssm("with a softmax mixer", "10 None-linear SoftMax gate", mixer="softmax"),
+    "msssm-mamba-init": _ms_ssm("with Mamba's decays", "2 Mamba's Initialization", decay_init="mamba"),
     "mamba": ModelEntry(MambaConfig, "Mamba: selective SSM", "mamba", {}, ("Mamba",)),
+    "mamba-2x-param": ModelEntry(
+        MambaConfig, "Mamba, twice as deep", "mamba", {"layers_factor": 2}, ("Mamba 2x Param",)
+    ),
+    "mamba-2x-state": ModelEntry(
+        MambaConfig, "Mamba with twice the states", "mamba", {"state_factor": 2}, ("Mamba 2x State",)
+    ),
     "multiresnet": ModelEntry(
         MultiResNetConfig, "MultiResNet: one wavelet over all scales", "multiresnet", {}, ("MultiResNet",)
     ),

@@ -1,10 +1,14 @@
 """Selective state space models: Mamba and MS-SSM."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from msbench.specs.model import ClassifierConfig, Positive
+
+Fault = tuple[bool, str]
+"""Whether it is there, and what to tell."""
 
 
 class SsmConfig(ClassifierConfig):
@@ -41,6 +45,16 @@ class MambaConfig(SsmConfig):
     """Mamba's selective block (Gu and Dao 2023)."""
 
     conv_bias: bool = True
+    layers_factor: Positive = 1
+    """Times the layers that a suite gives: the paper's row "Mamba 2x Param"."""
+    state_factor: Positive = 1
+    """Times the states that a suite gives: the paper's row "Mamba 2x State"."""
+
+    def multiplied(self) -> Self:
+        """The same model with its factors multiplied in."""
+        layers, state = self.layers * self.layers_factor, self.state * self.state_factor
+        factors = {"layers_factor": 1, "state_factor": 1}
+        return self.model_copy(update={"layers": layers, "state": state, **factors})
 
 
 class MsSsmConfig(SsmConfig):
@@ -48,25 +62,80 @@ class MsSsmConfig(SsmConfig):
 
     `state` is the total over the streams [x, d1..dS, aS] unless `state_per_stream`. Field by field the
     readings of the paper: `ssm_input` what the SSMs scan, `parameters_from` what B, C and the step size are
-    computed from, `mixer` how streams are weighed, `decay_init` where diag(A) starts.
+    computed from, `raw_input` which raw input that is, `mixer` how streams are weighed, `decay_init` where
+    diag(A) starts. An option that does nothing beside the others is refused.
     """
 
     state: Positive = 128
     levels: Annotated[int, Field(ge=0)] = 3
     """Levels S of the decomposition, S + 2 streams; 0 leaves one stream, the signal itself."""
+    raw_stream: bool = True
+    """``false`` leaves the signal itself out: S + 1 streams, those of the transform alone."""
     state_per_stream: bool = False
-    ssm: Literal["s6", "none"] = "s6"
-    decomposition: Literal["wavelet", "shared-conv"] = "wavelet"
-    """``shared-conv``: ablation row 4, every stream sees one causal convolution."""
+    ssm: Literal["s6", "s4", "none"] = "s6"
+    """``s4``: B, C and step sizes are constant in time, and the zero-order hold is exact."""
+    learned_b: bool = False
+    """``s4`` alone: B is learned; otherwise it is 1, as C takes its place in a diagonal system."""
+    decomposition: Literal["wavelet", "shared-conv", "none"] = "wavelet"
+    """``shared-conv``: ablation row 4, every stream sees one causal convolution; ``none``: the signal."""
     ssm_input: Literal["stream", "raw"] = "stream"
     parameters_from: Literal["raw", "stream"] = "raw"
-    mixer: Literal["linear", "softmax", "static", "static-per-channel"] = "linear"
+    raw_input: Literal["expanded", "token"] = "expanded"
+    """The raw input of `parameters_from` and of the mixer: ``token`` is what the block reads, unexpanded."""
+    mixer: Literal["linear", "softmax", "static"] = "linear"
+    mixer_channels: Literal["shared", "per-channel", "low-rank"] = "shared"
+    """One weight a stream for all channels, or one for each channel, its matrix full or of `mixer_rank`."""
+    mixer_rank: Positive | None = None
+    """None means ceil(d_model / 16)."""
+    mixer_bias: bool = True
     mixer_init: Literal["mean", "default"] = "mean"
     """``mean``: the output starts as the mean of the streams; ``default``: torch's own linear layer."""
     decay_init: Literal["scale", "mamba"] = "scale"
     decay_spacing: Literal["even", "random"] = "even"
+    raw_decays: Literal["fastest", "slowest"] = "fastest"
+    """Which decays of `decay_init` ``scale`` the stream of the signal itself has."""
     input_discretisation: Literal["euler", "raw"] = "euler"
-    """``euler``: step size times B; ``raw``: B as printed, without the step size."""
+    """Of ``s6``. ``euler``: step size times B; ``raw``: B as printed, without the step size."""
     conv_activation: Literal["none", "silu"] = "none"
     conv_bias: bool = False
     block: Literal["mamba", "glu", "vit"] = "mamba"
+
+    @model_validator(mode="after")
+    def _every_option_acts(self) -> Self:
+        for wrong, message in (*self._of_the_system(), *self._of_the_streams(), *self._of_the_mixer()):
+            if wrong:
+                raise ValueError(message)
+        return self
+
+    def _of_the_system(self) -> Iterator[Fault]:
+        constant = self.ssm != "s6"
+        why = f"needs ssm: s6; with ssm: {self.ssm} nothing is computed from the input"
+        yield constant and self.parameters_from == "stream", f"parameters_from: stream {why}"
+        yield constant and self.input_discretisation == "raw", f"input_discretisation: raw {why}"
+        yield constant and self.dt_rank is not None, f"dt_rank {why}"
+        yield self.ssm != "s4" and self.learned_b, "learned_b: true needs ssm: s4; that of s6 is an input's"
+        unread = self.ssm_input == "raw" and self.parameters_from == "raw"
+        yield unread, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads the streams"
+
+    def _of_the_streams(self) -> Iterator[Fault]:
+        one, slowest = self.levels == 0, self.raw_decays == "slowest"
+        yield one and not self.raw_stream, "raw_stream: false needs levels: 1 or more; 0 has no other stream"
+        yield slowest and not self.raw_stream, "raw_decays: slowest needs raw_stream: true"
+        yield slowest and one, "raw_decays: slowest needs levels: 1 or more; 0 has no other stream"
+        yield slowest and self.decay_init == "mamba", "raw_decays: slowest needs decay_init: scale"
+        unfiltered = self.decomposition == "none" or (self.decomposition == "wavelet" and one)
+        where = f"levels: {self.levels} with decomposition: {self.decomposition}"
+        yield unfiltered and self.conv_bias, f"conv_bias: true needs filters; {where} has none"
+        narrow = self.raw_input == "token" and self.block != "mamba"
+        yield narrow, f"raw_input: token needs block: mamba; block: {self.block} does not expand its input"
+
+    def _of_the_mixer(self) -> Iterator[Fault]:
+        static, softmax = self.mixer == "static", self.mixer == "softmax"
+        low = self.mixer_channels == "low-rank"
+        yield not low and self.mixer_rank is not None, "mixer_rank needs mixer_channels: low-rank"
+        yield low and static, "mixer_channels: low-rank needs a mixer with a matrix; static has none"
+        yield softmax and self.levels == 0, "mixer: softmax needs levels: 1 or more; one stream has weight 1"
+        bare = not self.mixer_bias
+        yield bare and static, "mixer_bias: false needs a mixer with a matrix; static is its bias"
+        mean = bare and self.mixer == "linear" and self.mixer_init == "mean"
+        yield mean, "mixer_bias: false needs mixer_init: default; without a bias there is no mean to start at"

@@ -227,6 +227,11 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
     [
         *((name, known(name, **options)) for name in MODELS for options in ({}, {"bidirectional": True})),
         ("msssm-s6", {"conv_activation": "silu"}),
+        ("msssm-s6", {"mixer_channels": "per-channel"}),
+        ("msssm-s6", {"block": "glu"}),
+        ("msssm-s4", {"block": "vit"}),
+        ("msssm-s4", {"levels": 0}),
+        ("msssm-no-ssm", {"decomposition": "shared-conv", "mixer_channels": "per-channel"}),
     ],
 )
 def test_the_estimate_is_near_what_autograd_keeps(

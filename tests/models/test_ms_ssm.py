@@ -1,46 +1,17 @@
 """MS-SSM against its equations, against the models it contains, and against each of its switches."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from model_cases import config_of, layer_of, model_of, tokens
+from model_cases import layer_of, model_of, tokens
+from ms_ssm_cases import core_of, ms_config, signal, streams_by_hand
 from torch import Tensor
 
-from msbench.models.mamba import MambaBlock
-from msbench.models.ms_ssm import GatedBlock, MultiScale
-from msbench.models.streams import padded, stream_states, stretch
+from msbench.models.ms_ssm import MultiScale
+from msbench.models.stream_ssms import padded, stretch
+from msbench.models.streams import stream_states
 from msbench.ops import causal_conv, selective_scan_reference
-from msbench.specs import MambaConfig, MsSsmConfig
-
-
-def ms_config(**options: Any) -> MsSsmConfig:
-    config = config_of("msssm-s6", **{"levels": 2, "state": 11, **options})
-    assert isinstance(config, MsSsmConfig)
-    return config
-
-
-def core_of(width: int = 6, seed: int = 0, **options: Any) -> MultiScale:
-    """A core whose every parameter is random, so that no equality holds by a zero or a one."""
-    torch.manual_seed(seed)
-    core = MultiScale(ms_config(**options), width).double()
-    with torch.no_grad():
-        for parameter in core.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return core
-
-
-def signal(length: int = 13, width: int = 6) -> Tensor:
-    return torch.randn(2, length, width, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def streams_by_hand(p: Mapping[str, Tensor], x: Tensor) -> list[Tensor]:
-    low, streams = x, [x]
-    for level, (phi, psi) in enumerate(p["decomposition.filters"]):
-        streams.append(causal_conv(low, psi.T, dilation=2**level))
-        low = causal_conv(low, phi.T, dilation=2**level)
-    return [*streams, low]
 
 
 def by_hand(core: MultiScale, x: Tensor, sizes: list[int], source: str, scanned: str) -> Tensor:
@@ -64,8 +35,7 @@ def by_hand(core: MultiScale, x: Tensor, sizes: list[int], source: str, scanned:
     return z
 
 
-@pytest.mark.parametrize("source", ["raw", "stream"])
-@pytest.mark.parametrize("scanned", ["raw", "stream"])
+@pytest.mark.parametrize(("source", "scanned"), [("raw", "stream"), ("stream", "stream"), ("stream", "raw")])
 @pytest.mark.parametrize(("state", "sizes"), [(11, [2, 3, 3, 3]), (8, [2, 2, 2, 2]), (3, [0, 1, 1, 1])])
 def test_core_equals_the_equations(source: str, scanned: str, state: int, sizes: list[int]) -> None:
     core = core_of(state=state, parameters_from=source, ssm_input=scanned)
@@ -84,35 +54,6 @@ def test_padding_rows_are_zero_and_others_are_in_place() -> None:
     rows = torch.arange(1.0, 9).view(8, 1)
     assert stretch(rows, index, 10)[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 0, 8, 0]
     assert padded([[3], [3]]) is None
-
-
-@pytest.mark.parametrize("mixer", ["static", "linear"])
-def test_one_stream_with_mambas_choices_is_mamba(mixer: str) -> None:
-    config = config_of("mamba", state=5)
-    assert isinstance(config, MambaConfig)
-    torch.manual_seed(0)
-    mamba = MambaBlock(config).double()
-    choices = {"decomposition": "shared-conv", "conv_bias": True, "conv_activation": "silu"}
-    block = GatedBlock(
-        ms_config(levels=0, state=5, parameters_from="stream", mixer=mixer, **choices)
-    ).double()
-    p = mamba.state_dict()
-    renamed = {
-        "in_proj.weight": p["in_proj.weight"],
-        "core.decomposition.conv.weight": p["conv.weight"],
-        "core.decomposition.conv.bias": p["conv.bias"],
-        "core.scan.x_proj": p["x_proj.weight"],
-        "core.scan.dt.weight": p["dt.weight"],
-        "core.scan.dt.bias": p["dt.bias"],
-        "core.scan.A_log": p["A_log"],
-        "core.scan.D": p["D"],
-        "out_proj.weight": p["out_proj.weight"],
-    }
-    missing = block.load_state_dict(renamed, strict=False)
-    assert not missing.unexpected_keys
-    assert all("mixer" in key for key in missing.missing_keys)
-    u, lengths = signal(17, 8), torch.tensor([17, 17])
-    torch.testing.assert_close(block(u, lengths), mamba(u, lengths), rtol=1e-12, atol=1e-12)
 
 
 def test_a_one_hot_mixer_reads_one_stream() -> None:
@@ -140,7 +81,7 @@ def test_a_constant_linear_mixer_is_the_static_one() -> None:
 
 
 def test_per_channel_weights_alike_are_the_static_mixer() -> None:
-    static, channels = core_of(mixer="static"), core_of(mixer="static-per-channel")
+    static, channels = core_of(mixer="static"), core_of(mixer="static", mixer_channels="per-channel")
     weights = {key: value for key, value in static.state_dict().items() if not key.startswith("mixer")}
     spread = static.mixer.weight.detach().unsqueeze(1).expand(-1, 6)
     channels.load_state_dict({**weights, "mixer.weight": spread})
@@ -154,10 +95,17 @@ def test_softmax_weights_are_a_distribution() -> None:
     assert weights.std() > 1e-3
 
 
-@pytest.mark.parametrize("mixer", ["linear", "softmax", "static", "static-per-channel"])
-def test_output_starts_as_the_mean_of_the_streams(mixer: str) -> None:
+MIXERS = [
+    *((mixer, "shared") for mixer in ("linear", "softmax", "static")),
+    *((mixer, "per-channel") for mixer in ("linear", "softmax", "static")),
+    *((mixer, "low-rank") for mixer in ("linear", "softmax")),
+]
+
+
+@pytest.mark.parametrize(("mixer", "channels"), MIXERS)
+def test_output_starts_as_the_mean_of_the_streams(mixer: str, channels: str) -> None:
     torch.manual_seed(0)
-    core = MultiScale(ms_config(mixer=mixer, ssm="none"), 6)
+    core = MultiScale(ms_config(mixer=mixer, mixer_channels=channels, ssm="none"), 6)
     x = signal().float()
     torch.testing.assert_close(core(x), core.decomposition(x).mean(2))
 

@@ -27,7 +27,8 @@ def pair(depth: int, taps: int, **options: Any) -> tuple[MultiResConv, MsSsmConf
         levels=depth,
         kernel=taps,
         ssm="none",
-        mixer="static-per-channel",
+        mixer="static",
+        mixer_channels="per-channel",
         mixer_init="default",
         **options,
     )

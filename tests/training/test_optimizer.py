@@ -41,9 +41,10 @@ def test_decay_and_rate_of_every_parameter(name: str, ssm_lr: float | None) -> N
         assert group["weight_decay"] == (0.0 if undecayed else 0.05), parameter
 
 
-@pytest.mark.parametrize("mixer", ["static", "static-per-channel"])
-def test_constant_mixers_do_not_decay(mixer: Any) -> None:
-    model = models.build("msssm-s6", MsSsmConfig(d_model=8, layers=1, mixer=mixer), INFO, seed=0)
+@pytest.mark.parametrize("channels", ["shared", "per-channel"])
+def test_constant_mixers_do_not_decay(channels: Any) -> None:
+    config = MsSsmConfig(d_model=8, layers=1, mixer="static", mixer_channels=channels)
+    model = models.build("msssm-s6", config, INFO, seed=0)
     groups = dict(placed(model, TrainConfig()))
     assert groups["blocks.0.layer.core.mixer.weight"]["name"] == "plain"
 

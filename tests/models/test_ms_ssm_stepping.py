@@ -1,0 +1,124 @@
+"""MS-SSM one position at a time, in every option, against the parallel pass."""
+
+from typing import Any
+
+import pytest
+import torch
+from ms_ssm_cases import ms_config
+from torch import Tensor
+
+from msbench.models.ms_ssm import block
+from msbench.models.stepping import Recurrent
+from msbench.models.streams import Decomposition
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"levels": 0},
+    {"levels": 3, "kernel": 3},
+    {"kernel": 1},
+    {"state": 3, "skip": False},
+    {"raw_stream": False},
+    {"conv_bias": True, "conv_activation": "silu"},
+    {"decomposition": "shared-conv", "conv_bias": True, "conv_activation": "silu"},
+    {"decomposition": "none"},
+    {"parameters_from": "stream"},
+    {"ssm_input": "raw", "parameters_from": "stream", "block": "glu"},
+    {"input_discretisation": "raw"},
+    {"raw_input": "token"},
+    {"raw_input": "token", "parameters_from": "stream"},
+    {"mixer": "softmax"},
+    {"mixer": "softmax", "mixer_channels": "per-channel", "block": "vit"},
+    {"mixer": "static"},
+    {"mixer": "static", "mixer_channels": "per-channel"},
+    {"mixer_channels": "low-rank", "mixer_rank": 2},
+    {"mixer_channels": "per-channel", "mixer_bias": False, "mixer_init": "default"},
+    {"ssm": "none"},
+    {"ssm": "none", "decomposition": "shared-conv", "block": "glu"},
+    {"ssm": "none", "mixer": "static", "mixer_channels": "per-channel", "block": "vit"},
+    {"ssm": "s4"},
+    {"ssm": "s4", "learned_b": True, "state": 3, "block": "glu"},
+    {"ssm": "s4", "mixer_channels": "per-channel", "skip": False},
+    {"ssm": "s4", "decomposition": "shared-conv", "block": "vit"},
+]
+
+
+def layer_of(**options: Any) -> Any:
+    torch.manual_seed(2)
+    layer = block(ms_config(**options))
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return layer
+
+
+def normal(length: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(2, length, 8, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def stepped(layer: Recurrent, x: Tensor) -> Tensor:
+    state, outputs = layer.start(x[:, 0]), []
+    for position in x.unbind(1):
+        y, state = layer.step(position, state)
+        outputs.append(y)
+    return torch.stack(outputs, 1)
+
+
+def parallel(layer: Any, x: Tensor) -> Tensor:
+    y: Tensor = layer(x, torch.tensor([x.shape[1]] * len(x)))
+    return y
+
+
+def leaves(state: Any) -> list[Tensor]:
+    if isinstance(state, Tensor):
+        return [state]
+    return [leaf for part in state or () for leaf in leaves(part)]
+
+
+@pytest.mark.parametrize("length", [1, 3, 29, 64])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_steps_are_the_parallel_pass(options: dict[str, Any], length: int) -> None:
+    layer: Any = layer_of(**options).double()
+    x = normal(length)
+    assert isinstance(layer, Recurrent)
+    with torch.no_grad():
+        torch.testing.assert_close(stepped(layer, x), parallel(layer, x), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("ssm", ["s6", "s4"])
+def test_a_thousand_steps_in_single_precision(ssm: str) -> None:
+    layer, x = layer_of(ssm=ssm, levels=3), normal(1000, torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(stepped(layer, x), parallel(layer, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ssm", ["s6", "s4", "none"])
+def test_steps_follow_autocast(ssm: str) -> None:
+    layer, x = layer_of(ssm=ssm), normal(12, torch.float32)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(stepped(layer, x), parallel(layer, x), rtol=3e-2, atol=3e-2)
+        state = layer.step(x[:, 0], layer.start(x[:, 0]))[1]
+    assert state[1] is None or state[1].dtype == torch.float32
+
+
+@pytest.mark.parametrize("options", [{}, {"ssm": "s4"}, {"decomposition": "shared-conv"}], ids=str)
+def test_no_state_is_written_and_loops_are_bit_equal(options: dict[str, Any]) -> None:
+    layer, x = layer_of(**options), normal(9, torch.float32)
+    with torch.no_grad():
+        assert torch.equal(stepped(layer, x), stepped(layer, x))
+        state = layer.step(x[:, 0], layer.start(x[:, 0]))[1]
+        before = [leaf.clone() for leaf in leaves(state)]
+        layer.step(x[:, 1], state)
+    assert before
+    assert all(torch.equal(one, two) for one, two in zip(before, leaves(state), strict=True))
+
+
+def test_the_decomposition_keeps_what_its_filters_reach_and_no_more() -> None:
+    decomposition = Decomposition(ms_config(levels=3, kernel=4), 6)
+    start = decomposition.start(torch.zeros(2, 6))
+    assert [past.shape for past in start] == [(2, 3, 6), (2, 6, 6), (2, 12, 6)]
+    x = torch.randn(2, 30, 6, generator=torch.Generator().manual_seed(0))
+    state, expected = start, decomposition(x)
+    for t in range(30):
+        streams, state = decomposition.step(x[:, t], state)
+        torch.testing.assert_close(streams, expected[:, t])
+    torch.testing.assert_close(state[0], x[:, -3:])
