@@ -9,6 +9,13 @@ class Backward {
     static constexpr int PARTS = STEPS / WIDTH<T>;  // vectors that hold a number of each step
     using Wanted = std::array<Ahead<T>, 2>;
 
+    // One step of N states: their sums over the channels of a tile; of one block, the states before it and the decays.
+    // Side by side, so that loads do not come a multiple of 4 KiB behind stores: two arrays took 3 % longer.
+    template <int N>
+    struct Row {
+        V gB[N], gC[N], before[N], decay[N];
+    };
+
   public:
     Backward(const Plan<T>& plan, const T* gout, const V* kept, const ScanGradients& gradients, int64_t groups,
              const Partials<T>& partials, int threads)
@@ -205,17 +212,18 @@ class Backward {
     void some_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry, int64_t i,
                      int64_t group) const {
         const Wanted ahead = wanted(at, i, group);
-        V sums[STEPS][2 * N];
-        std::fill_n(sums[0], STEPS * 2 * N, V{});
+        Row<N> rows[STEPS];
+        for (Row<N>& row : rows)
+            for (int j = 0; j < N; ++j) row.gB[j] = row.gC[j] = V{};
         for (int64_t block = first; block < last; ++block)
             sweep<HOW, N, FIRST>(w, at, w.tile.get()[block - first], ahead, block,
-                                 carry + (block - first) * p.n + i, i, sums);
+                                 carry + (block - first) * p.n + i, i, rows);
         for (int j = 0; j < N; ++j)
             for (int part = 0; part < PARTS; ++part) {
                 V gB[WIDTH<T>], gC[WIDTH<T>];
                 for (int t = 0; t < p.W; ++t) {
-                    gB[t] = sums[part * p.W + t][j];
-                    gC[t] = sums[part * p.W + t][N + j];
+                    gB[t] = rows[part * p.W + t].gB[j];
+                    gC[t] = rows[part * p.W + t].gC[j];
                 }
                 w.gB.get()[(i + j) * PARTS + part] += sum_lanes<T>(gB);
                 w.gC.get()[(i + j) * PARTS + part] += sum_lanes<T>(gC);
@@ -226,7 +234,7 @@ class Backward {
     // decays wait in the first-level cache.
     template <Decay HOW, int N, bool FIRST>
     INLINE void sweep(Scratch<T>& w, const Place& at, Channels<T>& c, const Wanted& ahead, int64_t block, V* carried,
-                      int64_t i, V (&sums)[STEPS][2 * N]) const {
+                      int64_t i, Row<N>* rows) const {
         const int steps = p.steps(at.span);
         const int64_t own = p.start(at.s) + i;
         const V *const rates = p.rates.get() + block * p.states + own,
@@ -234,7 +242,6 @@ class Backward {
         V* const grates = this->grates(at.example, block, at.s) + i;
         const T *const B = w.B.get() + i, *const C = w.C.get() + i;
         const Decays<T, HOW, N, FIRST> decays(rates, c.x.dt, steps, c.x.last);
-        V made[STEPS][2][N];  // the states before each step, and its decays
         V h[N], carry[N], sum[N], rate[N];
         for (int j = 0; j < N; ++j) {
             h[j] = kept[j], rate[j] = rates[j], carry[j] = carried[j], sum[j] = grates[j];
@@ -243,10 +250,10 @@ class Backward {
         for (int t = 0; t < steps; ++t) {
             ahead[0].fetch(block, t);
             ahead[1].fetch(block, t);
-            decays.at(t, made[t][1]);
+            decays.at(t, rows[t].decay);
             for (int j = 0; j < N; ++j) {
-                made[t][0][j] = h[j];
-                h[j] = made[t][1][j] * h[j] + c.x.v[t] * B[t * p.n + j];
+                rows[t].before[j] = h[j];
+                h[j] = rows[t].decay[j] * h[j] + c.x.v[t] * B[t * p.n + j];
             }
         }
         for (int t = steps - 1; t >= 0; --t) {
@@ -254,11 +261,11 @@ class Backward {
             V gv = c.gv[t], grate = c.grate[t];
             for (int j = 0; j < N; ++j) {
                 const V g = gy * C[t * p.n + j] + carry[j];
-                sums[t][N + j] += gy * h[j];
-                h[j] = made[t][0][j];
-                sums[t][j] += g * v;
+                rows[t].gC[j] += gy * h[j];
+                h[j] = rows[t].before[j];
+                rows[t].gB[j] += g * v;
                 gv += g * B[t * p.n + j];
-                carry[j] = g * made[t][1][j];
+                carry[j] = g * rows[t].decay[j];
                 const V through_decay = carry[j] * h[j];
                 grate += through_decay * rate[j];
                 sum[j] += through_decay * dt;

