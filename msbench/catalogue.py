@@ -33,8 +33,8 @@ class Listing:
         return [dict(zip(self.header, row, strict=True)) for row in self.rows]
 
     def cells(self) -> list[tuple[Any, ...]]:
-        """For a table: lists and large numbers as texts."""
-        return [tuple(map(_text, row)) for row in self.rows]
+        """For a table: lists and counts as texts."""
+        return [tuple(map(_text, self.header, row)) for row in self.rows]
 
 
 def listing(what: str, results: Path) -> Listing:
@@ -147,10 +147,10 @@ def details(record: RunRecord) -> list[tuple[str, str]]:
     return [(key, str(value)) for key, value in agenda.flatten(values)]
 
 
-def _text(value: Any) -> Any:
+def _text(column: str, value: Any) -> Any:
     if isinstance(value, tuple):
         return ", ".join(value)
-    return f"{value:,}" if isinstance(value, int) else value
+    return f"{value:,}" if column == "parameters" and value is not None else value
 
 
 def _percent(fraction: float | None) -> str | None:

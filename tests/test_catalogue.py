@@ -44,6 +44,11 @@ def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> 
     assert f"{rows['mamba']['parameters']:,}" in cells["mamba"]
 
 
+def test_seeds_are_listed_as_they_are_typed(tmp_path: Path) -> None:
+    keep(tmp_path, "0" * 12, seed=12345)
+    assert 12345 in catalogue.listing("runs", tmp_path).cells()[0]
+
+
 def test_models_have_their_default_size_where_the_suite_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
