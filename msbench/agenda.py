@@ -1,13 +1,15 @@
 """What a command would do with each planned run, and why: run, --dry-run and explain all ask here."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from msbench import data, models, sources, store
+from msbench.config import gather
 from msbench.data.dataset import Dataset
 from msbench.errors import DamagedRecord, DataError
 from msbench.specs import RunSpec
@@ -38,6 +40,11 @@ class Identity:
     data_digest: str
     source_digest: str
     files: dict[str, str]
+
+
+def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
+    """One ConfigError for all runs whose model the scan in use on a device type cannot take."""
+    gather(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
 
 
 def identify(spec: RunSpec, data_digest: str) -> Identity:

@@ -164,10 +164,9 @@ def run(
         from msbench.ops.scan_kernels import force
 
         force(scan, on)
-    from msbench import models
-    from msbench.config import gather
+    from msbench import agenda
 
-    gather(*(functools.partial(models.check_kernel, spec.model_name, spec.model, on) for spec in specs))
+    agenda.check_kernels(specs, on)
     if dry_run:
         _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
         return
