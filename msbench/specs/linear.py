@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.specs.model import ClassifierConfig, Positive
+from msbench.specs.model import ClassifierConfig, Positive, SteppedConfig
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class LinearConfig(ClassifierConfig):
@@ -33,20 +33,7 @@ class LinearConfig(ClassifierConfig):
         return True
 
 
-class SteppedConfig(LinearConfig):
-    """Systems in continuous time, with learned step sizes that start log-uniform."""
-
-    dt_min: Annotated[float, Field(gt=0)] = 1e-3
-    dt_max: Annotated[float, Field(gt=0)] = 0.1
-
-    @model_validator(mode="after")
-    def _step_sizes_are_an_interval(self) -> Self:
-        if self.dt_min > self.dt_max:
-            raise ValueError(f"dt_min {self.dt_min} is above dt_max {self.dt_max}")
-        return self
-
-
-class CopiedConfig(SteppedConfig):
+class CopiedConfig(LinearConfig, SteppedConfig):
     """One system a channel, whose A and B several channels may share."""
 
     copies: Positive | None = None
@@ -84,7 +71,7 @@ class S4dConfig(CopiedConfig):
         return self.spectrum != "real"
 
 
-class DssConfig(SteppedConfig):
+class DssConfig(LinearConfig, SteppedConfig):
     """DSS (Gupta, Gu and Berant 2022): diagonal, one spectrum for all channels."""
 
     version: Literal["softmax", "exp", "exp-no-scale"] = "softmax"
@@ -94,7 +81,7 @@ class DssConfig(SteppedConfig):
     """Steps over which ``softmax`` normalises; None is the task's longest sequence."""
 
 
-class S5Config(SteppedConfig):
+class S5Config(LinearConfig, SteppedConfig):
     """S5 (Smith, Warrington and Linderman 2023): one system with many inputs and outputs."""
 
     blocks: Positive = 1
@@ -117,8 +104,8 @@ class S5Config(SteppedConfig):
 class LruConfig(LinearConfig):
     """LRU (Orvieto et al. 2023): a linear recurrent unit, diagonal and complex, in discrete time."""
 
-    r_min: Fraction = 0.0
-    r_max: Fraction = 1.0
+    r_min: Share = 0.0
+    r_max: Share = 1.0
     """Decays start uniform on the ring between these radii."""
     max_phase: Annotated[float, Field(gt=0)] = 6.28
 

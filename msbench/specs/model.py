@@ -5,9 +5,9 @@ field there; `docs/paper.md` gives the reasons for the defaults of MS-SSM.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from msbench.config import Config
 
@@ -29,6 +29,20 @@ class ClassifierConfig(Config):
     """``scalar`` feeds a token id as one real number, as the code behind the published Mamba rows does."""
     padding: Literal["masked", "paper"] = "masked"
     """``paper`` lets padded positions flow through blocks and batch statistics (never through pooling)."""
+
+
+class SteppedConfig(ClassifierConfig):
+    """Systems in continuous time, whose learned step sizes start log-uniform between two bounds."""
+
+    dt_min: Annotated[float, Field(gt=0)] = 1e-3
+    dt_max: Annotated[float, Field(gt=0, le=1e3)] = 0.1
+    """A state of rate 1 is gone after one step of 20; far larger ones overflow what they multiply."""
+
+    @model_validator(mode="after")
+    def _step_sizes_are_an_interval(self) -> Self:
+        if self.dt_min > self.dt_max:
+            raise ValueError(f"dt_min {self.dt_min} is above dt_max {self.dt_max}")
+        return self
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.specs.model import ClassifierConfig, Positive
+from msbench.specs.model import Positive, SteppedConfig
 
 Fault = tuple[bool, str]
 """Whether it is there, and what to tell."""
 
 
-class SsmConfig(ClassifierConfig):
-    """What Mamba's block and ours share."""
+class SsmConfig(SteppedConfig):
+    """What Mamba's block and ours share. No step size starts below 1e-4."""
 
     state: Positive = 16
     expand: Annotated[float, Field(gt=0)] = 2
@@ -20,10 +20,6 @@ class SsmConfig(ClassifierConfig):
     kernel: Positive = 4
     dt_rank: Positive | None = None
     """None means ceil(d_model / 16)."""
-    dt_min: Annotated[float, Field(gt=0)] = 1e-3
-    """Step sizes start log-uniform between `dt_min` and `dt_max`, never below 1e-4."""
-    dt_max: Annotated[float, Field(gt=0, le=1e3)] = 0.1
-    """A state of rate 1 is gone after one step of 20; far larger ones overflow what they multiply."""
     skip: bool = True
     bidirectional: bool = False
     """Two blocks a layer with their own parameters, one over the reversed sequence; outputs are averaged."""
@@ -32,12 +28,6 @@ class SsmConfig(ClassifierConfig):
     def _a_width_is_left(self) -> Self:
         if round(self.expand * self.d_model) < 1:
             raise ValueError(f"expand {self.expand} leaves nothing of d_model {self.d_model}; raise either")
-        return self
-
-    @model_validator(mode="after")
-    def _step_sizes_are_an_interval(self) -> Self:
-        if self.dt_min > self.dt_max:
-            raise ValueError(f"dt_min {self.dt_min} is above dt_max {self.dt_max}")
         return self
 
 
@@ -63,7 +53,7 @@ class MsSsmConfig(SsmConfig):
     `state` is the total over the streams [x, d1..dS, aS] unless `state_per_stream`. Field by field the
     readings of the paper: `ssm_input` what the SSMs scan, `parameters_from` what B, C and the step size are
     computed from, `raw_input` which raw input that is, `mixer` how streams are weighed, `decay_init` where
-    diag(A) starts. An option that does nothing beside the others is refused.
+    diag(A) starts. Options that contradict each other are refused.
     """
 
     state: Positive = 128
