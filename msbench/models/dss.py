@@ -24,8 +24,8 @@ one rate of 1e-3 and no decay for all of these parameters.
 
 There the softmax runs over the padded length of the batch, so that padding would change a prediction; here L
 is a constant of the model, and any length has its kernel. Under softmax real parts may become positive, as in
-the source: weights then count back from the end of the horizon, and only sequences much longer than it are
-unstable.
+the source: weights then count back from the end of the horizon. Sequences much longer than it are unstable
+then, and so are modes that grow by more than e^700 over it, which double precision does not hold.
 """
 
 import torch
@@ -36,9 +36,9 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.hippo import legs
-from msbench.models.lti import Convolved, Diagonal, complex_of, log_uniform, pairs_of
+from msbench.models.lti import Convolved, Diagonal, complex_of, log_uniform, pairs_of, poles_of
 from msbench.models.s4 import activations, states
-from msbench.models.selective import decays, full_precision
+from msbench.models.selective import full_precision
 from msbench.specs.linear import DssConfig
 
 EPSILON = 1e-7
@@ -70,7 +70,7 @@ class Dss(Diagonal):
             return complex_of(self.A)
         assert self.A_log is not None
         assert self.A_imag is not None
-        return torch.complex(decays(self.A_log).double(), self.A_imag.double())
+        return poles_of(self.A_log, self.A_imag)
 
     def modes(self) -> tuple[Tensor, Tensor]:
         """See `Diagonal`."""

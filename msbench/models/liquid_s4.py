@@ -72,7 +72,8 @@ class LiquidDplr(Dplr):
 
     def gains(self) -> Tensor:
         """C B_p (s, degree - 1, d), what ``polyb`` multiplies products by."""
-        return torch.einsum("sdn,pdn->spd", self.output().to(self.log_dt.dtype), self.powers())
+        C = self.output().to(self.log_dt.dtype).unsqueeze(1)
+        return (C * self.powers()).sum(-1)  # no matrix product, as in `step`
 
     def start(self, x: Tensor) -> LiquidState:  # type: ignore[override]
         """See `System`."""
@@ -82,7 +83,8 @@ class LiquidDplr(Dplr):
     def step(self, x: Tensor, state: LiquidState) -> tuple[Tensor, LiquidState]:  # type: ignore[override]
         """See `System`."""
         A_bar, B_bar, C = state.discrete
-        h = torch.einsum("dij,bdj->bdi", A_bar, state.h) + B_bar * x.unsqueeze(-1)
+        # No matrix product, which autocast would make in bfloat16.
+        h = (A_bar * state.h.unsqueeze(-2)).sum(-1) + B_bar * x.unsqueeze(-1)
         seen, product = h, x
         for before, B_p in zip(state.past, state.powers, strict=True):
             product = product * before

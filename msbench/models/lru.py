@@ -42,11 +42,11 @@ class LruSsm(Mimo):
     def __init__(self, config: LruConfig) -> None:
         super().__init__(config.d_model)
         n, d = config.state // 2, config.d_model
-        share = torch.rand(n).clamp(EDGE, 1 - EDGE)
+        share = torch.rand(n).clamp(EDGE, 1 - EDGE).double()
         square = config.r_min**2 + share * (config.r_max**2 - config.r_min**2)
-        self.nu_log = nn.Parameter((-0.5 * square.log()).log())
+        self.nu_log = nn.Parameter((-0.5 * square.log()).log().float())
         self.theta_log = nn.Parameter((config.max_phase * torch.rand(n).clamp(min=EDGE)).log())
-        self.gamma_log = nn.Parameter(0.5 * (-torch.expm1(square.log())).log())
+        self.gamma_log = nn.Parameter((0.5 * (-torch.expm1(square.log())).log()).float())
         self.B = nn.Parameter(torch.randn(n, d, 2) / (2 * d) ** 0.5)
         self.C = nn.Parameter(torch.randn(1 + config.bidirectional, d, n, 2) / n**0.5)
         own = ("nu_log", "theta_log", "gamma_log", "B")

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from msbench.models.selective import full_precision
+from msbench.models.selective import decays, full_precision
 from msbench.ops import long_convolution
 
 
@@ -48,6 +48,11 @@ def pairs_of(values: Tensor) -> nn.Parameter:
 def complex_normal(*size: int) -> Tensor:
     """Complex numbers of variance 1: each part has 1/2."""
     return torch.randn(size, dtype=torch.complex64)
+
+
+def poles_of(A_log: Tensor, A_imag: Tensor) -> Tensor:
+    """Poles -exp(A_log) + i A_imag, complex128: their real parts are negative by this form."""
+    return torch.complex(decays(A_log).double(), full_precision(A_imag).double())
 
 
 def log_uniform(low: float, high: float, *size: int) -> Tensor:
@@ -136,7 +141,7 @@ class Convolved(nn.Module):
         ahead, *back = self.kernels(u.shape[1]).unbind(1)
         y = self.respond(u, ahead, 0)
         if back:
-            y = y + advance(self.respond(u.flip(1), back[0], 1).flip(1))
+            y = y + one_step_earlier(self.respond(u.flip(1), back[0], 1).flip(1))
         return y + full_precision(self.D) * u
 
     def respond(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:  # noqa: ARG002 (for others)
@@ -170,6 +175,6 @@ def in_full(function: Any, length: int) -> Tensor:
     return kernel
 
 
-def advance(y: Tensor) -> Tensor:
+def one_step_earlier(y: Tensor) -> Tensor:
     """y (b, l, d) one step earlier: y_{t+1} at t, and 0 at the end."""
     return torch.cat([y[:, 1:], torch.zeros_like(y[:, :1])], dim=1)

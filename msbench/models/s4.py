@@ -35,8 +35,7 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.hippo import legs
-from msbench.models.lti import Convolved, complex_normal, complex_of, log_uniform, pairs_of
-from msbench.models.selective import decays
+from msbench.models.lti import Convolved, complex_normal, complex_of, log_uniform, pairs_of, poles_of
 from msbench.specs.linear import LinearConfig, S4Config
 
 
@@ -74,7 +73,7 @@ class Dplr(nn.Module):
     def resolvent(self) -> tuple[Tensor, Tensor]:
         """dt (d, 1) and 1 / (1 - dt/2 Lambda) (d, n)."""
         dt = self.log_dt.double().exp().unsqueeze(-1)
-        poles = torch.complex(decays(self.A_log).double(), self.A_imag.double())
+        poles = poles_of(self.A_log, self.A_imag)
         return dt, 1 / (1 - dt / 2 * self.each(poles))
 
     def each(self, shared: Tensor) -> Tensor:
@@ -112,7 +111,8 @@ class Dplr(nn.Module):
     def step(self, x: Tensor, state: DplrState) -> tuple[Tensor, DplrState]:
         """See `System`."""
         A_bar, B_bar, C = state.discrete
-        h = torch.einsum("dij,bdj->bdi", A_bar, state.h) + B_bar * x.unsqueeze(-1)
+        # No matrix product, which autocast would make in bfloat16.
+        h = (A_bar * state.h.unsqueeze(-2)).sum(-1) + B_bar * x.unsqueeze(-1)
         return (C[0] * h).sum(-1), state._replace(h=h)
 
 

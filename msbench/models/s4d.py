@@ -31,9 +31,17 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.hippo import legs
-from msbench.models.lti import Convolved, Diagonal, complex_normal, complex_of, log_uniform, pairs_of
+from msbench.models.lti import (
+    Convolved,
+    Diagonal,
+    complex_normal,
+    complex_of,
+    log_uniform,
+    pairs_of,
+    poles_of,
+)
 from msbench.models.s4 import activations, states
-from msbench.models.selective import decays, full_precision
+from msbench.models.selective import full_precision
 from msbench.specs.linear import S4dConfig
 
 
@@ -73,8 +81,7 @@ class S4d(Diagonal):
     def modes(self) -> tuple[Tensor, Tensor]:
         """See `Diagonal`."""
         dt = full_precision(self.log_dt).double().exp().unsqueeze(-1)
-        re = decays(self.A_log).double()
-        A = torch.complex(re, torch.zeros_like(re) if self.A_imag is None else self.A_imag.double())
+        A = poles_of(self.A_log, torch.zeros_like(self.A_log) if self.A_imag is None else self.A_imag)
         B, C = (full_precision(x).double() if self.real else complex_of(x) for x in (self.B, self.C))
         A, B = A.repeat(self.repeats, 1), B.repeat(self.repeats, 1)
         w = C * B if self.real else 2 * C * B

@@ -32,9 +32,9 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, recurrence_kernel
 from msbench.models.hippo import legs
-from msbench.models.lti import complex_normal, complex_of, log_uniform, pairs_of
+from msbench.models.lti import complex_normal, complex_of, log_uniform, pairs_of, poles_of
 from msbench.models.mimo import Discrete, Mimo
-from msbench.models.selective import decays, full_precision
+from msbench.models.selective import full_precision
 from msbench.specs.linear import LinearConfig, S5Config
 
 TRUNCATED = 0.87962566103423978
@@ -78,7 +78,7 @@ class S5Ssm(Mimo):
     def discrete(self) -> Discrete:
         """See `Mimo`."""
         dt = full_precision(self.log_dt).double().exp()
-        A = torch.complex(decays(self.A_log).double(), self.A_imag.double())
+        A = poles_of(self.A_log, self.A_imag)
         if self.bilinear:
             a, gain = (1 + dt * A / 2) / (1 - dt * A / 2), dt / (1 - dt * A / 2)
         else:

@@ -35,6 +35,7 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer
 from msbench.models.family import Family
 from msbench.models.long_conv import LongConv, State
+from msbench.models.lti import one_step_earlier
 from msbench.ops import long_convolution
 from msbench.specs.sgconv import SgConvConfig
 
@@ -91,8 +92,7 @@ class SgConv(LongConv):
         if len(kernels) == 1:
             return y
         # From the end: padding, being zero, adds nothing. A step ahead, the last one sees nothing.
-        ahead = long_convolution(x.flip(1), kernels[1]).flip(1)
-        return y + functional.pad(ahead[:, 1:], (0, 0, 0, 1))
+        return y + one_step_earlier(long_convolution(x.flip(1), kernels[1]).flip(1))
 
     def start(self, x: Tensor) -> State:
         """See `msbench.models.stepping.Recurrent`; ConfigError where the layer reads what follows."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from model_cases import layer_of, model_of
-from torch import Tensor, nn
+from torch import Tensor
 
 LENGTHS = [1, 2, 5, 31, 100, 257]
 NAMES = [
@@ -36,13 +36,3 @@ def double_block(name: str, **options: Any) -> Any:
 def signal(length: int, width: int = 6) -> Tensor:
     source = torch.Generator().manual_seed(length)
     return torch.randn(2, length, width, generator=source, dtype=torch.float64)
-
-
-def stepped(layer: nn.Module, x: Tensor) -> Tensor:
-    """Outputs one position at a time, (b, l, d)."""
-    recurrent: Any = layer
-    state, outputs = recurrent.start(x[:, 0]), []
-    for position in x.unbind(1):
-        y, state = recurrent.step(position, state)
-        outputs.append(y)
-    return torch.stack(outputs, dim=1)

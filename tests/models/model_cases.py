@@ -122,7 +122,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *(("sgconv", {"kernel_dim": 4, **options}) for options in SGCONV),
     *(("inceptiontime", {"kernels": [9, 5, 3], "bottleneck": 4, **options}) for options in INCEPTION),
     *(("griffin", {"pattern": ["recurrent", "attention"], "window": 5, **options}) for options in GRIFFIN),
-    *(("hawk", options) for options in COMMON[5:7]),
+    *(("hawk", options) for options in ({}, *COMMON[5:7])),
     *(("transformer", options) for options in TRANSFORMER),
     *(("lstm", options) for options in COMMON[:7]),
     *((name, {"state": 4, **options}) for name, options in LINEAR),
@@ -158,6 +158,25 @@ def groups_of(model: Classifier) -> dict[str, str]:
     optimizer = build_optimizer(model, TrainConfig())
     groups = {id(each): group["name"] for group in optimizer.param_groups for each in group["params"]}
     return {name: groups[id(parameter)] for name, parameter in model.named_parameters()}
+
+
+def leaves(state: Any) -> list[Tensor]:
+    """The tensors of a state: a tensor, or a nest of tensors and None."""
+    if isinstance(state, Tensor):
+        return [state]
+    return [leaf for part in state or () for leaf in leaves(part)]
+
+
+def stepped(layer: Any, x: Tensor) -> Tensor:
+    """x (b, l, d) through a layer position by position; no step may write the state that it was given."""
+    state, outputs = layer.start(x[:, 0]), []
+    for position in x.unbind(1):
+        before = [leaf.clone() for leaf in leaves(state)]
+        y, following = layer.step(position, state)
+        assert all(torch.equal(one, two) for one, two in zip(before, leaves(state), strict=True))
+        outputs.append(y)
+        state = following
+    return torch.stack(outputs, dim=1)
 
 
 def tokens(*lengths: int, width: int | None = None, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from linear_cases import CONVOLVED, LENGTHS, NAMES, double_block, signal, stepped
-from model_cases import config_of, layer_of, model_of, tokens
+from linear_cases import CONVOLVED, LENGTHS, NAMES, double_block, signal
+from model_cases import config_of, known, layer_of, model_of, stepped, tokens
 from pydantic import ValidationError
 
 from msbench import models
-from msbench.models.lti import advance, mode_kernel
+from msbench.models.lti import mode_kernel, one_step_earlier
 from msbench.models.stepping import Recurrent
 from msbench.specs import MODELS, TrainConfig
 from msbench.training.optimizer import parameter_groups
@@ -87,7 +87,7 @@ def test_two_directions_mirror_each_other(name: str) -> None:
             shared = {k: v[:1] if k.split(".")[-1] in ("C", "W") else v for k, v in core.state_dict().items()}
             one.load_state_dict(shared)
             ahead, back = one(x), one(x.flip(1)).flip(1)
-            torch.testing.assert_close(y, ahead + advance(back))
+            torch.testing.assert_close(y, ahead + one_step_earlier(back))
             torch.testing.assert_close(mirrored, back + behind(ahead))
         else:
             torch.testing.assert_close(y, mirrored)
@@ -118,6 +118,17 @@ def test_kernels_are_not_made_in_bfloat16(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(core.kernels(50), exact)
     assert exact.dtype == torch.float32
+
+
+@pytest.mark.parametrize("options", [{}, {"liquid_kernel": "kb"}])
+@pytest.mark.parametrize("name", ["s4", "liquid-s4"])
+def test_autocast_leaves_states_and_gains_alone(name: str, options: dict[str, Any]) -> None:
+    core, x = layer_of(model_of(name, state=8, **known(name, **options)).eval()).core, signal(30, 8).float()
+    with torch.no_grad():
+        expected = core(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.testing.assert_close(core(x), expected)
+            torch.testing.assert_close(stepped(core, x), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONVOLVED)
@@ -166,11 +177,10 @@ def test_step_sizes_start_log_uniform(name: str) -> None:
     assert float(exponents.mean()) == pytest.approx(math.log(1e-2), abs=0.5)
 
 
-@every
+# The real parts of DSS with a softmax are free, as in the source.
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "dss-softmax"])
 def test_decays_stay_below_one_whatever_is_learned(name: str) -> None:
     """Noise as large as the parameters, and long impulses still die away."""
-    if name == "dss-softmax":
-        pytest.skip("its real parts are free, as in the source")
     model = model_of(name, d_model=8, state=8, layers=1).double().eval()
     core = layer_of(model).core
     with torch.no_grad():

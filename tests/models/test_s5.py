@@ -116,6 +116,8 @@ def test_the_lru_starts_on_its_ring() -> None:
     assert float(core.B.detach().var()) == pytest.approx(1 / 64, rel=0.05)
     assert float(core.C.detach().var()) == pytest.approx(1 / 2048, rel=0.05)
     assert torch.isfinite(layer_of(model_of("lru", state=4096)).core.nu_log).all()
+    edge = layer_of(model_of("lru", state=100_000, d_model=1, r_min=0.9999)).core
+    assert all(torch.isfinite(part).all() for part in (edge.nu_log, edge.gamma_log))
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
