@@ -111,10 +111,6 @@ class Whole(Block):
         y: Tensor = self.dropout(self._layer(x * padding.mask, padding.lengths))
         return y
 
-    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """See `Residual.step`."""
-        return advance(self.layer, x, state)
-
 
 class Reading(NamedTuple):
     """How far a classifier has read: positions so far, each block's state, and what pooling needs (b, d).
@@ -201,6 +197,7 @@ class Classifier(nn.Module):
         x: Tensor = self.encoder(inputs, reading.positions)
         states = []
         for block, state in zip(self._blocks(), reading.blocks, strict=True):
+            assert isinstance(block, Residual)  # `start` has refused any other
             x, state = block.step(x, state)
             states.append(state)
         if self.final_norm is not None:
@@ -213,9 +210,9 @@ class Classifier(nn.Module):
         if self.training:
             raise RuntimeError("recurrent inference is for evaluation, with frozen norms: call eval() first")
 
-    def _blocks(self) -> Iterator[Residual | Whole]:
+    def _blocks(self) -> Iterator[Block]:
         for block in self.blocks:
-            assert isinstance(block, Residual | Whole)
+            assert isinstance(block, Block)
             yield block
 
     def _apart(self, inputs: Tensor) -> Tensor:

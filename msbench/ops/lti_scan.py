@@ -159,9 +159,9 @@ def backward(ctx: Any, gout: Tensor | None, _: Tensor | None) -> tuple[Tensor | 
     """Gradients of all inputs of the operator."""
     if gout is None:
         return (None,) * 7
-    *tensors, kept = ctx.saved_tensors  # once: a checkpoint hands them out a single time
-    assert not ctx.needs_input_grad[4] or kept.numel(), "nothing was kept for the gradient of mix"
-    gradients = system_backward(gout, *tensors, kept, ctx.engine)
+    saved = ctx.saved_tensors  # once: a checkpoint hands them out a single time
+    assert not ctx.needs_input_grad[4] or saved[5].numel(), "nothing was kept for the gradient of mix"
+    gradients = system_backward(gout, *saved, ctx.engine)
     return (*(x if x.numel() else None for x in gradients), None, None)
 
 

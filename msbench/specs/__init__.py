@@ -1,13 +1,10 @@
 """Frozen, fully resolved descriptions of what a run is: data, model, training. No torch in here."""
 
 from msbench.specs.data import DATASETS, DataConfig, ListOpsConfig
-from msbench.specs.inceptiontime import InceptionTimeConfig
 from msbench.specs.model import ClassifierConfig, ModelEntry
 from msbench.specs.models import MODELS
-from msbench.specs.multiresnet import MultiResNetConfig
 from msbench.specs.run import RunSpec
 from msbench.specs.selective import MambaConfig, MsSsmConfig
-from msbench.specs.sgconv import SgConvConfig
 from msbench.specs.train import TrainConfig
 
 __all__ = [
@@ -15,13 +12,10 @@ __all__ = [
     "MODELS",
     "ClassifierConfig",
     "DataConfig",
-    "InceptionTimeConfig",
     "ListOpsConfig",
     "MambaConfig",
     "ModelEntry",
     "MsSsmConfig",
-    "MultiResNetConfig",
     "RunSpec",
-    "SgConvConfig",
     "TrainConfig",
 ]

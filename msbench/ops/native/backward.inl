@@ -230,8 +230,8 @@ class Backward {
             }
     }
 
-    // The states of one block over one span, forward and backward. One exponential a state and step: the
-    // decays wait in the first-level cache.
+    // The states of one block over one span, forward and backward. A decay is made once a state and step, and waits in
+    // the first-level cache.
     template <Decay HOW, int N, bool FIRST>
     INLINE void sweep(Scratch<T>& w, const Place& at, Channels<T>& c, const Wanted& ahead, int64_t block, V* carried,
                       int64_t i, Row<N>* rows) const {
