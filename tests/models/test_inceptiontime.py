@@ -15,7 +15,7 @@ from msbench.errors import ConfigError
 from msbench.models.classifier import Classifier
 from msbench.models.inceptiontime import InceptionModule, peaks
 from msbench.models.layers import Padding
-from msbench.specs import InceptionTimeConfig
+from msbench.specs.inceptiontime import InceptionTimeConfig
 from msbench.specs.run import resolve_model
 
 

@@ -2,15 +2,13 @@
 
 import pytest
 import torch
-from model_cases import INFO, config_of, layer_of, model_of, tokens
+from model_cases import config_of, groups_of, layer_of, model_of, stepped, tokens
 from torch import Tensor, nn
 
 from msbench import models
 from msbench.models.layers import Bidirectional
 from msbench.models.lstm import Lstm
 from msbench.models.stepping import Recurrent
-from msbench.specs.train import TrainConfig
-from msbench.training.optimizer import parameter_groups
 
 
 def layer(width: int = 6, seed: int = 0) -> Lstm:
@@ -47,22 +45,15 @@ def test_the_layer_is_the_cell_over_time(length: int) -> None:
 def test_steps_equal_the_whole(length: int) -> None:
     own, x = layer(), signal(length)
     assert isinstance(own, Recurrent)
-    state, outputs = own.start(x[:, 0]), []
-    for part in x.unbind(1):
-        before = [value.clone() for value in state]
-        y, following = own.step(part, state)
-        assert all(torch.equal(one, other) for one, other in zip(before, state, strict=True))
-        outputs.append(y)
-        state = following
     expected = own(x, torch.tensor([length] * 3))
-    torch.testing.assert_close(torch.stack(outputs, 1), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(stepped(own, x), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_padding_is_as_if_sequences_were_packed(bidirectional: bool) -> None:
     model = model_of("lstm", bidirectional=bidirectional, layers=1).double()
     own, lengths = layer_of(model), torch.tensor([11, 4, 7])
-    x = torch.randn(3, 11, 8, dtype=torch.float64)
+    x = signal(11, 8)
     y = own(x, lengths)
     parts = [own.ahead.lstm, own.back.lstm] if bidirectional else [own.lstm]
     peer = nn.LSTM(8, 8, batch_first=True, bidirectional=bidirectional, dtype=torch.float64)
@@ -102,20 +93,13 @@ def test_states_are_output_and_cell() -> None:
 
 def test_matrices_decay_and_biases_do_not() -> None:
     model = model_of("lstm")
-    owners = {id(parameter): path for path, parameter in model.named_parameters()}
-    found = {
-        owners[id(parameter)]: group["name"]
-        for group in parameter_groups(model, TrainConfig())
-        for parameter in group["params"]  # type: ignore[attr-defined]
-    }
-    assert found.keys() == set(owners.values())
-    for path, group in found.items():
+    for path, group in groups_of(model).items():
         plain = "bias" in path or "norm" in path
         assert group == ("plain" if plain else "weights"), path
 
 
 def test_the_recurrence_keeps_its_precision_under_autocast() -> None:
-    own, x, lengths = Lstm(8), torch.randn(2, 40, 8), torch.tensor([40, 40])
+    own, x, lengths = Lstm(8), signal(40, 8).float(), torch.tensor([40] * 3)
     expected = own(x, lengths)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         actual = own(x, lengths)
@@ -139,4 +123,3 @@ def test_evaluation_mode_has_gradients() -> None:
     model = model_of("lstm").eval()
     model(*tokens(5, 9)).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    assert models.parameter_count(model) > INFO.classes

@@ -225,7 +225,12 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *((name, known(name, **options)) for name in MODELS for options in ({}, {"bidirectional": True})),
+        *((name, {}) for name in MODELS),
+        *((name, {"bidirectional": True}) for name in MODELS if known(name, bidirectional=True)),
+        *(
+            ("griffin", {"layers": 3, **options})
+            for options in ({}, {"window": 60}, {"pattern": ("attention",)}, {"layers": 6, "norm": "batch"})
+        ),
         ("msssm-s6", {"conv_activation": "silu"}),
         ("msssm-s6", {"mixer_channels": "per-channel"}),
         ("msssm-s6", {"block": "glu"}),

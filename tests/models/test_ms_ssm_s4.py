@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from model_cases import INFO, model_of
+from model_cases import INFO, groups_of, model_of
 from ms_ssm_cases import core_of, ms_config, signal
 from numpy.typing import NDArray
 from scipy.signal import cont2discrete, dlsim, lfilter
@@ -11,23 +11,20 @@ from scipy.signal import cont2discrete, dlsim, lfilter
 from msbench import models
 from msbench.models.selective import decays
 from msbench.models.stream_system import StreamSystem
-from msbench.specs import TrainConfig
-from msbench.training.optimizer import parameter_groups
 
 Array = NDArray[np.float64]
 
 
 def system_of(core: torch.nn.Module) -> StreamSystem:
-    found = next(module for module in core.modules() if isinstance(module, StreamSystem))
-    assert found.D is not None
-    return found
+    return next(module for module in core.modules() if isinstance(module, StreamSystem))
 
 
 @torch.no_grad()
 def s4d_real(system: StreamSystem, stream: int, column: int, channel: int, u: Array) -> Array:
     """One stream of one channel: a sum of first-order filters, one a state, from `column` on."""
+    assert system.D is not None
     dt = float(system.log_dt[stream, channel].exp())
-    y = float(system.D[stream, channel]) * u if system.D is not None else 0 * u
+    y = float(system.D[stream, channel]) * u
     for n in range(column, column + system.streams[stream]):
         a = -float(system.A_log[channel, n].exp())
         b = 1.0 if system.B is None else float(system.B[channel, n])
@@ -93,26 +90,24 @@ def test_streams_with_fewer_states_pad_exactly() -> None:
 @torch.no_grad()
 def test_starts_as_the_selective_ones_do() -> None:
     model = model_of("msssm-s4", d_model=64, layers=2, state=128, levels=3)
-    for layer in model.modules():
-        if isinstance(layer, StreamSystem):
-            rates = -decays(layer.A_log)
-            torch.testing.assert_close(rates.sort(dim=1).values, torch.arange(1.0, 129).expand_as(rates))
-            steps = layer.steps()
-            assert steps.shape == (5, 128)
-            assert 1e-4 <= float(steps.min()) <= 5e-3
-            assert 0.05 <= float(steps.max()) <= 0.1 + 1e-6
-            assert float(layer.C.mean()) == pytest.approx(0, abs=0.05)
-            assert float(layer.C.std()) == pytest.approx(1, rel=0.05)
-            assert layer.B is None
+    systems = [module for module in model.modules() if isinstance(module, StreamSystem)]
+    assert len(systems) == 2
+    for system in systems:
+        rates = -decays(system.A_log)
+        torch.testing.assert_close(rates.sort(dim=1).values, torch.arange(1.0, 129).expand_as(rates))
+        steps = system.steps()
+        assert steps.shape == (5, 128)
+        assert 1e-4 <= float(steps.min()) <= 5e-3
+        assert 0.05 <= float(steps.max()) <= 0.1 + 1e-6
+        assert float(system.C.mean()) == pytest.approx(0, abs=0.05)
+        assert float(system.C.std()) == pytest.approx(1, rel=0.05)
+        assert system.B is None
 
 
 def test_groups_of_the_optimiser() -> None:
     model = models.build("msssm-s4", ms_config("msssm-s4", learned_b=True), INFO, 0)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    groups = parameter_groups(model, TrainConfig(ssm_lr=1e-4))
-    found = [(names[id(p)].split(".")[-1], group["name"]) for group in groups for p in group["params"]]  # type: ignore[attr-defined]
-    assert len(found) == len(names)
-    for name, group in found:
+    for path, group in groups_of(model).items():
+        name = path.split(".")[-1]
         assert (group == "ssm") == (name in ("A_log", "log_dt", "B", "D")), name
         assert name != "C" or group == "weights"
 

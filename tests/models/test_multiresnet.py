@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, tokens
+from model_cases import INFO, config_of, groups_of, layer_of, model_of, stepped, tokens
 from torch import Tensor
 from torch.nn import functional
 
@@ -14,7 +14,7 @@ from msbench.config import Located
 from msbench.errors import ConfigError
 from msbench.models.layers import Padding
 from msbench.models.multiresnet import MultiResConv, depth_for
-from msbench.specs import MultiResNetConfig
+from msbench.specs.multiresnet import MultiResNetConfig
 from msbench.specs.run import resolve_model
 
 
@@ -135,15 +135,8 @@ def test_filters_and_weights_decay_as_in_the_source_and_biases_do_not() -> None:
 def test_steps_equal_the_parallel_pass(length: int) -> None:
     layer = layer_of(model_of("multiresnet", kernel=3, depth=4)).double().eval()
     x = signal(2, length, 8)
-    state, steps = layer.start(x[:, 0]), []
-    for t in range(length):
-        before = [part.clone() for part in state]
-        y, after = layer.step(x[:, t], state)
-        assert all(torch.equal(one, two) for one, two in zip(before, state, strict=True))
-        steps.append(y)
-        state = after
     whole = layer(x, torch.tensor([length, length]))
-    torch.testing.assert_close(torch.stack(steps, dim=1), whole, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(stepped(layer, x), whole, rtol=1e-10, atol=1e-10)
 
 
 def test_steps_keep_their_precision_under_autocast() -> None:

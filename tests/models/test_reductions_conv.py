@@ -14,7 +14,8 @@ from torch import Tensor
 from msbench.models.blocks import GluBlock
 from msbench.models.ms_ssm import MultiScale, block
 from msbench.models.multiresnet import MultiResConv
-from msbench.specs import MsSsmConfig, MultiResNetConfig
+from msbench.specs import MsSsmConfig
+from msbench.specs.multiresnet import MultiResNetConfig
 
 WIDTH = 8
 

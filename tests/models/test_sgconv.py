@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, tokens
+from model_cases import INFO, config_of, groups_of, layer_of, model_of, stepped, tokens
 from torch import Tensor
 from torch.nn import functional
 
@@ -14,8 +14,8 @@ from msbench import models
 from msbench.config import Located
 from msbench.errors import ConfigError
 from msbench.models.sgconv import SgConv, interpolated, scales_for
-from msbench.specs import SgConvConfig
 from msbench.specs.run import resolve_model
+from msbench.specs.sgconv import SgConvConfig
 
 
 def conv_of(longest: int = 40, seed: int = 0, **options: Any) -> SgConv:
@@ -140,12 +140,8 @@ def test_the_norm_belongs_to_the_initial_weights_and_not_to_a_batch() -> None:
 def test_steps_equal_the_parallel_pass(length: int) -> None:
     layer = layer_of(model_of("sgconv", kernel_dim=4)).double().eval()
     x = signal(2, length, 8)
-    state, steps = layer.start(x[:, 0]), []
-    for t in range(length):
-        y, state = layer.step(x[:, t], state)
-        steps.append(y)
     whole = layer(x, torch.tensor([length, length]))
-    torch.testing.assert_close(torch.stack(steps, dim=1), whole, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(stepped(layer, x), whole, rtol=1e-10, atol=1e-10)
 
 
 def test_there_are_no_steps_where_the_future_is_read() -> None:

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, layer_of, model_of, tokens
+from model_cases import INFO, config_of, groups_of, layer_of, model_of, tokens
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from msbench import models
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Padding
-from msbench.specs.train import TrainConfig
 from msbench.specs.transformer import TransformerConfig
-from msbench.training.optimizer import parameter_groups
 
 
 def peer_of(config: TransformerConfig) -> nn.TransformerEncoderLayer:
@@ -145,14 +143,7 @@ def test_an_empty_sequence_is_no_nan() -> None:
 
 def test_matrices_decay_and_the_rest_does_not() -> None:
     model = model_of("transformer")
-    owners = {id(parameter): path for path, parameter in model.named_parameters()}
-    found = {
-        owners[id(parameter)]: group["name"]
-        for group in parameter_groups(model, TrainConfig())
-        for parameter in group["params"]  # type: ignore[attr-defined]
-    }
-    assert found.keys() == set(owners.values())
-    for path, group in found.items():
+    for path, group in groups_of(model).items():
         plain = path.endswith("bias") or "norm" in path
         assert group == ("plain" if plain else "weights"), path
 

@@ -1,7 +1,5 @@
 """Problems for the time-invariant scan, and what is compared: the output and every gradient."""
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import Tensor
 
@@ -19,14 +17,3 @@ def arguments(
     return [
         normal(b, length, m, d), -rate.to(dtype), normal(m, d, n), normal(m, d), normal(b, length, m)
     ]  # fmt: skip
-
-
-def gradients(
-    function: Callable[..., Tensor], values: Sequence[Tensor], weight: Tensor | None = None
-) -> list[Tensor]:
-    """Output and gradients of all values."""
-    leaves = [value.detach().clone().requires_grad_() for value in values]
-    out = function(*leaves)
-    if weight is None:
-        weight = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view(out.shape)
-    return [out.detach(), *torch.autograd.grad((out * weight.to(out.dtype)).sum(), leaves)]

@@ -1,12 +1,13 @@
 """The FFT convolution against direct sums and scipy: any lengths, any precision."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.fft
 import torch
+from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
@@ -22,17 +23,6 @@ def arguments(
     channels = (m, d) if m else (d,)
     sizes = (b, length, *channels), (taps, *channels)
     return [torch.randn(size, generator=generator, dtype=torch.float64).to(dtype) for size in sizes]
-
-
-def gradients(
-    function: Callable[..., Tensor], values: Sequence[Tensor], weight: Tensor | None = None
-) -> list[Tensor]:
-    """Output and gradients of both."""
-    leaves = [value.detach().clone().requires_grad_() for value in values]
-    out = function(*leaves)
-    if weight is None:
-        weight = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view(out.shape)
-    return [out.detach(), *torch.autograd.grad((out * weight.to(out.dtype)).sum(), leaves)]
 
 
 def assert_equal(values: Sequence[Tensor], tolerance: float = 1e-12, **options: Any) -> None:

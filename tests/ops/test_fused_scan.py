@@ -187,15 +187,21 @@ def one_stream() -> list[Tensor]:
     return problem(2, 9, 6, 3, 2, 2, 3, torch.float32)
 
 
-@pytest.mark.parametrize("gap", [-0.29, -0.14, -0.01, 1e-4, 0.14, 0.16, 0.29, 0.31, 1.0])
-def test_rates_that_are_near_each_other(gap: float) -> None:
+@pytest.mark.parametrize(
+    ("gap", "first"),
+    [
+        *((gap, 0) for gap in (-0.29, -0.14, -0.01, 1e-4, 0.14, 0.16, 0.29, 0.31, 1.0)),
+        *((gap, 26) for gap in (-0.29, -0.14, -0.01)),  # falling by less than half: made from neighbours too
+    ],
+)
+def test_rates_that_are_near_each_other(gap: float, first: int) -> None:
     # Evenly spaced rates, rising or falling, on both sides of the limits for decays made from their
     # neighbours. All step sizes are equal: errors of a decay add up, most where nothing is forgotten.
     limit = 1e-5 if abs(gap) < 0.05 else 2e-6
     b, length, m, d, n = 1, 200, 2, 17, 26
     source = torch.Generator().manual_seed(0)
     u, B, C = (torch.randn(b, length, m, size, generator=source) for size in (d, n, n))
-    A = -torch.arange(n).float().mul(abs(gap) / 0.1 * 0.6931472).expand(m, d, n)
+    A = -(torch.arange(n) + first).float().mul(abs(gap) / 0.1 * 0.6931472).expand(m, d, n)
     values = [u, torch.full_like(u, 0.1), A.flip(2) if gap < 0 else A, B, C]
     truth = gradients(selective_scan_reference, [x.double() for x in values])
     found = gradients(selective_scan, values)

@@ -1,11 +1,12 @@
 """The elementwise recurrence against the loop over time and against public implementations."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
@@ -39,18 +40,6 @@ def normal(*size: int, dtype: torch.dtype = REAL) -> Tensor:
 def decays(*size: int, dtype: torch.dtype = REAL, rate: float = 0.3) -> Tensor:
     size_of = torch.exp(-rate * normal(*size).abs())
     return torch.polar(size_of, normal(*size, 1)[..., 0]).to(dtype) if dtype.is_complex else size_of.to(dtype)
-
-
-def gradients(
-    function: Callable[..., Tensor], values: Sequence[Tensor], weight: Tensor | None = None
-) -> list[Tensor]:
-    """Output and gradients of all values."""
-    leaves = [value.detach().clone().requires_grad_() for value in values]
-    out = function(*leaves)
-    if weight is None:
-        weight = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view(out.shape)
-    loss = (out * weight.to(out.dtype)).sum()
-    return [out.detach(), *torch.autograd.grad((loss * (1 - 2j)).real if loss.is_complex() else loss, leaves)]
 
 
 def assert_equal(values: Sequence[Tensor], tolerance: float = 1e-10) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lti_cases import arguments, gradients
+from lti_cases import arguments
+from op_gradients import gradients
 from torch import Tensor
 
 from msbench.ops import lti_scan, lti_scan_reference, scan_native

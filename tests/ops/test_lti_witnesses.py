@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lti_cases import arguments, gradients
+from lti_cases import arguments
+from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
