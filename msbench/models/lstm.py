@@ -34,8 +34,8 @@ class Lstm(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.lstm = nn.LSTM(d_model, d_model, batch_first=True)
-        # Outside of nn.LSTM as well: torch.compile refuses to look into one. Values copied into its parameters
-        # are seen, other parameters put in their place (load_state_dict with assign) are not.
+        # Outside of nn.LSTM as well: torch.compile refuses to look into one. Values copied into its
+        # parameters are seen, other parameters put in their place (load_state_dict with assign) are not.
         self.weights = tuple(self.lstm.parameters())
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
