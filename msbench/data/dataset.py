@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 SPLITS = ("train", "validation", "test")
 
@@ -98,6 +98,9 @@ class Split(Protocol):
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
         """The examples of these numbers, padded to `pad_to` or to the longest of them."""
 
+    def augmented(self, seed: int, epoch: int) -> "Split":
+        """The split as it is to be trained on in this epoch: itself, where nothing about it is random."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -113,20 +116,45 @@ class Dataset:
     manifest: Mapping[str, Any]
 
 
-class RaggedTokens:
-    """A split of token sequences of unequal length, kept end to end in one array.
+class Fixed:
+    """A split that is the same in every epoch."""
 
-    `tokens` (total,) uint8 may be a memory map; `offsets` (n + 1,) int64 says where each example starts.
+    def augmented(self, seed: int, epoch: int) -> Self:  # noqa: ARG002 (what a split with chance in it needs)
+        """Itself."""
+        return self
+
+
+class Ragged(Fixed):
+    """Token sequences of unequal length, kept end to end in one array.
+
+    `tokens` (total,) uint8 may be a memory map; `offsets` int64 says where each sequence starts, and where
+    the last one ends.
     """
 
     def __init__(
         self, tokens: NDArray[np.uint8], offsets: NDArray[np.int64], labels: NDArray[np.uint8]
     ) -> None:
         self.tokens, self.offsets, self.labels = tokens, offsets, labels
-        self.lengths: NDArray[np.int64] = np.diff(offsets)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def padded(self, sequences: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+        """Token ids (n, width) of the sequences of these numbers, 0 behind each."""
+        inputs = np.zeros((len(sequences), width), dtype=np.int64)
+        for row, number in zip(inputs, sequences, strict=True):
+            start, end = self.offsets[number : number + 2]
+            row[: end - start] = self.tokens[start:end]
+        return inputs
+
+
+class RaggedTokens(Ragged):
+    """A split of token sequences; `offsets` are (n + 1,)."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Length of every example (n,)."""
+        return np.diff(self.offsets)
 
     def example(self, index: int) -> NDArray[np.uint8]:
         """Token ids of one example, without padding."""
@@ -134,9 +162,63 @@ class RaggedTokens:
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
         """The examples of these numbers, padded on the right with 0."""
-        lengths = self.lengths[indices]
-        width = int(lengths.max()) if pad_to is None else pad_to
-        inputs = np.zeros((len(indices), width), dtype=np.int64)
-        for row, index in enumerate(indices):
-            inputs[row, : lengths[row]] = self.example(index)
+        lengths = self.offsets[indices + 1] - self.offsets[indices]
+        inputs = self.padded(indices, int(lengths.max()) if pad_to is None else pad_to)
+        return Batch(inputs, lengths, self.labels[indices].astype(np.int64))
+
+
+class RaggedPairs(Ragged):
+    """A split of pairs of token sequences, one after the other; `offsets` are (2 n + 1,)."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Length of the longer sequence of every pair (n,)."""
+        longer: NDArray[np.int64] = np.diff(self.offsets).reshape(-1, 2).max(axis=1)
+        return longer
+
+    def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
+        """The pairs of these numbers, both sides padded on the right with 0 to one width."""
+        sides = np.stack([2 * indices, 2 * indices + 1], axis=1)
+        lengths = self.offsets[sides + 1] - self.offsets[sides]
+        inputs = self.padded(sides.reshape(-1), int(lengths.max()) if pad_to is None else pad_to)
+        return Batch(inputs.reshape(*sides.shape, -1), lengths, self.labels[indices].astype(np.int64))
+
+
+class Samples(Fixed):
+    """A split of equally long sequences of real numbers: a signal, or an image pixel by pixel.
+
+    `values` (n, l, channels) are of any type and may be a memory map; what a model sees is
+    (values - shift) / scale in float32, both numbers or (channels,). `labels` are (n,), or (n, classes) of 0
+    and 1.
+    """
+
+    def __init__(
+        self,
+        values: NDArray[Any],
+        labels: NDArray[np.uint8] | NDArray[np.uint16],
+        shift: ArrayLike = 0.0,
+        scale: ArrayLike = 1.0,
+    ) -> None:
+        self.values, self.labels = values, labels
+        # In float64 and rounded once: a mean and a gain that were multiplied out are not rounded twice.
+        self.factor = (1 / np.asarray(scale, np.float64)).astype(np.float32)
+        self.offset = (np.asarray(shift, np.float64) / np.asarray(scale, np.float64)).astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The one length, for every example (n,)."""
+        return np.full(len(self), self.values.shape[1], np.int64)
+
+    def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
+        """The examples of these numbers; 0 beyond their length, up to `pad_to`."""
+        inputs = self.values[indices].astype(np.float32)
+        inputs *= self.factor
+        inputs -= self.offset
+        length = inputs.shape[1]
+        if pad_to is not None and pad_to > length:
+            inputs = np.pad(inputs, ((0, 0), (0, pad_to - length), (0, 0)))
+        lengths = np.full(len(indices), length, np.int64)
         return Batch(inputs, lengths, self.labels[indices].astype(np.int64))

@@ -54,9 +54,10 @@ def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
     if not (folder / manifest.MANIFEST).exists():
         raise DataError(f"listops is not set up in {folder}: run `{command}`")
     remedy = f"delete {folder}, then run `{command}`"
-    splits, facts = manifest.load(folder, remedy)
+    arrays, facts = manifest.load(folder, remedy)
     if config.source == "generated" and facts["config"] != config.model_dump(mode="json"):
         raise DataError(f"{folder / manifest.MANIFEST}: is of another config: {remedy}")
+    splits = {name: RaggedTokens(**arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
     return Dataset(_info(longest, facts["baselines"]), splits, facts["digest"], facts)
 

@@ -4,9 +4,7 @@
 
     <root>/<dataset>/<key>/
         train/ validation/ test/
-            tokens.npy    (total,) uint8, all examples end to end
-            offsets.npy   (n + 1,) int64, where each example starts
-            labels.npy    (n,) uint8
+            <array>.npy   such as tokens, offsets and labels: what the dataset's split is made of
         manifest.json     what is here: counts, sources, digests; its presence means that all is
 
 A dataset is built in ``.<key>.building-<pid>`` beside its folder, under ``.<key>.lock``, and renamed when
@@ -32,8 +30,11 @@ from msbench.errors import DataError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-ARRAYS = ("tokens", "offsets", "labels")
+IN_MEMORY = 2**20
+"""Arrays of fewer bytes are read rather than mapped: a map costs a page fault a page, and a descriptor."""
 
+Arrays = dict[str, dict[str, NDArray[Any]]]
+"""By split and name."""
 Splits = Mapping[str, RaggedTokens]
 
 
@@ -83,33 +84,57 @@ def _remove(*folders: Path) -> None:
 
 
 def write(folder: Path, splits: Splits, facts: Mapping[str, Any]) -> None:
-    """Write the arrays, then the manifest: `facts`, a summary of the examples, a hash of every file."""
-    files: dict[str, dict[str, Any]] = {}
+    """Write splits of tokens, then the manifest: `facts`, a summary of the examples, a hash of every file."""
     for name, split in splits.items():
-        (folder / name).mkdir()
-        for array in ARRAYS:
-            path = folder / name / f"{array}.npy"
-            _save(path, getattr(split, array))
-            files[f"{name}/{array}.npy"] = {"bytes": path.stat().st_size, "sha256": _hash(path)}
+        for array in ("tokens", "offsets", "labels"):
+            save(folder, name, array, getattr(split, array))
+    described = {name: describe(split.labels, split.lengths) for name, split in splits.items()}
+    finish(folder, facts, described, digest(splits))
+
+
+def finish(
+    folder: Path,
+    facts: Mapping[str, Any],
+    splits: Mapping[str, Mapping[str, Any]],
+    content: str | None = None,
+) -> None:
+    """Write the manifest of a folder that holds all of its arrays: the last step of what `build` calls.
+
+    `splits` says of each what `describe` gives; `content` is the digest of the examples, by default one of
+    the names and hashes of all files.
+    """
+    files: dict[str, dict[str, Any]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as stream:
+            _flush(stream.fileno())
+        files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+    named = "".join(f"{name} {entry['sha256']}\n" for name, entry in files.items())
     manifest = {
         "format": FORMAT,
         **facts,
-        "splits": {name: describe(split) for name, split in splits.items()},
-        "digest": digest(splits),
+        "splits": splits,
+        "digest": content or hashlib.sha256(named.encode()).hexdigest(),
         "files": files,
     }
     manifest["checksum"] = _checksum(manifest)
     text = json.dumps(manifest, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with (folder / MANIFEST).open("wb") as stream:
         stream.write(text.encode())
-        _flush(stream.fileno())
-
-
-def _save(path: Path, array: NDArray[Any]) -> None:
-    with path.open("wb") as stream:
-        np.save(stream, array, allow_pickle=False)
         stream.flush()
         _flush(stream.fileno())
+
+
+def save(folder: Path, split: str, name: str, array: NDArray[Any]) -> None:
+    """Keep an array of a split, in a folder that is being built."""
+    (folder / split).mkdir(exist_ok=True)
+    np.save(folder / split / f"{name}.npy", array, allow_pickle=False)
+
+
+def create(folder: Path, split: str, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """An array of a split to be filled in place, on disk: for what has no room in memory."""
+    (folder / split).mkdir(exist_ok=True)
+    path = folder / split / f"{name}.npy"
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
 
 
 def _flush(descriptor: int) -> None:
@@ -117,7 +142,8 @@ def _flush(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
-def _hash(path: Path) -> str:
+def hash_file(path: Path) -> str:
+    """sha256 of a file, in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -127,13 +153,18 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def describe(split: RaggedTokens) -> dict[str, Any]:
-    """Number of examples, of each label, and the lengths in tokens, ``<eos>`` included."""
-    labels, counts = np.unique(split.labels, return_counts=True)
-    lengths = split.lengths
+def describe(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]:
+    """Number of examples, of each label, and the lengths in positions (tokens with ``<eos>``).
+
+    Of labels (n, classes) it is how often each class holds.
+    """
+    if labels.ndim == 2:
+        values, counts = np.arange(labels.shape[1]), labels.sum(axis=0, dtype=np.int64)
+    else:
+        values, counts = np.unique(labels, return_counts=True)
     return {
-        "examples": len(split),
-        "labels": {str(label): int(count) for label, count in zip(labels, counts, strict=True)},
+        "examples": len(labels),
+        "labels": {str(value): int(count) for value, count in zip(values, counts, strict=True)},
         "length": {
             "min": int(lengths.min()),
             "mean": round(float(lengths.mean()), 3),
@@ -188,8 +219,8 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
     return manifest
 
 
-def load(folder: Path, remedy: str) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
-    """Splits and manifest, after every byte was compared with its hash; tokens stay on disk, mapped.
+def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
+    """Arrays and manifest, after every byte was compared with its hash; large arrays stay on disk, mapped.
 
     Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
     """
@@ -197,9 +228,20 @@ def load(folder: Path, remedy: str) -> tuple[dict[str, RaggedTokens], dict[str, 
     for name, entry in manifest["files"].items():
         path = folder / name
         _check_size(path, entry, remedy)
-        if _hash(path) != entry["sha256"]:
+        if hash_file(path) != entry["sha256"]:
             raise DataError(f"{path}: is damaged, its sha256 is not the one in {MANIFEST}: {remedy}")
-    return {name: _open_split(folder / name) for name in SPLITS}, manifest
+    arrays: Arrays = {}
+    for name in manifest["files"]:
+        split, _, file = name.rpartition("/")
+        if file.endswith(".npy"):
+            arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
+    return arrays, manifest
+
+
+def _open_array(path: Path) -> NDArray[Any]:
+    mapped = "r" if path.stat().st_size > IN_MEMORY else None
+    array: NDArray[Any] = np.load(path, mmap_mode=mapped, allow_pickle=False)
+    return array
 
 
 def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
@@ -209,12 +251,6 @@ def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
         raise DataError(f"{path}: no such file: {remedy}") from None
     if size != entry["bytes"]:
         raise DataError(f"{path}: has {size:,} bytes instead of {entry['bytes']:,}: {remedy}")
-
-
-def _open_split(folder: Path) -> RaggedTokens:
-    tokens = np.load(folder / "tokens.npy", mmap_mode="r", allow_pickle=False)
-    offsets, labels = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("offsets", "labels"))
-    return RaggedTokens(tokens, offsets, labels)
 
 
 def short_hash(values: Mapping[str, Any]) -> str:

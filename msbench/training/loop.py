@@ -23,7 +23,7 @@ from msbench.training.objective import decided, loss_of
 from msbench.training.optimizer import build_optimizer
 from msbench.training.order import epoch_batches
 from msbench.training.schedule import Schedule
-from msbench.training.seeding import generator_states, restore_generators, seed_everything
+from msbench.training.seeding import derive, generator_states, restore_generators, seed_everything
 from msbench.training.signals import SignalFlag
 from msbench.training.state import Listener, Progress, StepReport, Sums
 
@@ -101,10 +101,9 @@ class Trainer:
         return True
 
     def _epoch(self) -> None:
-        config, split = self.config, self.dataset.splits["train"]
-        batches = epoch_batches(
-            split.lengths, config.batch_size, self.spec.seed, self.progress.epoch, bucketing=config.bucketing
-        )
+        config, seed, epoch = self.config, self.spec.seed, self.progress.epoch
+        split = self.dataset.splits["train"].augmented(derive(seed, "augmentation"), epoch)
+        batches = epoch_batches(split.lengths, config.batch_size, seed, epoch, bucketing=config.bucketing)
         for number in range(self.progress.batch, len(batches)):
             if self.progress.step >= self.schedule.total:
                 break

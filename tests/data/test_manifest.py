@@ -55,12 +55,13 @@ def built(tmp_path: Path) -> Path:
 
 
 def test_what_was_written_is_read(built: Path) -> None:
-    splits, facts = manifest.load(built, "remedy")
+    arrays, facts = manifest.load(built, "remedy")
     for name, split in tiny_splits().items():
-        for array in manifest.ARRAYS:
-            np.testing.assert_array_equal(getattr(splits[name], array), getattr(split, array))
+        assert arrays[name].keys() == {"tokens", "offsets", "labels"}
+        for array, values in arrays[name].items():
+            np.testing.assert_array_equal(values, getattr(split, array))
     assert facts["dataset"] == "tiny"
-    assert facts["digest"] == manifest.digest(splits)
+    assert facts["digest"] == manifest.digest(tiny_splits())
     assert facts["splits"]["train"] == {
         "examples": 2,
         "labels": {"1": 2},
@@ -213,3 +214,29 @@ def test_short_hash_ignores_the_order_of_keys() -> None:
 
 def test_duplicates_are_counted_over_all_splits() -> None:
     assert manifest.duplicates([ragged([1, 2], [1, 2], [3]), ragged([3], [4])]) == 2
+
+
+def test_arrays_can_be_filled_on_disk_and_are_mapped_when_large(tmp_path: Path) -> None:
+    size = manifest.IN_MEMORY + 1
+
+    def large(folder: Path) -> None:
+        manifest.create(folder, "train", "values", (size, 1), "uint8")[:] = 7
+        manifest.save(folder, "train", "labels", np.array([[1, 0], [1, 1]], np.uint8))
+        manifest.finish(folder, {"dataset": "large"}, {"train": {"examples": size}})
+
+    manifest.build(tmp_path / "key", large, silent)
+    arrays, facts = manifest.load(tmp_path / "key", "remedy")
+    values = arrays["train"]["values"]
+    assert isinstance(values, np.memmap)
+    assert int(values.sum()) == 7 * size
+    assert arrays["train"]["labels"].tolist() == [[1, 0], [1, 1]]
+    hashes = {name: entry["sha256"] for name, entry in facts["files"].items()}
+    text = "".join(f"{name} {hashes[name]}\n" for name in ("train/labels.npy", "train/values.npy"))
+    assert facts["digest"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_summary_counts_each_class_where_an_example_has_several() -> None:
+    labels = np.array([[1, 0, 1], [1, 0, 0]], np.uint8)
+    found = manifest.describe(labels, np.array([4, 4]))
+    assert found["examples"] == 2
+    assert found["labels"] == {"0": 2, "1": 0, "2": 1}

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from msbench import models
-from msbench.data.dataset import SPLITS, Batch, Dataset, TaskInfo
+from msbench.data.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
 from msbench.execute import write_predictions
 from msbench.progress import Quiet
 from msbench.suite import Suite, plan
@@ -29,7 +29,7 @@ EXAMPLES = 64
 
 
 @dataclass
-class Numbers:
+class Numbers(Fixed):
     """Channels around levels of their own: each above 0 is a label, or the highest is the class."""
 
     values: list[NDArray[np.float32]]
@@ -54,7 +54,7 @@ class Numbers:
 
 
 @dataclass
-class Pairs:
+class Pairs(Fixed):
     """Two runs of one token each: is it the same?"""
 
     sizes: NDArray[np.int64]
@@ -147,3 +147,18 @@ def test_predictions_with_several_labels_have_columns_for_each(tmp_path: Path) -
         *(f"{name}_{index}" for name in ("label", "predicted", "correct", "logit") for index in (0, 1)),
     ]
     assert frame.iloc[0].tolist() == [0, 1, 1, 1, 0, True, False, 2.0, -1.0]
+
+
+def test_each_epoch_trains_on_the_split_as_augmented_for_it(
+    tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def augmented(self: Numbers, seed: int, epoch: int) -> Numbers:
+        asked.append((seed, epoch))
+        return self
+
+    monkeypatch.setattr(Numbers, "augmented", augmented)
+    trained("patches", tiny, tmp_path, "train.epochs=3").run()
+    assert [epoch for _, epoch in asked] == [0, 1, 2]
+    assert len({seed for seed, _ in asked}) == 1
