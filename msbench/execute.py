@@ -165,6 +165,7 @@ class _Run:
         self.trainer = Trainer(
             spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals
         )
+        self.trainer.room = free_memory(self.device) // 4 if self.device == "cuda" else 0
         self.trainer.recompute_above = self._recompute_above()
         self.trainer.attempt = self._attempt()
         self.trainer.run()

@@ -14,7 +14,7 @@ from msbench.data.dataset import Batch, TaskInfo
 from msbench.errors import UnknownName
 from msbench.specs import ClassifierConfig, RunSpec, TrainConfig
 from msbench.suite import load, plan
-from msbench.training.evaluate import to_device
+from msbench.training.feed import send
 from msbench.training.order import epoch_batches
 
 
@@ -45,8 +45,8 @@ class Shape:
         self, device: str, examples: int | None = None, length: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """inputs (b, l), lengths (b,) and labels (b,), of the first `examples`, cut to `length`."""
-        parts = to_device(self.batch, torch.device(device))
-        inputs, lengths, labels = (part[:examples] for part in parts)
+        fed = send(self.batch, torch.device(device))
+        inputs, lengths, labels = (part[:examples] for part in (fed.inputs, fed.lengths, fed.labels))
         inputs = inputs[:, :length]
         return inputs, lengths.clamp(max=inputs.shape[1]), labels
 

@@ -89,6 +89,9 @@ class Batch:
 class Split(Protocol):
     """One split, addressed by example number."""
 
+    slow: bool
+    """Whether a batch takes long to make, as where images are decoded: it is then made ahead of need."""
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Length of every example (n,), in positions; of a pair, that of the longer sequence."""
@@ -117,7 +120,9 @@ class Dataset:
 
 
 class Fixed:
-    """A split that is the same in every epoch."""
+    """A split that is at hand, and the same in every epoch."""
+
+    slow = False
 
     def augmented(self, seed: int, epoch: int) -> Self:  # noqa: ARG002 (what a split with chance in it needs)
         """Itself."""

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from msbench.data.dataset import Batch, Split
+from msbench.training.feed import Feed
 from msbench.training.objective import decided, loss_of
 from msbench.training.order import sorted_batches
 
@@ -48,19 +48,11 @@ class Predictions:
         )
 
 
-def to_device(batch: Batch, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Inputs, lengths and labels as tensors, in the shapes that `Batch` gives."""
-    arrays = (batch.inputs, batch.lengths, batch.labels)
-    inputs, lengths, labels = (torch.from_numpy(array).to(device, non_blocking=True) for array in arrays)
-    return inputs, lengths, labels
-
-
 @torch.no_grad()
 def predict(
     model: nn.Module,
-    split: Split,
+    feed: Feed,
     batch_size: int,
-    device: torch.device,
     *,
     pad_to: int | None = None,
     between: Callable[[int, int], None] = lambda _done, _total: None,
@@ -69,19 +61,18 @@ def predict(
 
     `between(done, total)` is called after each batch, with examples; it may raise to stop.
     """
-    was_training = model.training
+    split, was_training = feed.split, model.training
     model.eval()
     logits: NDArray[np.float32] | None = None
     labels: NDArray[np.int64] | None = None
     done = 0
-    for indices in sorted_batches(split.lengths, batch_size):
-        batch = split.batch(indices, pad_to)
-        inputs, lengths, _ = to_device(batch, device)
-        output = model(inputs, lengths).float().cpu().numpy()
+    chosen = sorted_batches(split.lengths, batch_size)
+    for indices, batch in zip(chosen, feed.batches(chosen, pad_to), strict=True):
+        output = model(batch.inputs, batch.lengths).float().cpu().numpy()
         if logits is None or labels is None:
             logits = np.empty((len(split), output.shape[1]), dtype=np.float32)
             labels = np.empty((len(split), *batch.labels.shape[1:]), dtype=np.int64)
-        logits[indices], labels[indices] = output, batch.labels
+        logits[indices], labels[indices] = output, batch.labels.cpu().numpy()
         done += len(indices)
         between(done, len(split))
     model.train(was_training)

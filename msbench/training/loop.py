@@ -11,13 +11,14 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from msbench.data.dataset import Batch, Dataset
+from msbench.data.dataset import Dataset, Split
 from msbench.errors import Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.specs import RunSpec
 from msbench.training import checkpoint as ckpt
 from msbench.training.checkpoint import load_weights
-from msbench.training.evaluate import Predictions, predict, to_device
+from msbench.training.evaluate import Predictions, predict
+from msbench.training.feed import Fed, Feed
 from msbench.training.metrics import EpochRow, write_metrics
 from msbench.training.objective import decided, loss_of
 from msbench.training.optimizer import build_optimizer
@@ -64,6 +65,9 @@ class Trainer:
         """Where and when this attempt runs: kept in the state, so that a resumed run shows all of them."""
         self.recompute_above: float = math.inf
         """Positions of a batch beyond which layers are recomputed in the backward, to save memory."""
+        self.room = 0
+        """Bytes of the device that splits may be kept in."""
+        self._feeds: dict[str, Feed] = {}
         self.after_step: Callable[[int], None] = lambda _step: None
 
     def run(self) -> None:
@@ -104,25 +108,33 @@ class Trainer:
         config, seed, epoch = self.config, self.spec.seed, self.progress.epoch
         split = self.dataset.splits["train"].augmented(derive(seed, "augmentation"), epoch)
         batches = epoch_batches(split.lengths, config.batch_size, seed, epoch, bucketing=config.bucketing)
-        for number in range(self.progress.batch, len(batches)):
-            if self.progress.step >= self.schedule.total:
-                break
-            began = time.monotonic()
-            self._step(split.batch(batches[number], config.pad_to))
-            self.progress.batch = number + 1
+        left = self.schedule.total - self.progress.step
+        chosen = batches[self.progress.batch :][:left]
+        began = time.monotonic()
+        for batch in self._feed("train", split).batches(chosen, config.pad_to):
+            self._step(batch)
+            self.progress.batch += 1
             self.sums.seconds += time.monotonic() - began
             self._report()
             self.after_step(self.progress.step)
             self._save_if_due()
+            began = time.monotonic()
         self._end_epoch()
 
-    def _step(self, batch: Batch) -> None:
-        inputs, lengths, labels = to_device(batch, self.fabric.device)
+    def _feed(self, name: str, split: Split) -> Feed:
+        if (known := self._feeds.get(name)) is not None and known.split is split:
+            return known
+        room = self.room - sum(feed.resident_bytes for feed in self._feeds.values())
+        self._feeds[name] = feed = Feed(split, self.fabric.device, room)
+        return feed
+
+    def _step(self, batch: Fed) -> None:
         rate = self.schedule.factor(self.progress.step)
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * rate
         self.module.recompute_layers(on=batch.positions > self.recompute_above)
-        logits = self.model(inputs, lengths).float()
+        labels = batch.labels
+        logits = self.model(batch.inputs, batch.lengths).float()
         loss = loss_of(logits, labels, self.config.loss)
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(loss)
@@ -136,7 +148,7 @@ class Trainer:
         self.sums.loss += loss.detach().double() * len(labels)
         self.sums.correct += (decided(logits.detach(), labels.ndim == 2) == labels).sum()
         self.sums.seen += len(labels)
-        self.sums.tokens += int(batch.lengths.sum())
+        self.sums.tokens += batch.tokens
         self.sums.positions += batch.positions
 
     def test(self) -> Predictions:
@@ -153,9 +165,8 @@ class Trainer:
     def _predict(self, split: str, between: Callable[[], None]) -> Predictions:
         return predict(
             self.model,
-            self.dataset.splits[split],
+            self._feed(split, self.dataset.splits[split]),
             self.config.batch_size,
-            self.fabric.device,
             pad_to=self.config.pad_to,
             between=lambda _done, _total: between(),
         )

@@ -16,6 +16,7 @@ from msbench.execute import write_predictions
 from msbench.progress import Quiet
 from msbench.suite import Suite, plan
 from msbench.training.evaluate import Predictions, predict
+from msbench.training.feed import Feed
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.objective import loss_of
 from msbench.training.signals import SignalFlag
@@ -120,8 +121,8 @@ def test_each_kind_is_learned_and_counted(kind: str, tiny: Suite, tmp_path: Path
 @pytest.mark.parametrize("kind", INFOS)
 def test_padding_to_a_length_changes_no_prediction(kind: str, tiny: Suite, tmp_path: Path) -> None:
     run = trained(kind, tiny, tmp_path, "train.pad_to=20", "train.epochs=1")
-    split, device = run.dataset.splits["test"], torch.device("cpu")
-    plain, padded = (predict(run.module, split, 8, device, pad_to=pad) for pad in (None, 20))
+    feed = Feed(run.dataset.splits["test"], torch.device("cpu"))
+    plain, padded = (predict(run.module, feed, 8, pad_to=pad) for pad in (None, 20))
     np.testing.assert_allclose(plain.logits, padded.logits, rtol=1e-4, atol=1e-5)
     assert run.progress.rows[0]["padding"] > 0.3
 

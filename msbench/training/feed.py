@@ -1,0 +1,145 @@
+"""Batches on their way to the device: cut out of memory that is there already, or prepared ahead."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from msbench.data.dataset import Batch, RaggedPairs, RaggedTokens, Samples, Split
+from msbench.training.order import Indices
+
+AHEAD = 2
+"""Batches that are prepared while one is computed: one on its way, one in reserve."""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A batch on the device, in the shapes of `Batch`; `tokens` are its positions without padding."""
+
+    inputs: Tensor
+    lengths: Tensor
+    labels: Tensor
+    tokens: int
+    positions: int
+
+
+Cut = Callable[[Indices, int | None], Fed]
+
+
+class Feed:
+    """Batches of one split on one device.
+
+    A split of at most `room` bytes is kept on the device as it is stored, bytes or half the width of floats,
+    and its batches are made there. Otherwise batches are made here, ahead of need where that runs beside the
+    device's own work or takes long (`Split.slow`). All ways give the same numbers.
+    """
+
+    def __init__(self, split: Split, device: torch.device, room: int = 0) -> None:
+        self.split, self.device = split, device
+        kept = resident(split, device, room)
+        self.resident_bytes = kept.bytes if kept is not None else 0
+        self._cut: Cut = kept or self._sent
+        at_once = kept is not None or (device.type == "cpu" and not split.slow)
+        self._ahead = 0 if at_once else AHEAD
+
+    def batches(self, chosen: Sequence[Indices], pad_to: int | None = None) -> Iterator[Fed]:
+        """The batches of these example numbers, in order."""
+        if not self._ahead:
+            yield from (self._cut(indices, pad_to) for indices in chosen)
+            return
+        # One thread: the order of what it is asked for is the order in which it comes.
+        with ThreadPoolExecutor(1, "feed") as thread:
+            rest = iter(chosen)
+            waiting: deque[Future[Fed]] = deque()
+            try:
+                for indices in rest:
+                    waiting.append(thread.submit(self._cut, indices, pad_to))
+                    for more in islice(rest, self._ahead - len(waiting) + 1):
+                        waiting.append(thread.submit(self._cut, more, pad_to))
+                    yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _sent(self, indices: Indices, pad_to: int | None) -> Fed:
+        batch = self.split.batch(indices, pad_to)
+        return send(batch, self.device)
+
+
+def send(batch: Batch, device: torch.device) -> Fed:
+    """A batch, copied to the device."""
+    tensors = [torch.from_numpy(array) for array in (batch.inputs, batch.lengths, batch.labels)]
+    if device.type == "cuda":  # only from pinned memory does a copy run beside the kernels
+        tensors = [tensor.pin_memory() for tensor in tensors]
+    inputs, lengths, labels = (tensor.to(device, non_blocking=True) for tensor in tensors)
+    return Fed(inputs, lengths, labels, int(batch.lengths.sum()), batch.positions)
+
+
+def resident(split: Split, device: torch.device, room: int) -> "_ResidentSamples | _ResidentTokens | None":
+    """What cuts batches out of a copy of the split on the device; None where it has no room there."""
+    if isinstance(split, Samples) and split.values.nbytes <= room:
+        return _ResidentSamples(split, device)
+    if isinstance(split, RaggedTokens | RaggedPairs) and split.tokens.nbytes <= room:
+        return _ResidentTokens(split, device)
+    return None
+
+
+class _ResidentSamples:
+    """As `Samples.batch`, on the device."""
+
+    def __init__(self, split: Samples, device: torch.device) -> None:
+        self.device, self.bytes = device, split.values.nbytes
+        self.values = _copied(split.values, device)
+        self.labels = _copied(split.labels.astype(np.int64), device)
+        self.factor, self.offset = (torch.from_numpy(x).to(device) for x in (split.factor, split.offset))
+
+    def __call__(self, indices: Indices, pad_to: int | None) -> Fed:
+        chosen = _sent(indices, self.device)
+        inputs = self.values[chosen].to(torch.float32).mul_(self.factor).sub_(self.offset)
+        count, length = inputs.shape[:2]
+        if pad_to is not None and pad_to > length:
+            inputs = torch.nn.functional.pad(inputs, (0, 0, 0, pad_to - length))
+        lengths = torch.full((count,), length, dtype=torch.int64, device=self.device)
+        return Fed(inputs, lengths, self.labels[chosen], count * length, count * inputs.shape[1])
+
+
+class _ResidentTokens:
+    """As the `batch` of `RaggedTokens` and `RaggedPairs`, on the device."""
+
+    def __init__(self, split: RaggedTokens | RaggedPairs, device: torch.device) -> None:
+        self.device, self.bytes, self.offsets = device, split.tokens.nbytes, split.offsets
+        self.sides = 2 if isinstance(split, RaggedPairs) else None
+        self.tokens = _copied(split.tokens, device)
+        self.labels = _copied(split.labels.astype(np.int64), device)
+
+    def __call__(self, indices: Indices, pad_to: int | None) -> Fed:
+        sequences = indices if self.sides is None else indices[:, None] * self.sides + np.arange(self.sides)
+        # Lengths are looked up here: to ask the device for the longest would wait for all its work.
+        starts = self.offsets[sequences]
+        lengths = self.offsets[sequences + 1] - starts
+        width = int(lengths.max()) if pad_to is None else pad_to
+        on_device = _sent(lengths, self.device)
+        positions = torch.arange(width, device=self.device)
+        places = _sent(starts, self.device).unsqueeze(-1) + positions
+        inputs = self.tokens[places.clamp_(max=len(self.tokens) - 1)].to(torch.int64)
+        inputs *= positions < on_device.unsqueeze(-1)
+        labels = self.labels[_sent(indices, self.device)]
+        return Fed(inputs, on_device, labels, int(lengths.sum()), lengths.size * width)
+
+
+def _copied(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """A copy on the device; of a memory map it is read once, in order."""
+    return torch.from_numpy(np.array(array)).to(device)
+
+
+def _sent(array: NDArray[np.int64], device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -1,0 +1,112 @@
+"""All ways of a batch to the device give the same numbers."""
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from msbench.data.dataset import Batch, Fixed, RaggedPairs, RaggedTokens, Samples, Split
+from msbench.errors import DataError
+from msbench.training import feed
+from msbench.training.feed import Fed, Feed, send
+
+CPU = torch.device("cpu")
+CHOSEN = [np.array([3, 0]), np.array([1]), np.array([2, 4])]
+LABELS = np.array([1, 0, 3, 2, 1], np.uint8)
+
+
+def tokens(kind: type[RaggedTokens] | type[RaggedPairs]) -> Split:
+    source = np.random.default_rng(0)
+    sequences = 10 if kind is RaggedPairs else 5
+    offsets = np.concatenate([[0], np.cumsum(source.integers(1, 7, sequences))]).astype(np.int64)
+    return kind(source.integers(1, 200, offsets[-1]).astype(np.uint8), offsets, LABELS)
+
+
+def samples(dtype: type, labels: NDArray[np.uint8] = LABELS) -> Split:
+    values = np.random.default_rng(0).integers(0, 200, (5, 6, 3)).astype(dtype)
+    return Samples(values, labels, shift=[1.3, 7.0, 100.0], scale=[2.3, 0.1, 61.7])
+
+
+SPLITS = {
+    "tokens": tokens(RaggedTokens),
+    "pairs": tokens(RaggedPairs),
+    "bytes": samples(np.uint8),
+    "int16": samples(np.int16),
+    "float16": samples(np.float16),
+    "several labels": samples(np.uint8, np.array([[1, 0]] * 4 + [[0, 1]], np.uint8)),
+}
+
+
+def same(one: Fed, other: Fed) -> None:
+    for name in ("inputs", "lengths", "labels"):
+        a, b = getattr(one, name), getattr(other, name)
+        assert a.dtype == b.dtype, name
+        assert torch.equal(a, b), name
+    assert (one.tokens, one.positions) == (other.tokens, other.positions)
+
+
+@pytest.mark.parametrize("pad_to", [None, 9])
+@pytest.mark.parametrize("kind", SPLITS)
+def test_a_split_kept_on_the_device_gives_the_same_batches(kind: str, pad_to: int | None) -> None:
+    split = SPLITS[kind]
+    kept, plain = Feed(split, CPU, room=2**20), Feed(split, CPU)
+    assert kept.resident_bytes > 0
+    assert plain.resident_bytes == 0
+    found = list(kept.batches(CHOSEN, pad_to))
+    assert len(found) == len(CHOSEN)
+    for indices, one, other in zip(CHOSEN, found, plain.batches(CHOSEN, pad_to), strict=True):
+        same(one, other)
+        same(one, send(split.batch(indices, pad_to), CPU))
+
+
+def test_what_has_no_room_is_not_kept() -> None:
+    split = samples(np.int16)
+    size = split.values.nbytes  # type: ignore[attr-defined]
+    assert Feed(split, CPU, room=size - 1).resident_bytes == 0
+    assert Feed(split, CPU, room=size).resident_bytes == size
+
+
+@dataclass
+class Slow(Fixed):
+    """Numbers of their own; notes who asked for what."""
+
+    asked: list[tuple[int, str]] = field(default_factory=list)
+    slow = True
+    lengths: NDArray[np.int64] = field(default_factory=lambda: np.ones(9, np.int64))
+
+    def __len__(self) -> int:
+        return 9
+
+    def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:  # noqa: ARG002
+        if indices[0] == 8:
+            raise DataError("image 8 is cut")
+        self.asked.append((int(indices[0]), threading.current_thread().name))
+        ones = np.ones(1, np.int64)
+        return Batch(indices.reshape(1, 1, 1).astype(np.float32), ones, ones)
+
+
+def test_slow_batches_are_made_ahead_in_another_thread_and_in_order() -> None:
+    split = Slow()
+    found = Feed(split, CPU).batches([np.array([number]) for number in range(8)])
+    assert float(next(found).inputs) == 0
+    assert [float(each.inputs) for each in found] == list(range(1, 8))
+    assert [number for number, _ in split.asked] == list(range(8))
+    assert {name.partition("_")[0] for _, name in split.asked} == {"feed"}
+
+
+def test_no_more_is_made_ahead_than_asked_for_and_leaving_stops_it() -> None:
+    split = Slow()
+    found = Feed(split, CPU).batches([np.array([number]) for number in range(8)])
+    next(found)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert len(split.asked) <= 2 + feed.AHEAD
+    assert not any(thread.name.startswith("feed") for thread in threading.enumerate())
+
+
+def test_an_error_in_the_other_thread_arrives_here() -> None:
+    with pytest.raises(DataError, match="image 8 is cut"):
+        list(Feed(Slow(), CPU).batches([np.array([7]), np.array([8])]))
