@@ -15,16 +15,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 from numpy.typing import NDArray
 
 from msbench.data.dataset import SPLITS, RaggedTokens
+from msbench.data.disk import locked
 from msbench.data.progress import Progress
 from msbench.errors import DataError
 
@@ -38,15 +37,16 @@ Arrays = dict[str, dict[str, NDArray[Any]]]
 Splits = Mapping[str, RaggedTokens]
 
 
-def build(folder: Path, fill: Callable[[Path], None], progress: Progress) -> None:
+def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker: str = MANIFEST) -> None:
     """Let `fill` write a dataset into an empty folder, which then becomes `folder`.
 
+    `marker` is the file that `fill` writes last: a folder that has it is left alone, one without it goes.
     One process builds while others wait, then find it built. A process that dies leaves neither a lock nor
     a folder under the final name; what it left beside it goes when the next one builds.
     """
     try:
-        with _locked(folder, progress):
-            if (folder / MANIFEST).exists():
+        with locked(folder, progress):
+            if (folder / marker).exists():
                 return
             _remove(folder, *folder.parent.glob(f".{folder.name}.building-*"))
             temporary = folder.with_name(f".{folder.name}.building-{os.getpid()}")
@@ -58,23 +58,6 @@ def build(folder: Path, fill: Callable[[Path], None], progress: Progress) -> Non
                 _remove(temporary)
     except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
         raise DataError(f"{folder}: cannot be built: {error}") from error
-
-
-@contextmanager
-def _locked(folder: Path, progress: Progress) -> Iterator[None]:
-    """Hold the folder's lock, which the operating system takes from a process that dies."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"))
-    while True:
-        try:
-            lock.acquire(timeout=1)
-            break
-        except filelock.Timeout:  # `progress` may raise, to stop waiting
-            progress("waiting for another process", 0, 1)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _remove(*folders: Path) -> None:

@@ -1,0 +1,150 @@
+"""The files of a source, one after the other, and the rules for their names."""
+
+import hashlib
+import io
+import lzma
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msbench.data.archive_entries import Entry, folder_entries, require_zip_end, tar_entries, zip_entries
+from msbench.data.archive_streams import Counted, Decompressed
+from msbench.data.kinds import COMPRESSED, kind_of
+from msbench.data.progress import Progress, silent
+from msbench.errors import DataError
+
+DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,  # zipfile's for what is encrypted, and for what it cannot decompress
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What Python's readers raise for bytes that are no archive, or no longer."""
+
+
+def members(
+    source: Path,
+    wanted: Callable[[str], bool],
+    progress: Progress = silent,
+    *,
+    nested: bool = False,
+) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of every file in `source` that is `wanted`, in its order; folders sorted.
+
+    Only who reads to the end knows that the source is whole: use it inside `manifest.build`. With `nested`,
+    the files of a tar within stand for it, as ``<its name without .tar>/<their name>``; `wanted` is asked
+    about them, and every tar is read. Raises DataError naming the source, and the file where it is one.
+    """
+    seen = Seen()
+    with described(source), entries(source, progress) as found:
+        for entry in found:
+            for name, data in _files(entry, wanted, nested=nested):
+                if seen.is_new(name, data):
+                    yield name, data
+
+
+def content(source: Path, progress: Progress = silent) -> bytes:
+    """The bytes of a file, decompressed where it is gzip, xz or bzip2, and verified as these can be."""
+    with described(source), source.open("rb") as raw:
+        kind = kind_of(source)
+        counted = Counted(raw, f"reading {source.name}", source.stat().st_size, progress)
+        if kind not in COMPRESSED:
+            return counted.read()
+        stream, parts = Decompressed(counted, kind), []
+        while part := stream.read(2**20):
+            parts.append(part)
+        return b"".join(parts)
+
+
+@contextmanager
+def entries(source: Path, progress: Progress = silent) -> Iterator[Iterator[Entry]]:
+    """All that `source` holds, while it is open."""
+    if source.is_dir():
+        yield folder_entries(source)
+        return
+    kind = kind_of(source)
+    if kind is None:
+        raise DataError(f"{source}: is no folder, tar or zip")
+    if kind == "zip":
+        with zipfile.ZipFile(source) as archive:
+            require_zip_end(archive)
+            yield zip_entries(archive, progress)
+        return
+    with source.open("rb") as raw:
+        counted = Counted(raw, f"reading {source.name}", source.stat().st_size, progress)
+        yield tar_entries(Decompressed(counted, kind) if kind in COMPRESSED else counted)
+
+
+@contextmanager
+def described(source: Path) -> Iterator[None]:
+    """Say in one DataError what is wrong with `source`."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{error.filename or source}: no such file") from None
+    except DAMAGE as error:
+        raise DataError(f"{source}: is cut short or damaged: {error}: get it again") from error
+
+
+def _files(entry: Entry, wanted: Callable[[str], bool], *, nested: bool) -> Iterator[tuple[str, bytes]]:
+    """The file, where it is wanted; those of a tar within, where `nested`."""
+    name = plain_name(entry.name)
+    if nested and name.endswith(".tar") and not entry.special:
+        for inner in tar_entries(io.BytesIO(entry.read())):
+            inside = f"{name.removesuffix('.tar')}/{plain_name(inner.name)}"
+            if wanted(inside):
+                yield inside, read_entry(inner, inside)
+    elif wanted(name):
+        yield name, read_entry(entry, name)
+
+
+def read_entry(entry: Entry, name: str) -> bytes:
+    """Its bytes. Raises ValueError for what is no ordinary file."""
+    if entry.special:
+        raise ValueError(f"{name} is {entry.special}")
+    data = entry.read()
+    if len(data) != entry.size:
+        raise ValueError(f"{name} has {len(data):,} bytes instead of {entry.size:,}")
+    return data
+
+
+def plain_name(name: str) -> str:
+    """The name without ``./``. Raises ValueError for one that leads out of the folder, or is no text."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts:
+        raise ValueError(f"the name {name!r} leads elsewhere")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the name {name!r} is not UTF-8") from None
+    return "/".join(parts)
+
+
+class Seen:
+    """Which names came, and what they held."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, bytes]] = {}
+
+    def is_new(self, name: str, data: bytes) -> bool:
+        """False for the same file again. Raises ValueError for one that contradicts an earlier one."""
+        digest = hashlib.blake2b(data, digest_size=16).digest()
+        key = name.casefold()
+        if key not in self._known:
+            self._known[key] = (name, digest)
+            return True
+        earlier, held = self._known[key]
+        if earlier != name:
+            raise ValueError(f"{earlier} and {name} differ in case only")
+        if held != digest:
+            raise ValueError(f"{name} comes twice, with different bytes")
+        return False

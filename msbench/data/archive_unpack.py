@@ -1,0 +1,66 @@
+"""An archive's files on disk: all of them, or none."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+from msbench.data import manifest
+from msbench.data.archive_entries import UNPACKED
+from msbench.data.archive_members import described, members
+from msbench.data.disk import require_space
+from msbench.data.kinds import kind_of
+from msbench.data.progress import Progress, silent
+from msbench.errors import DataError
+
+Origin = dict[str, str | int]
+"""Name and size of an archive, as the file `UNPACKED`, written last, has them."""
+
+
+def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: bool = False) -> None:
+    """Unpack the archive `source` into `folder`, which appears whole or not at all.
+
+    Done again it changes nothing. With `nested`, a tar within becomes a folder of its name without .tar, as
+    ImageNet's train set wants. Raises DataError naming the archive, or a folder that holds something else.
+    """
+    origin: Origin = {"archive": source.name, "bytes": source.stat().st_size}
+    if not (folder / UNPACKED).exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise DataError(f"{folder}: is there and was not unpacked by msbench: move it away")
+        manifest.build(folder, lambda new: _fill(new, source, origin, progress, nested), progress, UNPACKED)
+    _refuse_other(folder, origin)
+
+
+def _refuse_other(folder: Path, origin: Origin) -> None:
+    facts = json.loads((folder / UNPACKED).read_bytes())
+    if {key: facts.get(key) for key in origin} != origin:
+        raise DataError(
+            f"{folder}: was unpacked from {facts.get('archive')}, not from {origin['archive']}: move it away"
+        )
+
+
+def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: bool) -> None:
+    require_space(new, _known_size(source), f"{source.name}, unpacked,")
+    files = total = 0
+    for name, data in members(source, lambda _name: True, progress, nested=nested):
+        require_space(new, len(data), f"{name} of {source.name}")
+        path = new / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as stream:
+            stream.write(data)
+        files, total = files + 1, total + len(data)
+    os.sync()  # once for all: one fsync a file is what makes unpacking a million of them slow
+    with (new / UNPACKED).open("w", encoding="utf-8") as stream:
+        json.dump({**origin, "files": files, "total": total}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _known_size(source: Path) -> int:
+    """How many bytes the files need, as far as the archive says so beforehand."""
+    with described(source):
+        kind = kind_of(source)
+        if kind == "zip":
+            with zipfile.ZipFile(source) as archive:
+                return sum(info.file_size for info in archive.infolist())
+        return source.stat().st_size
