@@ -80,8 +80,9 @@ def provision(names: list[str], source: Path | None, *, check_only: bool, quiet:
 
 def _configs(name: str, source: Path | None) -> list[DataConfig]:
     if name in DATASETS:
-        values = {"dataset": name} | ({"source": "release"} if source is not None else {})
-        return [DATASETS[name](**values)]
+        config = DATASETS[name]
+        imports = source is not None and "source" in config.model_fields  # others only ever import
+        return [config(dataset=name, **({"source": "release"} if imports else {}))]
     unique = {spec.data.model_dump_json(): spec.data for spec in plan(load(name))}
     return list(unique.values())
 

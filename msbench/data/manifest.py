@@ -222,8 +222,9 @@ def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _open_array(path: Path) -> NDArray[Any]:
-    mapped = "r" if path.stat().st_size > IN_MEMORY else None
-    array: NDArray[Any] = np.load(path, mmap_mode=mapped, allow_pickle=False)
+    if path.stat().st_size > IN_MEMORY:
+        return np.lib.format.open_memmap(path, mode="r")
+    array: NDArray[Any] = np.load(path, allow_pickle=False)
     return array
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def tokens(kind: type[RaggedTokens] | type[RaggedPairs]) -> Split:
 
 
 def samples(dtype: type, labels: NDArray[np.uint8] = LABELS) -> Split:
-    values = np.random.default_rng(0).integers(0, 200, (5, 6, 3)).astype(dtype)
+    values: NDArray[Any] = np.random.default_rng(0).integers(0, 200, (5, 6, 3)).astype(dtype)
     return Samples(values, labels, shift=[1.3, 7.0, 100.0], scale=[2.3, 0.1, 61.7])
 
 

@@ -1,0 +1,168 @@
+"""What datasets have in common that are read from archives once and kept as arrays.
+
+::
+
+    archive or folder --fill--> <root>/<dataset>/<key>/ (arrays and manifest) --view--> Dataset
+
+The key stands for those fields of the config that decide what is kept. Fields named in `views` only decide
+how it is looked at (which labels, which standardisation): they share one folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msbench.data import manifest
+from msbench.data.dataset import Dataset, Split, TaskInfo
+from msbench.data.download import Remote, fetch
+from msbench.data.manifest import Arrays
+from msbench.data.progress import Progress, silent
+from msbench.errors import ConfigError, DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.specs.data import DataConfig
+
+C = TypeVar("C", bound="DataConfig")
+
+
+@dataclass(frozen=True)
+class Making:
+    """What `fill` is given: the folder to fill, which is empty, and how.
+
+    `sources` are the archives in the order of `Kept.remotes`, or the one file or folder that the user
+    brought. `processes` has no effect on the data.
+    """
+
+    folder: Path
+    sources: tuple[Path, ...]
+    processes: int | None
+    progress: Progress
+
+    def finish(self, config: DataConfig, splits: Mapping[str, Mapping[str, Any]], **facts: Any) -> None:
+        """Write the manifest: what was read, what came of it (`splits` as `manifest.describe` has it)."""
+        named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
+        sources = [described(source) for source in self.sources]
+        manifest.finish(self.folder, {**named, "sources": sources, **facts}, splits)
+
+
+@dataclass(frozen=True)
+class Kept(Generic[C]):
+    """A dataset by its parts; what `msbench.data.DatasetModule` asks for, it has.
+
+    Parameters
+    ----------
+    name : of the dataset
+    version : of what `fill` writes; another one is another folder
+    about : what it is, its licence and where to get it: three lines for who has to bring it
+    remotes : what can be fetched; empty where nothing can
+    fill : write arrays into a folder and end with `Making.finish`; raises DataError
+    view : the facts of the task and its splits, from the config, the arrays and the manifest
+    outline : the facts of the task before any data is there
+    views : fields of the config that `fill` does not look at
+    is_generated : whether this config is made from nothing but itself
+    """
+
+    name: str
+    version: int
+    about: str
+    fill: Callable[[C, Making], None]
+    view: Callable[[C, Arrays, Mapping[str, Any]], tuple[TaskInfo, Mapping[str, Split]]]
+    outline: Callable[[C], TaskInfo]
+    remotes: tuple[Remote, ...] = ()
+    views: frozenset[str] = frozenset()
+    is_generated: Callable[[C], bool] = lambda _config: False
+
+    def setup(
+        self,
+        config: C,
+        root: Path,
+        *,
+        source: Path | None = None,
+        processes: int | None = None,
+        progress: Progress = silent,
+    ) -> Dataset:
+        """Generate, fetch or import where absent, verify, open.
+
+        Raises DataError; ConfigError where a `source` is given for what is generated.
+        """
+        if source is not None:
+            self._check(source, config)
+        folder = self.folder_of(config, root)
+        if not (folder / manifest.MANIFEST).exists():
+            sources = (source,) if source is not None else self._sources(config, root, progress)
+            manifest.build(
+                folder, lambda new: self.fill(config, Making(new, sources, processes, progress)), progress
+            )
+        elif source is not None:
+            self._refuse_another(folder, source)
+        return self.open_dataset(config, root)
+
+    def open_dataset(self, config: C, root: Path) -> Dataset:
+        """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+        folder = self.folder_of(config, root)
+        if not (folder / manifest.MANIFEST).exists():
+            raise DataError(f"{self.name} is not set up in {folder}: run `{self.command}`")
+        arrays, facts = manifest.load(folder, f"delete {folder}, then run `{self.command}`")
+        info, splits = self.view(config, arrays, facts)
+        return Dataset(info, splits, self._digest(config, facts["digest"]), facts)
+
+    def is_ready(self, config: C, root: Path) -> bool:
+        """True where `open_dataset` finds every file with its size; what is in them it checks itself."""
+        return manifest.is_whole(self.folder_of(config, root))
+
+    def folder_of(self, config: C, root: Path) -> Path:
+        """Where this config's arrays are."""
+        values = config.model_dump(mode="json", exclude=set(self.views))
+        return root / self.name / manifest.short_hash({"version": self.version, "config": values})
+
+    @property
+    def command(self) -> str:
+        """What sets it up."""
+        return f"msbench setup {self.name}" + ("" if self.remotes else " --from PATH")
+
+    def _sources(self, config: C, root: Path, progress: Progress) -> tuple[Path, ...]:
+        if self.is_generated(config):
+            return ()
+        if not self.remotes:
+            raise DataError(f"{self.name}: the data are not here\n{self.about}")
+        folder = root / "downloads" / self.name
+        return tuple(fetch(remote, folder, progress) for remote in self.remotes)
+
+    def _check(self, source: Path, config: C) -> None:
+        if self.is_generated(config):
+            raise ConfigError(
+                f"{self.name} is generated here, so nothing is read from {source}; set source: release"
+            )
+        if not source.exists():
+            raise DataError(f"{source}: no such file or folder")
+
+    def _refuse_another(self, folder: Path, source: Path) -> None:
+        facts = manifest.read_manifest(folder, f"delete {folder}, then run `{self.command}`")
+        known = [{**each, "file": source.name} if "file" in each else each for each in facts["sources"]]
+        if [described(source)] != known:  # an archive may have another name
+            raise DataError(
+                f"{source} is not what {folder} was made from; to replace that, delete it and run this again"
+            )
+
+    def _digest(self, config: C, kept: str) -> str:
+        if not self.views:
+            return kept
+        view = json.dumps(config.model_dump(mode="json", include=set(self.views)), sort_keys=True)
+        return hashlib.sha256(f"{kept}\n{view}".encode()).hexdigest()
+
+
+def described(source: Path) -> dict[str, Any]:
+    """What a manifest says of an archive: name, size and sha256; of a folder: name, files, size in all."""
+    if source.is_dir():
+        sizes = [path.stat().st_size for path in source.rglob("*") if path.is_file()]
+        return {"folder": source.name, "files": len(sizes), "bytes": sum(sizes)}
+    return {
+        "file": source.name,
+        "bytes": source.stat().st_size,
+        "sha256": manifest.hash_file(source),
+    }
