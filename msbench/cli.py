@@ -254,14 +254,14 @@ def report(
 @app.command()
 @verb
 def bench(
-    what: Annotated[str, typer.Argument(help="scan, or step: whole training steps")] = "scan",
+    what: Annotated[str, typer.Argument(help="scan, step (whole training steps) or data")] = "scan",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     threads: Annotated[
         int | None, typer.Option(help="Threads of the CPU; PyTorch's number if unset.")
     ] = None,
     repeats: Annotated[int | None, typer.Option(help="Turns of each; 5, quick 3.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this scan or model; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scan, model or dataset; repeatable.")
     ] = None,
     b: Annotated[int | None, typer.Option("--b", help="scan: examples.")] = None,
     length: Annotated[int | None, typer.Option("--l", help="scan: steps.")] = None,

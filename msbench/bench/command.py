@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from msbench.bench import comparison, document, scan, shapes, step
+from msbench.bench import comparison, datasets, document, scan, shapes, step
 from msbench.bench.problem import Size
 from msbench.bench.settings import Say, Settings, repeats_of, size_of
 from msbench.console import say
 from msbench.environment import accelerator, environment
 from msbench.errors import ConfigError, UnknownName
 
-WHAT = ("scan", "step")
+WHAT = ("scan", "step", "data")
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ def carry_out(request: Request) -> dict[str, Any]:
 
 
 def check_options(request: Request) -> None:
-    """ConfigError for an option of the other benchmark, which would be passed over in silence."""
-    if request.what == "step" and any(value is not None for value in request.size):
+    """ConfigError for an option of another benchmark, which would be passed over in silence."""
+    if request.what != "scan" and any(value is not None for value in request.size):
         raise ConfigError("--b --l --m --d --n are the sizes of `bench scan`; `bench step` has --shape")
-    if request.what == "scan" and request.shapes:
+    if request.what != "step" and request.shapes:
         raise ConfigError("--shape is of `bench step`; `bench scan` has --b --l --m --d --n")
     if request.threads is not None and request.threads < 1:
         raise ConfigError(f"--threads {request.threads}: must be 1 or more")
@@ -102,6 +102,8 @@ def with_threads(what: str, settings: Settings, size: Size, names: list[str], sa
     before = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:
+        if what == "data":
+            return datasets.measure(settings, say)
         return scan.measure(size, settings, say) if what == "scan" else step.measure(names, settings, say)
     finally:
         torch.set_num_threads(before)

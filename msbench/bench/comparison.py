@@ -6,7 +6,13 @@ from typing import Any
 
 SMALLEST = 0.03
 """A change of 3 % is noise however narrow the spreads: what repeats within a run, changes between runs."""
-MODES = {"forward": "forward", "forward_backward": "both", "step": "step"}
+MODES = {
+    "forward": "forward",
+    "forward_backward": "both",
+    "step": "step",
+    "open": "open",
+    "epoch": "epoch",
+}
 
 Row = Mapping[str, Any]
 

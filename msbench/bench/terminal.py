@@ -61,7 +61,13 @@ def scan_heading(found: Mapping[str, Any]) -> list[str]:
 def tables(found: Mapping[str, Any]) -> list[Table]:
     """In reading order."""
     rows = [row for row in found["rows"] if row["status"] == "measured"]
-    body = scan_tables(found, rows) if found["what"] == "scan" else step_tables(found, rows)
+    match found["what"]:
+        case "scan":
+            body = scan_tables(found, rows)
+        case "step":
+            body = step_tables(found, rows)
+        case _:
+            body = data_tables(rows)
     return [*body, comparison_table(found.get("comparison", {"rows": []}))]
 
 
@@ -218,6 +224,25 @@ def step_sizes(row: Row) -> list[str]:
         "--" if peak is None else f"{peak / 2**20:.0f}",
         three(row["first_call_s"]),
         str(row["step"]["calls"]),
+    ]
+
+
+def data_tables(rows: Sequence[Row]) -> list[Table]:
+    """What is there and how it was made; what it takes to use it."""
+    made, used = [], []
+    for row in rows:
+        seconds, rate = row["made"].get("seconds"), row["made_per_second"]
+        cost = ["--", "--"] if seconds is None or rate is None else [three(seconds), f"{rate:,.0f}"]
+        made.append((row["name"], f"{row['examples']:,}", f"{row['bytes'] / 2**20:,.1f}", *cost))
+        rates = (f"{row['examples_per_second']:,.0f}", f"{row['positions_per_second'] / 1e6:.3g}")
+        used.append((row["name"], span(row["open"]), *rates, "yes" if row["resident_bytes"] else "no"))
+    return [
+        ("Made once", ("suite task", "examples", "MiB", "s", "examples/s"), made),
+        (
+            "Opened again, and fed to the device in training order",
+            ("suite task", "open, ms", "examples/s", "Mposition/s", "kept there"),
+            used,
+        ),
     ]
 
 

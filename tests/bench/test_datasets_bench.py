@@ -1,0 +1,87 @@
+"""``msbench bench data``: what is set up is measured, what is not says so."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from msbench import data
+from msbench.bench import datasets
+from msbench.bench.settings import Settings
+from msbench.cli import app
+from msbench.errors import DataError, ExitCode, UnknownName
+from msbench.suite import Suite, available, plan
+
+
+def bench(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["bench", "data", *map(str, arguments)])
+
+
+@pytest.fixture
+def only_tiny(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
+    monkeypatch.setattr(datasets, "available", lambda on_error: [tiny])
+    return tiny
+
+
+def test_each_way_of_seeing_a_set_is_named_once() -> None:
+    entries = list(datasets.configs())
+    specs = [spec for suite in available() for spec in plan(suite)]
+    assert {entry.config for entry in entries} == {spec.data for spec in specs}
+    assert len({entry.config for entry in entries}) == len(entries)
+    assert entries[0].name == f"{specs[0].suite} {specs[0].task}"
+
+
+def test_a_set_that_is_there_is_opened_and_fed(only_tiny: Suite, tmp_path: Path) -> None:
+    spec = plan(only_tiny)[0]
+    dataset = data.setup(spec.data, data.data_root())
+    done = bench("--json", "-q", "--quick", "--out", tmp_path / "data.json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert json.loads((tmp_path / "data.json").read_text(encoding="utf-8")) == found
+    (row,) = found["rows"]
+    assert row["status"] == "measured"
+    assert row["name"] == "tiny listops-tiny"
+    assert (row["digest"], row["examples"]) == (dataset.digest, 100)
+    assert row["made_per_second"] == pytest.approx(100 / row["made"]["seconds"])
+    assert row["examples_per_second"] == pytest.approx(60 / row["epoch"]["median"])
+    lengths = dataset.splits["train"].lengths
+    assert row["positions_per_second"] * row["epoch"]["median"] >= lengths.sum() - 1
+    assert row["resident_bytes"] == 0
+    again = bench("--json", "-q", "--quick", "--compare", tmp_path / "data.json")
+    assert {line["mode"] for line in json.loads(again.stdout)["comparison"]["rows"]} == {"open", "epoch"}
+
+
+def test_tables_fit_80_columns(only_tiny: Suite) -> None:
+    data.setup(plan(only_tiny)[0].data, data.data_root())
+    done = bench("-q", "--quick")
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "tiny listops-tiny" in done.stdout
+    assert "Opened again" in done.stdout
+
+
+def test_what_is_not_set_up_says_what_to_run(
+    only_tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSBENCH_DATA", str(tmp_path))
+    done = bench("-q")
+    assert done.exit_code == ExitCode.UNDECIDED
+    assert "tiny listops-tiny: skipped: not set up: `msbench setup listops`" in done.stdout
+
+
+def test_a_fault_of_one_set_marks_its_row(only_tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.setup(plan(only_tiny)[0].data, data.data_root())
+
+    def broken(*_args: object) -> None:
+        raise DataError("tokens.npy is damaged")
+
+    monkeypatch.setattr(datasets.data, "open_dataset", broken)
+    (row,) = datasets.measure(Settings(repeats=3), lambda _text: None)["rows"]
+    assert row["status"] == "failed"
+    assert "tokens.npy is damaged" in row["reason"]
+
+
+def test_an_unknown_set_is_refused() -> None:
+    with pytest.raises(UnknownName, match="--only"):
+        datasets.measure(Settings(only=("listopps",)), lambda _text: None)
