@@ -106,7 +106,7 @@ def row(entry: Entry) -> dict[str, Any]:
     assert epoch is not None
     manifest = entry.dataset.manifest
     examples = sum(len(split) for split in entry.dataset.splits.values())
-    made = manifest.get("made", {})
+    seconds = manifest["made_seconds"]
     return found | {
         "size": {"b": BATCH, "l": entry.dataset.info.longest},
         "config": entry.config.model_dump(mode="json"),
@@ -114,8 +114,8 @@ def row(entry: Entry) -> dict[str, Any]:
         "examples": examples,
         "bytes": sum(file["bytes"] for file in manifest["files"].values()),
         "resident_bytes": entry.resident,
-        "made": made,
-        "made_per_second": examples / made["seconds"] if made.get("seconds") else None,
+        "made_seconds": seconds,
+        "made_per_second": examples / seconds if seconds else None,
         "open": asdict(opened),
         "epoch": asdict(epoch),
         "examples_per_second": entry.fed[0] / epoch.median,

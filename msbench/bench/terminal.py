@@ -231,7 +231,7 @@ def data_tables(rows: Sequence[Row]) -> list[Table]:
     """What is there and how it was made; what it takes to use it."""
     made, used = [], []
     for row in rows:
-        seconds, rate = row["made"].get("seconds"), row["made_per_second"]
+        seconds, rate = row["made_seconds"], row["made_per_second"]
         cost = ["--", "--"] if seconds is None or rate is None else [three(seconds), f"{rate:,.0f}"]
         made.append((row["name"], f"{row['examples']:,}", f"{row['bytes'] / 2**20:,.1f}", *cost))
         rates = (f"{row['examples_per_second']:,.0f}", f"{row['positions_per_second'] / 1e6:.3g}")

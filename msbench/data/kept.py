@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -43,14 +42,12 @@ class Making:
     sources: tuple[Path, ...]
     processes: int | None
     progress: Progress
-    began: float = field(default_factory=time.monotonic)
 
     def finish(self, config: DataConfig, splits: Mapping[str, Mapping[str, Any]], **facts: Any) -> None:
         """Write the manifest: what was read, what came of it (`splits` as `manifest.describe` has it)."""
         named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
         sources = [described(source) for source in self.sources]
-        made = {"seconds": round(time.monotonic() - self.began, 3)}
-        manifest.finish(self.folder, {**named, "sources": sources, "made": made, **facts}, splits)
+        manifest.finish(self.folder, {**named, "sources": sources, **facts}, splits)
 
 
 @dataclass(frozen=True)

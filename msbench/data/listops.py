@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -110,14 +109,12 @@ def _refuse_contradictions(config: ListOpsConfig, source: Path | None) -> None:
 
 def _generate(config: ListOpsConfig, folder: Path, processes: int | None, progress: Progress) -> None:
     grammar = Grammar(config.min_length, config.max_length, config.max_depth, config.max_args, config.seed)
-    began = time.monotonic()
     sizes = {"train": config.train, "validation": config.validation, "test": config.test}
     collected = collect(grammar, sum(sizes.values()), processes=processes, progress=progress)
     splits = _in_order(collected.examples, sizes)
     drawn = {"draws": collected.draws, "duplicates_dropped": collected.duplicates}
     generator = {"version": VERSION, "numpy": np.__version__, "grammar": asdict(grammar), **drawn}
-    made = {"seconds": round(time.monotonic() - began, 3)}
-    _write(folder, config, splits, {"generator": generator, "sources": [], "made": made})
+    _write(folder, config, splits, {"generator": generator, "sources": []})
 
 
 def _in_order(examples: Block, sizes: dict[str, int]) -> dict[str, RaggedTokens]:

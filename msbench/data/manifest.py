@@ -6,6 +6,7 @@
         train/ validation/ test/
             <array>.npy   such as tokens, offsets and labels: what the dataset's split is made of
         manifest.json     what is here: counts, sources, digests; its presence means that all is
+        .made.json        how long that took: beside the manifest, which is the same however it was made
 
 A dataset is built in ``.<key>.building-<pid>`` beside its folder, under ``.<key>.lock``, and renamed when
 whole.
@@ -15,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from msbench.errors import DataError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+MADE = ".made.json"
 IN_MEMORY = 2**20
 """Arrays of fewer bytes are read rather than mapped: a map costs a page fault a page, and a descriptor."""
 
@@ -51,8 +54,11 @@ def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker
             _remove(folder, *folder.parent.glob(f".{folder.name}.building-*"))
             temporary = folder.with_name(f".{folder.name}.building-{os.getpid()}")
             temporary.mkdir()
+            began = time.monotonic()
             try:
                 fill(temporary)
+                seconds = round(time.monotonic() - began, 3)
+                (temporary / MADE).write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
                 temporary.rename(folder)
             finally:
                 _remove(temporary)
@@ -205,6 +211,7 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
 def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
     """Arrays and manifest, after every byte was compared with its hash; large arrays stay on disk, mapped.
 
+    The manifest has ``made_seconds`` beside what was written into it.
     Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
     """
     manifest = read_manifest(folder, remedy)
@@ -218,7 +225,15 @@ def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
         split, _, file = name.rpartition("/")
         if file.endswith(".npy"):
             arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
-    return arrays, manifest
+    return arrays, {**manifest, "made_seconds": seconds_to_make(folder)}
+
+
+def seconds_to_make(folder: Path) -> float | None:
+    """How long `fill` took; None where that is not known."""
+    try:
+        return float(json.loads((folder / MADE).read_bytes())["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _open_array(path: Path) -> NDArray[Any]:

@@ -61,6 +61,7 @@ def test_what_was_written_is_read(built: Path) -> None:
         for array, values in arrays[name].items():
             np.testing.assert_array_equal(values, getattr(split, array))
     assert facts["dataset"] == "tiny"
+    assert 0 <= facts["made_seconds"] < 60
     assert facts["digest"] == manifest.digest(tiny_splits())
     assert facts["splits"]["train"] == {
         "examples": 2,
@@ -98,7 +99,7 @@ def test_digest_sees_every_difference(other: RaggedTokens) -> None:
 
 
 def test_one_flipped_bit_anywhere_is_found_and_named(built: Path) -> None:
-    files = [path for path in built.rglob("*") if path.is_file()]
+    files = [path for path in built.rglob("*") if path.is_file() and path.name != manifest.MADE]
     assert len(files) == 10
     for path in files:
         whole = path.read_bytes()
@@ -109,6 +110,13 @@ def test_one_flipped_bit_anywhere_is_found_and_named(built: Path) -> None:
             manifest.load(built, "remedy")
         path.write_bytes(whole)
     manifest.load(built, "remedy")
+
+
+def test_how_long_it_took_may_be_unknown(built: Path) -> None:
+    (built / manifest.MADE).write_text("{")
+    assert manifest.load(built, "remedy")[1]["made_seconds"] is None
+    (built / manifest.MADE).unlink()
+    assert manifest.load(built, "remedy")[1]["made_seconds"] is None
 
 
 def test_a_file_cut_short_or_gone_is_named(built: Path) -> None:
