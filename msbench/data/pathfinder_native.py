@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.data.pathfinder_parameters import Parameters
-from msbench.data.pathfinder_snakes import MOST_ATTEMPTS, Drawings, no_room
+from msbench.data.pathfinder_snakes import MOST_ATTEMPTS, Drawings, gathered, no_room
 from msbench.data.pathfinder_tables import BLOCKED, LEAST_WEIGHT, Tables, tables
 
 LIBRARY = Path(__file__).parents[1] / "ops"
@@ -78,8 +78,7 @@ def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
         raise MemoryError("not enough memory to draw an image")
     if fault == NO_ROOM:
         raise no_room(parameters)
-    labels, margins, origins, distractors, attempts = facts.T
-    return Drawings(labels, margins, origins, distractors, attempts, paddles)
+    return gathered(facts, paddles)
 
 
 @lru_cache(maxsize=8)

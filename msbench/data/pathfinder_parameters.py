@@ -70,8 +70,8 @@ class Parameters:
             raise ConfigError("pathfinder: contour_length must be 2 or more: a snake has two ends")
         if (self.paddle_thickness * self.antialias) % 1:
             raise ConfigError(
-                f"pathfinder: paddle_thickness {self.paddle_thickness} times antialias {self.antialias} must be "
-                "an integer"
+                f"pathfinder: paddle_thickness {self.paddle_thickness} times antialias {self.antialias} must "
+                "be an integer"
             )
 
     @property

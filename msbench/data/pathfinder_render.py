@@ -35,7 +35,7 @@ def render(parameters: Parameters, drawings: Drawings) -> Bytes:
 def markers(
     parameters: Parameters, drawings: Drawings, number: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Row and column of both markers: the tail of one target, and the end of the same where the label is 1."""
+    """Row and column of both markers: the tail of a target, and the end of the same where the label is 1."""
     origin = int(drawings.origins[number])
     end = origin if drawings.labels[number] else 1 - origin
     paddles = drawings.paddles[number, :, 1:].tolist()
@@ -59,34 +59,19 @@ def _paint(layer: Bytes, paddles: NDArray[np.int32], lines: Bytes) -> None:
 
 
 def _stretched(parameters: Parameters, layers: Bytes) -> Bytes:
-    """The image of the bytes of targets, distractors and markers (3, h, w)."""
-    scales = _scales(parameters)
-    highest = max(scale[layer.max()] for scale, layer in zip(scales, layers, strict=True))
-    lowest = 0.0 if not layers.any(axis=0).all() else min(_brightness(scales, layers).ravel())
-    stretched = _bytes(parameters, float(lowest), float(highest))
-    target, distractor, marker = (scale[layer] for scale, layer in zip(stretched, layers, strict=True))
-    return np.maximum(np.maximum(target, distractor), marker)
-
-
-def _brightness(scales: NDArray[np.float64], layers: Bytes) -> NDArray[np.float64]:
-    return np.max([scale[layer] for scale, layer in zip(scales, layers, strict=True)], axis=0)
+    """The image of the bytes of targets, distractors and markers (3, h, w), rounded halves up."""
+    brightness = np.take_along_axis(_scales(parameters), layers.reshape(3, -1), axis=1).max(axis=0)
+    lowest, highest = brightness.min(), brightness.max()
+    stretched = (brightness - lowest) * (255 / (highest - lowest))
+    image: Bytes = (np.clip(stretched, 0, 255) + 0.5).astype(np.uint8)
+    return image.reshape(layers.shape[1:])
 
 
 @lru_cache(maxsize=8)
 def _scales(parameters: Parameters) -> NDArray[np.float64]:
     """The brightness (3, 256) of each byte of targets, distractors and markers."""
-    bytes_ = np.arange(256) / 255
+    shares = np.arange(256) / 255
     distractor = parameters.snake_contrast
-    paddles = [
-        (bytes_ * contrast).astype(np.float32)
-        for contrast in (parameters.paddle_contrast * distractor, distractor)
-    ]
-    return np.stack([*paddles, bytes_]).astype(np.float64)
-
-
-@lru_cache(maxsize=64)
-def _bytes(parameters: Parameters, lowest: float, highest: float) -> Bytes:
-    """What each byte of each layer is in an image between these: linear, halves up, and so never falling."""
-    scale = 255 / (highest - lowest or 1.0)
-    stretched = (_scales(parameters) - lowest) * scale
-    return (np.clip(stretched, 0, 255) + 0.5).astype(np.uint8)
+    contrasts = parameters.paddle_contrast * distractor, distractor
+    paddles = [(shares * contrast).astype(np.float32) for contrast in contrasts]
+    return np.stack([*paddles, shares]).astype(np.float64)

@@ -67,19 +67,25 @@ def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
 
     Raises DataError where the target snakes of an image find no room.
     """
-    facts = np.zeros((5, len(states)), np.int32)
+    facts = np.zeros((len(states), 5), np.int32)
     paddles = np.zeros((len(states), parameters.most_paddles, 3), np.int32)
     for image, state in enumerate(states.tolist()):
-        facts[:, image], drawn = _draw_image(parameters, Stream(state))
+        facts[image], drawn = _draw_image(parameters, Stream(state))
         paddles[image, : len(drawn)] = drawn
-    return Drawings(*facts, paddles)
+    return gathered(facts, paddles)
+
+
+def gathered(facts: Integers, paddles: Integers) -> Drawings:
+    """Drawings from facts (n, 5): labels, margins, origins, distractors, attempts; and from paddles."""
+    labels, margins, origins, distractors, attempts = facts.T
+    return Drawings(labels, margins, origins, distractors, attempts, paddles)
 
 
 def no_room(parameters: Parameters) -> DataError:
     """What is raised where the target snakes of an image find no room."""
     return DataError(
         f"pathfinder: two snakes of {parameters.contour_length} paddles found no room in {MOST_ATTEMPTS:,} "
-        f"attempts on {parameters.window} x {parameters.window} pixels; make them shorter or the window larger"
+        f"attempts on {parameters.window} x {parameters.window} pixels; shorten them or enlarge the window"
     )
 
 
@@ -87,7 +93,7 @@ def _draw_image(parameters: Parameters, stream: Stream) -> tuple[tuple[int, ...]
     label = stream.below(2)
     margin = stream.below(len(parameters.paddle_margins))
     artist = Artist(parameters, tables(parameters)[margin], stream)
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    for attempt in range(1, MOST_ATTEMPTS + 1):  # noqa: B007
         targets = artist.draw_targets()
         if targets:
             break

@@ -9,8 +9,8 @@ An orientation has a number: 0 to 359 are the degrees -180 to 179, which the fir
 
 Where a step leads depends on where it starts: the original rounds up the sum of a coordinate and a sine,
 whose last bit is lost beside a large coordinate, but near the upper and left border lifts it by a pixel. So
-steps are tables over all coordinates. Numbers that lie that near to a border between integers are the only ones
-through which the machine's sine could matter; a golden digest in the tests would show it.
+steps are tables over all coordinates. Sums that lie as near to an integer are all through which the machine's
+sine could matter; a golden digest in the tests would show it.
 """
 
 import math
@@ -123,10 +123,11 @@ def _turned(angle: float) -> float:
     return angle + np.pi if angle < 0 else angle - np.pi
 
 
-def _moved(places: Integers, angles: list[float], distance: int) -> NDArray[np.float64]:
+def _moved(places: NDArray[Any], angles: list[float], distance: int) -> NDArray[np.float64]:
     """Where steps from each of these coordinates lead, (angles, 2, places); rows go with the sine."""
     steps = [(distance * math.sin(angle), distance * math.cos(angle)) for angle in angles]
-    return places + np.array(steps)[:, :, None]
+    moved: NDArray[np.float64] = places + np.array(steps)[:, :, None]
+    return moved
 
 
 def _integers(values: NDArray[Any]) -> Integers:
@@ -147,7 +148,7 @@ def _weights(
     bend = np.abs(directions - orientations[:, None])
     bend = np.minimum(bend, 2 * np.pi - bend)
     cosine = np.cos(np.minimum(continuity * bend, np.pi / 2))
-    return np.rint(np.maximum(cosine, 0) ** 2 * WEIGHT_ONE).astype(np.int32)
+    return _integers(np.rint(np.maximum(cosine, 0) ** 2 * WEIGHT_ONE))
 
 
 def _kernel(mask: Bytes, half: int, reach: int) -> NDArray[np.int64]:
