@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.data.pathfinder_patches import Bytes
+from msbench.data.pathfinder_patches import Bytes, disc
 
 LIT = 60
 """A byte above this is a paddle or a marker, not a fringe of one."""
@@ -28,8 +28,12 @@ class Estimate(NamedTuple):
         return difference / error
 
 
-def statistics(images: Bytes, labels: NDArray[np.int64]) -> dict[str, Estimate]:
-    """Estimates, by name, over images (n, h, w) and their labels (n,); brightness is out of 255."""
+def statistics(images: Bytes, labels: NDArray[np.int64], radius: float) -> dict[str, Estimate]:
+    """Estimates, by name, over images (n, h, w) and their labels (n,); brightness is out of 255.
+
+    `radius` is that of a marker.
+    """
+    first, second = find_markers(images, radius)
     flat = images.reshape(len(images), -1)
     brightness = flat.mean(axis=1)
     centred = images - images.mean(axis=(1, 2), keepdims=True)
@@ -47,10 +51,31 @@ def statistics(images: Bytes, labels: NDArray[np.int64]) -> dict[str, Estimate]:
         "lit": (flat > LIT).mean(axis=1),
         "brightest": flat.max(axis=1).astype(np.float64),
         "distance from the middle": _distance(images),
+        "distance of markers": np.hypot(*(first - second).T),
         "neighbours in a row": neighbours[0],
         "neighbours in a column": neighbours[1],
     }
     return {name: _estimate(value) for name, value in values.items()}
+
+
+def find_markers(images: Bytes, radius: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row and column (n, 2) of both markers, or of what looks most like them: the brightest discs."""
+    reach = int(radius)
+    blurred = np.zeros(images.shape)
+    padded = np.pad(images, ((0, 0), (reach, reach), (reach, reach))).astype(np.float64)
+    height, width = images.shape[1:]
+    for y, x in np.argwhere(disc(radius)).tolist():
+        blurred += padded[:, y : y + height, x : x + width]
+    first = _brightest(blurred)
+    rows, columns = (np.arange(side) for side in (height, width))
+    away = [np.abs(along - at[:, None]) for along, at in zip((rows, columns), first.T, strict=True)]
+    blurred[(away[0] <= 2 * radius)[:, :, None] & (away[1] <= 2 * radius)[:, None]] = 0
+    return first, _brightest(blurred)
+
+
+def _brightest(pictures: Reals) -> NDArray[np.int64]:
+    flat = pictures.reshape(len(pictures), -1).argmax(axis=1)
+    return np.stack(np.unravel_index(flat, pictures.shape[1:]), axis=1)
 
 
 def _distance(images: Bytes) -> Reals:

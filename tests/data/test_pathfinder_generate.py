@@ -76,26 +76,25 @@ def original(samples: Path, size: int) -> tuple[Bytes, np.ndarray[tuple[int], np
     return np.stack([image for _, image in read]), labels, {str(row).split(" ", 4)[4] for row, _ in read}
 
 
-@pytest.mark.parametrize(("size", "images", "originals"), [(32, 2_000, 1_000), (128, 150, 32)])
+@pytest.mark.parametrize(("size", "count", "originals"), [(32, 2_000, 1_000), (128, 150, 32)])
 def test_images_are_like_those_of_the_original_generator(
-    samples: Path, size: int, images: int, originals: int
+    samples: Path, size: int, count: int, originals: int
 ) -> None:
     theirs, labels, settings = original(samples, size)
     assert len(theirs) == originals
     parameters = preset(size, HARD, documented_distractors=True)
-    blocks = list(generate(parameters, 1, images, processes=1))
+    blocks = list(generate(parameters, 1, count, processes=1))
     rows = [row for block in blocks for row in block.rows]
     assert {str(row).split(" ", 4)[4] for row in rows} == settings
-    ours = statistics(
-        np.concatenate([block.images for block in blocks]), np.array([row.label for row in rows])
-    )
-    for name, estimate in statistics(theirs, labels).items():
+    images = np.concatenate([block.images for block in blocks])
+    ours = statistics(images, np.array([row.label for row in rows]), parameters.marker_radius)
+    for name, estimate in statistics(theirs, labels, parameters.marker_radius).items():
         assert abs(ours[name].deviations(estimate)) < 4, (name, ours[name], estimate)
 
 
 def test_a_label_says_nothing_of_how_bright_an_image_is() -> None:
     images, rows = images_of(preset(32, EASY), 3, 600, processes=1)
-    found = statistics(images, np.array([int(row.split()[3]) for row in rows]))
+    found = statistics(images, np.array([int(row.split()[3]) for row in rows]), 1.5)
     assert abs(found["brightness, label 0"].deviations(found["brightness, label 1"])) < 4
     assert abs(found["label"].deviations(Estimate(0.5, 0.0))) < 4
     assert found["brightest"] == Estimate(255.0, 0.0)

@@ -3,92 +3,13 @@
 // The same steps, in the same order and with the same numbers drawn as msbench/data/pathfinder_snakes.py, which says
 // what they mean. There are no real numbers here, so results are equal to its own whatever the compiler does.
 
-#include "pathfinder.h"
-
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <vector>
 
+#include "pathfinder_canvas.h"
+
 namespace {
-
-constexpr int DEGREES = 360, RAW_SHARE = 100;
-
-struct Point {
-    int32_t y, x;
-};
-
-Point operator+(Point a, Point b) { return {a.y + b.y, a.x + b.x}; }
-Point at(const int32_t* table, int index) { return {table[2 * index], table[2 * index + 1]}; }
-
-// A drawn paddle, as the caller reads it.
-struct Paddle {
-    int32_t orientation, y, x;
-};
-
-// Where and how a snake goes on.
-struct Tip {
-    Point pivot;
-    int32_t orientation;
-};
-
-struct Stream {
-    uint64_t state;
-
-    int64_t below(int64_t bound) {
-        uint64_t z = state += 0x9E3779B97F4A7C15u;
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-        return static_cast<int64_t>((z ^ (z >> 31)) % static_cast<uint64_t>(bound));
-    }
-};
-
-// The masks of one image, with a border around it.
-struct Canvas {
-    const PathfinderTables& t;
-    int window, stride;
-    std::vector<uint8_t> mask, spread;
-
-    Canvas(const PathfinderTables& tables, int side)
-        : t(tables), window(side), stride(side + 2 * tables.border), mask(stride * stride), spread(mask.size()) {
-        clear();
-    }
-
-    void clear() {
-        std::memcpy(mask.data(), t.canvas, mask.size());
-        std::memcpy(spread.data(), t.spread, spread.size());
-    }
-
-    int64_t offset(Point p) const { return int64_t{p.y + t.border} * stride + p.x + t.border; }
-    bool inside(Point p) const { return p.y >= 0 && p.y < window && p.x >= 0 && p.x < window; }
-
-    bool overlaps(const Paddle& p) const {
-        const int half = t.side / 2;
-        const uint8_t* limit = t.limits + int64_t{p.orientation} * t.side * t.side;
-        const uint8_t* row = mask.data() + offset({p.y - half, p.x - half});
-        for (int y = 0; y < t.side; ++y, row += stride, limit += t.side) {
-            uint8_t found = 0;
-            for (int x = 0; x < t.side; ++x) found |= row[x] > limit[x];
-            if (found) return true;
-        }
-        return false;
-    }
-
-    void merge(const Paddle& p) {
-        const int half = t.side / 2, wide = t.side + 2 * t.margin, reach = half + t.margin;
-        const uint8_t* from = t.masks + int64_t{p.orientation} * t.side * t.side;
-        const int low = std::max(0, half - p.x), high = std::min(t.side, window + half - p.x);
-        for (int y = std::max(0, half - p.y); y < std::min(t.side, window + half - p.y); ++y) {
-            uint8_t* row = mask.data() + offset({p.y - half + y, p.x - half});
-            for (int x = low; x < high; ++x) row[x] = std::max(row[x], from[y * t.side + x]);
-        }
-        from = t.spreads + int64_t{p.orientation} * wide * wide;
-        uint8_t* row = spread.data() + offset({p.y - reach, p.x - reach});
-        for (int y = 0; y < wide; ++y, row += stride, from += wide) {
-            for (int x = 0; x < wide; ++x) row[x] = std::max(row[x], from[x]);
-        }
-    }
-};
 
 struct Artist {
     const PathfinderProblem& p;
@@ -105,7 +26,7 @@ struct Artist {
           canvas(tables, problem.window),
           sums(tables.ends_count),
           taken(canvas.mask.size()),
-          forbidden(problem.window) {}
+          forbidden(problem.window * problem.window) {}
 
     Point step(const int32_t* steps, int orientation, Point from) const {
         const int32_t* to = steps + int64_t{orientation} * 2 * canvas.stride + t.border;
@@ -182,52 +103,61 @@ struct Artist {
 
     // Which pixels, border included, count as taken where a distractor starts; and whether enough do not.
     bool find_taken() {
+        const int window = p.window, blocked = p.blocked;
         int64_t free = 0;
-        std::fill(taken.begin(), taken.end(), uint8_t{0});
-        for (int y = 0; y < p.window; ++y) {
-            const int64_t row = canvas.offset({y, 0});
-            const bool outer = y == 0 || y == p.window - 1;
-            for (int x = 0; x < p.window; ++x) {
-                const uint8_t is_taken = canvas.mask[row + x] >= p.blocked;
-                free += !is_taken;
-                taken[row + x] = is_taken | outer;
+        for (int y = 0; y < window; ++y) {
+            const uint8_t* mask = canvas.mask.data() + canvas.offset({y, 0});
+            uint8_t* to = taken.data() + canvas.offset({y, 0});
+            for (int x = 0; x < window; ++x) {
+                to[x] = mask[x] >= blocked;
+                free += !to[x];
             }
-            taken[row] = taken[row + p.window - 1] = 1;
+            if (y == 0 || y == window - 1) std::fill(to, to + window, uint8_t{1});
+            to[0] = to[window - 1] = 1;
         }
-        return RAW_SHARE * free >= int64_t{p.window} * p.window;
+        return RAW_SHARE * free >= int64_t{window} * window;
     }
 
-    // The places (y window + x), in reading order, where a first paddle of this orientation has room.
-    void find_places(int orientation, std::vector<int32_t>& places) {
-        places.clear();
-        for (int y = 0; y < p.window; ++y) {
-            std::fill(forbidden.begin(), forbidden.end(), uint8_t{0});
+    // Marks the pixels where a first paddle of this orientation has no room, and counts the others.
+    int64_t find_room(int orientation) {
+        const int window = p.window;  // a local, since bytes that are written might be a member
+        int64_t free = 0;
+        std::fill(forbidden.begin(), forbidden.end(), uint8_t{0});
+        for (int y = 0; y < window; ++y) {
+            uint8_t* to = forbidden.data() + y * window;
             for (int k = t.kernel_starts[orientation]; k < t.kernel_starts[orientation + 1]; ++k) {
-                const uint8_t* row = taken.data() + canvas.offset(Point{y, 0} + at(t.kernel, k));
-                for (int x = 0; x < p.window; ++x) forbidden[x] |= row[x];
+                const uint8_t* from = taken.data() + canvas.offset(Point{y, 0} + at(t.kernel, k));
+                for (int x = 0; x < window; ++x) to[x] |= from[x];
             }
-            for (int x = 0; x < p.window; ++x) {
-                if (!forbidden[x]) places.push_back(y * p.window + x);
-            }
+            for (int x = 0; x < window; ++x) free += to[x] == 0;
+        }
+        return free;
+    }
+
+    // The free pixel of this number, in reading order.
+    Point find_free(int64_t number) const {
+        int place = 0;
+        for (;; ++place) {
+            if (!forbidden[place] && number-- == 0) return {place / p.window, place % p.window};
         }
     }
 
-    bool start_distractor(Paddle& paddle, std::vector<int32_t>& places) {
+    bool start_distractor(Paddle& paddle) {
         for (int tries = 0; tries <= p.paddle_retries; ++tries) {
             paddle.orientation = static_cast<int32_t>(stream.below(DEGREES));
             if (t.kernel_starts[paddle.orientation] == t.kernel_starts[paddle.orientation + 1]) return false;
-            find_places(paddle.orientation, places);
-            if (places.empty()) return false;
-            const int32_t place = places[stream.below(static_cast<int64_t>(places.size()))];
-            paddle.y = place / p.window;
-            paddle.x = place % p.window;
+            const int64_t free = find_room(paddle.orientation);
+            if (free == 0) return false;
+            const Point place = find_free(stream.below(free));
+            paddle.y = place.y;
+            paddle.x = place.x;
             if (fits(paddle)) return true;
         }
         return false;
     }
 
-    bool draw_distractor(Paddle* paddles, std::vector<int32_t>& places) {
-        if (!start_distractor(paddles[0], places)) return false;
+    bool draw_distractor(Paddle* paddles) {
+        if (!start_distractor(paddles[0])) return false;
         Tip tip = tip_of(paddles[0]);
         for (int next = 1; next < p.distractor_length; ++next) {
             if (!extend(tip, paddles[next - 1], paddles[next])) return false;
@@ -239,14 +169,13 @@ struct Artist {
     // How many found room.
     int draw_distractors(Paddle* paddles) {
         int drawn = 0;
-        std::vector<int32_t> places;
         std::vector<uint8_t> mask, spread;
         for (int snake = 0; snake < p.distractors; ++snake) {
             if (!find_taken()) break;
             mask = canvas.mask;
             spread = canvas.spread;
             for (int tries = 0; tries <= p.distractor_retries; ++tries) {
-                if (draw_distractor(paddles + drawn * p.distractor_length, places)) {
+                if (draw_distractor(paddles + drawn * p.distractor_length)) {
                     ++drawn;
                     break;
                 }
