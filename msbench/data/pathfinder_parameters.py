@@ -1,0 +1,135 @@
+"""What Pathfinder and Path-X images are drawn with: Long Range Arena's settings of the original generator.
+
+The settings are those that lra_benchmarks/data/pathfinder.py of google-research/long-range-arena documents
+for snakes2.py of drewlinsley/pathfinder; every quotient there is Python 2's, rounded down.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from msbench.errors import ConfigError
+
+CONTOUR_LENGTHS: Final = {"curv_baseline": 6, "curv_contour_length_9": 9, "curv_contour_length_14": 14}
+"""Paddles of a target snake, by the release's name of the difficulty: easy, intermediate, hard."""
+
+PATH_X_DISTRACTOR_PADDLES: Final = 35 * 2
+"""Divided by the length of a distractor (17 on the hard level): closer to the released images, by their
+fraction of lit pixels, than what is documented."""
+DOCUMENTED_PATH_X_DISTRACTOR_PADDLES: Final = 35
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Settings of the generator; lengths are pixels of the image, and a snake's length is in paddles.
+
+    Parameters
+    ----------
+    window : side of the image
+    padding : outermost pixels that no mask of a paddle may cover
+    paddle_length, paddle_thickness : of one paddle; the thickness times `antialias` is an integer
+    paddle_margins : space around a paddle; one of these is drawn for each image
+    antialias : how many times larger paddles and markers are drawn before they are reduced
+    seed_distance : between the tails of the two target snakes, which start twice as far from the border
+    marker_radius : of the two discs
+    contour_length : paddles of each of the two target snakes
+    continuity : how straight a snake goes on: its bend times this stays below 90 degrees
+    distractor_length : paddles of a distractor
+    distractors : how many are tried; one that finds no room is left out
+    snake_contrast : brightness of distractors, where markers have 1
+    paddle_contrast : brightness of target snakes as a fraction of that of distractors, which are brighter
+        where it is below 1: a quirk of the original, whose distractors leave this factor out
+    paddle_retries, distractor_retries : further attempts after the first
+    """
+
+    window: int
+    paddle_length: int
+    paddle_thickness: float
+    paddle_margins: tuple[int, ...]
+    seed_distance: int
+    marker_radius: float
+    contour_length: int
+    continuity: float
+    distractor_length: int
+    distractors: int
+    snake_contrast: float
+    paddle_contrast: float = 1.0
+    padding: int = 1
+    antialias: int = 2
+    paddle_retries: int = 2
+    distractor_retries: int = 4
+
+    def __post_init__(self) -> None:
+        """ConfigError where no image can be meant."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 0 if field.name in ("distractors", "paddle_retries", "distractor_retries") else None
+            smallest = min(value) if isinstance(value, tuple) and value else value
+            if value == () or (smallest < least if least is not None else smallest <= 0):
+                raise ConfigError(f"pathfinder: {field.name} {value} is too small")
+        if self.contour_length < 2:
+            raise ConfigError("pathfinder: contour_length must be 2 or more: a snake has two ends")
+        if (self.paddle_thickness * self.antialias) % 1:
+            raise ConfigError(
+                f"pathfinder: paddle_thickness {self.paddle_thickness} times antialias {self.antialias} must "
+                "be an integer"
+            )
+
+    @property
+    def most_paddles(self) -> int:
+        """Paddles of an image where every distractor found room."""
+        return 2 * self.contour_length + self.distractors * self.distractor_length
+
+    @property
+    def line_width(self) -> int:
+        """Width of a paddle where it is drawn."""
+        return round(self.paddle_thickness * self.antialias)
+
+
+@dataclass(frozen=True)
+class _Size:
+    """What a size has whatever the difficulty; `distractor_paddles` is shared out among distractors."""
+
+    paddle_length: int
+    paddle_thickness: float
+    paddle_margins: tuple[int, ...]
+    seed_distance: int
+    marker_radius: float
+    continuity: float
+    distractor_paddles: int
+    snake_contrast: float
+    paddle_contrast: float = 1.0
+    padding: int = 1
+
+
+SIZES: Final = {
+    32: _Size(2, 0.5, (1,), 7, 1.5, 1.0, 20, snake_contrast=2.0, paddle_contrast=0.75),
+    64: _Size(5, 1.0, (1,), 12, 2.5, 1.8, 22, snake_contrast=0.8),
+    128: _Size(5, 1.5, (2, 3), 20, 3.0, 1.8, PATH_X_DISTRACTOR_PADDLES, snake_contrast=0.9),
+    256: _Size(5, 2.0, (3,), 27, 5.0, 1.8, 30, snake_contrast=1.0, padding=22),
+}
+
+
+def preset(window: int, difficulty: str, *, documented_distractors: bool = False) -> Parameters:
+    """The settings of a size and a difficulty; `documented_distractors` matters to 128 pixels alone.
+
+    Raises ConfigError where there is no such size or difficulty.
+    """
+    if window not in SIZES:
+        raise ConfigError(f"pathfinder: no images of {window} pixels; known: {', '.join(map(str, SIZES))}")
+    if difficulty not in CONTOUR_LENGTHS:
+        raise ConfigError(
+            f"pathfinder: unknown difficulty {difficulty!r}; known: {', '.join(CONTOUR_LENGTHS)}"
+        )
+    settings = {field.name: getattr(SIZES[window], field.name) for field in fields(_Size)}
+    paddles = settings.pop("distractor_paddles")
+    if documented_distractors and window == 128:
+        paddles = DOCUMENTED_PATH_X_DISTRACTOR_PADDLES
+    contour_length = CONTOUR_LENGTHS[difficulty]
+    distractor_length = contour_length // 3
+    return Parameters(
+        window=window,
+        contour_length=contour_length,
+        distractor_length=distractor_length,
+        distractors=paddles // distractor_length,
+        **settings,
+    )
