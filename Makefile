@@ -8,7 +8,7 @@ STAMP = $(VENV)/.installed
 
 .PHONY: demo test lint gpu clean
 
-$(STAMP): pyproject.toml $(wildcard msbench/ops/native/*)
+$(STAMP): pyproject.toml $(wildcard msbench/ops/native/* msbench/data/native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@

@@ -1,4 +1,4 @@
-"""The engine of `msbench.data.pathfinder_snakes` in C++ (``ops/native/pathfinder.cpp``).
+"""The engine of `msbench.data.pathfinder_snakes` in C++ (``native/pathfinder.cpp``).
 
 It is in the library of `msbench.ops.scan_native`, which is looked for here without torch: worker processes
 import nothing as heavy.
