@@ -40,10 +40,12 @@ class TaskInfo:
     multi_label: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError where there is nothing to encode."""
+        """ValueError where there is nothing to encode, or nothing that the metric could be of."""
         needed = "channels" if self.real_valued else "vocabulary"
         if getattr(self, needed) < 1:
             raise ValueError(f"a task of {self.kind} needs {needed}: a model has nothing to encode")
+        if self.metric == "macro-auroc" and not self.multi_label:
+            raise ValueError("macro AUROC is that of decisions: a task with it has several labels an example")
 
     @property
     def real_valued(self) -> bool:
