@@ -15,7 +15,6 @@ from msbench.data.dataset import Dataset, Split
 from msbench.errors import Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.specs import RunSpec
-from msbench.store import metric_key
 from msbench.training import checkpoint as ckpt
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluate import Predictions, predict
@@ -198,7 +197,6 @@ class Trainer:
         if not math.isfinite(validation.loss):
             check_finite(self.module, sums.loss, progress.step)
             raise Diverged(progress.step, "validation loss", validation.loss)
-        ranked = self.dataset.info.metric == "macro-auroc"
         row = EpochRow(
             epoch=progress.epoch,
             step=progress.step,
@@ -210,7 +208,7 @@ class Trainer:
             seconds=sums.seconds,
             tokens_per_second=sums.tokens / max(sums.seconds, 1e-9),
             padding=1 - sums.tokens / sums.positions,
-            validation_macro_auroc=validation.macro_auroc.value if ranked else None,
+            validation_macro_auroc=validation.auroc_of(self.dataset.info),
         )
         self._close_epoch(row)
 
@@ -221,7 +219,7 @@ class Trainer:
         progress.train_tokens += self.sums.tokens
         if row.score > progress.best_score:
             progress.best_score, progress.best_epoch = row.score, row.epoch
-            state = {"epoch": row.epoch, metric_key("validation", self.dataset.info.metric): row.score}
+            state = {"epoch": row.epoch, "score": row.score}
             self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state), row.epoch)
         progress.epoch, progress.batch = progress.epoch + 1, 0
         self.sums = Sums.zero(self.fabric.device)
