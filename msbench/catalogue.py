@@ -122,12 +122,13 @@ def _runs(results: Path) -> Listing:
             record.model,
             record.seed,
             record.status,
-            _percent(record.metrics.get("test_accuracy")),
+            record.metric,
+            _percent(record.result),
             record.ended,
         )
         for record in found
     ]
-    header = ("run", "suite", "task", "model", "seed", "status", "test accuracy", "ended")
+    header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended")
     return Listing(header, rows, warnings)
 
 

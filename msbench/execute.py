@@ -199,9 +199,17 @@ class _Run:
         metrics = {
             "test_accuracy": test.accuracy,
             "test_loss": test.loss,
-            "validation_accuracy": progress.best_accuracy,
+            "validation_accuracy": progress.rows[progress.best_epoch]["validation_accuracy"],
             "best_epoch": float(progress.best_epoch),
         }
+        if self.dataset.info.metric == "macro-auroc":
+            found = test.macro_auroc
+            metrics |= {
+                "test_macro_auroc": found.value,
+                "validation_macro_auroc": progress.best_score,
+                "classes_scored": float(found.scored),
+                "classes_left_out": float(found.left_out),
+            }
         timing = {
             "train_seconds": progress.train_seconds,
             "test_seconds": test_seconds,
@@ -237,7 +245,9 @@ class _Run:
             data_digest=identity.data_digest,
             source_digest=identity.source_digest,
             sources=identity.files,
+            metric=self.dataset.info.metric,
             baselines=dict(self.dataset.info.baselines),
+            classes=tuple(self.dataset.manifest.get("classes", ())),
             environment={**environment(), "device": self.device},
             started=self.started,
             ended=_now(),

@@ -65,15 +65,16 @@ def _one(spec: RunSpec, place: Place, outcome: Outcome, *, fresh: bool, quiet: b
 
 
 def summary(records: Sequence[RunRecord]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Header and rows of what was asked for: status, accuracy, and where it is filed."""
-    header = ("task", "model", "seed", "status", "test accuracy", "run")
+    """Header and rows of what was asked for: status, result, and where it is filed."""
+    header = ("task", "model", "seed", "status", "metric", "test", "run")
     rows = [
         (
             record.task,
             record.model,
             str(record.seed),
             record.status if record.failure is None else f"{record.status}: {record.failure.message}",
-            f"{record.metrics['test_accuracy']:.2%}" if record.finished else "--",
+            record.metric,
+            "--" if record.result is None else f"{record.result:.2%}",
             record.run_id,
         )
         for record in records

@@ -39,7 +39,7 @@ class Lines(Quiet):
         """One line."""
         self.note(
             f"epoch {row.epoch + 1}/{self.epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
-            f"accuracy {row.train_accuracy:.2%}; validation {row.validation_accuracy:.2%}; "
+            f"accuracy {row.train_accuracy:.2%}; validation {_validation(row)}; "
             f"{row.tokens_per_second:,.0f} tokens/s"
         )
 
@@ -85,6 +85,12 @@ class Bar(Lines):
     def note(self, text: str) -> None:
         """One line above the bar."""
         self.bar.console.print(f"{self.name}: {text}", markup=False, highlight=False)
+
+
+def _validation(row: EpochRow) -> str:
+    """What the best epoch is chosen by; an accuracy needs no name beside another."""
+    named = "" if row.validation_macro_auroc is None else "macro AUROC "
+    return f"{named}{row.score:.2%}"
 
 
 def listener_for(spec: RunSpec, *, quiet: bool) -> Quiet:

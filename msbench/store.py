@@ -31,6 +31,8 @@ from msbench.specs import RunSpec
 SCHEMA_VERSION = 1
 RUN_ID = re.compile(r"[0-9a-f]{12}")
 Status = Literal["finished", "diverged", "out-of-memory", "interrupted", "failed"]
+Metric = Literal["accuracy", "macro-auroc"]
+"""What the result of a run is, as its task has it."""
 
 
 class Failure(BaseModel):
@@ -43,7 +45,10 @@ class Failure(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """What ``run.json`` holds. Accuracies are fractions; only a finished run has any.
+    """What ``run.json`` holds. Accuracies and AUROCs are fractions; only a finished run has any.
+
+    `metric` says which of them is the result; `classes` are the names of the classes in the order of the
+    predictions, where they have names.
 
     Read tolerantly: fields that a later version added are ignored, fields that an earlier one lacked take
     their default, so that old records stay in the tables.
@@ -63,9 +68,11 @@ class RunRecord(BaseModel):
     data_digest: str
     source_digest: str
     sources: dict[str, str] = {}
+    metric: Metric = "accuracy"
     metrics: dict[str, FiniteFloat] = {}
     n_test: int | None = None
     baselines: dict[str, FiniteFloat] = {}
+    classes: tuple[str, ...] = ()
     parameters: int | None = None
     states_per_channel: int | None = None
     kernel: str | None = None
@@ -82,6 +89,16 @@ class RunRecord(BaseModel):
     def finished(self) -> bool:
         """True where the run has a result."""
         return self.status == "finished"
+
+    @property
+    def result(self) -> float | None:
+        """The metric on the test split; None where the run has none."""
+        return self.metrics.get(metric_key("test", self.metric))
+
+
+def metric_key(split: str, metric: Metric) -> str:
+    """What the metric on a split is called in records and logs, such as ``test_macro_auroc``."""
+    return f"{split}_{metric.replace('-', '_')}"
 
 
 def run_id(spec_digest: str, data_digest: str, source_digest: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from msbench import catalogue, data, models, store
 from msbench.errors import ConfigError, UnknownName
-from msbench.specs import MODELS, ListOpsConfig, MambaConfig
+from msbench.specs import DATASETS, MODELS, ListOpsConfig, MambaConfig
 from msbench.store import RunRecord
 from msbench.suite import load, plan
 
@@ -25,7 +25,7 @@ def test_models_suites_and_datasets_are_listed(tmp_path: Path) -> None:
     suites = {row["suite"]: row for row in catalogue.listing("suites", tmp_path).as_dicts()}
     assert suites["listops"]["protocol"] == "paper"
     assert suites["quick"]["runs"] == 2
-    assert [row["dataset"] for row in catalogue.listing("datasets", tmp_path).as_dicts()] == ["listops"]
+    assert [row["dataset"] for row in catalogue.listing("datasets", tmp_path).as_dicts()] == list(DATASETS)
 
 
 def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> None:
@@ -82,8 +82,14 @@ def test_runs_are_listed_whatever_became_of_them(tmp_path: Path) -> None:
     (broken / "run.json").write_text("[]", encoding="utf-8")
     listing = catalogue.listing("runs", tmp_path)
     assert [row["status"] for row in listing.as_dicts()] == ["finished", "diverged"]
-    assert [row["test accuracy"] for row in listing.as_dicts()] == ["12.34%", None]
+    assert [row["test"] for row in listing.as_dicts()] == ["12.34%", None]
     assert len(listing.warnings) == 1
+
+
+def test_a_run_is_listed_by_the_metric_of_its_task(tmp_path: Path) -> None:
+    keep(tmp_path, "0" * 12, metrics={"test_accuracy": 0.9, "test_macro_auroc": 0.75}, metric="macro-auroc")
+    [row] = catalogue.listing("runs", tmp_path).as_dicts()
+    assert (row["metric"], row["test"]) == ("macro-auroc", "75.00%")
 
 
 def test_anything_else_is_an_unknown_listing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a run shows while it trains."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,13 @@ def test_a_log_gets_a_line_an_epoch(spec: RunSpec, capsys: pytest.CaptureFixture
         "listops-tiny · mamba · seed 0: epoch 2/3, step 16: train loss 1.5000, accuracy 25.00%; "
         "validation 50.00%; 12,346 tokens/s\n"
     )
+
+
+def test_the_metric_that_chooses_the_epoch_is_named(
+    spec: RunSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Lines(spec).epoch(replace(ROW, validation_macro_auroc=0.75))
+    assert "accuracy 25.00%; validation macro AUROC 75.00%; 12,346 tokens/s" in capsys.readouterr().err
 
 
 def test_a_terminal_gets_a_bar(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msbench.data import listops
 from msbench.data.dataset import Batch, Dataset, Split, TaskInfo
 from msbench.data.progress import Progress, silent
+from msbench.data.ptbxl import PTBXL
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.data import DataConfig
@@ -48,6 +49,7 @@ class DatasetModule(Protocol):
 
 DATASETS: dict[str, DatasetModule] = {
     "listops": listops,
+    "ptbxl": PTBXL,
 }
 
 

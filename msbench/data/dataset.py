@@ -40,10 +40,12 @@ class TaskInfo:
     multi_label: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError where there is nothing to encode."""
+        """ValueError where there is nothing to encode, or nothing that the metric could be of."""
         needed = "channels" if self.real_valued else "vocabulary"
         if getattr(self, needed) < 1:
             raise ValueError(f"a task of {self.kind} needs {needed}: a model has nothing to encode")
+        if self.metric == "macro-auroc" and not self.multi_label:
+            raise ValueError("macro AUROC is that of decisions: a task with it has several labels an example")
 
     @property
     def real_valued(self) -> bool:
@@ -194,7 +196,7 @@ class Samples(Fixed):
 
     `values` (n, l, channels) are of any type and may be a memory map; what a model sees is
     (values - shift) / scale in float32, both numbers or (channels,). `labels` are (n,), or (n, classes) of 0
-    and 1.
+    and 1. With `rows` the split has only the examples of these numbers, in this order.
     """
 
     def __init__(
@@ -203,14 +205,21 @@ class Samples(Fixed):
         labels: NDArray[np.uint8] | NDArray[np.uint16],
         shift: ArrayLike = 0.0,
         scale: ArrayLike = 1.0,
+        rows: NDArray[np.int64] | None = None,
     ) -> None:
-        self.values, self.labels = values, labels
+        self.values, self.labels, self.rows = values, labels, rows
+        self.shift, self.scale = np.asarray(shift, np.float64), np.asarray(scale, np.float64)
         # In float64 and rounded once: a mean and a gain that were multiplied out are not rounded twice.
-        self.factor = (1 / np.asarray(scale, np.float64)).astype(np.float32)
-        self.offset = (np.asarray(shift, np.float64) / np.asarray(scale, np.float64)).astype(np.float32)
+        self.factor = np.asarray(1 / self.scale, np.float32)
+        self.offset = np.asarray(self.shift / self.scale, np.float32)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.labels if self.rows is None else self.rows)
+
+    @property
+    def bytes(self) -> int:
+        """What the values of the split alone take."""
+        return len(self) * int(np.prod(self.values.shape[1:])) * self.values.itemsize
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -219,11 +228,12 @@ class Samples(Fixed):
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
         """The examples of these numbers; 0 beyond their length, up to `pad_to`."""
-        inputs = self.values[indices].astype(np.float32)
+        numbers = indices if self.rows is None else self.rows[indices]
+        inputs = self.values[numbers].astype(np.float32)
         inputs *= self.factor
         inputs -= self.offset
         length = inputs.shape[1]
         if pad_to is not None and pad_to > length:
             inputs = np.pad(inputs, ((0, 0), (0, pad_to - length), (0, 0)))
         lengths = np.full(len(indices), length, np.int64)
-        return Batch(inputs, lengths, self.labels[indices].astype(np.int64))
+        return Batch(inputs, lengths, self.labels[numbers].astype(np.int64))

@@ -1,8 +1,10 @@
 """A table of the paper as plain values: what every renderer is fed with."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
+
+from msbench.store import Metric
 
 CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
@@ -27,9 +29,14 @@ class Unit:
 
 UNITS = {
     "percent": Unit("test_accuracy", 100.0, 2, "accuracy in percent"),
-    "auroc": Unit("test_auroc", 1.0, 3, "macro AUROC"),
+    "auroc": Unit("test_macro_auroc", 1.0, 3, "macro AUROC"),
+    "auroc-percent": Unit("test_macro_auroc", 100.0, 2, "macro AUROC in percent"),
     "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens"),
 }
+
+
+UNIT_OF_METRIC: Mapping[Metric, str] = {"accuracy": "percent", "macro-auroc": "auroc-percent"}
+"""The unit of a column for which the paper prints none."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from msbench.report.cells import (
     MODIFIED_GROUP,
     MODIFIED_MARK,
     RULES_GROUP,
+    UNIT_OF_METRIC,
     UNITS,
     Cell,
     Column,
@@ -24,7 +25,7 @@ from msbench.report.collect import difference, newest, outcome
 from msbench.report.contracts import Planned, SuiteFacts
 from msbench.report.measure import measure, runs_in_words
 from msbench.report.reported import ReportedCell
-from msbench.store import RunRecord
+from msbench.store import Metric, RunRecord
 
 __all__ = ["Cell", "Column", "Note", "Row", "Table", "build_table"]
 
@@ -82,7 +83,8 @@ class _Builder:
         for spec in specs:
             self.plan[spec.task, spec.model_name].append(spec)
         self.models = list(dict.fromkeys(model for _, model in self.plan))
-        self.columns = _columns(suite, list(dict.fromkeys(task for task, _ in self.plan)), printed)
+        tasks = list(dict.fromkeys(task for task, _ in self.plan))
+        self.columns = _columns(suite, tasks, printed, {record.task: record.metric for record in records})
         self.planned: dict[Place, list[RunRecord]] = defaultdict(list)
         self.modified: dict[Place, list[RunRecord]] = defaultdict(list)
         digests = {place: {spec.digest for spec in group} for place, group in self.plan.items()}
@@ -252,16 +254,22 @@ def _printed(suite: SuiteFacts, reported: list[ReportedCell]) -> list[ReportedCe
     return [cell for cell in reported if cell.table == suite.reported.table]
 
 
-def _columns(suite: SuiteFacts, tasks: list[str], printed: list[ReportedCell]) -> tuple[Column, ...]:
-    """One column a task, under the paper's heading and in its unit where it has one."""
+def _columns(
+    suite: SuiteFacts, tasks: list[str], printed: list[ReportedCell], metrics: Mapping[str, Metric]
+) -> tuple[Column, ...]:
+    """One column a task, under the paper's heading and in its unit where it has one.
+
+    `metrics` are those of the tasks, as far as runs say; without any it is accuracy.
+    """
     labels = suite.reported.columns if suite.reported else {}
     units = {cell.column: cell.unit for cell in printed}
     for label in labels.values():
         if label not in units:
             raise UnknownName("reported column", label, units, f"suite {suite.name}")
     heads = [labels.get(task, task) for task in tasks]
+    own = {task: UNIT_OF_METRIC[metrics.get(task, "accuracy")] for task in tasks}
     return tuple(
-        Column(task, head, units.get(head, "percent")) for task, head in zip(tasks, heads, strict=True)
+        Column(task, head, units.get(head, own[task])) for task, head in zip(tasks, heads, strict=True)
     )
 
 

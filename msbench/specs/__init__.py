@@ -3,6 +3,7 @@
 from msbench.specs.data import DATASETS, DataConfig, ListOpsConfig
 from msbench.specs.model import ClassifierConfig, ModelEntry
 from msbench.specs.models import MODELS
+from msbench.specs.ptbxl import PtbXlConfig
 from msbench.specs.run import RunSpec
 from msbench.specs.selective import MambaConfig, MsSsmConfig
 from msbench.specs.train import TrainConfig
@@ -16,6 +17,7 @@ __all__ = [
     "MambaConfig",
     "ModelEntry",
     "MsSsmConfig",
+    "PtbXlConfig",
     "RunSpec",
     "TrainConfig",
 ]

@@ -4,13 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.config import Config
+from msbench.specs.dataset import DataConfig
+from msbench.specs.ptbxl import PtbXlConfig
 
-
-class DataConfig(Config):
-    """What every dataset's config has."""
-
-    dataset: str
+__all__ = ["DATASETS", "DataConfig", "ListOpsConfig", "PtbXlConfig"]
 
 
 class ListOpsConfig(DataConfig):
@@ -42,4 +39,5 @@ class ListOpsConfig(DataConfig):
 
 DATASETS: dict[str, type[DataConfig]] = {
     "listops": ListOpsConfig,
+    "ptbxl": PtbXlConfig,
 }

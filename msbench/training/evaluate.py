@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from msbench.data.dataset import TaskInfo
+from msbench.training.auroc import MacroAuroc, macro_auroc
 from msbench.training.feed import Feed
 from msbench.training.objective import decided, loss_of
 from msbench.training.order import sorted_batches
@@ -39,6 +41,15 @@ class Predictions:
     def accuracy(self) -> float:
         """Share of right decisions, one an example, or with several labels one a class of each."""
         return float((self.decisions == self.labels).mean())
+
+    @property
+    def macro_auroc(self) -> MacroAuroc:
+        """How well the logits of each class rank the examples; only with several labels an example."""
+        return macro_auroc(self.logits, self.labels)
+
+    def auroc_of(self, info: TaskInfo) -> float | None:
+        """Macro AUROC where it is the metric of the task, else None."""
+        return self.macro_auroc.value if info.metric == "macro-auroc" else None
 
     @property
     def loss(self) -> float:

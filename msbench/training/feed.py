@@ -85,7 +85,7 @@ def send(batch: Batch, device: torch.device) -> Fed:
 
 def resident(split: Split, device: torch.device, room: int) -> "_ResidentSamples | _ResidentTokens | None":
     """What cuts batches out of a copy of the split on the device; None where it has no room there."""
-    if isinstance(split, Samples) and split.values.nbytes <= room:
+    if isinstance(split, Samples) and split.bytes <= room:
         return _ResidentSamples(split, device)
     if isinstance(split, RaggedTokens | RaggedPairs) and split.tokens.nbytes <= room:
         return _ResidentTokens(split, device)
@@ -96,9 +96,10 @@ class _ResidentSamples:
     """As `Samples.batch`, on the device."""
 
     def __init__(self, split: Samples, device: torch.device) -> None:
-        self.device, self.bytes = device, split.values.nbytes
-        self.values = _copied(split.values, device)
-        self.labels = _copied(split.labels.astype(np.int64), device)
+        self.device, self.bytes = device, split.bytes
+        rows = slice(None) if split.rows is None else split.rows
+        self.values = _copied(split.values[rows], device)
+        self.labels = _copied(split.labels[rows].astype(np.int64), device)
         self.factor, self.offset = (torch.from_numpy(x).to(device) for x in (split.factor, split.offset))
 
     def __call__(self, indices: Indices, pad_to: int | None) -> Fed:

@@ -24,6 +24,7 @@ from msbench.training.objective import decided, loss_of
 from msbench.training.optimizer import build_optimizer
 from msbench.training.order import epoch_batches
 from msbench.training.schedule import Schedule
+from msbench.training.scoring import classes_left_out
 from msbench.training.seeding import derive, generator_states, restore_generators, seed_everything
 from msbench.training.signals import SignalFlag
 from msbench.training.state import Listener, Progress, StepReport, Sums
@@ -38,7 +39,7 @@ class Trainer:
     """Trains one model on one dataset; `run` returns when the last epoch is done.
 
     Raises Diverged at the first loss or parameter that is not finite, Interrupted after a signal (state
-    saved), CheckpointError where state cannot be kept.
+    saved), CheckpointError where state cannot be kept, DataError where a split cannot be scored.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end, resuming where a checkpoint is."""
+        for text in classes_left_out(self.dataset):
+            self.listener.note(text)
         size = sum(tensor.numel() * tensor.element_size() for tensor in self.module.state_dict().values())
         # last and previous hold weights and two moments, best holds weights, one more is being written.
         self.folder.prepare(needed=10 * size)
@@ -205,6 +208,7 @@ class Trainer:
             seconds=sums.seconds,
             tokens_per_second=sums.tokens / max(sums.seconds, 1e-9),
             padding=1 - sums.tokens / sums.positions,
+            validation_macro_auroc=validation.auroc_of(self.dataset.info),
         )
         self._close_epoch(row)
 
@@ -213,9 +217,9 @@ class Trainer:
         progress.rows.append(asdict(row))
         progress.train_seconds += self.sums.seconds
         progress.train_tokens += self.sums.tokens
-        if row.validation_accuracy > progress.best_accuracy:
-            progress.best_accuracy, progress.best_epoch = row.validation_accuracy, row.epoch
-            state = {"epoch": row.epoch, "validation_accuracy": row.validation_accuracy}
+        if row.score > progress.best_score:
+            progress.best_score, progress.best_epoch = row.score, row.epoch
+            state = {"epoch": row.epoch, "score": row.score}
             self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state), row.epoch)
         progress.epoch, progress.batch = progress.epoch + 1, 0
         self.sums = Sums.zero(self.fabric.device)

@@ -10,7 +10,7 @@ from msbench.store import write_atomically
 
 @dataclass(frozen=True)
 class EpochRow:
-    """What one epoch gave. Accuracies are fractions; `tokens_per_second` counts real tokens only."""
+    """What one epoch gave. Accuracies and AUROCs are fractions; tokens per second are real ones."""
 
     epoch: int
     step: int
@@ -23,12 +23,22 @@ class EpochRow:
     tokens_per_second: float
     padding: float
     """Share of padded positions among all positions of the epoch's batches."""
+    validation_macro_auroc: float | None = None
+    """Only where that is the metric of the task."""
+
+    @property
+    def score(self) -> float:
+        """What the best epoch is chosen by: the metric of the task on the validation split."""
+        auroc = self.validation_macro_auroc
+        return self.validation_accuracy if auroc is None else auroc
 
 
 def write_metrics(path: Path, rows: list[EpochRow]) -> None:
-    """Write ``metrics.csv``: one header, a row an epoch, numbers unrounded."""
+    """Write ``metrics.csv``: one header, a row an epoch, numbers unrounded; no column that has no value."""
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, [field.name for field in fields(EpochRow)], lineterminator="\n")
+    names = [field.name for field in fields(EpochRow)]
+    names = [name for name in names if any(getattr(row, name) is not None for row in rows)]
+    writer = csv.DictWriter(buffer, names, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     write_atomically(path, buffer.getvalue().encode())

@@ -65,7 +65,8 @@ class Progress:
     resumes: int = 0
     attempts: list[dict[str, str]] = field(default_factory=list)
     best_epoch: int | None = None
-    best_accuracy: float = -1.0
+    best_score: float = -1.0
+    """The metric of the task on the validation split, at the best epoch so far."""
     train_seconds: float = 0.0
     train_tokens: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)

@@ -51,3 +51,14 @@ def test_labels_of_samples_may_be_several_or_many(labels: np.ndarray) -> None:
 def test_nothing_is_random_about_these_splits() -> None:
     split = Samples(np.zeros((1, 2, 1), np.int16), np.array([0], np.uint8))
     assert split.augmented(1, 2) is split
+
+
+def test_rows_choose_and_order_the_examples_of_a_split() -> None:
+    values = np.arange(12, dtype=np.int16).reshape(6, 2, 1)
+    labels = np.array([0, 1, 2, 3, 4, 5], np.uint8)
+    split = Samples(values, labels, 1.0, 2.0, np.array([5, 0, 3]))
+    batch = split.batch(np.array([0, 2]))
+    assert len(split) == len(split.lengths) == 3
+    assert batch.inputs[..., 0].tolist() == [[4.5, 5.0], [2.5, 3.0]]
+    assert batch.labels.tolist() == [5, 3]
+    assert split.bytes == 3 * 2 * 2

@@ -92,6 +92,6 @@ def test_an_old_record_without_n_test_is_shown_but_not_judged() -> None:
 
 
 def test_the_unit_says_which_metric_and_how_it_is_scaled() -> None:
-    record = run(PlannedRun("all", "mamba"), None, metrics={"test_auroc": 0.939, "test_accuracy": 0.1})
+    record = run(PlannedRun("all", "mamba"), None, metrics={"test_macro_auroc": 0.939, "test_accuracy": 0.1})
     cell, _ = cell_of([record], column=Column("all", "All", "auroc"))
     assert cell.measured == 0.939

@@ -176,13 +176,22 @@ def test_several_tasks_have_a_column_each_in_the_units_of_the_paper() -> None:
         printed("Mamba", "0.915", model="mamba", column="PTB-XL", unit="auroc"),
     ]
     suite = SmallSuite(reported=SuiteReported("listops", {"listops": "ListOps", "ptbxl": "PTB-XL"}))
-    records = [run(specs[0], 0.38), run(specs[1], None, metrics={"test_auroc": 0.92})]
+    records = [run(specs[0], 0.38), run(specs[1], None, metrics={"test_macro_auroc": 0.92})]
     table = build_table(suite, specs, records, cells)
     assert [(column.label, column.unit) for column in table.columns] == [
         ("ListOps", "percent"),
         ("PTB-XL", "auroc"),
     ]
     assert [cell.measured for cell in table.rows[0].cells] == [38.0, 0.92]
+
+
+def test_a_column_that_the_paper_lacks_is_in_percent_of_the_metric_of_its_task() -> None:
+    specs = [PlannedRun(task, "mamba") for task in ("listops", "rhythm")]
+    ranked = {"metrics": {"test_macro_auroc": 0.92, "test_accuracy": 0.99}, "metric": "macro-auroc"}
+    table = build(specs, [run(specs[0], 0.38), run(specs[1], None, **ranked)])
+    assert [column.unit for column in table.columns] == ["percent", "auroc-percent"]
+    assert [cell.measured for cell in table.rows[0].cells] == [38.0, 92.0]
+    assert "Unit: accuracy in percent, macro AUROC in percent; measured" in table.caption
 
 
 def test_rule_rows_have_values_only_where_their_task_has_them() -> None:

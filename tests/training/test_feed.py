@@ -37,6 +37,11 @@ SPLITS = {
     "bytes": samples(np.uint8),
     "int16": samples(np.int16),
     "float16": samples(np.float16),
+    "rows": Samples(
+        np.arange(24, dtype=np.int16).reshape(12, 2, 1),
+        np.arange(12, dtype=np.uint8),
+        rows=np.array([11, 0, 7, 2, 5]),
+    ),
     "several labels": samples(np.uint8, np.array([[1, 0]] * 4 + [[0, 1]], np.uint8)),
 }
 

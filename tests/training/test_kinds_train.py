@@ -18,8 +18,10 @@ from msbench.suite import Suite, plan
 from msbench.training.evaluate import Predictions, predict
 from msbench.training.feed import Feed
 from msbench.training.loop import Trainer, fabric_for
+from msbench.training.metrics import EpochRow
 from msbench.training.objective import loss_of
 from msbench.training.signals import SignalFlag
+from msbench.training.state import Progress
 
 INFOS = {
     "signal": TaskInfo("signal", 0, 3, 12, "macro-auroc", 0.5, {}, channels=3, multi_label=True),
@@ -163,3 +165,18 @@ def test_each_epoch_trains_on_the_split_as_augmented_for_it(
     trained("patches", tiny, tmp_path, "train.epochs=3").run()
     assert [epoch for _, epoch in asked] == [0, 1, 2]
     assert len({seed for seed, _ in asked}) == 1
+
+
+def test_the_best_epoch_is_that_of_the_best_ranking(tiny: Suite, tmp_path: Path) -> None:
+    run = trained("signal", tiny, tmp_path, "train.epochs=1")
+    rows = [dict(run.progress.rows[0]) for _ in range(3)]
+    assert 0 <= rows[0]["validation_macro_auroc"] <= 1
+    run.progress = Progress()
+    for epoch, (accuracy, auroc) in enumerate([(0.9, 0.6), (0.5, 0.8), (0.9, 0.8)]):
+        run._close_epoch(
+            EpochRow(
+                **rows[epoch]
+                | {"epoch": epoch, "validation_accuracy": accuracy, "validation_macro_auroc": auroc}
+            )
+        )
+    assert (run.progress.best_epoch, run.progress.best_score) == (1, 0.8), "of equal ones the first"

@@ -126,12 +126,12 @@ def test_best_so_far_survives_a_resume(tiny: Suite, tmp_path: Path) -> None:
         part.run()
     resumed = trainer(spec, tmp_path)
     resumed._resume()
-    resumed.progress.best_accuracy, resumed.progress.best_epoch = 2.0, 0
+    resumed.progress.best_score, resumed.progress.best_epoch = 2.0, 0
     resumed.save()
     trainer(spec, tmp_path).run()
     final = trainer(spec, tmp_path)
     final._resume()
-    assert (final.progress.best_accuracy, final.progress.best_epoch) == (2.0, 0)
+    assert (final.progress.best_score, final.progress.best_epoch) == (2.0, 0)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,0 +1,41 @@
+"""Whether the splits of a task can be scored at all, told before anything is trained."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.data.dataset import Dataset, Split
+from msbench.errors import DataError
+from msbench.training.auroc import scorable
+
+CHUNK = 256
+
+
+def classes_left_out(dataset: Dataset) -> Iterator[str]:
+    """A line for each split whose macro AUROC leaves classes out; none for tasks of another metric.
+
+    Raises DataError where not a single class can be scored: no epoch would then be the best, and the test
+    would have no result.
+    """
+    if dataset.info.metric != "macro-auroc":
+        return
+    for name in ("validation", "test"):
+        chosen = scorable(_labels(dataset.splits[name]))
+        if not chosen.any():
+            raise DataError(
+                f"{name} split: none of its {len(chosen)} classes has both a positive and a negative example,"
+                " so that macro AUROC is undefined; choose other labels or more records"
+            )
+        if not chosen.all():
+            yield (
+                f"{name}: macro AUROC is over {chosen.sum()} of {len(chosen)} classes;"
+                " the others have no positive or no negative example"
+            )
+
+
+def _labels(split: Split) -> NDArray[np.int64]:
+    """All labels (n, classes) of a split, a chunk of examples at a time."""
+    numbers = np.arange(len(split))
+    chunks = [split.batch(numbers[start : start + CHUNK]).labels for start in range(0, len(split), CHUNK)]
+    return np.concatenate(chunks)
