@@ -116,7 +116,11 @@ def list_(
 @verb
 def setup(
     names: Annotated[list[str], typer.Argument(help="suites or datasets")],
-    source: Annotated[Path | None, typer.Option("--from", help="Folder with files that you brought.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", help="Archive or folder that you brought.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override, such as data.size=128; repeatable."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Only verify what is there.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -124,7 +128,7 @@ def setup(
     """Fetch, generate, import and verify data."""
     from msbench import provision
 
-    outcome = provision.provision(names, source, check_only=check, quiet=quiet)
+    outcome = provision.provision(names, source, sets or (), check_only=check, quiet=quiet)
     if as_json:
         console.out_json(outcome.as_dicts())
     else:

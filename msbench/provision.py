@@ -1,15 +1,18 @@
 """Set-up of data by name: of a dataset, or of all that a suite needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msbench import data
+from msbench.config import Located, gather, merge, parse_override
 from msbench.console import say
 from msbench.data.dataset import Dataset
 from msbench.errors import ConfigError, DataError, ExitCode
 from msbench.specs import DATASETS, DataConfig
+from msbench.specs.run import resolve_data
 from msbench.suite import load, plan
 from msbench.training.signals import SignalFlag
 
@@ -54,12 +57,24 @@ class Provisions:
         return ("dataset", "source", "train", "validation", "test", "longest", "digest"), rows
 
 
-def provision(names: list[str], source: Path | None, *, check_only: bool, quiet: bool) -> Provisions:
+def provision(
+    names: list[str],
+    source: Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    check_only: bool,
+    quiet: bool,
+) -> Provisions:
     """Set up, or with `check_only` verify, each dataset that `names` (datasets or suites) need.
 
-    `source` is a folder with files that the user brought; it goes with exactly one dataset.
+    `source` is an archive or a folder that the user brought; it goes with exactly one dataset. `overrides`
+    are texts such as ``data.size=128``.
     """
-    configs = [config for name in dict.fromkeys(names) for config in _configs(name, source)]
+    configs = gather(*(partial(_configs, name, source, overrides) for name in dict.fromkeys(names)))
+    return _provision([config for each in configs for config in each], source, check_only, quiet)
+
+
+def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from FOLDER")
     root = data.data_root()
@@ -78,13 +93,18 @@ def provision(names: list[str], source: Path | None, *, check_only: bool, quiet:
         return Provisions([_attempt(config, work, signals) for config in configs])
 
 
-def _configs(name: str, source: Path | None) -> list[DataConfig]:
-    if name in DATASETS:
-        config = DATASETS[name]
-        imports = source is not None and "source" in config.model_fields  # others only ever import
-        return [config(dataset=name, **({"source": "release"} if imports else {}))]
-    unique = {spec.data.model_dump_json(): spec.data for spec in plan(load(name))}
-    return list(unique.values())
+def _configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[DataConfig]:
+    if name not in DATASETS:
+        unique = {spec.data.model_dump_json(): spec.data for spec in plan(load(name), overrides=overrides)}
+        return list(unique.values())
+    start: dict[str, Any] = {"dataset": name}
+    if source is not None and "source" in DATASETS[name].model_fields:  # others only ever import
+        start["source"] = "release"
+    merged = merge(Located({"data": start}, {}, name), *map(parse_override, overrides))
+    for key in merged.values:
+        if key != "data":
+            raise ConfigError(f"--set {key}: a dataset alone has keys that begin with data.")
+    return [resolve_data(merged.at("data"))]
 
 
 def _attempt(config: DataConfig, work: Callable[[DataConfig], Dataset], signals: SignalFlag) -> Provision:

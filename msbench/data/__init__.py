@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msbench.data import listops
 from msbench.data.dataset import Batch, Dataset, Split, TaskInfo
+from msbench.data.pathfinder import PATHFINDER
 from msbench.data.progress import Progress, silent
 from msbench.data.ptbxl import PTBXL
 
@@ -49,6 +50,7 @@ class DatasetModule(Protocol):
 
 DATASETS: dict[str, DatasetModule] = {
     "listops": listops,
+    "pathfinder": PATHFINDER,
     "ptbxl": PTBXL,
 }
 

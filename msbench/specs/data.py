@@ -5,9 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from msbench.specs.dataset import DataConfig
+from msbench.specs.pathfinder import PathfinderConfig
 from msbench.specs.ptbxl import PtbXlConfig
 
-__all__ = ["DATASETS", "DataConfig", "ListOpsConfig", "PtbXlConfig"]
+__all__ = ["DATASETS", "DataConfig", "ListOpsConfig", "PathfinderConfig", "PtbXlConfig"]
 
 
 class ListOpsConfig(DataConfig):
@@ -39,5 +40,6 @@ class ListOpsConfig(DataConfig):
 
 DATASETS: dict[str, type[DataConfig]] = {
     "listops": ListOpsConfig,
+    "pathfinder": PathfinderConfig,
     "ptbxl": PtbXlConfig,
 }

@@ -1,0 +1,217 @@
+"""Pathfinder (Linsley et al. 2018; Kim et al. 2020) and Path-X of Long Range Arena, pixel by pixel.
+
+Are the two discs on one of the dashed snakes? Kept are all images of a size and a difficulty, as bytes, in
+the order of their generation or of the release's metadata; splits are rows of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.data import manifest
+from msbench.data.archive import members
+from msbench.data.dataset import Samples, TaskInfo
+from msbench.data.disk import require_space
+from msbench.data.kept import Kept, Making
+from msbench.data.pathfinder_generate import BATCH, VERSION, generate
+from msbench.data.pathfinder_parameters import Parameters, preset
+from msbench.data.pathfinder_release import Release
+from msbench.data.pathfinder_split import public_split
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.specs.pathfinder import PathfinderConfig
+
+ABOUT = """\
+  what:    pathfinder32 or pathfinder128 of Long Range Arena's lra_release.gz, in it or unpacked
+  licence: the generator is MIT; for the published images none is stated, so msbench does not pass them on
+  where:   anywhere, then: msbench setup pathfinder --from PATH (--set data.size=128 for Path-X)"""
+ALL = "images"
+FOLDERS = ("lra_release/lra_release/", "lra_release/", "")
+"""Where a release has its sets, the copy first that counts: the outer ones are those of an older build."""
+PUBLISHED = 200_000
+REPORT_EVERY = 500
+
+
+def fill(config: PathfinderConfig, making: Making) -> None:
+    """Draw or read all images."""
+    if config.source == "release":
+        _import(config, making)
+        return
+    parameters = preset(config.size, config.difficulty, documented_distractors=config.documented_distractors)
+    labels = _generate(config, parameters, making)
+    generator = {"version": VERSION, "parameters": asdict(parameters)}
+    making.finish(config, _described(config, labels), generator=generator)
+
+
+def view(
+    config: PathfinderConfig, arrays: manifest.Arrays, _facts: Mapping[str, Any]
+) -> tuple[TaskInfo, dict[str, Samples]]:
+    """The splits of the public loaders."""
+    values, labels = arrays[ALL]["values"], arrays[ALL]["labels"]
+    shift, scale = (127.5, 127.5) if config.centred else (0.0, 255.0)
+    rows = public_split(len(labels))
+    splits = {name: Samples(values, labels, shift, scale, chosen) for name, chosen in rows.items()}
+    often = np.bincount(labels[rows["train"]], minlength=2).argmax()
+    return _info(config, {"majority": float((labels[rows["test"]] == often).mean())}), splits
+
+
+def outline(config: PathfinderConfig) -> TaskInfo:
+    """What is known of the task before any data is there."""
+    return _info(config, {})
+
+
+PATHFINDER = Kept["PathfinderConfig"](
+    name="pathfinder",
+    version=1,
+    about=ABOUT,
+    fill=fill,
+    view=view,
+    outline=outline,
+    views=frozenset({"centred"}),
+    is_generated=lambda config: config.source == "generated",
+)
+
+
+def _info(config: PathfinderConfig, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo(
+        kind="signal",
+        vocabulary=0,
+        classes=2,
+        longest=config.size**2,
+        metric="accuracy",
+        chance=0.5,
+        baselines=rules,
+        channels=1,
+    )
+
+
+def _described(config: PathfinderConfig, labels: NDArray[np.uint8]) -> dict[str, Any]:
+    return {ALL: manifest.describe(labels, np.full(len(labels), config.size**2, np.int64))}
+
+
+def _generate(config: PathfinderConfig, parameters: Parameters, making: Making) -> NDArray[np.uint8]:
+    """Draw into arrays that outlive this process: who was stopped goes on after the last whole batch."""
+    require_space(making.folder, config.images * config.size**2, "pathfinder")
+    kept = making.folder.with_name(making.folder.name.partition(".building-")[0] + ".drawn")
+    values, labels, done = _drawn(kept, config)
+    blocks = generate(
+        parameters,
+        config.seed,
+        config.images,
+        first=done,
+        processes=making.processes,
+        progress=making.progress,
+    )
+    for block in blocks:
+        end = done + len(block.rows)
+        values[done:end] = block.images.reshape(len(block.rows), -1, 1)
+        labels[done:end] = [row.label for row in block.rows]
+        done = end
+        if done % BATCH == 0:
+            _note(kept, done, values, labels)
+    found = np.array(labels)
+    (making.folder / ALL).mkdir()
+    for name in ("values", "labels"):
+        (kept / f"{name}.npy").rename(making.folder / ALL / f"{name}.npy")
+    shutil.rmtree(kept)
+    return found
+
+
+def _drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
+    """The arrays of a generation that was stopped, and how many of their images are there; or new ones."""
+    try:
+        state = json.loads((kept / "done.json").read_bytes())
+        arrays = [np.lib.format.open_memmap(kept / f"{name}.npy", mode="r+") for name in ("values", "labels")]
+        if state["version"] == VERSION:
+            return arrays[0], arrays[1], int(state["images"])
+    except (OSError, ValueError, KeyError):
+        pass
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    shapes = {"values": (config.images, config.size**2, 1), "labels": (config.images,)}
+    values, labels = (
+        np.lib.format.open_memmap(kept / f"{name}.npy", mode="w+", dtype=np.uint8, shape=shape)
+        for name, shape in shapes.items()
+    )
+    return values, labels, 0
+
+
+def _note(kept: Path, done: int, *arrays: Any) -> None:
+    """Say how many images are there, once they are."""
+    for array in arrays:
+        array.flush()
+    written = kept / "done.json.new"
+    written.write_text(json.dumps({"version": VERSION, "images": done}), encoding="utf-8")
+    written.replace(kept / "done.json")
+
+
+def _import(config: PathfinderConfig, making: Making) -> None:
+    (source,) = making.sources
+    name = f"pathfinder{config.size}"
+    unpacked = making.folder / "unpacked"
+    found = _folders(source, name) if source.is_dir() else _unpacked(source, name, config, making)
+    chosen = next((path for path in found.values() if (path / config.difficulty).is_dir()), None)
+    if chosen is None:
+        raise DataError(f"{source}: no {name}/{config.difficulty} in it, nor below {', '.join(FOLDERS[:-1])}")
+    release = Release(chosen, config.difficulty, config.size)
+    labels = _read(release, making)
+    shutil.rmtree(unpacked, ignore_errors=True)
+    where = next(place for place, path in found.items() if path == chosen)
+    others = [place for place, path in found.items() if path != chosen]
+    notes = [f"{place} is another copy, and was not read: {where} was" for place in others]
+    if release.skipped:
+        notes.append(f"{release.skipped} image left out, which is known to be empty in the release")
+    if len(labels) + release.skipped != PUBLISHED:
+        notes.append(f"{len(labels):,} images; the release has {PUBLISHED:,}")
+    making.finish(config, _described(config, labels), read_from=where, skipped=release.skipped, notes=notes)
+
+
+def _folders(source: Path, name: str) -> dict[str, Path]:
+    """Folders with images of this size, by their place in `source`, that first which counts."""
+    places = [f"{folder}{name}" for folder in FOLDERS]
+    found = {place: source / place for place in places if (source / place).is_dir()}
+    return found or {source.name: source}
+
+
+def _unpacked(source: Path, name: str, config: PathfinderConfig, making: Making) -> dict[str, Path]:
+    """The same of an archive, whose files of this size and difficulty are written to disk."""
+    pattern = re.compile(
+        rf"(?P<place>(lra_release/){{0,2}}{name})/{config.difficulty}/(metadata/|imgs/\d+/)[^/]+"
+    )
+    folders: set[Path] = set()
+    for path, content in members(source, lambda each: pattern.fullmatch(each) is not None, making.progress):
+        file = making.folder / "unpacked" / path
+        if file.parent not in folders:
+            folders.add(file.parent)
+            file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    unpacked = making.folder / "unpacked"
+    return _folders(unpacked, name) if folders else {}
+
+
+def _read(release: Release, making: Making) -> NDArray[np.uint8]:
+    """All images of a release into arrays; their labels."""
+    listed = sum(1 for _ in release.rows())
+    require_space(making.folder, listed * release.window**2, "pathfinder")
+    values = manifest.create(making.folder, ALL, "values", (listed, release.window**2, 1), "u1")
+    labels = bytearray()
+    for row, image in release.images():
+        values[len(labels)] = image.reshape(-1, 1)
+        labels.append(row.label)
+        if len(labels) % REPORT_EVERY == 0 or len(labels) == listed:
+            making.progress("reading pathfinder", len(labels), listed)
+    if release.skipped:
+        manifest.save(making.folder, ALL, "values", values[: len(labels)].copy())
+    found = np.frombuffer(bytes(labels), np.uint8)
+    manifest.save(making.folder, ALL, "labels", found)
+    return found
