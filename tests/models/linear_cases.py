@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from model_cases import layer_of, model_of
+from model_cases import layer_of, model_of, shaken
 from torch import Tensor
 
 LENGTHS = [1, 2, 5, 31, 100, 257]
@@ -25,12 +25,8 @@ CONVOLVED = [name for name in NAMES if name not in ("s5", "lru")]
 
 def double_block(name: str, **options: Any) -> Any:
     """A layer of 6 channels in double, every parameter shaken so that no start hides a fault."""
-    model = model_of(name, **{"d_model": 6, "state": 8, "layers": 1, **options}).double().eval()
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return layer_of(model)
+    model = model_of(name, **{"d_model": 6, "state": 8, "layers": 1, **options})
+    return layer_of(shaken(model.double().eval(), seed=3))
 
 
 def signal(length: int, width: int = 6) -> Tensor:

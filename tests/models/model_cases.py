@@ -1,15 +1,17 @@
 """Small models in every option, and batches, that the model tests share."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from msbench import models
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.specs import MODELS, ClassifierConfig, TrainConfig
 from msbench.training.optimizer import build_optimizer
+
+Module = TypeVar("Module", bound=nn.Module)
 
 INFO = TaskInfo("tokens", 11, 4, 40, "accuracy", 0.25, {})
 
@@ -158,6 +160,16 @@ def groups_of(model: Classifier) -> dict[str, str]:
     optimizer = build_optimizer(model, TrainConfig())
     groups = {id(each): group["name"] for group in optimizer.param_groups for each in group["params"]}
     return {name: groups[id(parameter)] for name, parameter in model.named_parameters()}
+
+
+def shaken(module: Module, share: float = 0.1, seed: int = 0) -> Module:
+    """With noise on every parameter, so that no equality holds by a zero or a one of the start."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.add_(share * noise)
+    return module
 
 
 def leaves(state: Any) -> list[Tensor]:

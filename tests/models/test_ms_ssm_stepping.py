@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import leaves, stepped
+from model_cases import leaves, shaken, stepped
 from ms_ssm_cases import ms_config
 from torch import Tensor
 
@@ -45,11 +45,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 def block_of(**options: Any) -> Any:
     torch.manual_seed(2)
-    layer = block(ms_config(**options))
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return layer
+    return shaken(block(ms_config(**options)))
 
 
 def normal(length: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from linear_cases import LENGTHS, double_block, signal
-from model_cases import layer_of, model_of
+from model_cases import layer_of, model_of, shaken
 from scipy.signal import cont2discrete
 
 from msbench import models
@@ -95,11 +95,7 @@ def test_s4_has_the_parameters_of_its_formula(bidirectional: bool, copies: int |
 @pytest.mark.parametrize("power", [0.0, 1.0, 3.0])
 def test_a_contraction_stays_one(power: float) -> None:
     """Random learned values, as large as they may get, leave the dense matrix no singular value above 1."""
-    system = double_block("s4").core.system
-    with torch.no_grad():
-        for parameter in system.parameters():
-            parameter.add_(power * torch.randn_like(parameter))
-        A_bar = system.discrete().A_bar
+    A_bar = shaken(double_block("s4").core.system, power).discrete().A_bar.detach()
     assert float(torch.linalg.matrix_norm(A_bar, 2).max()) < 1
 
 
