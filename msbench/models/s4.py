@@ -57,10 +57,11 @@ class DplrState(NamedTuple):
 class Dplr(nn.Module):
     """S4's system for every channel, see `msbench.models.lti.System`.
 
-    A starts `offset` below HiPPO-LegS on its diagonal: its eigenvalues are -1 - offset, -2 - offset, ..
+    A starts `offset`, which may be one a copy (copies, 1), below HiPPO-LegS on its diagonal: eigenvalues are
+    -1 - offset, -2 - offset, ..
     """
 
-    def __init__(self, config: S4Config, offset: float = 0.0) -> None:
+    def __init__(self, config: S4Config, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
         start = legs(config.state)

@@ -62,10 +62,10 @@ def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
 class S4d(Diagonal):
     """S4D's system for every channel, see `msbench.models.lti.System`.
 
-    Rates of decay start `offset` above those of the spectrum.
+    Rates of decay start `offset`, which may be one a copy (copies, 1), above those of the spectrum.
     """
 
-    def __init__(self, config: S4dConfig, offset: float = 0.0) -> None:
+    def __init__(self, config: S4dConfig, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
         poles, b = (x.expand(copies, -1) for x in initial_system(config.spectrum, config.state))

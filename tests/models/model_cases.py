@@ -112,11 +112,21 @@ MS_SSM_S4: list[dict[str, Any]] = [
     {"mixer_channels": "per-channel", "block": "vit"},
     {"decay_spacing": "random", "raw_decays": "slowest", "block": "glu"},
 ]
-ABLATIONS = [name for name in MODELS if name.startswith("msssm-") and name not in ("msssm-s6", "msssm-s4")]
+MS_SSM_COMPLEX: list[dict[str, Any]] = [
+    {},
+    {"levels": 0, "skip": False},
+    {"state": 2, "state_per_stream": True, "decay_init": "mamba"},
+    {"bidirectional": True, "norm": "batch", "pooling": "last"},
+    {"mixer_channels": "per-channel", "block": "vit"},
+    {"raw_decays": "slowest", "decomposition": "shared-conv", "block": "glu"},
+]
+MS_SSM_NAMES = ("msssm-s6", "msssm-s4", "msssm-s4d", "msssm-s4-dplr")
+ABLATIONS = [name for name in MODELS if name.startswith("msssm-") and name not in MS_SSM_NAMES]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
     *(("msssm-s4", {"state": 7, "levels": 2, **options}) for options in MS_SSM_S4),
+    *((name, {"state": 10, "levels": 2, **each}) for name in MS_SSM_NAMES[2:] for each in MS_SSM_COMPLEX),
     *((name, {"state": 7, "levels": 2, **options}) for name in ABLATIONS for options in COMMON[:2]),
     *((name, {"state": 7, "levels": 2, "bidirectional": True}) for name in ABLATIONS),
     *((name, {"state": 3}) for name in ("mamba-2x-param", "mamba-2x-state")),

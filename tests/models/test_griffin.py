@@ -183,12 +183,11 @@ def test_rotations_are_those_of_far_positions_under_autocast() -> None:
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("length", [1, 3, 29, 64])
 def test_steps_equal_the_whole(kind: Any, length: int) -> None:
-    layer = kind(griffin(window=7, heads=2, kernel=3, expand=1.5))
-    assert isinstance(layer, Recurrent)
-    block = shaken(layer.double(), 0.3)
+    block = shaken(kind(griffin(window=7, heads=2, kernel=3, expand=1.5)).double(), 0.3)
     x = signal(length)
     expected = block(x, torch.tensor([length, length]))
     torch.testing.assert_close(stepped(block, x), expected, rtol=1e-10, atol=1e-10)
+    assert isinstance(block, Recurrent)
 
 
 def test_attention_keeps_no_more_than_its_window() -> None:

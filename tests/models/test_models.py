@@ -236,6 +236,8 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
         ("msssm-s6", {"block": "glu"}),
         ("msssm-s4", {"block": "vit"}),
         ("msssm-s4", {"levels": 0}),
+        ("msssm-s4d", {"mixer_channels": "per-channel"}),
+        ("msssm-s4-dplr", {"decomposition": "shared-conv"}),
         ("msssm-no-ssm", {"decomposition": "shared-conv", "mixer_channels": "per-channel"}),
     ],
 )
@@ -265,7 +267,7 @@ def test_the_estimate_is_near_what_autograd_keeps(
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     torch.compiler.reset()
-    model = model_of(name, norm=norm, **known(name, state=6))
+    model = model_of(name, norm=norm, **known(name, state=10))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     inputs, lengths = tokens(30, 17, 24)
     parameters = list(model.parameters())

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from linear_cases import LENGTHS, double_block, signal
+from linear_cases import LENGTHS, double_block, full, response, signal
 from model_cases import layer_of, model_of, shaken
 from scipy.signal import cont2discrete
 
@@ -14,39 +14,13 @@ from msbench.models.hippo import legs
 from msbench.models.liquid_s4 import products
 
 
-def parameters(system: Any) -> dict[str, Any]:
-    return {
-        key: np.asarray(value.detach().numpy())
-        if key in ("log_dt", "A_log", "A_imag")
-        else torch.view_as_complex(value.detach()).numpy()
-        for key, value in system.named_parameters()
-    }
-
-
-def full(system: Any, channel: int) -> tuple[Any, ...]:
-    """The continuous system of one channel with both halves of each pair: dt, A, B, C, Lambda, P."""
-    p = parameters(system)
-    copy = channel % len(p["A_log"])
-    half = -np.exp(p["A_log"][copy]) + 1j * p["A_imag"][copy]
-    poles, P, B, C = (
-        np.concatenate([x, x.conj()]) for x in (half, p["P"][copy], p["B"][copy], p["C"][0, channel])
-    )
-    A = np.diag(poles) - np.outer(P, P.conj())
-    return np.exp(p["log_dt"][channel]), A, B, C, poles, P
-
-
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("copies", [None, 2])
 def test_the_kernel_is_that_of_dense_bilinear_matrices(length: int, copies: int | None) -> None:
     system = double_block("s4", copies=copies).core.system
-    kernel = system.kernel(length).detach().numpy()
+    kernel, impulse = system.kernel(length).detach().numpy(), np.eye(length)[0]
     for channel in range(6):
-        dt, A, B, C, *_ = full(system, channel)
-        A_bar, B_bar, *_ = cont2discrete((A, B[:, None], C[None], 0), dt, method="bilinear")
-        state, expected = B_bar[:, 0], []
-        for _ in range(length):
-            expected.append((C @ state).real)
-            state = A_bar @ state
+        expected = response(system, channel, "bilinear", impulse)
         np.testing.assert_allclose(kernel[:, 0, channel], expected, rtol=1e-10, atol=1e-12)
 
 
