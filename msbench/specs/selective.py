@@ -9,6 +9,8 @@ from msbench.specs.model import Positive, SteppedConfig
 
 Fault = tuple[bool, str]
 """Whether it is there, and what to tell."""
+OF_STATES = ("skip", "state_per_stream", "dt_min", "dt_max", "decay_init", "decay_spacing", "raw_decays")
+"""Options of MS-SSM that mean nothing without states. `state` is a suite's, for all of its models."""
 
 
 class SsmConfig(SteppedConfig):
@@ -66,7 +68,8 @@ class MsSsmConfig(SsmConfig):
     """All but ``s6`` are constant in time: B, C and step sizes come from no input.
 
     ``s4`` is real and diagonal, with the exact zero-order hold; ``s4d`` S4D-Lin, complex and diagonal;
-    ``s4-dplr`` S4 itself, diagonal plus low rank. With ``none`` the streams are mixed as they are.
+    ``s4-dplr`` S4 itself, diagonal plus low rank. With ``none`` the streams are mixed as they are, and
+    `state`, which a suite gives to all of its models, means nothing.
     """
     learned_b: bool = False
     """``s4`` alone: B is learned; otherwise it is 1, as C takes its place in a diagonal system."""
@@ -124,6 +127,9 @@ class MsSsmConfig(SsmConfig):
         yield unread, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads the streams"
 
     def _of_the_states(self) -> Iterator[Fault]:
+        for key in OF_STATES if self.ssm == "none" else ():
+            given = getattr(self, key) != type(self).model_fields[key].default
+            yield given, f"{key} needs states; with ssm: none there are none: leave it out"
         odd, fewest = self.state % 2 == 1, 2 * self.streams
         what = f"state {self.state} with ssm: {self.ssm}"
         yield self.paired and odd, f"{what} is odd, but states are conjugate pairs: make it even"
