@@ -17,7 +17,8 @@ def _no_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the signature 
     return "torch"
 
 
-def _no_scan(config: Any) -> int:  # noqa: ARG001
+def no_states(config: Any) -> int:  # noqa: ARG001
+    """0, of a layer that is no recurrence, or none of a selective scan."""
     return 0
 
 
@@ -37,7 +38,7 @@ class Family:
     activations: Callable[[Any, str], float]
     causal: Callable[[Any], bool] = _causal
     kernel: Callable[[Any, str], str] = _no_kernel
-    scanned: Callable[[Any], int] = _no_scan
+    scanned: Callable[[Any], int] = no_states
 
     @property
     def module(self) -> str:

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.models.family import Family
+from msbench.models.family import Family, no_states
 from msbench.models.layers import Padding, build_norm, normalise
 from msbench.specs.inceptiontime import InceptionTimeConfig
 
@@ -104,11 +104,6 @@ def build(config: InceptionTimeConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, groups, whole=True)
 
 
-def states(config: InceptionTimeConfig) -> int:  # noqa: ARG001 (the signature is the family's)
-    """See `Family`: no recurrence."""
-    return 0
-
-
 def activations(config: InceptionTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
     """See `Family`; the places of the largest values count twice, being whole numbers of 8 bytes."""
     return config.d_model * (8 + 3 / config.shortcut_every) + 2 * config.bottleneck
@@ -119,4 +114,4 @@ def causal(config: InceptionTimeConfig) -> bool:  # noqa: ARG001 (the signature 
     return False
 
 
-FAMILY = Family(build, states, activations, causal)
+FAMILY = Family(build, no_states, activations, causal)

@@ -20,6 +20,7 @@ the strict future, as S4's code has it.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -28,6 +29,9 @@ from torch.utils.checkpoint import checkpoint
 
 from msbench.models.selective import decays, full_precision
 from msbench.ops import long_convolution
+
+Kernel = Callable[[int], Tensor]
+"""From a length to what has that many lags."""
 
 
 def complex_of(pairs: Tensor) -> Tensor:
@@ -84,6 +88,9 @@ class System(Protocol):
     def kernel(self, length: int) -> Tensor:
         """K (length, s, d), exact at any length."""
 
+    def discrete_poles(self) -> Tensor:
+        """The diagonal of A-bar (d, n), complex; of conjugate pairs one half."""
+
     def start(self, x: Tensor) -> Any:
         """See `msbench.models.stepping.Recurrent`."""
 
@@ -107,6 +114,10 @@ class Diagonal(nn.Module):
     def modes(self) -> tuple[Tensor, Tensor]:
         """Exponents r (d, n) and weights w (s, d, n), complex128."""
         raise NotImplementedError
+
+    def discrete_poles(self) -> Tensor:
+        """See `System`."""
+        return torch.exp(self.modes()[0])
 
     def kernel(self, length: int) -> Tensor:
         """See `System`."""
@@ -149,14 +160,8 @@ class Convolved(nn.Module):
         return long_convolution(u, kernel)
 
     def kernels(self, length: int) -> Tensor:
-        """The system's kernel, made again in the backward: what it is made of is larger than it is."""
-        function = self.system.kernel
-        if self.training and torch.is_grad_enabled():
-            kernel: Tensor = checkpoint(
-                in_full, function, length, use_reentrant=False, preserve_rng_state=False
-            )
-            return kernel
-        return in_full(function, length)
+        """The system's kernel (length, s, d)."""
+        return made_again(self.system.kernel, length, training=self.training)
 
     def start(self, x: Tensor) -> Any:
         """See `msbench.models.stepping.Recurrent`."""
@@ -168,11 +173,18 @@ class Convolved(nn.Module):
         return y + self.D * x, state
 
 
-def in_full(function: Any, length: int) -> Tensor:
+def made_again(function: Kernel, length: int, *, training: bool) -> Tensor:
+    """function(length) `in_full`, in training again in the backward: what it is made of is larger than it."""
+    if training and torch.is_grad_enabled():
+        kernel: Tensor = checkpoint(in_full, function, length, use_reentrant=False, preserve_rng_state=False)
+        return kernel
+    return in_full(function, length)
+
+
+def in_full(function: Kernel, length: int) -> Tensor:
     """function(length), without autocast: in bfloat16 a kernel is off by 0.4 % a step."""
     with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-        kernel: Tensor = function(length)
-    return kernel
+        return function(length)
 
 
 def one_step_earlier(y: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ code                 paper               meaning
     y^s = <C, h^s> + D^s streams^s      z = sum_s E_s y^s
 
 Its parts, all of msbench.models: `streams` (the decomposition), `stream_scan` (the selective SSMs of
-MS-SSM (S6)), `stream_system` (the constant ones of MS-SSM (S4)), `scale_mixer` (E).
+MS-SSM (S6)), `stream_system` (the constant ones of MS-SSM (S4)), `stream_convolution` (those with complex
+states), `scale_mixer` (E).
 
 Around it (``block``): ``mamba`` the gated block of `msbench.models.mamba` with its convolution replaced;
 ``glu`` no expansion, then GELU and a gated linear unit; ``vit`` no expansion, a linear map, and an MLP of
@@ -40,10 +41,11 @@ from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, recurrence_kernel, scan_kernel
 from msbench.models.scale_mixer import Mixer, weighed
 from msbench.models.selective import inner_width, output_projection, scan_activations
+from msbench.models.stream_convolution import StreamConvolution
 from msbench.models.stream_scan import StreamScan
 from msbench.models.stream_ssms import StreamSsms
 from msbench.models.stream_system import StreamSystem
-from msbench.models.streams import Decomposition, only_scanned, stream_count, stream_states
+from msbench.models.streams import Decomposition, only_scanned, stream_states
 from msbench.ops import makes_inputs
 from msbench.specs.selective import MsSsmConfig
 
@@ -96,9 +98,11 @@ class MultiScale(nn.Module):
 
 def ssms(config: MsSsmConfig, width: int, source: int) -> StreamSsms | None:
     """The SSMs of the streams; None where the streams themselves are mixed."""
+    if config.ssm == "none":
+        return None
     if config.ssm == "s6":
         return StreamScan(config, width, width if config.parameters_from == "stream" else source)
-    return StreamSystem(config, width) if config.ssm == "s4" else None
+    return StreamConvolution(config, width) if config.paired else StreamSystem(config, width)
 
 
 class GatedBlock(nn.Module):
@@ -180,7 +184,7 @@ def activations(config: MsSsmConfig, device: str) -> float:
     """See `Family`."""
     width = config if config.block == "mamba" else config.model_copy(update={"expand": 1})
     mlp = 10.0 if config.block == "vit" else 0.0
-    outside, m = kept_streams(config) + mlp, stream_count(config)
+    outside, m = kept_streams(config) + mlp, config.streams
     if config.ssm == "s6":
         counted = 0 if makes_inputs(device) or only_scanned(config) else m  # as inputs of the scan
         return scan_activations(width, device, m, states(config), outside - counted)
@@ -191,13 +195,14 @@ def kept_streams(config: MsSsmConfig) -> int:
     """Arrays of the inner width that hold streams outside of the selective scan, which may make its own."""
     if only_scanned(config):
         return 0
-    m = stream_count(config)
+    m = config.streams
     nested = config.decomposition == "wavelet" and config.levels > 0
     streams = (1 + (config.conv_activation == "silu")) * (m if nested else 1)
     mixed_outside = config.mixer_channels != "shared"
     weights = m if mixed_outside and config.mixer != "static" else 0
-    outputs = m if config.ssm == "s4" or (mixed_outside and config.ssm != "none") else 0
-    return streams + weights + outputs
+    outputs = m if config.ssm != "none" and (config.ssm != "s6" or mixed_outside) else 0
+    copies = m if config.paired and not nested else 0
+    return streams + weights + outputs + copies
 
 
 def scanned(config: MsSsmConfig) -> int:
@@ -207,7 +212,7 @@ def scanned(config: MsSsmConfig) -> int:
 
 def kernel(config: MsSsmConfig, device: str) -> str:
     """See `Family`."""
-    if config.ssm == "none":
+    if config.ssm == "none" or config.paired:
         return "torch"
     return scan_kernel(config, device) if config.ssm == "s6" else recurrence_kernel(config, device)
 

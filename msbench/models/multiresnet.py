@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from msbench.data.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family
+from msbench.models.family import Family, no_states
 from msbench.models.long_conv import LongConv
 from msbench.ops import decompose
 from msbench.ops.scan import mixed
@@ -80,14 +80,9 @@ def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def states(config: MultiResNetConfig) -> int:  # noqa: ARG001 (the signature is the family's)
-    """See `Family`: no recurrence."""
-    return 0
-
-
 def activations(config: MultiResNetConfig, device: str) -> float:  # noqa: ARG001 (on every device)
     """See `Family`; of the kernel, whose streams count once for the whole batch, nothing."""
     return config.d_model * 7.0 * (1 + config.bidirectional)
 
 
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, no_states, activations)

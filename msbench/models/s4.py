@@ -55,16 +55,20 @@ class DplrState(NamedTuple):
 
 
 class Dplr(nn.Module):
-    """S4's system for every channel, see `msbench.models.lti.System`."""
+    """S4's system for every channel, see `msbench.models.lti.System`.
 
-    def __init__(self, config: S4Config) -> None:
+    A starts `offset`, which may be one a copy (copies, 1), below HiPPO-LegS on its diagonal: eigenvalues are
+    -1 - offset, -2 - offset, ..
+    """
+
+    def __init__(self, config: S4Config, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
         start = legs(config.state)
         poles, p, b = (x.expand(copies, -1) for x in (start.poles, start.p, start.b))
         self.repeats = d // copies
         self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, d))
-        self.A_log = nn.Parameter((-poles.real).log().float())
+        self.A_log = nn.Parameter((offset - poles.real).log().float())
         self.A_imag = nn.Parameter(poles.imag.float().contiguous())
         self.P, self.B = pairs_of(p), pairs_of(b)
         self.C = pairs_of(complex_normal(1 + config.bidirectional, d, config.state // 2))
@@ -98,6 +102,14 @@ class Dplr(nn.Module):
         B_bar = dt * (inverse @ stacked(B).unsqueeze(-1)).squeeze(-1)
         A_bar = 2 * inverse - torch.eye(low.shape[-1], dtype=low.dtype, device=low.device)
         return Discrete(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.output())))
+
+    def discrete_poles(self) -> Tensor:
+        """Those of Lambda alone.
+
+        Eigenvalues of the whole say nothing: those of LegS are so ill-conditioned that of 12 the rounding of
+        parameters to float32 moves one by 1.1.
+        """
+        return 2 * self.resolvent()[1] - 1
 
     def kernel(self, length: int) -> Tensor:
         """See `System`."""

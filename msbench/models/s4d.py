@@ -60,16 +60,19 @@ def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
 
 
 class S4d(Diagonal):
-    """S4D's system for every channel, see `msbench.models.lti.System`."""
+    """S4D's system for every channel, see `msbench.models.lti.System`.
 
-    def __init__(self, config: S4dConfig) -> None:
+    Rates of decay start `offset`, which may be one a copy (copies, 1), above those of the spectrum.
+    """
+
+    def __init__(self, config: S4dConfig, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
         poles, b = (x.expand(copies, -1) for x in initial_system(config.spectrum, config.state))
         self.repeats, self.bilinear = d // copies, config.discretisation == "bilinear"
         self.real = config.spectrum == "real"
         self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, d))
-        self.A_log = nn.Parameter((-poles.real).log().float())
+        self.A_log = nn.Parameter((offset - poles.real).log().float())
         self.A_imag = None if self.real else nn.Parameter(poles.imag.float().contiguous())
         size = (1 + config.bidirectional, d, poles.shape[-1])
         if self.real:

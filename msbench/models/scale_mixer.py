@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.models.streams import stream_count
 from msbench.ops.scan import mixed
 from msbench.specs.selective import MsSsmConfig
 
@@ -24,7 +23,7 @@ class Mixer(nn.Module):
     def __init__(self, config: MsSsmConfig, width: int, source: int) -> None:
         """For streams of `width` channels, from an input of `source` channels."""
         super().__init__()
-        streams = stream_count(config)
+        streams = config.streams
         self.static, self.softmax = config.mixer == "static", config.mixer == "softmax"
         self.shape = (streams,) if config.mixer_channels == "shared" else (streams, width)
         self.down: nn.Parameter | None = None

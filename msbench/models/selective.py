@@ -92,18 +92,16 @@ def decays(A_log: Tensor) -> Tensor:
 def initial_decays(
     sizes: Sequence[int],
     width: int,
-    spread: Literal["scale", "mamba"] = "mamba",
+    offsets: Sequence[int] = (0,),
     spacing: Literal["even", "random"] = "even",
 ) -> Tensor:
     """log(-A) at the start, (width, sum of sizes), stream after stream.
 
-    With ``scale`` the rates of all streams together are the integers 1..sum(sizes), the last (coarsest)
-    stream having the slowest; with ``mamba`` every stream has 1..n. ``random`` draws each rate of a channel
-    uniformly from its stream's interval [offset + 1, offset + n + 1) instead.
+    The rates of a stream are its offset and 1..n. ``random`` draws each rate of a channel uniformly from
+    [offset + 1, offset + n + 1) instead.
     """
     rates = []
-    for index, size in enumerate(sizes):
-        offset = sum(sizes[index + 1 :]) if spread == "scale" else 0
+    for size, offset in zip(sizes, offsets, strict=True):
         even = torch.arange(1, size + 1, dtype=torch.float32).expand(width, size)
         rates.append(offset + (even if spacing == "even" else 1 + size * torch.rand(width, size)))
     return torch.cat(rates, dim=1).log()

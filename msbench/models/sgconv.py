@@ -33,7 +33,7 @@ from msbench.data.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer
-from msbench.models.family import Family
+from msbench.models.family import Family, no_states
 from msbench.models.long_conv import LongConv, State
 from msbench.models.lti import one_step_earlier
 from msbench.ops import long_convolution
@@ -121,14 +121,9 @@ def build(config: SgConvConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def states(config: SgConvConfig) -> int:  # noqa: ARG001 (the signature is the family's)
-    """See `Family`: no recurrence."""
-    return 0
-
-
 def activations(config: SgConvConfig, device: str) -> float:  # noqa: ARG001 (on every device)
     """See `Family`."""
     return config.d_model * (7.0 + config.bidirectional)
 
 
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, no_states, activations)

@@ -9,13 +9,13 @@ from torch.nn import functional
 
 from msbench.models.scale_mixer import weighed
 from msbench.models.selective import StepSizes, decays, dt_rank, scan_step
-from msbench.models.stream_ssms import StreamSsms, padded, stretch
+from msbench.models.stream_ssms import RealSsms, padded, stretch
 from msbench.models.streams import Decomposition
 from msbench.ops import low_rank_scan, multi_scale_scan
 from msbench.specs.selective import MsSsmConfig
 
 
-class StreamScan(StreamSsms):
+class StreamScan(RealSsms):
     """All m selective SSMs in one scan, then mixed.
 
     States of the padding have B, C and rate 0. Rows of `x_proj` are, stream after stream, r of the step
@@ -58,7 +58,7 @@ class StreamScan(StreamSsms):
         return scan_step(*arguments, discretisation=self.discretisation)
 
     def steps(self) -> Tensor:
-        """See `StreamSsms`."""
+        """See `RealSsms`."""
         return functional.softplus(self.dt.affine()[1])
 
     def _decays(self) -> Tensor:

@@ -1,7 +1,9 @@
-"""The SSMs of MS-SSM, one a stream, all run at once: what its selective and its constant ones share.
+"""The SSMs of MS-SSM, one a stream, all run at once: what they share, and what those with a real diagonal do.
 
 The names are those of `msbench.models.ms_ssm`.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,20 +14,17 @@ from msbench.specs.selective import MsSsmConfig
 
 
 class StreamSsms(nn.Module):
-    """One diagonal SSM a stream and channel: its decay rates and its skip.
+    """The SSMs of the m streams, of n_s states each a channel, and their skips."""
 
-    Parameters hold, channel by channel, the states of one stream after another. Where streams differ in
-    their states, those of fewer than the largest get states that nothing enters or leaves: exact.
-    """
+    D: nn.Parameter | None
 
-    pad_states: Tensor | None
-
-    def __init__(self, config: MsSsmConfig, width: int) -> None:
+    def __init__(self, config: MsSsmConfig) -> None:
         super().__init__()
         self.streams = stream_states(config)
-        self.A_log = nn.Parameter(stream_decays(config, width))
-        self.D = nn.Parameter(torch.ones(len(self.streams), width)) if config.skip else None
-        self.register_buffer("pad_states", padded([[n] for n in self.streams]), persistent=False)
+
+    def skips(self, config: MsSsmConfig, width: int) -> nn.Parameter | None:
+        """D (m, i) at the start."""
+        return nn.Parameter(torch.ones(len(self.streams), width)) if config.skip else None
 
     def forward(self, scanned: Tensor, source: Tensor, E: Tensor) -> Tensor:
         """Run `scanned` (b, l, m, i) through the SSMs, and mix them by E (`scale_mixer`); -> z (b, l, i).
@@ -34,21 +33,45 @@ class StreamSsms(nn.Module):
         """
         raise NotImplementedError
 
-    def start(self, x: Tensor) -> Tensor:
-        """The states (b, m, i, n) before the first position, for inputs like x (b, i)."""
-        size = (len(x), len(self.streams), self.A_log.shape[0], max(self.streams))
-        return x.new_zeros(size, dtype=torch.promote_types(x.dtype, self.A_log.dtype))
+    def start(self, x: Tensor) -> Any:
+        """The states before the first position, for inputs like x (b, i): a tensor, or a nest of tensors."""
+        raise NotImplementedError
 
-    def step(self, scanned: Tensor, source: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, scanned: Tensor, source: Tensor, h: Any) -> tuple[Tensor, Any]:
         """One position of `forward`, without l and before it is mixed: y (b, m, i), and the states behind."""
         raise NotImplementedError
+
+    def poles(self) -> list[Tensor]:
+        """diag(A-bar) of each stream, (i, n_s), where no input adds to the step sizes."""
+        raise NotImplementedError
+
+
+class RealSsms(StreamSsms):
+    """One real diagonal SSM a stream and channel: its decay rates and its skip.
+
+    Parameters hold, channel by channel, the states of one stream after another. Where streams differ in
+    their states, those of fewer than the largest get states that nothing enters or leaves: exact.
+    """
+
+    pad_states: Tensor | None
+
+    def __init__(self, config: MsSsmConfig, width: int) -> None:
+        super().__init__(config)
+        self.A_log = nn.Parameter(stream_decays(config, width))
+        self.D = self.skips(config, width)
+        self.register_buffer("pad_states", padded([[n] for n in self.streams]), persistent=False)
+
+    def start(self, x: Tensor) -> Tensor:
+        """See `StreamSsms`: (b, m, i, n)."""
+        size = (len(x), len(self.streams), self.A_log.shape[0], max(self.streams))
+        return x.new_zeros(size, dtype=torch.promote_types(x.dtype, self.A_log.dtype))
 
     def steps(self) -> Tensor:
         """Step sizes (m, i), of selective SSMs where the input adds nothing to them."""
         raise NotImplementedError
 
     def poles(self) -> list[Tensor]:
-        """diag(A-bar) = exp(dt A), (i, n_s) for each stream, at the step sizes of `steps`."""
+        """See `StreamSsms`: exp(dt A)."""
         rates = torch.split(decays(self.A_log), self.streams, dim=1)
         return [torch.exp(dt.unsqueeze(1) * A) for dt, A in zip(self.steps(), rates, strict=True)]
 

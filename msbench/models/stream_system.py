@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from msbench.models.scale_mixer import weighed
 from msbench.models.selective import decays, full_precision, initial_steps
-from msbench.models.stream_ssms import StreamSsms
+from msbench.models.stream_ssms import RealSsms
 from msbench.ops import lti_scan
 from msbench.specs.selective import MsSsmConfig
 
 
-class StreamSystem(StreamSsms):
+class StreamSystem(RealSsms):
     """All m constant SSMs in one scan, then mixed. C starts from a normal distribution, as in S4."""
 
     optimizer_groups: ClassVar = {"log_dt": "ssm", "B": "ssm"}
@@ -50,7 +50,7 @@ class StreamSystem(StreamSsms):
         return y if self.D is None else y + self.D * u, h
 
     def steps(self) -> Tensor:
-        """See `StreamSsms`."""
+        """See `RealSsms`."""
         return torch.exp(full_precision(self.log_dt))
 
     def discrete(self) -> tuple[Tensor, Tensor]:

@@ -20,28 +20,34 @@ def stream_names(config: MsSsmConfig) -> list[str]:
     return [*(["x"] if config.raw_stream else []), *details, f"a{config.levels}"]
 
 
-def stream_count(config: MsSsmConfig) -> int:
-    """Streams m: S + 2 where there are levels."""
-    return len(stream_names(config))
-
-
 def stream_states(config: MsSsmConfig) -> list[int]:
-    """States n_s of every stream: the total as even as it goes, what is left over to the coarse streams."""
-    streams = stream_count(config)
+    """States n_s of every stream: the total as even as it goes, what is left over to the coarse streams.
+
+    Conjugate pairs stay together, and count as two.
+    """
+    streams, unit = config.streams, 1 + config.paired
     if config.state_per_stream:
         return [config.state] * streams
-    share, rest = divmod(config.state, streams)
-    return [share + (index >= streams - rest) for index in range(streams)]
+    share, rest = divmod(config.state // unit, streams)
+    return [unit * (share + (index >= streams - rest)) for index in range(streams)]
+
+
+def decay_offsets(config: MsSsmConfig) -> list[int]:
+    """How far the decay rates of every stream start above those of a stream alone.
+
+    By the number of states of all slower streams, which are the coarser ones and, with ``raw_decays:
+    slowest``, the signal's; or not at all.
+    """
+    if config.decay_init == "mamba":
+        return [0] * config.streams
+    sizes = stream_states(config)
+    coarser = [sum(sizes[index + 1 :]) for index in range(len(sizes))]
+    return coarser if config.raw_decays == "fastest" else [0, *(sizes[0] + n for n in coarser[1:])]
 
 
 def stream_decays(config: MsSsmConfig, width: int) -> Tensor:
     """log(-A) at the start, (width, sum of n_s), stream after stream."""
-    sizes = stream_states(config)
-    kinds = config.decay_init, config.decay_spacing
-    if config.raw_decays == "fastest":
-        return initial_decays(sizes, width, *kinds)
-    raw, *others = sizes
-    return initial_decays([*others, raw], width, *kinds).roll(raw, dims=1)
+    return initial_decays(stream_states(config), width, decay_offsets(config), config.decay_spacing)
 
 
 def only_scanned(config: MsSsmConfig) -> bool:
@@ -63,7 +69,7 @@ class Decomposition(nn.Module):
     def __init__(self, config: MsSsmConfig, width: int) -> None:
         super().__init__()
         self.width, self.kernel = width, config.kernel
-        self.streams = stream_count(config)
+        self.streams = config.streams
         self.without_signal = not config.raw_stream
         self.activated = config.conv_activation == "silu"
         self.conv: ShortConv | None = None

@@ -28,7 +28,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from msbench.data.dataset import TaskInfo
 from msbench.models.blocks import Mlp
 from msbench.models.classifier import Classifier, Layer
-from msbench.models.family import Family
+from msbench.models.family import Family, no_states
 from msbench.specs.transformer import TransformerConfig
 
 
@@ -70,16 +70,10 @@ def build(config: TransformerConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def states(config: TransformerConfig) -> int:
-    """See `Family`: no recurrence."""
-    del config
-    return 0
-
-
 def activations(config: TransformerConfig, device: str) -> float:
     """See `Family`."""
     del device
     return (9 + 2 * config.mlp_expand) * config.d_model
 
 
-FAMILY = Family(build, states, activations, causal=lambda config: config.causal)
+FAMILY = Family(build, no_states, activations, causal=lambda config: config.causal)

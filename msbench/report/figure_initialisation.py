@@ -4,9 +4,10 @@
 
     model -> initial_poles -> Poles -> figure / svg
 
-A dot is a diagonal element of A-bar = exp(dt A), between 0 (forgets at once) and 1 (never forgets), of one
-channel; a row is a stream. Step sizes are those that a model has before its input says anything. The figure
-of the paper has a single step size, 0.2, so that its channels are alike.
+A dot is a diagonal element of A-bar = exp(dt A) of one channel, or its absolute value where it is complex:
+between 0 (forgets at once) and 1 (never forgets). A row is a stream. Step sizes are those that a model has
+before its input says anything. The figure of the paper has a single step size, 0.2, so that its channels are
+alike.
 """
 
 import io
@@ -29,7 +30,7 @@ STYLE = {"svg.fonttype": "none", "svg.hashsalt": "msbench", "font.size": 9.0}
 
 @dataclass(frozen=True)
 class Poles:
-    """The poles of one stream of a layer: for each channel exp(dt A) of every state."""
+    """The poles of one stream of a layer: for each channel abs(exp(dt A)) of every state."""
 
     stream: str
     channels: tuple[tuple[float, ...], ...]
@@ -53,7 +54,7 @@ def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
     if scan is None or not isinstance(config, MsSsmConfig):
         raise ValueError("the model has no SSMs, whose decays could be drawn (ssm: none)")
     named = zip(stream_names(config), scan.poles(), strict=True)
-    return [Poles(name, tuple(map(tuple, poles.detach().tolist()))) for name, poles in named]
+    return [Poles(name, tuple(map(tuple, poles.detach().abs().tolist()))) for name, poles in named]
 
 
 def figure(streams: Sequence[Poles], title: str = "") -> Figure:
@@ -68,7 +69,7 @@ def figure(streams: Sequence[Poles], title: str = "") -> Figure:
     axes.set_yticks(range(len(streams)), [stream.stream for stream in streams])
     axes.set_ylim(len(streams) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    axes.set_xlabel("exp(Δ A) at the start: 0 forgets at once, 1 never")
+    axes.set_xlabel("|exp(Δ A)| at the start: 0 forgets at once, 1 never")
     axes.spines[["top", "right"]].set_visible(False)
     if title:
         axes.set_title(title)

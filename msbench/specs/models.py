@@ -36,6 +36,12 @@ MODELS: dict[str, ModelEntry] = {
         {"ssm": "s4"},
         ("MS-SSM (S4)", "2 MS-SSM (S4)"),
     ),
+    "msssm-s4d": ModelEntry(
+        MsSsmConfig, "MS-SSM with complex diagonal (S4D) systems", "ms-ssm", {"ssm": "s4d"}
+    ),
+    "msssm-s4-dplr": ModelEntry(
+        MsSsmConfig, "MS-SSM with S4's own systems: diagonal plus low rank", "ms-ssm", {"ssm": "s4-dplr"}
+    ),
     "msssm-no-ssm": _ms_ssm("without SSMs: its streams are mixed", "3 Remove S6/S4", ssm="none"),
     "msssm-no-multiscale": _ms_ssm(
         "with one convolution for all streams", "4 Remove Multi. Conv.", decomposition="shared-conv"

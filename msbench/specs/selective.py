@@ -9,6 +9,8 @@ from msbench.specs.model import Positive, SteppedConfig
 
 Fault = tuple[bool, str]
 """Whether it is there, and what to tell."""
+OF_STATES = ("skip", "state_per_stream", "dt_min", "dt_max", "decay_init", "decay_spacing", "raw_decays")
+"""Options of MS-SSM that mean nothing without states. `state` is a suite's, for all of its models."""
 
 
 class SsmConfig(SteppedConfig):
@@ -62,8 +64,13 @@ class MsSsmConfig(SsmConfig):
     raw_stream: bool = True
     """``false`` leaves the signal itself out: S + 1 streams, those of the transform alone."""
     state_per_stream: bool = False
-    ssm: Literal["s6", "s4", "none"] = "s6"
-    """``s4``: B, C and step sizes are constant in time, and the zero-order hold is exact."""
+    ssm: Literal["s6", "s4", "s4d", "s4-dplr", "none"] = "s6"
+    """All but ``s6`` are constant in time: B, C and step sizes come from no input.
+
+    ``s4`` is real and diagonal, with the exact zero-order hold; ``s4d`` S4D-Lin, complex and diagonal;
+    ``s4-dplr`` S4 itself, diagonal plus low rank. With ``none`` the streams are mixed as they are, and
+    `state`, which a suite gives to all of its models, means nothing.
+    """
     learned_b: bool = False
     """``s4`` alone: B is learned; otherwise it is 1, as C takes its place in a diagonal system."""
     decomposition: Literal["wavelet", "shared-conv", "none"] = "wavelet"
@@ -81,6 +88,7 @@ class MsSsmConfig(SsmConfig):
     mixer_init: Literal["mean", "default"] = "mean"
     """``mean``: the output starts as the mean of the streams; ``default``: torch's own linear layer."""
     decay_init: Literal["scale", "mamba"] = "scale"
+    """``scale``: the coarser a stream, the slower its decays; ``mamba``: all streams start alike."""
     decay_spacing: Literal["even", "random"] = "even"
     raw_decays: Literal["fastest", "slowest"] = "fastest"
     """Which decays of `decay_init` ``scale`` the stream of the signal itself has."""
@@ -90,9 +98,20 @@ class MsSsmConfig(SsmConfig):
     conv_bias: bool = False
     block: Literal["mamba", "glu", "vit"] = "mamba"
 
+    @property
+    def streams(self) -> int:
+        """Streams m: S + 2 where there are levels; without any the signal itself alone, for a^0 is x."""
+        return self.levels + 1 + self.raw_stream if self.levels else 1
+
+    @property
+    def paired(self) -> bool:
+        """Whether states are complex, in conjugate pairs that count as two."""
+        return self.ssm in ("s4d", "s4-dplr")
+
     @model_validator(mode="after")
     def _every_option_acts(self) -> Self:
-        for wrong, message in (*self._of_the_system(), *self._of_the_streams(), *self._of_the_mixer()):
+        parts = (self._of_the_system, self._of_the_states, self._of_the_streams, self._of_the_mixer)
+        for wrong, message in (fault for part in parts for fault in part()):
             if wrong:
                 raise ValueError(message)
         return self
@@ -103,9 +122,21 @@ class MsSsmConfig(SsmConfig):
         yield constant and self.parameters_from == "stream", f"parameters_from: stream {why}"
         yield constant and self.input_discretisation == "raw", f"input_discretisation: raw {why}"
         yield constant and self.dt_rank is not None, f"dt_rank {why}"
-        yield self.ssm != "s4" and self.learned_b, "learned_b: true needs ssm: s4; that of s6 is an input's"
+        yield self.ssm != "s4" and self.learned_b, "learned_b: true needs ssm: s4, whose B is 1 without it"
         unread = self.ssm_input == "raw" and self.parameters_from == "raw"
         yield unread, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads the streams"
+
+    def _of_the_states(self) -> Iterator[Fault]:
+        for key in OF_STATES if self.ssm == "none" else ():
+            given = getattr(self, key) != type(self).model_fields[key].default
+            yield given, f"{key} needs states; with ssm: none there are none: leave it out"
+        odd, fewest = self.state % 2 == 1, 2 * self.streams
+        what = f"state {self.state} with ssm: {self.ssm}"
+        yield self.paired and odd, f"{what} is odd, but states are conjugate pairs: make it even"
+        too_few = self.paired and not self.state_per_stream and self.state < fewest
+        yield too_few, f"{what} leaves a stream without a pair; {self.streams} streams need {fewest} or more"
+        random = self.paired and self.decay_spacing == "random"
+        yield random, f"decay_spacing: random needs ssm: s6 or s4; {self.ssm} has one decay a stream"
 
     def _of_the_streams(self) -> Iterator[Fault]:
         one, slowest = self.levels == 0, self.raw_decays == "slowest"

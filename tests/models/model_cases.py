@@ -1,15 +1,17 @@
 """Small models in every option, and batches, that the model tests share."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from msbench import models
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.specs import MODELS, ClassifierConfig, TrainConfig
 from msbench.training.optimizer import build_optimizer
+
+Module = TypeVar("Module", bound=nn.Module)
 
 INFO = TaskInfo("tokens", 11, 4, 40, "accuracy", 0.25, {})
 
@@ -110,11 +112,21 @@ MS_SSM_S4: list[dict[str, Any]] = [
     {"mixer_channels": "per-channel", "block": "vit"},
     {"decay_spacing": "random", "raw_decays": "slowest", "block": "glu"},
 ]
-ABLATIONS = [name for name in MODELS if name.startswith("msssm-") and name not in ("msssm-s6", "msssm-s4")]
+MS_SSM_COMPLEX: list[dict[str, Any]] = [
+    {},
+    {"levels": 0, "skip": False},
+    {"state": 2, "state_per_stream": True, "decay_init": "mamba"},
+    {"bidirectional": True, "norm": "batch", "pooling": "last"},
+    {"mixer_channels": "per-channel", "block": "vit"},
+    {"raw_decays": "slowest", "decomposition": "shared-conv", "block": "glu"},
+]
+MS_SSM_NAMES = ("msssm-s6", "msssm-s4", "msssm-s4d", "msssm-s4-dplr")
+ABLATIONS = [name for name in MODELS if name.startswith("msssm-") and name not in MS_SSM_NAMES]
 CASES: list[tuple[str, dict[str, Any]]] = [
     *(("mamba", {"state": 4, **options}) for options in [*COMMON, {"conv_bias": False}]),
     *(("msssm-s6", {"state": 7, "levels": 2, **options}) for options in [*COMMON, *MS_SSM]),
     *(("msssm-s4", {"state": 7, "levels": 2, **options}) for options in MS_SSM_S4),
+    *((name, {"state": 10, "levels": 2, **each}) for name in MS_SSM_NAMES[2:] for each in MS_SSM_COMPLEX),
     *((name, {"state": 7, "levels": 2, **options}) for name in ABLATIONS for options in COMMON[:2]),
     *((name, {"state": 7, "levels": 2, "bidirectional": True}) for name in ABLATIONS),
     *((name, {"state": 3}) for name in ("mamba-2x-param", "mamba-2x-state")),
@@ -158,6 +170,16 @@ def groups_of(model: Classifier) -> dict[str, str]:
     optimizer = build_optimizer(model, TrainConfig())
     groups = {id(each): group["name"] for group in optimizer.param_groups for each in group["params"]}
     return {name: groups[id(parameter)] for name, parameter in model.named_parameters()}
+
+
+def shaken(module: Module, share: float = 0.1, seed: int = 0) -> Module:
+    """With noise on every parameter, so that no equality holds by a zero or a one of the start."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            parameter.add_(share * noise)
+    return module
 
 
 def leaves(state: Any) -> list[Tensor]:

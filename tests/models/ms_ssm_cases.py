@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from model_cases import config_of
+from model_cases import config_of, shaken
 from torch import Tensor
 
 from msbench.models.ms_ssm import MultiScale
@@ -21,11 +21,7 @@ def ms_config(name: str = "msssm-s6", **options: Any) -> MsSsmConfig:
 def core_of(name: str = "msssm-s6", width: int = 6, seed: int = 0, **options: Any) -> MultiScale:
     """A core whose every parameter is random, so that no equality holds by a zero or a one."""
     torch.manual_seed(seed)
-    core = MultiScale(ms_config(name, **options), width).double()
-    with torch.no_grad():
-        for parameter in core.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return core
+    return shaken(MultiScale(ms_config(name, **options), width).double(), seed=seed)
 
 
 def signal(length: int = 13, width: int = 6, examples: int = 2) -> Tensor:

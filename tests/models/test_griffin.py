@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_cases import INFO, config_of, layer_of, model_of, stepped, tokens
+from model_cases import INFO, config_of, layer_of, model_of, shaken, stepped, tokens
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
@@ -39,16 +39,6 @@ def signal(length: int, width: int = 8, seed: int = 0) -> Tensor:
     return torch.randn(2, length, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def shaken(module: Any, seed: int = 0) -> Any:
-    """In float64 and with every parameter random, so that no equality holds by a zero."""
-    torch.manual_seed(seed)
-    module = module.double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return module
-
-
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
@@ -75,7 +65,7 @@ def recurrence_by_hand(p: dict[str, Array], x: Array) -> Array:
 @pytest.mark.parametrize("length", [1, 2, 30])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_the_recurrence_equals_its_equations(length: int, heads: int) -> None:
-    unit = shaken(RgLru(6, heads))
+    unit = shaken(RgLru(6, heads).double(), 0.3)
     x = signal(length, 6)
     parameters = {name: value.detach().numpy() for name, value in unit.named_parameters()}
     expected = np.stack([recurrence_by_hand(parameters, row) for row in x.numpy()])
@@ -83,7 +73,7 @@ def test_the_recurrence_equals_its_equations(length: int, heads: int) -> None:
 
 
 def test_the_first_step_has_the_scale_one() -> None:
-    unit = shaken(RgLru(4, 2))
+    unit = shaken(RgLru(4, 2).double(), 0.3)
     x = signal(3, 4)
     first = torch.sigmoid(unit.input_gate(x))[:, 0] * x[:, 0]
     torch.testing.assert_close(unit(x)[:, 0], first, rtol=1e-13, atol=0)
@@ -129,7 +119,7 @@ def test_a_recurrence_that_forgets_nothing_trains(autocast: bool, lambda_: float
 
 
 def test_the_recurrence_is_differentiated_right() -> None:
-    unit = shaken(RgLru(4, 2))
+    unit = shaken(RgLru(4, 2).double(), 0.3)
     x = signal(5, 4).requires_grad_()
     names, values = zip(*unit.named_parameters(), strict=True)
 
@@ -176,7 +166,7 @@ def attention_by_hand(block: LocalAttention, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("window", [1, 3, 8, 100])
 @pytest.mark.parametrize("length", [1, 4, 9, 23])
 def test_attention_equals_its_equations(window: int, length: int) -> None:
-    block = shaken(LocalAttention(griffin(window=window, heads=2, d_model=16)))
+    block = shaken(LocalAttention(griffin(window=window, heads=2, d_model=16)).double(), 0.3)
     x = signal(length, 16)
     expected = torch.stack([attention_by_hand(block, row) for row in x])
     torch.testing.assert_close(block(x, torch.tensor([length] * 2)), expected, rtol=1e-11, atol=1e-12)
@@ -193,12 +183,11 @@ def test_rotations_are_those_of_far_positions_under_autocast() -> None:
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("length", [1, 3, 29, 64])
 def test_steps_equal_the_whole(kind: Any, length: int) -> None:
-    layer = kind(griffin(window=7, heads=2, kernel=3, expand=1.5))
-    assert isinstance(layer, Recurrent)
-    block = shaken(layer)
+    block = shaken(kind(griffin(window=7, heads=2, kernel=3, expand=1.5)).double(), 0.3)
     x = signal(length)
     expected = block(x, torch.tensor([length, length]))
     torch.testing.assert_close(stepped(block, x), expected, rtol=1e-10, atol=1e-10)
+    assert isinstance(block, Recurrent)
 
 
 def test_attention_keeps_no_more_than_its_window() -> None:

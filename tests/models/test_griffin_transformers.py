@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import config_of
+from model_cases import config_of, shaken
 from torch import Tensor, nn
 from transformers import RecurrentGemmaConfig
 from transformers.models.recurrent_gemma.modeling_recurrent_gemma import (
@@ -37,13 +37,6 @@ def theirs(config: GriffinConfig) -> RecurrentGemmaConfig:
         num_hidden_layers=config.layers,
         attn_implementation="eager",
     )
-
-
-def shaken(module: Any) -> Any:
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return module.double()
 
 
 def recurrence_weights(p: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
@@ -98,7 +91,7 @@ TOLERANCE = 1e-6
 def test_recurrence(length: int, heads: int) -> None:
     torch.manual_seed(length)
     config = ours(heads=heads)
-    unit, peer = shaken(RgLru(16, heads)), RecurrentGemmaRglru(theirs(config))
+    unit, peer = shaken(RgLru(16, heads), 0.2).double(), RecurrentGemmaRglru(theirs(config))
     x = torch.randn(2, length, 16, dtype=torch.float64)
     positions = torch.arange(length).unsqueeze(0)
     # The peer writes states in place into a tensor of zeros, which is fine for autograd.
@@ -110,7 +103,10 @@ def test_recurrence(length: int, heads: int) -> None:
 def test_recurrent_block(length: int, options: dict[str, int]) -> None:
     torch.manual_seed(length)
     config = ours(**options)
-    block, peer = shaken(RecurrentBlock(config)), RecurrentGemmaRecurrentBlock(theirs(config), 0)
+    block, peer = (
+        shaken(RecurrentBlock(config), 0.2).double(),
+        RecurrentGemmaRecurrentBlock(theirs(config), 0),
+    )
     x, lengths = torch.randn(2, length, 16, dtype=torch.float64), torch.tensor([length, length])
     positions, no_mask = torch.arange(length).unsqueeze(0), torch.ones(())
     compare(
@@ -139,7 +135,7 @@ def attention_weights(p: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_local_attention(length: int, heads: int, window: int) -> None:
     torch.manual_seed(length)
     config = ours(heads=heads, window=window)
-    block, peer = shaken(LocalAttention(config)), RecurrentGemmaAttention(theirs(config), 0)
+    block, peer = shaken(LocalAttention(config), 0.2).double(), RecurrentGemmaAttention(theirs(config), 0)
     x, lengths = torch.randn(2, length, 16, dtype=torch.float64), torch.tensor([length, length])
     positions = torch.arange(length)
     lag = positions.unsqueeze(1) - positions
@@ -157,7 +153,7 @@ def test_local_attention(length: int, heads: int, window: int) -> None:
 def test_gated_mlp() -> None:
     torch.manual_seed(0)
     config = ours(mlp_expand=1.5)
-    block, peer = shaken(GatedMlp(config)), RecurrentGemmaMlp(theirs(config))
+    block, peer = shaken(GatedMlp(config), 0.2).double(), RecurrentGemmaMlp(theirs(config))
     x, lengths = torch.randn(2, 9, 16, dtype=torch.float64), torch.tensor([9, 9])
 
     def renamed(p: dict[str, Tensor]) -> dict[str, Tensor]:

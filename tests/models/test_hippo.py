@@ -2,18 +2,9 @@
 
 import pytest
 import torch
+from linear_cases import legs_matrix
 
 from msbench.models.hippo import legs
-
-
-def legs_matrix(states: int) -> torch.Tensor:
-    """A written out, entry by entry."""
-    A = torch.zeros(states, states, dtype=torch.float64)
-    for row in range(states):
-        for column in range(row):
-            A[row, column] = -((2 * row + 1) ** 0.5) * (2 * column + 1) ** 0.5
-        A[row, row] = -(row + 1)
-    return A
 
 
 @pytest.mark.parametrize("states", [2, 4, 16, 64])

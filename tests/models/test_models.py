@@ -236,6 +236,8 @@ def test_activations_grow_with_what_they_hold(name: str) -> None:
         ("msssm-s6", {"block": "glu"}),
         ("msssm-s4", {"block": "vit"}),
         ("msssm-s4", {"levels": 0}),
+        ("msssm-s4d", {"mixer_channels": "per-channel"}),
+        ("msssm-s4-dplr", {"decomposition": "shared-conv"}),
         ("msssm-no-ssm", {"decomposition": "shared-conv", "mixer_channels": "per-channel"}),
     ],
 )
@@ -261,11 +263,15 @@ def test_the_estimate_is_near_what_autograd_keeps(
     loss.backward()
 
 
-@pytest.mark.parametrize("norm", ["layer", "batch"])
-@pytest.mark.parametrize("name", MODELS)
+ONE_OF_A_FAMILY = {entry.family: name for name, entry in MODELS.items()}.values()
+
+
+@pytest.mark.parametrize(
+    ("name", "norm"), [*((name, "layer") for name in MODELS), *((name, "batch") for name in ONE_OF_A_FAMILY)]
+)
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     torch.compiler.reset()
-    model = model_of(name, norm=norm, **known(name, state=6))
+    model = model_of(name, norm=norm, **known(name, state=10))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     inputs, lengths = tokens(30, 17, 24)
     parameters = list(model.parameters())

@@ -9,7 +9,7 @@ from ms_ssm_cases import core_of, ms_config, signal, streams_by_hand
 from pydantic import ValidationError
 
 from msbench.models.ms_ssm import GatedBlock, MultiScale
-from msbench.models.stream_ssms import StreamSsms
+from msbench.models.stream_ssms import RealSsms
 from msbench.models.streams import stream_names, stream_states
 from msbench.specs import MsSsmConfig
 
@@ -18,7 +18,7 @@ from msbench.specs import MsSsmConfig
 def rates_of(**options: Any) -> list[list[int]]:
     torch.manual_seed(0)
     core = MultiScale(ms_config(**options), 6)
-    assert isinstance(core.scan, StreamSsms)
+    assert isinstance(core.scan, RealSsms)
     by_stream = torch.split(core.scan.A_log.exp()[0], core.scan.streams)
     return [[round(float(rate)) for rate in stream] for stream in by_stream]
 
@@ -27,6 +27,9 @@ def test_streams_have_names() -> None:
     assert stream_names(ms_config(levels=3)) == ["x", "d1", "d2", "d3", "a3"]
     assert stream_names(ms_config(levels=2, raw_stream=False)) == ["d1", "d2", "a2"]
     assert stream_names(ms_config(levels=0)) == ["x"]
+    for levels, raw_stream in ((0, True), (1, True), (1, False), (3, True), (3, False)):
+        config = ms_config(levels=levels, raw_stream=raw_stream)
+        assert config.streams == len(stream_names(config))
 
 
 @pytest.mark.parametrize("activation", ["none", "silu"])
@@ -79,12 +82,12 @@ def test_a_low_rank_mixer_leaves_its_start() -> None:
     assert all(value.grad is not None and bool(value.grad.any()) for value in downs)
 
 
-@pytest.mark.parametrize("ssm", ["s6", "s4", "none"])
+@pytest.mark.parametrize("ssm", ["s6", "s4", "s4d", "s4-dplr", "none"])
 def test_parameters_from_the_token_are_those_of_the_expanded_input_before_its_matrix(ssm: str) -> None:
     """W u read from the token is W' x with W = W' in_proj: the same block."""
     torch.manual_seed(0)
     expanded, token = (
-        GatedBlock(ms_config(ssm=ssm, mixer_init="default", raw_input=kind)).double()
+        GatedBlock(ms_config(ssm=ssm, state=12, mixer_init="default", raw_input=kind)).double()
         for kind in ("expanded", "token")
     )
     p = expanded.state_dict()
@@ -111,6 +114,23 @@ def test_without_a_decomposition_every_stream_is_the_signal() -> None:
         ({"ssm": "s4", "input_discretisation": "raw"}, "input_discretisation: raw needs ssm: s6"),
         ({"ssm": "s4", "dt_rank": 2}, "dt_rank needs ssm: s6"),
         ({"learned_b": True}, "learned_b: true needs ssm: s4"),
+        ({"ssm": "s4d", "learned_b": True}, "learned_b: true needs ssm: s4, whose B is 1 without it"),
+        ({"ssm": "s4-dplr", "parameters_from": "stream"}, "parameters_from: stream needs ssm: s6"),
+        ({"ssm": "s4-dplr", "input_discretisation": "raw"}, "input_discretisation: raw needs ssm: s6"),
+        ({"ssm": "s4d", "dt_rank": 2}, "dt_rank needs ssm: s6; with ssm: s4d nothing is computed"),
+        ({"ssm": "s4d", "decay_spacing": "random"}, "decay_spacing: random needs ssm: s6 or s4; s4d has one"),
+        ({"ssm": "s4-dplr", "state": 25}, "state 25 with ssm: s4-dplr is odd.*make it even"),
+        ({"ssm": "s4d", "state": 7, "state_per_stream": True}, "state 7 with ssm: s4d is odd"),
+        ({"ssm": "s4d", "state": 8}, "state 8 with ssm: s4d leaves a stream without.*5 streams need 10"),
+        ({"ssm": "s4d", "state": 6, "raw_stream": False}, "4 streams need 8 or more"),
+        ({"ssm": "none", "skip": False}, "skip needs states; with ssm: none there are none: leave it out"),
+        ({"ssm": "none", "state_per_stream": True}, "state_per_stream needs states"),
+        ({"ssm": "none", "dt_min": 1e-4}, "dt_min needs states"),
+        ({"ssm": "none", "dt_max": 0.2}, "dt_max needs states"),
+        ({"ssm": "none", "decay_init": "mamba"}, "decay_init needs states"),
+        ({"ssm": "none", "decay_spacing": "random"}, "decay_spacing needs states"),
+        ({"ssm": "none", "raw_decays": "slowest"}, "raw_decays needs states"),
+        ({"ssm": "none", "learned_b": True}, "learned_b: true needs ssm: s4"),
         ({"ssm_input": "raw"}, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads"),
         ({"ssm": "s4", "ssm_input": "raw"}, "ssm_input: raw needs parameters_from: stream"),
         ({"raw_stream": False, "levels": 0}, "raw_stream: false needs levels: 1 or more"),

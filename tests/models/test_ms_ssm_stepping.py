@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import leaves, stepped
+from model_cases import leaves, shaken, stepped
 from ms_ssm_cases import ms_config
 from torch import Tensor
 
@@ -12,6 +12,7 @@ from msbench.models.ms_ssm import block
 from msbench.models.stepping import Recurrent
 from msbench.models.streams import Decomposition
 
+FLAVOURS = ("s4", "s4d", "s4-dplr")
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"levels": 0},
@@ -40,16 +41,16 @@ OPTIONS: list[dict[str, Any]] = [
     {"ssm": "s4", "learned_b": True, "state": 3, "block": "glu"},
     {"ssm": "s4", "mixer_channels": "per-channel", "skip": False},
     {"ssm": "s4", "decomposition": "shared-conv", "block": "vit"},
+    {"ssm": "s4d", "state": 12},
+    {"ssm": "s4d", "state": 8, "decomposition": "shared-conv", "block": "glu", "skip": False},
+    {"ssm": "s4-dplr", "state": 12},
+    {"ssm": "s4-dplr", "state": 4, "levels": 0, "mixer": "static", "block": "vit"},
 ]
 
 
 def block_of(**options: Any) -> Any:
     torch.manual_seed(2)
-    layer = block(ms_config(**options))
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return layer
+    return shaken(block(ms_config(**options)))
 
 
 def normal(length: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -71,25 +72,29 @@ def test_steps_are_the_parallel_pass(options: dict[str, Any], length: int) -> No
         torch.testing.assert_close(stepped(layer, x), parallel(layer, x), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("ssm", ["s6", "s4"])
+@pytest.mark.parametrize("ssm", ["s6", *FLAVOURS])
 def test_a_thousand_steps_in_single_precision(ssm: str) -> None:
-    layer, x = block_of(ssm=ssm, levels=3), normal(1000, torch.float32)
+    layer, x = block_of(ssm=ssm, levels=3, state=12), normal(1000, torch.float32)
     with torch.no_grad():
         torch.testing.assert_close(stepped(layer, x), parallel(layer, x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("ssm", ["s6", "s4", "none"])
+@pytest.mark.parametrize("ssm", ["s6", *FLAVOURS, "none"])
 def test_steps_follow_autocast(ssm: str) -> None:
-    layer, x = block_of(ssm=ssm), normal(12, torch.float32)
+    layer, x = block_of(ssm=ssm, state=12), normal(12, torch.float32)
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(stepped(layer, x), parallel(layer, x), rtol=3e-2, atol=3e-2)
         state = layer.step(x[:, 0], layer.start(x[:, 0]))[1]
-    assert state[1] is None or state[1].dtype == torch.float32
+    kept = [leaf.dtype for leaf in leaves(state[1])]
+    assert bool(kept) == (ssm != "none")
+    assert set(kept) <= {torch.float32, torch.complex64}
 
 
-@pytest.mark.parametrize("options", [{}, {"ssm": "s4"}, {"decomposition": "shared-conv"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, *({"ssm": kind} for kind in FLAVOURS), {"decomposition": "shared-conv"}], ids=str
+)
 def test_no_state_is_written_and_loops_are_bit_equal(options: dict[str, Any]) -> None:
-    layer, x = block_of(**options), normal(9, torch.float32)
+    layer, x = block_of(state=12, **options), normal(9, torch.float32)
     with torch.no_grad():
         assert torch.equal(stepped(layer, x), stepped(layer, x))
     assert leaves(layer.start(x[:, 0]))

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from linear_cases import LENGTHS, double_block, signal
-from model_cases import layer_of, model_of
+from linear_cases import LENGTHS, double_block, full, response, signal
+from model_cases import layer_of, model_of, shaken
 from scipy.signal import cont2discrete
 
 from msbench import models
@@ -14,39 +14,13 @@ from msbench.models.hippo import legs
 from msbench.models.liquid_s4 import products
 
 
-def parameters(system: Any) -> dict[str, Any]:
-    return {
-        key: np.asarray(value.detach().numpy())
-        if key in ("log_dt", "A_log", "A_imag")
-        else torch.view_as_complex(value.detach()).numpy()
-        for key, value in system.named_parameters()
-    }
-
-
-def full(system: Any, channel: int) -> tuple[Any, ...]:
-    """The continuous system of one channel with both halves of each pair: dt, A, B, C, Lambda, P."""
-    p = parameters(system)
-    copy = channel % len(p["A_log"])
-    half = -np.exp(p["A_log"][copy]) + 1j * p["A_imag"][copy]
-    poles, P, B, C = (
-        np.concatenate([x, x.conj()]) for x in (half, p["P"][copy], p["B"][copy], p["C"][0, channel])
-    )
-    A = np.diag(poles) - np.outer(P, P.conj())
-    return np.exp(p["log_dt"][channel]), A, B, C, poles, P
-
-
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("copies", [None, 2])
 def test_the_kernel_is_that_of_dense_bilinear_matrices(length: int, copies: int | None) -> None:
     system = double_block("s4", copies=copies).core.system
-    kernel = system.kernel(length).detach().numpy()
+    kernel, impulse = system.kernel(length).detach().numpy(), np.eye(length)[0]
     for channel in range(6):
-        dt, A, B, C, *_ = full(system, channel)
-        A_bar, B_bar, *_ = cont2discrete((A, B[:, None], C[None], 0), dt, method="bilinear")
-        state, expected = B_bar[:, 0], []
-        for _ in range(length):
-            expected.append((C @ state).real)
-            state = A_bar @ state
+        expected = response(system, channel, "bilinear", impulse)
         np.testing.assert_allclose(kernel[:, 0, channel], expected, rtol=1e-10, atol=1e-12)
 
 
@@ -95,11 +69,7 @@ def test_s4_has_the_parameters_of_its_formula(bidirectional: bool, copies: int |
 @pytest.mark.parametrize("power", [0.0, 1.0, 3.0])
 def test_a_contraction_stays_one(power: float) -> None:
     """Random learned values, as large as they may get, leave the dense matrix no singular value above 1."""
-    system = double_block("s4").core.system
-    with torch.no_grad():
-        for parameter in system.parameters():
-            parameter.add_(power * torch.randn_like(parameter))
-        A_bar = system.discrete().A_bar
+    A_bar = shaken(double_block("s4").core.system, power).discrete().A_bar.detach()
     assert float(torch.linalg.matrix_norm(A_bar, 2).max()) < 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, stepped, tokens
+from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, stepped, tokens
 from torch import Tensor
 from torch.nn import functional
 
@@ -99,19 +99,11 @@ def test_initial_values_survive_construction() -> None:
     assert deep.fading[:, 0].tolist() == [16, 8, 4, 2, 1]
 
 
-def trained(model: torch.nn.Module) -> None:
-    """Weights that are no longer those of the start."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)))
-
-
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_checkpoint_holds_the_norm(bidirectional: bool) -> None:
     """Loaded into a model from another seed, which has seen other batches: the same predictions."""
     options: dict[str, Any] = {"kernel_dim": 4, "bidirectional": bidirectional}
-    model, batch = model_of("sgconv", **options).eval(), tokens(9, 31)
-    trained(model)
+    model, batch = shaken(model_of("sgconv", **options).eval(), 0.5), tokens(9, 31)
     expected = model(*batch)
     other = model_of("sgconv", seed=1, **options).eval()
     other(*tokens(3))
@@ -127,8 +119,8 @@ def test_a_checkpoint_holds_the_norm(bidirectional: bool) -> None:
 def test_the_norm_belongs_to_the_initial_weights_and_not_to_a_batch() -> None:
     one, other = model_of("sgconv", kernel_dim=4), model_of("sgconv", kernel_dim=4)
     before = layer_of(one).core.norm.clone()
-    trained(one)
-    trained(other)
+    for model in (one, other):
+        shaken(model, 0.5)  # no longer the weights of the start
     other(*tokens(2))
     one(*tokens(31))
     assert torch.equal(layer_of(one).core.norm, before)

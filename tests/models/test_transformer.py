@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_cases import INFO, config_of, groups_of, layer_of, model_of, tokens
+from model_cases import INFO, config_of, groups_of, layer_of, model_of, shaken, tokens
 from pydantic import ValidationError
 from torch import Tensor, nn
 
@@ -47,11 +47,7 @@ def renamed(model: Classifier, values: Mapping[str, Tensor]) -> dict[str, Tensor
 def test_a_layer_is_torchs_with_the_same_weights(causal: bool, options: dict[str, Any]) -> None:
     config = config_of("transformer", layers=1, causal=causal, **options)
     assert isinstance(config, TransformerConfig)
-    model, peer = models.build("transformer", config, INFO, 0).double(), peer_of(config).double()
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    model, peer = shaken(models.build("transformer", config, INFO, 0).double()), peer_of(config).double()
     values = dict(model.named_parameters())
     peer.load_state_dict(renamed(model, values))
     x, lengths = torch.randn(3, 19, config.d_model, dtype=torch.float64), torch.tensor([19, 1, 8])

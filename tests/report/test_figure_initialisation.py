@@ -55,6 +55,19 @@ def test_dots_follow_the_model_and_no_constant() -> None:
         np.testing.assert_allclose(poles.channels[0], FIGURE_2[2], rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["msssm-s4d", "msssm-s4-dplr"])
+def test_complex_poles_are_drawn_by_how_fast_they_decay(name: str) -> None:
+    found = initial_poles(model_of(name, state=12, levels=1, dt_min=0.2, dt_max=0.2))
+    assert [len(poles.channels[0]) for poles in found] == [4, 4, 4]
+    for poles, offset in zip(found, (8, 4, 0), strict=True):
+        decay = -0.2 * (offset + 0.5)
+        if name == "msssm-s4d":
+            np.testing.assert_allclose(poles.channels, np.exp(decay), rtol=1e-5)
+        else:  # bilinear, so faster oscillations decay more slowly
+            assert all(abs((2 + decay) / (2 - decay)) < dot < 1 for dot in poles.dots)
+    assert figure(found).axes
+
+
 def test_streams_of_the_paper_at_128_states() -> None:
     found = initial_poles(model_of(state=128, levels=3))
     assert [poles.stream for poles in found] == ["x", "d1", "d2", "d3", "a3"]
