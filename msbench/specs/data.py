@@ -5,9 +5,18 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from msbench.specs.dataset import DataConfig
+from msbench.specs.images import Cifar10Config, ImageNetConfig, MnistConfig
 from msbench.specs.ptbxl import PtbXlConfig
 
-__all__ = ["DATASETS", "DataConfig", "ListOpsConfig", "PtbXlConfig"]
+__all__ = [
+    "DATASETS",
+    "Cifar10Config",
+    "DataConfig",
+    "ImageNetConfig",
+    "ListOpsConfig",
+    "MnistConfig",
+    "PtbXlConfig",
+]
 
 
 class ListOpsConfig(DataConfig):
@@ -39,5 +48,8 @@ class ListOpsConfig(DataConfig):
 
 DATASETS: dict[str, type[DataConfig]] = {
     "listops": ListOpsConfig,
+    "cifar10": Cifar10Config,
+    "mnist": MnistConfig,
+    "imagenet": ImageNetConfig,
     "ptbxl": PtbXlConfig,
 }
