@@ -6,7 +6,8 @@ opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from msbench.data.cifar10_batches import CLASSES, COLOURS, PIXELS, TEST
 from msbench.data.dataset import Samples, Split, TaskInfo
 from msbench.data.download import Remote
 from msbench.data.kept import Kept, Making
-from msbench.data.pixels import LEVELS, Bytes, PixelTokens, luma, majority, parted
+from msbench.data.pixels import LEVELS, Bytes, PixelTokens, luma, majority, parted, unchanged
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.images import Cifar10Config
@@ -55,14 +56,8 @@ def view(
 ) -> tuple[TaskInfo, dict[str, Split]]:
     """The splits as `config` looks at them."""
     rules = majority(arrays["train"]["labels"], arrays["test"]["labels"])
-    splits = parted(
-        "cifar10",
-        arrays,
-        config.validation,
-        config.split_seed,
-        lambda images, labels: _split(config, images, labels),
-    )
-    return _info(config, rules), splits
+    look = unchanged if config.colour == "rgb" else luma
+    return _info(config, rules), parted(config, arrays, look, _splitting(config))
 
 
 def outline(config: Cifar10Config) -> TaskInfo:
@@ -70,12 +65,12 @@ def outline(config: Cifar10Config) -> TaskInfo:
     return _info(config, {})
 
 
-def _split(config: Cifar10Config, images: Bytes, labels: Bytes) -> Split:
+def _splitting(config: Cifar10Config) -> Callable[[Bytes, Bytes], Split]:
+    """What makes a split of values and labels."""
     if config.pixels == "tokens":
-        return PixelTokens(luma(images), labels)
-    values = images if config.colour == "rgb" else luma(images)[..., np.newaxis]
+        return PixelTokens
     mean, deviation = (255 * np.asarray(moments) for moments in config.moments)
-    return Samples(values, labels, mean, deviation)
+    return partial(Samples, shift=mean, scale=deviation)
 
 
 def _info(config: Cifar10Config, rules: Mapping[str, float]) -> TaskInfo:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from msbench.data.archive import content
 from msbench.data.dataset import Samples, Split, TaskInfo
 from msbench.data.download import Remote
 from msbench.data.kept import Kept, Making
-from msbench.data.pixels import Bytes, majority, parted
+from msbench.data.pixels import Bytes, majority, parted, unchanged
 from msbench.data.progress import Progress
 from msbench.errors import DataError
 
@@ -142,16 +143,18 @@ def view(
     config: MnistConfig, arrays: manifest.Arrays, _facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Split]]:
     """The splits as `config` looks at them."""
-    order = np.arange(PIXELS)
-    if config.permuted:
-        order = np.random.RandomState(PERMUTATION_SEED).permutation(PIXELS)
-
-    def split_of(images: Bytes, labels: Bytes) -> Split:
-        values = images[:, order] if config.permuted else images
-        return Samples(values, labels, 255 * MEAN, 255 * DEVIATION)
-
-    splits = parted("mnist", arrays, config.validation, config.split_seed, split_of)
+    splits = parted(
+        config,
+        arrays,
+        permuted if config.permuted else unchanged,
+        partial(Samples, shift=255 * MEAN, scale=255 * DEVIATION),
+    )
     return _info(majority(arrays["train"]["labels"], arrays["test"]["labels"])), splits
+
+
+def permuted(images: Bytes) -> Bytes:
+    """Images (n, 784, 1) with their pixels in the order that S4's code has as well."""
+    return images[:, np.random.RandomState(PERMUTATION_SEED).permutation(PIXELS)]
 
 
 def outline(_config: MnistConfig) -> TaskInfo:

@@ -3,19 +3,20 @@ import pytest
 from PIL import Image
 
 from msbench.data.dataset import Samples
-from msbench.data.pixels import PixelTokens, luma, majority, parted
+from msbench.data.pixels import PixelTokens, luma, majority, parted, unchanged
 from msbench.errors import DataError
+from msbench.specs import MnistConfig
 
 
 def test_grey_is_pillows() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (5000, 4, 3), dtype=np.uint8)
     rgb[:2, 0] = [[0, 0, 0], [255, 255, 255]]
     expected = np.asarray(Image.fromarray(rgb).convert("L"))
-    assert np.array_equal(luma(rgb), expected)
+    assert np.array_equal(luma(rgb)[..., 0], expected)
 
 
 def test_no_grey_level_is_padding() -> None:
-    split = PixelTokens(np.array([[0, 255, 7], [1, 2, 3]], np.uint8), np.array([4, 9], np.uint8))
+    split = PixelTokens(np.array([[[0], [255], [7]], [[1], [2], [3]]], np.uint8), np.array([4, 9], np.uint8))
     batch = split.batch(np.array([1, 0]))
     assert batch.inputs.tolist() == [[2, 3, 4], [1, 256, 8]]
     assert batch.inputs.dtype == np.int64
@@ -32,7 +33,7 @@ def arrays(train: int) -> dict[str, dict[str, np.ndarray]]:
 
 
 def test_validation_is_a_share_of_train() -> None:
-    splits = parted("digits", arrays(20), 0.25, 3, Samples)
+    splits = parted(MnistConfig(validation=0.25), arrays(20), unchanged, Samples)
     shown = {name: split.batch(np.arange(len(split))) for name, split in splits.items()}
     assert {name: len(batch.labels) for name, batch in shown.items()} == {
         "train": 15,
@@ -46,9 +47,9 @@ def test_validation_is_a_share_of_train() -> None:
 
 def test_no_split_is_empty() -> None:
     with pytest.raises(
-        DataError, match=r"digits: data.validation 0\.9 of 5 train images leaves a split empty"
+        DataError, match=r"mnist: data.validation 0\.9 of 5 train images leaves a split empty"
     ):
-        parted("digits", arrays(5), 0.9, 3, Samples)
+        parted(MnistConfig(validation=0.9), arrays(5), unchanged, Samples)
 
 
 def test_the_majority_is_learned_on_train() -> None:
