@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from msbench.data import imagenet_archives, imagenet_tree, manifest, picture_files
 from msbench.data.dataset import Split, TaskInfo
@@ -41,7 +42,7 @@ class Found:
 
     listed: Listed
     sizes: Numbers
-    checksums: Any
+    checksums: NDArray[np.uint32]
     faults: dict[str, str]
 
 

@@ -152,6 +152,15 @@ def test_a_flat_val_needs_a_list(tmp_path: Path) -> None:
     assert tree.test.names[0] == "val/ILSVRC2012_val_00000001.JPEG"
 
 
+def test_kaggles_list_is_above_its_folders(tmp_path: Path) -> None:
+    root, shown = flat(tmp_path / "ILSVRC/Data/CLS-LOC")
+    rows = [f"ILSVRC2012_val_{number:08d},{name} 1 2 3 4" for number, name in enumerate(shown, 1)]
+    (tmp_path / CSV).write_text("\n".join(["ImageId,PredictionString", *rows]))
+    tree = find(tmp_path)
+    assert tree.root == root
+    assert [tree.classes[label] for label in tree.test.labels] == shown
+
+
 def test_a_list_within_val_is_no_image(tmp_path: Path) -> None:
     root, shown = flat(tmp_path)
     rows = [f"ILSVRC2012_val_{number:08d},{name} 1 2 3 4" for number, name in enumerate(shown, 1)]
