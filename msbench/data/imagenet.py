@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.images import ImageNetConfig
 
 CLASSES = 1000
+INDEXED = ("names", "offsets", "sizes", "checksums", "labels")
 ABOUT = """\
   what:    ILSVRC 2012: folders train and val, or ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and
            ILSVRC2012_devkit_t12.tar.gz
@@ -53,12 +54,12 @@ def fill(config: ImageNetConfig, making: Making) -> None:
     _refuse(config, tree, found)
     described = {}
     for split, each in found.items():
+        labels = each.listed.labels
         names, offsets = joined(each.listed.names)
-        arrays = {"names": names, "offsets": offsets, "sizes": each.sizes, "checksums": each.checksums}
-        for name, array in {**arrays, "labels": each.listed.labels}.items():
-            manifest.save(making.folder, split, name, array)
-        lengths = np.full(len(each.listed.names), config.positions, np.int64)
-        described[split] = manifest.describe(each.listed.labels, lengths)
+        index = Index(tree.root, names, offsets, each.sizes, each.checksums, labels)
+        for name in INDEXED:
+            manifest.save(making.folder, split, name, getattr(index, name))
+        described[split] = manifest.describe(labels, np.full(len(labels), config.positions, np.int64))
     skipped = {split: each.faults for split, each in found.items() if each.faults}
     making.finish(
         config,
