@@ -104,12 +104,8 @@ def _devkit_files(place: Path) -> dict[str, bytes]:
 
 def _wnids(where: str, content: bytes) -> dict[int, str]:
     """Names of the classes by the devkit's numbers, from MATLAB's table of all synsets."""
-    try:
-        from scipy.io import loadmat
-    except ImportError:
-        raise DataError(
-            f"{where}: needs scipy to be read: `pip install scipy`, or bring {CSV} or {SYNSETS} instead"
-        ) from None
+    from scipy.io import loadmat  # takes a fifth of a second, which other lists do not need
+
     try:
         table: Any = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
         return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in table}
