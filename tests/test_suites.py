@@ -47,3 +47,30 @@ def test_the_published_listops_differs_in_its_data_alone() -> None:
         (spec,) = plan(release, models=[model])
         assert modified(generated, spec) == ["data.source"]
         assert modified(release, spec) == []
+
+
+def test_scifar_is_the_papers_protocol() -> None:
+    for spec in plan(load("scifar", SHIPPED)):
+        model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
+        assert (model["layers"], model["d_model"], model["state"], model["norm"]) == (10, 256, 128, "batch")
+        assert (train.lr, train.weight_decay, train.batch_size) == (4.5e-3, 0.01, 50)
+        assert (train.epochs, train.warmup_epochs, train.ssm_lr) == (250, 1.0, None)
+        assert (train.beta1, train.beta2) == (0.9, 0.999)
+        assert (data["colour"], data["pixels"], data["validation"], data["split_seed"]) == (
+            "rgb",
+            "values",
+            0.1,
+            42,
+        )
+        if spec.model_name.startswith("msssm"):
+            assert (model["levels"], model["kernel"]) == (3, 2)
+
+
+def test_imagenet_is_the_papers_protocol() -> None:
+    for spec in plan(load("imagenet", SHIPPED)):
+        model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
+        assert (model["layers"], model["d_model"], model["state"], model["kernel"]) == (24, 256, 128, 4)
+        assert (train.lr, train.batch_size, train.epochs, train.warmup_epochs) == (1e-3, 1024, 300, 10.0)
+        assert (train.beta1, train.beta2) == (0.9, 0.999)
+        assert (data["image_size"], data["patch"], data["validation"]) == (224, 16, 0.01)
+        assert model.get("levels", 3) == 3

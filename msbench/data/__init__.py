@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msbench.data import listops
+from msbench.data.cifar10 import CIFAR10
 from msbench.data.dataset import Batch, Dataset, Split, TaskInfo
+from msbench.data.imagenet import IMAGENET
+from msbench.data.mnist import MNIST
 from msbench.data.pathfinder import PATHFINDER
 from msbench.data.progress import Progress, silent
 from msbench.data.ptbxl import PTBXL
@@ -51,6 +54,9 @@ class DatasetModule(Protocol):
 DATASETS: dict[str, DatasetModule] = {
     "listops": listops,
     "pathfinder": PATHFINDER,
+    "cifar10": CIFAR10,
+    "mnist": MNIST,
+    "imagenet": IMAGENET,
     "ptbxl": PTBXL,
 }
 

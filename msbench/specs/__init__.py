@@ -1,6 +1,7 @@
 """Frozen, fully resolved descriptions of what a run is: data, model, training. No torch in here."""
 
 from msbench.specs.data import DATASETS, DataConfig, ListOpsConfig
+from msbench.specs.images import Cifar10Config, ImageNetConfig, MnistConfig
 from msbench.specs.model import ClassifierConfig, ModelEntry
 from msbench.specs.models import MODELS
 from msbench.specs.ptbxl import PtbXlConfig
@@ -11,10 +12,13 @@ from msbench.specs.train import TrainConfig
 __all__ = [
     "DATASETS",
     "MODELS",
+    "Cifar10Config",
     "ClassifierConfig",
     "DataConfig",
+    "ImageNetConfig",
     "ListOpsConfig",
     "MambaConfig",
+    "MnistConfig",
     "ModelEntry",
     "MsSsmConfig",
     "PtbXlConfig",

@@ -5,10 +5,20 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from msbench.specs.dataset import DataConfig
+from msbench.specs.images import Cifar10Config, ImageNetConfig, MnistConfig
 from msbench.specs.pathfinder import PathfinderConfig
 from msbench.specs.ptbxl import PtbXlConfig
 
-__all__ = ["DATASETS", "DataConfig", "ListOpsConfig", "PathfinderConfig", "PtbXlConfig"]
+__all__ = [
+    "DATASETS",
+    "Cifar10Config",
+    "DataConfig",
+    "ImageNetConfig",
+    "ListOpsConfig",
+    "MnistConfig",
+    "PathfinderConfig",
+    "PtbXlConfig",
+]
 
 
 class ListOpsConfig(DataConfig):
@@ -41,5 +51,8 @@ class ListOpsConfig(DataConfig):
 DATASETS: dict[str, type[DataConfig]] = {
     "listops": ListOpsConfig,
     "pathfinder": PathfinderConfig,
+    "cifar10": Cifar10Config,
+    "mnist": MnistConfig,
+    "imagenet": ImageNetConfig,
     "ptbxl": PtbXlConfig,
 }

@@ -1,0 +1,60 @@
+import tarfile
+from pathlib import Path
+
+import pytest
+from image_files import imagenet, jpeg, wnid
+
+from msbench import data
+from msbench.data.dataset import SPLITS
+from msbench.data.imagenet_archives import ARCHIVES
+from msbench.data.imagenet_labels import SYNSETS
+from msbench.errors import DataError
+from msbench.specs import ImageNetConfig
+
+CLASSES = [wnid(3), wnid(7)]
+CONFIG = ImageNetConfig(image_size=16, patch=8, validation=0.34)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A tar of a tar a class, a flat tar, and a list, as image-net.org has them."""
+    source, tree = tmp_path / "published", imagenet(tmp_path / "tree", CLASSES)
+    source.mkdir()
+    with tarfile.open(source / ARCHIVES["train"], "w") as outer:
+        for name in CLASSES:
+            inner = tmp_path / f"{name}.tar"
+            with tarfile.open(inner, "w") as tar:
+                for image in sorted((tree / "train" / name).iterdir()):
+                    tar.add(image, image.name)
+            outer.add(inner, inner.name)
+    with tarfile.open(source / ARCHIVES["val"], "w") as tar:
+        for number in (1, 2, 3):
+            image = tmp_path / f"ILSVRC2012_val_{number:08d}.JPEG"
+            image.write_bytes(jpeg(number))
+            tar.add(image, image.name)
+    (source / SYNSETS).write_text("\n".join([CLASSES[1], CLASSES[0], CLASSES[1]]))
+    return source
+
+
+def test_archives_are_unpacked_and_read_in_place(published: Path, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    dataset = data.setup(CONFIG, root, source=published)
+    assert [len(dataset.splits[name]) for name in SPLITS] == [4, 2, 3]
+    assert dataset.manifest["classes"] == CLASSES
+    assert dataset.manifest["images"] == str(root / "imagenet" / "images")
+    assert dataset.manifest["notes"][0].startswith(f"{ARCHIVES['train']} is not the published file")
+    assert dataset.splits["test"].batch(range(3)).labels.tolist() == [1, 0, 1]  # type: ignore[arg-type]
+
+
+def test_both_archives_are_needed(published: Path, tmp_path: Path) -> None:
+    (published / ARCHIVES["val"]).unlink()
+    with pytest.raises(DataError, match=rf"{ARCHIVES['val']}: no such file"):
+        data.setup(CONFIG, tmp_path / "data", source=published)
+
+
+def test_a_cut_archive_leaves_nothing(published: Path, tmp_path: Path) -> None:
+    archive = published / ARCHIVES["train"]
+    archive.write_bytes(archive.read_bytes()[:4000])
+    with pytest.raises(DataError, match=f"{ARCHIVES['train']}: is cut short or damaged"):
+        data.setup(CONFIG, tmp_path / "data", source=published)
+    assert not (tmp_path / "data" / "imagenet" / "images" / "train").exists()
