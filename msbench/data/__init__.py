@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msbench.data import listops
+from msbench.data.aan import AAN
 from msbench.data.dataset import Batch, Dataset, Split, TaskInfo
+from msbench.data.imdb import IMDB
 from msbench.data.progress import Progress, silent
 from msbench.data.ptbxl import PTBXL
 
@@ -49,6 +51,8 @@ class DatasetModule(Protocol):
 
 DATASETS: dict[str, DatasetModule] = {
     "listops": listops,
+    "imdb": IMDB,
+    "aan": AAN,
     "ptbxl": PTBXL,
 }
 

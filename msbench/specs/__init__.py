@@ -6,13 +6,16 @@ from msbench.specs.models import MODELS
 from msbench.specs.ptbxl import PtbXlConfig
 from msbench.specs.run import RunSpec
 from msbench.specs.selective import MambaConfig, MsSsmConfig
+from msbench.specs.texts import AanConfig, ImdbConfig
 from msbench.specs.train import TrainConfig
 
 __all__ = [
     "DATASETS",
     "MODELS",
+    "AanConfig",
     "ClassifierConfig",
     "DataConfig",
+    "ImdbConfig",
     "ListOpsConfig",
     "MambaConfig",
     "ModelEntry",

@@ -6,8 +6,9 @@ from pydantic import Field, model_validator
 
 from msbench.specs.dataset import DataConfig
 from msbench.specs.ptbxl import PtbXlConfig
+from msbench.specs.texts import AanConfig, ImdbConfig
 
-__all__ = ["DATASETS", "DataConfig", "ListOpsConfig", "PtbXlConfig"]
+__all__ = ["DATASETS", "AanConfig", "DataConfig", "ImdbConfig", "ListOpsConfig", "PtbXlConfig"]
 
 
 class ListOpsConfig(DataConfig):
@@ -39,5 +40,7 @@ class ListOpsConfig(DataConfig):
 
 DATASETS: dict[str, type[DataConfig]] = {
     "listops": ListOpsConfig,
+    "imdb": ImdbConfig,
+    "aan": AanConfig,
     "ptbxl": PtbXlConfig,
 }
