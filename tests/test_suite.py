@@ -216,7 +216,7 @@ class TestRefused:
             (
                 "  dataset: listops\n",
                 "",
-                "tiny.yaml:5: data.dataset: required key is missing; known: listops",
+                "tiny.yaml:5: data.dataset: required key is missing; known: ",
             ),
         ],
     )

@@ -13,7 +13,7 @@ SHIPPED = Path(__file__).resolve().parents[1] / "suites"
 def test_all_are_available() -> None:
     names = [suite.name for suite in available(SHIPPED)]
     assert names == sorted(path.stem for path in SHIPPED.glob("*.yaml"))
-    assert {"quick", "listops", "listops-release"} <= set(names)
+    assert {"quick", "listops", "listops-release", "lra"} <= set(names)
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
@@ -73,4 +73,20 @@ def test_imagenet_is_the_papers_protocol() -> None:
         assert (train.lr, train.batch_size, train.epochs, train.warmup_epochs) == (1e-3, 1024, 300, 10.0)
         assert (train.beta1, train.beta2) == (0.9, 0.999)
         assert (data["image_size"], data["patch"], data["validation"]) == (224, 16, 0.01)
+
+
+def test_lra_doubles_the_layers_and_trains_as_s5_does() -> None:
+    expected = {
+        "text": (8, 256, 0.1, 35, 50, 4e-3, 1e-3, 0.07, 0),
+        "retrieval": (8, 128, 0.0, 20, 32, 2e-3, 1e-3, 0.05, 1),
+    }
+    suite = load("lra", SHIPPED)
+    assert suite.reported is not None
+    assert set(suite.reported.columns) == set(suite.tasks) == set(expected)
+    for spec in plan(suite):
+        model, train = spec.model.model_dump(), spec.train
+        assert (model["layers"], model["d_model"], model["dropout"]) == expected[spec.task][:3]
+        rates = (train.lr, train.ssm_lr, train.weight_decay, train.warmup_epochs)
+        assert (train.epochs, train.batch_size, *rates) == expected[spec.task][3:]
+        assert (model["state"], model["kernel"], model["expand"], model["norm"]) == (128, 4, 2, "batch")
         assert model.get("levels", 3) == 3

@@ -1,6 +1,6 @@
 """The benchmark of data: how long a set takes to be made, to be opened again, to be fed to a device."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -87,7 +87,11 @@ def start(entry: Entry, settings: Settings) -> None:
             entry.fed[0] += len(batch.labels)
             entry.fed[1] += batch.positions
 
-    for name, call in {"open": partial(data.open_dataset, entry.config, root), "epoch": epoch}.items():
+    calls: dict[str, Callable[[], object]] = {
+        "open": partial(data.open_dataset, entry.config, root),
+        "epoch": epoch,
+    }
+    for name, call in calls.items():
         seconds, _ = timed(call, settings.device)
         entry.tasks[name] = Task(call, settings.device, expected=seconds)
 

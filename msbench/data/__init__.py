@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msbench.data import listops
+from msbench.data.aan import AAN
 from msbench.data.cifar10 import CIFAR10
 from msbench.data.dataset import Batch, Dataset, Split, TaskInfo
 from msbench.data.imagenet import IMAGENET
+from msbench.data.imdb import IMDB
 from msbench.data.mnist import MNIST
 from msbench.data.pathfinder import PATHFINDER
 from msbench.data.progress import Progress, silent
@@ -57,6 +59,8 @@ DATASETS: dict[str, DatasetModule] = {
     "cifar10": CIFAR10,
     "mnist": MNIST,
     "imagenet": IMAGENET,
+    "imdb": IMDB,
+    "aan": AAN,
     "ptbxl": PTBXL,
 }
 

@@ -25,7 +25,7 @@ class Entry:
     """Something that is no directory.
 
     `special` says what it is where it is no ordinary file; `read` gives its bytes, until the next entry is
-    asked for; `start` is where they are in an uncompressed tar.
+    asked for; `blocks` gives them little by little; `start` is where they are in an uncompressed tar.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Entry:
     size: int
     read: Callable[[], bytes]
     start: int = 0
+    blocks: Callable[[], Iterator[bytes]] | None = None
 
 
 class Readable(Protocol):
@@ -70,8 +71,15 @@ def zip_entries(archive: zipfile.ZipFile, progress: Progress) -> Iterator[Entry]
     infos = [info for info in archive.infolist() if not info.is_dir()]
     for done, info in enumerate(infos):
         progress(what, done, len(infos))
-        yield Entry(info.filename, _special_zip(info), info.file_size, partial(archive.read, info))
+        read, blocks = partial(archive.read, info), partial(_zip_blocks, archive, info)
+        yield Entry(info.filename, _special_zip(info), info.file_size, read, blocks=blocks)
     progress(what, max(len(infos), 1), max(len(infos), 1))
+
+
+def _zip_blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    with archive.open(info) as stream:
+        while block := stream.read(SKIP):
+            yield block
 
 
 def _special_zip(info: zipfile.ZipInfo) -> str:
@@ -136,6 +144,7 @@ def tar_entries(source: Readable) -> Iterator[Entry]:
                     member.size,
                     partial(_tar_bytes, stream, member),
                     member.offset_data,
+                    partial(_tar_blocks, stream, member),
                 )
         _require_tar_end(stream)
 
@@ -152,6 +161,16 @@ def _tar_bytes(stream: Forward, member: tarfile.TarInfo) -> bytes:
     if len(data) != member.size:
         raise tarfile.ReadError(f"it ends within {member.name}")
     return data
+
+
+def _tar_blocks(stream: Forward, member: tarfile.TarInfo) -> Iterator[bytes]:
+    stream.seek(member.offset_data)
+    left = member.size
+    while left and (block := stream.read(min(SKIP, left))):
+        left -= len(block)
+        yield block
+    if left:
+        raise tarfile.ReadError(f"it ends within {member.name}")
 
 
 def _require_tar_end(stream: Forward) -> None:

@@ -7,15 +7,18 @@ from msbench.specs.models import MODELS
 from msbench.specs.ptbxl import PtbXlConfig
 from msbench.specs.run import RunSpec
 from msbench.specs.selective import MambaConfig, MsSsmConfig
+from msbench.specs.texts import AanConfig, ImdbConfig
 from msbench.specs.train import TrainConfig
 
 __all__ = [
     "DATASETS",
     "MODELS",
+    "AanConfig",
     "Cifar10Config",
     "ClassifierConfig",
     "DataConfig",
     "ImageNetConfig",
+    "ImdbConfig",
     "ListOpsConfig",
     "MambaConfig",
     "MnistConfig",

@@ -8,12 +8,15 @@ from msbench.specs.dataset import DataConfig
 from msbench.specs.images import Cifar10Config, ImageNetConfig, MnistConfig
 from msbench.specs.pathfinder import PathfinderConfig
 from msbench.specs.ptbxl import PtbXlConfig
+from msbench.specs.texts import AanConfig, ImdbConfig
 
 __all__ = [
     "DATASETS",
+    "AanConfig",
     "Cifar10Config",
     "DataConfig",
     "ImageNetConfig",
+    "ImdbConfig",
     "ListOpsConfig",
     "MnistConfig",
     "PathfinderConfig",
@@ -54,5 +57,7 @@ DATASETS: dict[str, type[DataConfig]] = {
     "cifar10": Cifar10Config,
     "mnist": MnistConfig,
     "imagenet": ImageNetConfig,
+    "imdb": ImdbConfig,
+    "aan": AanConfig,
     "ptbxl": PtbXlConfig,
 }

@@ -75,7 +75,7 @@ def test_a_fault_of_one_set_marks_its_row(only_tiny: Suite, monkeypatch: pytest.
     def broken(*_args: object) -> None:
         raise DataError("tokens.npy is damaged")
 
-    monkeypatch.setattr(datasets.data, "open_dataset", broken)
+    monkeypatch.setattr(data, "open_dataset", broken)
     (row,) = datasets.measure(Settings(repeats=3), lambda _text: None)["rows"]
     assert row["status"] == "failed"
     assert "tokens.npy is damaged" in row["reason"]

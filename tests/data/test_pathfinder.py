@@ -157,10 +157,13 @@ def test_the_image_that_is_known_to_be_empty_is_counted(tmp_path: Path) -> None:
         data.setup(easy, tmp_path / "other", source=tmp_path)
 
 
-@pytest.mark.parametrize("key", ["images", "seed", "documented_distractors"])
-def test_options_of_the_generator_mean_nothing_to_a_release(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"), [("images", 77), ("seed", 77), ("documented_distractors", True)]
+)
+def test_options_of_the_generator_mean_nothing_to_a_release(key: str, value: int) -> None:
+    given = {"source": "release", "size": 128, key: value}
     with pytest.raises(ValueError, match=f"remove {key}"):
-        PathfinderConfig(source="release", size=128, **{key: True if key.startswith("doc") else 77})
+        PathfinderConfig.model_validate(given)
 
 
 def test_documented_distractors_are_of_path_x() -> None:
@@ -178,7 +181,7 @@ def test_published_images_are_read(samples: Path, tmp_path: Path, size: int, ima
     folder = samples / "pathfinder"
     if not folder.is_dir():
         pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
-    config = PathfinderConfig(source="release", size=size)
+    config = RELEASE.model_copy(update={"size": size})
     dataset = data.setup(config, tmp_path, source=folder)
     counts = dataset.manifest["splits"]["images"]
     assert counts["examples"] == images
