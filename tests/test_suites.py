@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from msbench.data.ptbxl_labels import SETS
 from msbench.specs import MODELS
 from msbench.suite import available, load, modified, plan
 
@@ -75,10 +76,28 @@ def test_imagenet_is_the_papers_protocol() -> None:
         assert (data["image_size"], data["patch"], data["validation"]) == (224, 16, 0.01)
 
 
+def test_ptbxl_is_the_papers_protocol() -> None:
+    suite = load("ptbxl", SHIPPED)
+    assert suite.reported is not None
+    assert set(suite.reported.columns) == set(suite.tasks) == set(SETS)
+    for spec in plan(suite):
+        model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
+        assert (model["layers"], model["d_model"], model["state"], model["norm"]) == (10, 256, 128, "layer")
+        assert model["dropout"] == 0.2
+        assert (train.lr, train.weight_decay, train.batch_size) == (4.5e-3, 0.06, 50)
+        assert (train.epochs, train.warmup_epochs) == (100, 5.0)
+        assert (data["labels"], data["rate"], data["standardise"]) == (spec.task, 100, True)
+        if spec.model_name.startswith("msssm"):
+            assert (model["levels"], model["kernel"]) == (3, 2)
+
+
 def test_lra_doubles_the_layers_and_trains_as_s5_does() -> None:
     expected = {
         "text": (8, 256, 0.1, 35, 50, 4e-3, 1e-3, 0.07, 0),
         "retrieval": (8, 128, 0.0, 20, 32, 2e-3, 1e-3, 0.05, 1),
+        "image": (6, 512, 0.1, 250, 50, 4.5e-3, 1e-3, 0.07, 1),
+        "pathfinder": (6, 192, 0.05, 200, 64, 4.5e-3, 9e-4, 0.03, 1),
+        "pathx": (6, 128, 0.0, 75, 32, 1.8e-3, 6e-4, 0.06, 1),
     }
     suite = load("lra", SHIPPED)
     assert suite.reported is not None

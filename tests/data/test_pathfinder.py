@@ -157,9 +157,7 @@ def test_the_image_that_is_known_to_be_empty_is_counted(tmp_path: Path) -> None:
         data.setup(easy, tmp_path / "other", source=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("images", 77), ("seed", 77), ("documented_distractors", True)]
-)
+@pytest.mark.parametrize(("key", "value"), [("images", 77), ("seed", 77), ("documented_distractors", True)])
 def test_options_of_the_generator_mean_nothing_to_a_release(key: str, value: int) -> None:
     given = {"source": "release", "size": 128, key: value}
     with pytest.raises(ValueError, match=f"remove {key}"):
