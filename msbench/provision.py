@@ -10,6 +10,7 @@ from msbench import data
 from msbench.config import Located, gather, merge, parse_override
 from msbench.console import say
 from msbench.data.dataset import Dataset
+from msbench.data.stamps import distrusted
 from msbench.errors import ConfigError, DataError, ExitCode
 from msbench.specs import DATASETS, DataConfig
 from msbench.specs.run import resolve_data
@@ -87,7 +88,8 @@ def _provision(configs: list[DataConfig], source: Path | None, check_only: bool,
 
         def work(config: DataConfig) -> Dataset:
             if check_only:
-                return data.open_dataset(config, root)
+                with distrusted():
+                    return data.open_dataset(config, root)
             return data.setup(config, root, source=source, progress=progress)
 
         return Provisions([_attempt(config, work, signals) for config in configs])

@@ -8,7 +8,7 @@ from pathlib import Path
 from msbench.data import manifest
 from msbench.data.archive_entries import UNPACKED
 from msbench.data.archive_members import described, members
-from msbench.data.disk import require_space
+from msbench.data.disk import shortage
 from msbench.data.kinds import kind_of
 from msbench.data.progress import Progress, silent
 from msbench.errors import DataError
@@ -40,20 +40,25 @@ def _refuse_other(folder: Path, origin: Origin) -> None:
 
 
 def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: bool) -> None:
-    require_space(new, _known_size(source), f"{source.name}, unpacked,")
+    _require_space(new, _known_size(source), source)
     files = total = 0
     for name, data in members(source, lambda _name: True, progress, nested=nested):
-        require_space(new, len(data), f"{name} of {source.name}")
+        _require_space(new, len(data), source)
         path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as stream:
             stream.write(data)
         files, total = files + 1, total + len(data)
     os.sync()  # once for all: one fsync a file is what makes unpacking a million of them slow
-    with (new / UNPACKED).open("w", encoding="utf-8") as stream:
+    with (new / UNPACKED).open("x", encoding="utf-8") as stream:
         json.dump({**origin, "files": files, "total": total}, stream)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _require_space(folder: Path, needed: int, source: Path) -> None:
+    if lacking := shortage(folder, needed):
+        raise DataError(f"{source}: cannot be unpacked: {lacking}")
 
 
 def _known_size(source: Path) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 import filelock
 
 from msbench.data.progress import Progress
-from msbench.errors import DataError
 
 
 @contextmanager
@@ -32,13 +31,12 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def require_space(folder: Path, needed: int, what: str) -> None:
-    """Raise DataError where `folder` has fewer than `needed` bytes free for `what`."""
+def shortage(folder: Path, needed: int) -> str:
+    """What to say where `folder` has fewer than `needed` bytes free; an empty string where it has enough."""
     free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise DataError(
-            f"{what} needs {needed:,} bytes and {folder} has {free:,} free: make room, or set MSBENCH_DATA"
-        )
+    if needed <= free:
+        return ""
+    return f"{needed:,} bytes are needed and {folder} has {free:,} free: make room, or set MSBENCH_DATA"
 
 
 def sync_folder(folder: Path) -> None:
