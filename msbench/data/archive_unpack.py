@@ -8,8 +8,8 @@ from pathlib import Path
 from msbench.data import manifest
 from msbench.data.archive_entries import UNPACKED
 from msbench.data.archive_members import described, members
-from msbench.data.disk import shortage
-from msbench.data.kinds import kind_of
+from msbench.data.disk import require_space
+from msbench.data.file_kinds import kind_of
 from msbench.data.progress import Progress, silent
 from msbench.errors import DataError
 
@@ -23,27 +23,30 @@ def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: b
     Done again it changes nothing. With `nested`, a tar within becomes a folder of its name without .tar, as
     ImageNet's train set wants. Raises DataError naming the archive, or a folder that holds something else.
     """
-    origin: Origin = {"archive": source.name, "bytes": source.stat().st_size}
+    with described(source):
+        origin: Origin = {"archive": source.name, "bytes": source.stat().st_size}
     if not (folder / UNPACKED).exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.is_dir() and any(folder.iterdir()):
             raise DataError(f"{folder}: is there and was not unpacked by msbench: move it away")
         manifest.build(folder, lambda new: _fill(new, source, origin, progress, nested), progress, UNPACKED)
     _refuse_other(folder, origin)
 
 
 def _refuse_other(folder: Path, origin: Origin) -> None:
-    facts = json.loads((folder / UNPACKED).read_bytes())
+    with described(folder / UNPACKED):
+        read = json.loads((folder / UNPACKED).read_bytes())
+    facts = read if isinstance(read, dict) else {}
     if {key: facts.get(key) for key in origin} != origin:
-        raise DataError(
-            f"{folder}: was unpacked from {facts.get('archive')}, not from {origin['archive']}: move it away"
-        )
+        was, now = (f"{values.get('archive')} of {values.get('bytes')} bytes" for values in (facts, origin))
+        raise DataError(f"{folder}: was unpacked from {was}, not from {now}: move it away")
 
 
 def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: bool) -> None:
-    _require_space(new, _known_size(source), source)
+    what = f"{source}: cannot be unpacked"
+    require_space(new, _known_size(source), what)
     files = total = 0
     for name, data in members(source, lambda _name: True, progress, nested=nested):
-        _require_space(new, len(data), source)
+        require_space(new, len(data), what)
         path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as stream:
@@ -54,11 +57,6 @@ def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: b
         json.dump({**origin, "files": files, "total": total}, stream)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _require_space(folder: Path, needed: int, source: Path) -> None:
-    if lacking := shortage(folder, needed):
-        raise DataError(f"{source}: cannot be unpacked: {lacking}")
 
 
 def _known_size(source: Path) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import filelock
 
 from msbench.data.progress import Progress
+from msbench.errors import DataError
 
 
 @contextmanager
@@ -37,6 +38,12 @@ def shortage(folder: Path, needed: int) -> str:
     if needed <= free:
         return ""
     return f"{needed:,} bytes are needed and {folder} has {free:,} free: make room, or set MSBENCH_DATA"
+
+
+def require_space(folder: Path, needed: int, what: str) -> None:
+    """Raise DataError where `folder` has fewer than `needed` bytes free for `what`."""
+    if lacking := shortage(folder, needed):
+        raise DataError(f"{what}: {lacking}")
 
 
 def sync_folder(folder: Path) -> None:

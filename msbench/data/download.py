@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msbench.data.disk import locked, sync_folder
-from msbench.data.http_feed import Fault, incomplete
-from msbench.data.kinds import HEAD, is_kind, is_web_page
+from msbench.data.file_kinds import HEAD, is_kind, is_web_page
+from msbench.data.http_feed import Fault
 from msbench.data.progress import Progress, silent
 from msbench.data.stamps import Stamps, hash_file
-from msbench.data.transfer import Patience, Wish, discard, receive, wrong_kind
+from msbench.data.transfer import Patience, Wish, discard, receive, wrong_kind, wrong_size
 from msbench.errors import DataError
 
 
@@ -27,8 +27,8 @@ class Remote:
     """A published file.
 
     `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits; it and `size` (bytes) are None where nobody
-    published them. `kind` is what its bytes must begin with: a key of `kinds.MAGIC`, ``tar`` or ``text``.
-    `dataset` is what ``msbench setup`` calls the data it is of.
+    published them. `kind` is what its bytes must begin with: a key of `file_kinds.MAGIC`, ``tar`` or
+    ``text``. `dataset` is what ``msbench setup`` calls the data it is of.
     """
 
     url: str
@@ -52,16 +52,17 @@ def fetch(
     Interrupted it leaves a ``.part``, from which the next call goes on. Raises DataError saying what is
     wrong with the network, the server, the file or the disk, and how to bring the file by hand.
     """
-    path = folder / remote.name
+    path, part = folder / remote.name, folder / f"{remote.name}.part"
     with _explained(remote):
         if not path.exists():
             if is_offline():
                 raise Fault(f"it is not in {folder}, and MSBENCH_OFFLINE forbids to fetch it")
             with locked(path, progress):
                 if not path.exists():
-                    _fetch(remote, path, progress, patience or Patience())
+                    _fetch(remote, part, path, progress, patience or Patience())
         if wrong := _difference(remote, path, Stamps(folder), progress):
             raise Fault(f"{path}: {wrong}; delete it to have it fetched again")
+        discard(part)
     return path
 
 
@@ -72,13 +73,13 @@ def verify(remote: Remote, path: Path, progress: Progress = silent) -> None:
             raise Fault(f"{path}: {wrong}")
 
 
-def _fetch(remote: Remote, path: Path, progress: Progress, patience: Patience) -> None:
+def _fetch(remote: Remote, part: Path, path: Path, progress: Progress, patience: Patience) -> None:
     """Receive, verify, rename: in this order, so that nothing else ever has the final name."""
-    part, stamps = path.with_name(f"{path.name}.part"), Stamps(path.parent)
+    stamps = Stamps(path.parent)
     wish = Wish(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
-    resumed = receive(wish, part, progress, patience)
+    pieced = receive(wish, part, progress, patience)
     wrong = _difference(remote, part, stamps, progress)
-    if wrong and resumed:  # two versions glued together, or a part that a power cut left holes in
+    if wrong and pieced:  # of two versions perhaps, or with holes from a power cut
         discard(part)
         receive(wish, part, progress, patience)
         wrong = _difference(remote, part, stamps, progress)
@@ -87,7 +88,6 @@ def _fetch(remote: Remote, path: Path, progress: Progress, patience: Patience) -
         raise Fault(wrong)
     stamps.rename(part, path)
     sync_folder(path.parent)
-    discard(part)
 
 
 def _difference(remote: Remote, path: Path, stamps: Stamps | None, progress: Progress) -> str:
@@ -96,11 +96,8 @@ def _difference(remote: Remote, path: Path, stamps: Stamps | None, progress: Pro
         head = stream.read(HEAD)
     if not is_kind(head, remote.kind):
         return wrong_kind(head, remote.kind, "it is", page=is_web_page(head))
-    size = path.stat().st_size
-    if remote.size is not None and size < remote.size:
-        return incomplete(size, remote.size)
-    if remote.size is not None and size > remote.size:
-        return f"it has {size:,} bytes, the published file {remote.size:,}: it is not what was published"
+    if remote.size is not None and (wrong := wrong_size(path.stat().st_size, remote.size)):
+        return f"it {wrong}"
     algorithm, _, expected = (remote.digest or "").partition(":")
     found = _digest(path, algorithm, stamps, progress) if expected else expected
     if found == expected:
@@ -118,7 +115,9 @@ def _explained(remote: Remote) -> Iterator[None]:
     try:
         yield
     except (Fault, OSError, NotImplementedError) as error:  # the last: a file system without locks
+        named = isinstance(error, OSError) and error.filename is not None
+        what = f"{error.filename}: {error.strerror}" if named else error  # type: ignore[union-attr]
         raise DataError(
-            f"{remote.dataset}: {remote.url}: {error}; if you have {remote.name} from elsewhere: "
+            f"{remote.dataset}: {remote.url}: {what}; if you have {remote.name} from elsewhere: "
             f"msbench setup {remote.dataset} --from PATH"
         ) from error

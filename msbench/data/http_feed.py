@@ -99,7 +99,7 @@ class Feed:
         except urllib.error.HTTPError as error:
             with error:
                 self._put(Answer(error.code, error.reason, error.headers))
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except Exception as error:  # whatever it is, whoever waits must hear of it
             self._put(error)
 
     def _put(self, item: Answer | bytes | Exception) -> None:
@@ -117,7 +117,9 @@ def incomplete(done: int, total: int) -> str:
 
 
 def _fault(error: Exception) -> Fault:
-    """What an exception of urllib or of a socket means to who asked."""
+    """What an exception of urllib or of a socket means to who asked; another one is raised again."""
+    if not isinstance(error, (OSError, ValueError, http.client.HTTPException)):
+        raise error
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
         return Passing("the server does not answer")

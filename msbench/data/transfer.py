@@ -16,8 +16,8 @@ from email.message import Message
 from pathlib import Path
 
 from msbench.data.disk import shortage
+from msbench.data.file_kinds import HEAD, is_kind, is_web_page, title
 from msbench.data.http_feed import Answer, Fault, Feed, Passing, incomplete
-from msbench.data.kinds import HEAD, is_kind, is_web_page, title
 from msbench.data.progress import Progress
 
 GAIN = 2**20
@@ -61,16 +61,16 @@ class Version:
 
 
 def receive(wish: Wish, part: Path, progress: Progress, patience: Patience) -> bool:
-    """Write all of the file into `part`; True where it holds bytes of an earlier call.
+    """Write all of the file into `part`; True where its bytes came in more than one attempt.
 
     Raises Fault; what came stays, and the next call goes on from its end.
     """
-    reused = _usable(wish, part) > 0
-    failed = furthest = 0
+    pieced, failed, furthest = False, 0, 0
     while True:
+        pieced = pieced or _usable(wish, part) > 0
         try:
             _attempt(wish, part, progress, patience)
-            return reused
+            return pieced
         except Passing as fault:
             reached = part.stat().st_size if part.exists() else 0
             failed = 1 if reached >= furthest + GAIN else failed + 1
@@ -81,9 +81,10 @@ def receive(wish: Wish, part: Path, progress: Progress, patience: Patience) -> b
 
 
 def discard(part: Path) -> None:
-    """Remove a part and what was known of it."""
-    part.unlink(missing_ok=True)
-    _version_file(part).unlink(missing_ok=True)
+    """Remove a part and what was known of it, where they are; asks nothing of a folder without them."""
+    for path in (part, _version_file(part)):
+        if path.exists():
+            path.unlink(missing_ok=True)
 
 
 def _attempt(wish: Wish, part: Path, progress: Progress, patience: Patience) -> None:
@@ -167,9 +168,8 @@ def _write(wish: Wish, answer: Answer, chunks: Iterator[bytes], part: Path, offs
     """Write what comes; how many bytes the part has then."""
     if offset == 0:
         chunks = _with_right_head(wish, answer, chunks)
-    if wish.size is not None and total not in (0, wish.size):
-        sizes = f"the server's file has {total:,} bytes, the published one {wish.size:,}"
-        raise Fault(f"{sizes}: it is not what was published")
+    if wish.size is not None and total and (wrong := wrong_size(total, wish.size)):
+        raise Fault(f"the server's file {wrong}")
     if lacking := shortage(part.parent, total - offset):
         raise Fault(lacking)
     try:
@@ -197,6 +197,15 @@ def _with_right_head(wish: Wish, answer: Answer, chunks: Iterator[bytes]) -> Ite
         page = is_web_page(head) or answer.headers.get("Content-Type", "").startswith("text/html")
         raise Fault(wrong_kind(head, wish.kind, "the server sent", page=page))
     return itertools.chain((head,), chunks)
+
+
+def wrong_size(size: int, published: int) -> str:
+    """Words for a file of another size than was published; empty where it is the same."""
+    if size == published:
+        return ""
+    if size < published:
+        return f"is {incomplete(size, published)}"
+    return f"has {size:,} bytes, the published one {published:,}: it is not what was published"
 
 
 def wrong_kind(head: bytes, kind: str, prefix: str, *, page: bool) -> str:
