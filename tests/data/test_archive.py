@@ -118,6 +118,14 @@ def test_every_header_of_a_tar_is_checked(tmp_path: Path) -> None:
             read_all(spoilt)
 
 
+def test_a_header_that_points_backwards_is_damage_and_no_endless_loop(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a")
+    member.pax_headers = {"size": "-1024"}
+    source = write(tmp_path, member.tobuf(tarfile.PAX_FORMAT) + tar_bytes(FILES))
+    with pytest.raises(DataError, match="a header points backwards"):
+        list(members(source, lambda name: name != "a"))
+
+
 def test_streams_end_to_end_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_streams, "FEED", 100)
     whole = tar_bytes(FILES)
