@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import json
 import lzma
 import os
@@ -280,6 +281,14 @@ def test_a_tree_verifies_what_it_reads(tmp_path: Path) -> None:
         assert tree.read("top/part0/file2.bin") == FILES["top/part0/file2.bin"]
 
 
+def test_a_tree_whose_tar_is_cut_meanwhile_says_so(tmp_path: Path) -> None:
+    source = write(tmp_path, tar_bytes(FILES))
+    with open_tree(source) as tree:
+        os.truncate(source, TAR_END - 1)
+        with pytest.raises(DataError, match=r"file5.bin has 1,535 bytes instead of 1,536"):
+            tree.read("top/part1/file5.bin")
+
+
 def test_a_tree_of_a_compressed_tar_is_refused(tmp_path: Path) -> None:
     source = write(tmp_path, FORMATS["tar.gz"](FILES))
     with pytest.raises(DataError, match="is compressed as a whole: unpack it"), open_tree(source):
@@ -357,12 +366,18 @@ def test_files_that_cannot_be_side_by_side_are_refused(tmp_path: Path, files: Fi
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_without_room_nothing_is_unpacked(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=max(map(len, FILES.values())) - 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
-    with pytest.raises(DataError, match=r"archive: cannot be unpacked: .* bytes are needed and"):
-        unpack(write(tmp_path, FORMATS[kind](FILES)), tmp_path / "out")
-    nothing_left(tmp_path / "out")
+def test_room_is_looked_for_before_and_on_the_way(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FORMATS[kind](FILES)
+    known = sum(map(len, FILES.values())) if kind == "zip" else len(whole)
+    usage = shutil.disk_usage(tmp_path)
+    for free, needed in [([known - 1], known), ([known, 2999], 3000)]:
+        rest = itertools.chain(free, itertools.repeat(free[-1]))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path, rest=rest: usage._replace(free=next(rest)))
+        with pytest.raises(DataError, match=f"archive: cannot be unpacked: {needed:,} bytes are needed and"):
+            unpack(write(tmp_path, whole), tmp_path / "out")
+        nothing_left(tmp_path / "out")
 
 
 def test_progress_tells_bytes_and_may_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
