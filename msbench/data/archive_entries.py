@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from msbench.data.manifest import MADE
 from msbench.data.progress import Progress
 from msbench.data.stamps import STAMPS
 
 SKIP = 2**20
 UNPACKED = ".unpacked.json"
-OWN = (UNPACKED, STAMPS)
+OWN = (UNPACKED, MADE, STAMPS)
 """What msbench itself leaves in a folder: part of no source."""
 
 

@@ -16,6 +16,7 @@ from archives import FILES, FORMATS, Files, flipped, special_tar, tar_bytes, wri
 
 from msbench.data import archive_streams
 from msbench.data.archive import UNPACKED, content, members, open_tree, unpack
+from msbench.data.archive_entries import OWN
 from msbench.data.progress import silent
 from msbench.errors import DataError
 
@@ -39,7 +40,7 @@ def write(folder: Path, data: bytes) -> Path:
 
 def on_disk(folder: Path) -> dict[str, bytes]:
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if name != UNPACKED}
+    return {name: path.read_bytes() for name, path in found.items() if name not in OWN}
 
 
 def nothing_left(folder: Path) -> None:
@@ -56,7 +57,9 @@ def test_every_file_comes_in_the_order_of_the_archive(tmp_path: Path, kind: str)
 
 def test_a_folder_is_sorted_and_its_links_followed(tmp_path: Path) -> None:
     elsewhere = write_folder(tmp_path / "elsewhere", {"x": b"x", "y": b"y"})
-    folder = write_folder(tmp_path / "folder", {**FILES, "a-b/x": b"1", "a/x": b"2", UNPACKED: b"ours"})
+    folder = write_folder(
+        tmp_path / "folder", {**FILES, "a-b/x": b"1", "a/x": b"2", **dict.fromkeys(OWN, b"")}
+    )
     (folder / "a" / "linked").symlink_to(elsewhere)
     expected = [("a/linked/x", b"x"), ("a/linked/y", b"y"), ("a/x", b"2"), ("a-b/x", b"1")]
     assert read_all(folder) == expected + sorted(FILES.items())
@@ -317,6 +320,7 @@ def test_unpacking_is_done_once(tmp_path: Path, kind: str) -> None:
     source, folder = write(tmp_path, FORMATS[kind](FILES)), tmp_path / "new" / "out"
     unpack(source, folder)
     assert on_disk(folder) == FILES
+    assert read_all(folder) == sorted(FILES.items())
     facts = json.loads((folder / UNPACKED).read_text())
     total = sum(map(len, FILES.values()))
     assert (facts["archive"], facts["files"], facts["total"]) == ("archive", len(FILES), total)
