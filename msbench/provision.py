@@ -10,6 +10,7 @@ from msbench import data
 from msbench.config import Located, gather, merge, parse_override
 from msbench.console import say
 from msbench.data.dataset import Dataset
+from msbench.data.stamps import distrusted
 from msbench.errors import ConfigError, DataError, ExitCode
 from msbench.specs import DATASETS, DataConfig
 from msbench.specs.run import resolve_data
@@ -77,17 +78,18 @@ def provision(
 def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from FOLDER")
-    root = data.data_root()
+    root, say_tenths = data.data_root(), _Tenths()
     with SignalFlag() as signals:
 
         def progress(what: str, done: int, total: int) -> None:
             signals.check()
             if not quiet:
-                _say_tenths(what, done, total)
+                say_tenths(what, done, total)
 
         def work(config: DataConfig) -> Dataset:
             if check_only:
-                return data.open_dataset(config, root)
+                with distrusted():
+                    return data.open_dataset(config, root)
             return data.setup(config, root, source=source, progress=progress)
 
         return Provisions([_attempt(config, work, signals) for config in configs])
@@ -131,6 +133,14 @@ def _facts(item: Provision) -> tuple[str, ...]:
     return (*counts, f"{item.dataset.info.longest:,}", item.dataset.digest[:12])
 
 
-def _say_tenths(what: str, done: int, total: int) -> None:
-    if done == total or done * 10 // total != (done - 1) * 10 // total:
-        say(f"{what}: {done:,} of {total:,}")
+class _Tenths:
+    """Says each tenth of a piece of work once, in steps of any size."""
+
+    def __init__(self) -> None:
+        self._said = ("", -1)
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        tenth = (what, done * 10 // total)
+        if tenth != self._said:
+            self._said = tenth
+            say(f"{what}: {done:,} of {total:,}")

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from msbench import provision
-from msbench.errors import ConfigError, ExitCode
+from msbench import data, provision
+from msbench.data import stamps
+from msbench.data.progress import Progress
+from msbench.errors import ConfigError, DataError, ExitCode
 
 ROWS = "Source\tTarget\r\n( ( ( [MAX 2 ) 4 ) ] )\t4\r\n7\t7\r\n"
 
@@ -69,3 +71,28 @@ def test_what_was_brought_goes_with_one_dataset(brought: Path, own_data: Path, t
     with pytest.raises(ConfigError, match="goes with one dataset"):
         provision.provision(["listops", str(tiny_file)], brought, check_only=False, quiet=True)
     assert not own_data.exists()
+
+
+@pytest.mark.usefixtures("own_data")
+def test_progress_in_steps_of_any_size_is_said_once_a_tenth(
+    tiny_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def setup(*_: object, progress: Progress, **__: object) -> None:
+        for done in [0, 0, *range(3, 1000, 7), 1000]:
+            progress("fetching", done, 1000)
+        raise DataError("enough")
+
+    monkeypatch.setattr(data, "setup", setup)
+    provision.provision([str(tiny_file)], None, check_only=False, quiet=False)
+    said = [line for line in capsys.readouterr().err.splitlines() if "fetching" in line]
+    assert len(said) == 11
+    assert said[-1].endswith("fetching: 1,000 of 1,000")
+
+
+@pytest.mark.usefixtures("own_data")
+def test_check_reads_every_byte_again(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a disk may give back other bytes than were written to it, with the same dates."""
+    provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
+    monkeypatch.setattr(stamps, "hash_file", lambda *_: "0" * 64)
+    assert provision.provision([str(tiny_file)], None, check_only=False, quiet=True).exit_code == ExitCode.OK
+    assert provision.provision([str(tiny_file)], None, check_only=True, quiet=True).exit_code == ExitCode.DATA

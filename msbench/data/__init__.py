@@ -92,7 +92,7 @@ def setup(
 
 
 def open_dataset(config: DataConfig, root: Path) -> Dataset:
-    """The dataset, verified to the last byte. Raises DataError saying what is wrong and what to run."""
+    """The dataset, verified where it changed since it was last. Raises DataError saying what to run."""
     return DATASETS[config.dataset].open_dataset(config, root)
 
 

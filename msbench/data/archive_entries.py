@@ -3,6 +3,7 @@
 import io
 import os
 import stat
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -11,13 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from msbench.data.manifest import MADE
 from msbench.data.progress import Progress
 from msbench.data.stamps import STAMPS
 
 SKIP = 2**20
 UNPACKED = ".unpacked.json"
-OWN = (UNPACKED, STAMPS)
+OWN = (UNPACKED, MADE, STAMPS)
 """What msbench itself leaves in a folder: part of no source."""
+
+
+class Refused(ValueError):
+    """What nobody should read from a source, though it may be whole; says what and why."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +50,25 @@ class Readable(Protocol):
 
 
 def folder_entries(
-    folder: Path, prefix: str = "", above: tuple[tuple[int, int], ...] = ()
+    folder: Path, look: Callable[[], None], prefix: str = "", above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[Entry]:
-    """All below `folder`, names sorted part by part; raises ValueError for a link to a folder above it."""
+    """All below `folder`, names sorted part by part; before each `look` is called, which may raise.
+
+    Raises Refused for a link to a folder above it.
+    """
     status = folder.stat()
     here = (status.st_dev, status.st_ino)
     if here in above:
-        raise ValueError(f"{prefix.rstrip('/')} is a link to a folder above it")
+        raise Refused(f"{prefix.rstrip('/')} is a link to a folder above it")
     with os.scandir(folder) as scan:
         found = sorted(scan, key=lambda entry: entry.name)
     for entry in found:
         path, name = Path(entry.path), prefix + entry.name
+        look()
         if name in OWN:
             continue
         if entry.is_dir():
-            yield from folder_entries(path, f"{name}/", (*above, here))
+            yield from folder_entries(path, look, f"{name}/", (*above, here))
         elif entry.is_file():
             yield Entry(name, "", entry.stat().st_size, path.read_bytes)
         else:
@@ -90,11 +100,22 @@ def _special_zip(info: zipfile.ZipInfo) -> str:
 
 
 def require_zip_end(archive: zipfile.ZipFile) -> None:
-    """Raise BadZipFile where bytes follow the end of a zip: Python's reader passes over them."""
-    assert archive.fp is not None
-    archive.fp.seek(-22 - len(archive.comment), io.SEEK_END)
-    if archive.fp.read(4) != b"PK\x05\x06":
+    """Raise BadZipFile where bytes follow the end of a zip, or its directory has not all it should.
+
+    Python's reader passes over both: a damaged length in the directory hides the entries after it.
+    """
+    stream, end = archive.fp, 22 + len(archive.comment)
+    assert stream is not None
+    stream.seek(0, io.SEEK_END)
+    stream.seek(-min(stream.tell(), 76 + end), io.SEEK_END)  # 76: what a zip of more than 4 GB has before
+    tail = stream.read()
+    if tail[-end:][:4] != b"PK\x05\x06":
         raise zipfile.BadZipFile("there are bytes after its end")
+    (entries,) = struct.unpack_from("<H", tail[-end:], 10)
+    if tail.startswith(b"PK\x06\x06"):
+        (entries,) = struct.unpack_from("<Q", tail, 32)
+    if entries != len(archive.infolist()):
+        raise zipfile.BadZipFile(f"its directory has {len(archive.infolist()):,} of {entries:,} entries")
 
 
 class Forward:

@@ -9,11 +9,19 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from msbench.data.archive_entries import Entry, folder_entries, require_zip_end, tar_entries, zip_entries
+from msbench.data.archive_entries import (
+    Entry,
+    Refused,
+    folder_entries,
+    require_zip_end,
+    tar_entries,
+    zip_entries,
+)
 from msbench.data.archive_streams import Counted, Decompressed
-from msbench.data.kinds import COMPRESSED, kind_of
+from msbench.data.file_kinds import COMPRESSED, kind_of
 from msbench.data.progress import Progress, silent
 from msbench.errors import DataError
 
@@ -29,6 +37,7 @@ DAMAGE = (
     lzma.LZMAError,
 )
 """What Python's readers raise for bytes that are no archive, or no longer."""
+TWICE = "{} comes twice, with different bytes"
 
 
 def members(
@@ -69,7 +78,7 @@ def content(source: Path, progress: Progress = silent) -> bytes:
 def entries(source: Path, progress: Progress = silent) -> Iterator[Iterator[Entry]]:
     """All that `source` holds, while it is open."""
     if source.is_dir():
-        yield folder_entries(source)
+        yield folder_entries(source, partial(progress, f"reading {source.name}", 0, 1))
         return
     kind = kind_of(source)
     if kind is None:
@@ -89,9 +98,13 @@ def described(source: Path) -> Iterator[None]:
     """Say in one DataError what is wrong with `source`."""
     try:
         yield
+    except Refused as error:
+        raise DataError(f"{source}: {error}") from None
     except FileNotFoundError as error:
         raise DataError(f"{error.filename or source}: no such file") from None
     except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:  # without one, bzip2 speaks of its data
+            raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from None
         raise DataError(f"{source}: is cut short or damaged: {error}: get it again") from error
 
 
@@ -99,52 +112,70 @@ def _files(entry: Entry, wanted: Callable[[str], bool], *, nested: bool) -> Iter
     """The file, where it is wanted; those of a tar within, where `nested`."""
     name = plain_name(entry.name)
     if nested and name.endswith(".tar") and not entry.special:
-        for inner in tar_entries(io.BytesIO(entry.read())):
-            inside = f"{name.removesuffix('.tar')}/{plain_name(inner.name)}"
-            if wanted(inside):
-                yield inside, read_entry(inner, inside)
+        yield from _files_within(name, entry.read(), wanted)
     elif wanted(name):
         yield name, read_entry(entry, name)
 
 
+def _files_within(tar: str, data: bytes, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    try:
+        for entry in tar_entries(io.BytesIO(data)):
+            name = f"{tar.removesuffix('.tar')}/{plain_name(entry.name)}"
+            if wanted(name):
+                yield name, read_entry(entry, name)
+    except tarfile.TarError as error:
+        raise tarfile.ReadError(f"{tar}: {error}") from error
+
+
 def read_entry(entry: Entry, name: str) -> bytes:
-    """Its bytes. Raises ValueError for what is no ordinary file."""
+    """Its bytes. Raises Refused for what is no ordinary file."""
     if entry.special:
-        raise ValueError(f"{name} is {entry.special}")
+        raise Refused(f"{name} is {entry.special}")
     data = entry.read()
     if len(data) != entry.size:
-        raise ValueError(f"{name} has {len(data):,} bytes instead of {entry.size:,}")
+        raise EOFError(f"{name} has {len(data):,} bytes instead of {entry.size:,}")
     return data
 
 
 def plain_name(name: str) -> str:
-    """The name without ``./``. Raises ValueError for one that leads out of the folder, or is no text."""
+    """The name without ``./``. Raises Refused for one that leads out of the folder, or is no text."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts:
-        raise ValueError(f"the name {name!r} leads elsewhere")
+        raise Refused(f"the name {name!r} leads elsewhere")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the name {name!r} is not UTF-8") from None
+        raise Refused(f"the name {name!r} is not UTF-8") from None
     return "/".join(parts)
 
 
-class Seen:
-    """Which names came, and what they held."""
+class Spellings:
+    """The one spelling that each name may have."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, bytes]] = {}
+        self._known: dict[str, str] = {}
+
+    def check(self, name: str) -> None:
+        """Raises Refused for a name that differs from an earlier one in case only."""
+        earlier = self._known.setdefault(name.casefold(), name)
+        if earlier != name:
+            raise Refused(f"{earlier} and {name} differ in case only")
+
+
+class Seen:
+    """Which files came already."""
+
+    def __init__(self) -> None:
+        self._spellings = Spellings()
+        self._digests: dict[str, bytes] = {}
 
     def is_new(self, name: str, data: bytes) -> bool:
-        """False for the same file again. Raises ValueError for one that contradicts an earlier one."""
+        """False for the same file again. Raises Refused for one that contradicts an earlier one."""
+        self._spellings.check(name)
         digest = hashlib.blake2b(data, digest_size=16).digest()
-        key = name.casefold()
-        if key not in self._known:
-            self._known[key] = (name, digest)
+        if name not in self._digests:
+            self._digests[name] = digest
             return True
-        earlier, held = self._known[key]
-        if earlier != name:
-            raise ValueError(f"{earlier} and {name} differ in case only")
-        if held != digest:
-            raise ValueError(f"{name} comes twice, with different bytes")
+        if self._digests[name] != digest:
+            raise Refused(TWICE.format(name))
         return False

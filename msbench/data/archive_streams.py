@@ -42,12 +42,13 @@ class Counted(io.RawIOBase):
     def __init__(self, raw: BinaryIO, what: str, size: int, progress: Progress) -> None:
         super().__init__()
         self._raw, self._what, self._size, self._progress = raw, what, max(size, 1), progress
-        self._next = REPORT_EVERY
+        self._next, self._ended = REPORT_EVERY, False
 
     def read(self, size: int = -1) -> bytes:
         """As the file's."""
         data = self._raw.read(size)
-        if (done := self._raw.tell()) >= self._next:
+        if (done := self._raw.tell()) >= self._next or (not data and not self._ended):
+            self._ended = not data
             self._next = done + REPORT_EVERY
             self._progress(self._what, min(done, self._size), self._size)
         return data
@@ -74,7 +75,8 @@ class Decompressed:
         """`size` bytes, or fewer at the end. Raises EOFError where the file is cut short."""
         while len(self._buffer) < size and self._fill():
             pass
-        data = bytes(self._buffer[:size])
+        with memoryview(self._buffer) as view:  # a slice of the buffer itself would be a second copy
+            data = bytes(view[:size])
         del self._buffer[:size]
         return data
 

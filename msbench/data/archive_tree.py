@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from msbench.data.archive_entries import Entry
-from msbench.data.archive_members import described, entries, plain_name, read_entry
-from msbench.data.kinds import COMPRESSED, kind_of
+from msbench.data.archive_entries import Entry, Refused
+from msbench.data.archive_members import TWICE, Spellings, described, entries, plain_name, read_entry
+from msbench.data.file_kinds import COMPRESSED, kind_of
 from msbench.data.progress import Progress, silent
 from msbench.errors import DataError
 
@@ -54,9 +54,14 @@ class _Tree:
     def __init__(self, source: Path, found: list[Entry]) -> None:
         self._source = source
         self._files: dict[str, Callable[[], bytes]] = {}
+        spellings = Spellings()
         for entry in found:
             name = plain_name(entry.name)
-            self._files[name] = partial(read_entry, entry, name)
+            spellings.check(name)
+            read = partial(read_entry, entry, name)
+            if name in self._files and read() != self._files[name]():
+                raise Refused(TWICE.format(name))
+            self._files.setdefault(name, read)
 
     def names(self) -> list[str]:
         return list(self._files)

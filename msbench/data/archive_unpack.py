@@ -9,7 +9,7 @@ from msbench.data import manifest
 from msbench.data.archive_entries import UNPACKED
 from msbench.data.archive_members import described, members
 from msbench.data.disk import require_space
-from msbench.data.kinds import kind_of
+from msbench.data.file_kinds import kind_of
 from msbench.data.progress import Progress, silent
 from msbench.errors import DataError
 
@@ -23,34 +23,37 @@ def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: b
     Done again it changes nothing. With `nested`, a tar within becomes a folder of its name without .tar, as
     ImageNet's train set wants. Raises DataError naming the archive, or a folder that holds something else.
     """
-    origin: Origin = {"archive": source.name, "bytes": source.stat().st_size}
+    with described(source):
+        origin: Origin = {"archive": source.name, "bytes": source.stat().st_size}
     if not (folder / UNPACKED).exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.is_dir() and any(folder.iterdir()):
             raise DataError(f"{folder}: is there and was not unpacked by msbench: move it away")
         manifest.build(folder, lambda new: _fill(new, source, origin, progress, nested), progress, UNPACKED)
     _refuse_other(folder, origin)
 
 
 def _refuse_other(folder: Path, origin: Origin) -> None:
-    facts = json.loads((folder / UNPACKED).read_bytes())
+    with described(folder / UNPACKED):
+        read = json.loads((folder / UNPACKED).read_bytes())
+    facts = read if isinstance(read, dict) else {}
     if {key: facts.get(key) for key in origin} != origin:
-        raise DataError(
-            f"{folder}: was unpacked from {facts.get('archive')}, not from {origin['archive']}: move it away"
-        )
+        was, now = (f"{values.get('archive')} of {values.get('bytes')} bytes" for values in (facts, origin))
+        raise DataError(f"{folder}: was unpacked from {was}, not from {now}: move it away")
 
 
 def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: bool) -> None:
-    require_space(new, _known_size(source), f"{source.name}, unpacked,")
+    what = f"{source}: cannot be unpacked"
+    require_space(new, _known_size(source), what)
     files = total = 0
     for name, data in members(source, lambda _name: True, progress, nested=nested):
-        require_space(new, len(data), f"{name} of {source.name}")
+        require_space(new, len(data), what)
         path = new / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as stream:
             stream.write(data)
         files, total = files + 1, total + len(data)
     os.sync()  # once for all: one fsync a file is what makes unpacking a million of them slow
-    with (new / UNPACKED).open("w", encoding="utf-8") as stream:
+    with (new / UNPACKED).open("x", encoding="utf-8") as stream:
         json.dump({**origin, "files": files, "total": total}, stream)
         stream.flush()
         os.fsync(stream.fileno())

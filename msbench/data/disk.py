@@ -32,13 +32,18 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
         lock.release()
 
 
+def shortage(folder: Path, needed: int) -> str:
+    """What to say where `folder` has fewer than `needed` bytes free; an empty string where it has enough."""
+    free = shutil.disk_usage(folder).free
+    if needed <= free:
+        return ""
+    return f"{needed:,} bytes are needed and {folder} has {free:,} free: make room, or set MSBENCH_DATA"
+
+
 def require_space(folder: Path, needed: int, what: str) -> None:
     """Raise DataError where `folder` has fewer than `needed` bytes free for `what`."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise DataError(
-            f"{what} needs {needed:,} bytes and {folder} has {free:,} free: make room, or set MSBENCH_DATA"
-        )
+    if lacking := shortage(folder, needed):
+        raise DataError(f"{what}: {lacking}")
 
 
 def sync_folder(folder: Path) -> None:

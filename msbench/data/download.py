@@ -8,15 +8,17 @@
 """
 
 import os
-import urllib.error
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from msbench.data.disk import locked, sync_folder
-from msbench.data.kinds import HEAD, is_kind, is_web_page, title
+from msbench.data.file_kinds import HEAD, is_kind, is_web_page
+from msbench.data.http_feed import Fault
 from msbench.data.progress import Progress, silent
-from msbench.data.stamps import Stamps
-from msbench.data.transfer import Patience, receive
+from msbench.data.stamps import Stamps, hash_file
+from msbench.data.transfer import Patience, Wish, discard, receive, wrong_kind, wrong_size
 from msbench.errors import DataError
 
 
@@ -25,8 +27,8 @@ class Remote:
     """A published file.
 
     `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits; it and `size` (bytes) are None where nobody
-    published them. `kind` is what its bytes must begin with: a key of `kinds.MAGIC`, ``tar`` or ``text``.
-    `dataset` is what ``msbench setup`` calls the data it is of.
+    published them. `kind` is what its bytes must begin with: a key of `file_kinds.MAGIC`, ``tar`` or
+    ``text``. `dataset` is what ``msbench setup`` calls the data it is of.
     """
 
     url: str
@@ -50,48 +52,72 @@ def fetch(
     Interrupted it leaves a ``.part``, from which the next call goes on. Raises DataError saying what is
     wrong with the network, the server, the file or the disk, and how to bring the file by hand.
     """
-    path = folder / remote.name
-    if path.exists():
-        verify(remote, path, progress)
-        return path
-    if is_offline():
-        raise DataError(_by_hand(remote, f"is not in {folder}, and MSBENCH_OFFLINE forbids to fetch it"))
-    with locked(path, progress):
+    path, part = folder / remote.name, folder / f"{remote.name}.part"
+    with _explained(remote):
         if not path.exists():
-            part = path.with_name(f"{path.name}.part")
-            try:
-                receive(remote.url, part, progress, patience or Patience())
-            except urllib.error.URLError as error:
-                raise DataError(_by_hand(remote, f"cannot be fetched: {error}")) from None
-            _check(remote, part, progress)
-            Stamps(folder).rename(part, path)
-            sync_folder(folder)
+            if is_offline():
+                raise Fault(f"it is not in {folder}, and MSBENCH_OFFLINE forbids to fetch it")
+            with locked(path, progress):
+                if not path.exists():
+                    _fetch(remote, part, path, progress, patience or Patience())
+        if wrong := _difference(remote, path, Stamps(folder), progress):
+            raise Fault(f"{path}: {wrong}; delete it to have it fetched again")
+        discard(part)
     return path
 
 
 def verify(remote: Remote, path: Path, progress: Progress = silent) -> None:
-    """Raise DataError where the file at `path`, wherever it came from, is not `remote`."""
-    _check(remote, path, progress)
+    """Raise DataError where the file at `path`, which somebody brought, is not the published one."""
+    with _explained(remote):
+        if wrong := _difference(remote, path, None, progress):
+            raise Fault(f"{path}: {wrong}")
 
 
-def _check(remote: Remote, path: Path, progress: Progress) -> None:
+def _fetch(remote: Remote, part: Path, path: Path, progress: Progress, patience: Patience) -> None:
+    """Receive, verify, rename: in this order, so that nothing else ever has the final name."""
+    stamps = Stamps(path.parent)
+    wish = Wish(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
+    pieced = receive(wish, part, progress, patience)
+    wrong = _difference(remote, part, stamps, progress)
+    if wrong and pieced:  # of two versions perhaps, or with holes from a power cut
+        discard(part)
+        receive(wish, part, progress, patience)
+        wrong = _difference(remote, part, stamps, progress)
+    if wrong:
+        discard(part)
+        raise Fault(wrong)
+    stamps.rename(part, path)
+    sync_folder(path.parent)
+
+
+def _difference(remote: Remote, path: Path, stamps: Stamps | None, progress: Progress) -> str:
+    """How the file is not the published one, in words; empty where it is, as far as that is known."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     if not is_kind(head, remote.kind):
-        page = f"a web page ({title(head)})" if is_web_page(head) else "something else"
-        raise DataError(_by_hand(remote, f"{path} is {page} instead of {remote.kind}"))
-    size = path.stat().st_size
-    if remote.size is not None and size != remote.size:
-        raise DataError(_by_hand(remote, f"{path} is incomplete, got {size:,} of {remote.size:,} bytes"))
-    if remote.digest is not None:
-        algorithm, _, expected = remote.digest.partition(":")
-        found = Stamps(path.parent).digest(path, algorithm, progress)
-        if found != expected:
-            raise DataError(_by_hand(remote, f"{path}: hash differs, expected {expected} got {found}"))
+        return wrong_kind(head, remote.kind, "it is", page=is_web_page(head))
+    if remote.size is not None and (wrong := wrong_size(path.stat().st_size, remote.size)):
+        return f"it {wrong}"
+    algorithm, _, expected = (remote.digest or "").partition(":")
+    found = _digest(path, algorithm, stamps, progress) if expected else expected
+    if found == expected:
+        return ""
+    return f"its {algorithm} hash differs, expected {expected} got {found}: it is not what was published"
 
 
-def _by_hand(remote: Remote, what: str) -> str:
-    return (
-        f"{remote.dataset}: {remote.url}: {what}; with {remote.name} from elsewhere: "
-        f"msbench setup {remote.dataset} --from PATH"
-    )
+def _digest(path: Path, algorithm: str, stamps: Stamps | None, progress: Progress) -> str:
+    return stamps.digest(path, algorithm, progress) if stamps else hash_file(path, algorithm, progress)
+
+
+@contextmanager
+def _explained(remote: Remote) -> Iterator[None]:
+    """Say in one DataError what is wrong, of which file, and what helps in any case."""
+    try:
+        yield
+    except (Fault, OSError, NotImplementedError) as error:  # the last: a file system without locks
+        named = isinstance(error, OSError) and error.filename is not None
+        what = f"{error.filename}: {error.strerror}" if named else error  # type: ignore[union-attr]
+        raise DataError(
+            f"{remote.dataset}: {remote.url}: {what}; if you have {remote.name} from elsewhere: "
+            f"msbench setup {remote.dataset} --from PATH"
+        ) from error

@@ -22,6 +22,7 @@ from msbench.data.dataset import Dataset, Split, TaskInfo
 from msbench.data.download import Remote, fetch
 from msbench.data.manifest import Arrays
 from msbench.data.progress import Progress, silent
+from msbench.data.stamps import hash_file
 from msbench.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -164,5 +165,5 @@ def described(source: Path) -> dict[str, Any]:
     return {
         "file": source.name,
         "bytes": source.stat().st_size,
-        "sha256": manifest.hash_file(source),
+        "sha256": hash_file(source),
     }

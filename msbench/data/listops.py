@@ -49,7 +49,7 @@ def setup(
 
 
 def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
-    """The dataset, every byte verified. Raises DataError saying what is wrong and what to run."""
+    """The dataset, verified. Raises DataError saying what is wrong and what to run."""
     folder, command = folder_of(config, root), COMMAND[config.source]
     if not (folder / manifest.MANIFEST).exists():
         raise DataError(f"listops is not set up in {folder}: run `{command}`")

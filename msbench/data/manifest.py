@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from msbench.data.dataset import SPLITS, RaggedTokens
 from msbench.data.disk import locked
 from msbench.data.progress import Progress
+from msbench.data.stamps import Stamps, hash_file
 from msbench.errors import DataError
 
 FORMAT = 1
@@ -131,12 +132,6 @@ def _flush(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
-def hash_file(path: Path) -> str:
-    """sha256 of a file, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _checksum(manifest: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
@@ -209,16 +204,21 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
 
 
 def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and manifest, after every byte was compared with its hash; large arrays stay on disk, mapped.
+    """Arrays and manifest, after every file was compared with its hash; large arrays stay on disk, mapped.
 
     The manifest has ``made_seconds`` beside what was written into it.
+    A file that is as it was when it was last hashed is not hashed again, see `stamps`.
     Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
     """
-    manifest = read_manifest(folder, remedy)
+    manifest, stamps = read_manifest(folder, remedy), Stamps(folder)
     for name, entry in manifest["files"].items():
         path = folder / name
         _check_size(path, entry, remedy)
-        if hash_file(path) != entry["sha256"]:
+        try:
+            found = stamps.digest(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}): {remedy}") from None
+        if found != entry["sha256"]:
             raise DataError(f"{path}: is damaged, its sha256 is not the one in {MANIFEST}: {remedy}")
     arrays: Arrays = {}
     for name in manifest["files"]:

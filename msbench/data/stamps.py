@@ -3,14 +3,17 @@
 A file whose size, mtime, ctime and inode are those it had when it was hashed still has that hash: whoever
 writes into it or puts its mtime back changes its ctime, which no call can set. What was found is kept in
 ``.hashes.jsonl`` beside the files, one line a hash, appended whole, the last line of a name counting. Where
-the file cannot be written or read, files are hashed again. A disk that returns other bytes than were written
-to it changes no stamp: `Stamps.digest` with ``thorough`` looks at the bytes.
+it cannot be written or read, files are hashed again. A disk that loses bytes changes no stamp: within
+`distrusted` all are read.
 """
 
 import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,19 @@ TICK_NS = 20_000_000  # clocks of file systems advance every 10 ms or less
 COARSE_NS = 2_000_000_000  # or, where there are no fractions of a second, every second or two
 
 
+_trusted: ContextVar[bool] = ContextVar("_trusted", default=True)
+
+
+@contextmanager
+def distrusted() -> Iterator[None]:
+    """Within it every hash is computed from the bytes."""
+    token = _trusted.set(False)
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
 class Stamps:
     """The hashes of the files in and below `folder`."""
 
@@ -29,21 +45,14 @@ class Stamps:
         self.folder = folder
         self._known = _read(folder / STAMPS)
 
-    def digest(
-        self,
-        path: Path,
-        algorithm: str = "sha256",
-        progress: Progress = silent,
-        *,
-        thorough: bool = False,
-    ) -> str:
+    def digest(self, path: Path, algorithm: str = "sha256", progress: Progress = silent) -> str:
         """Hash of the bytes of `path` in hexadecimal, read again only where its stamp changed.
 
         Raises OSError where it cannot be read.
         """
         name = path.relative_to(self.folder).as_posix()
         known = self._known.get((name, algorithm))
-        if known is not None and not thorough and known["stamp"] == _stamp(path.stat()):
+        if known is not None and _trusted.get() and known["stamp"] == _stamp(path.stat()):
             return str(known["digest"])
         return self._compute(path, name, algorithm, progress)
 
@@ -59,18 +68,13 @@ class Stamps:
                 self._remember(new.relative_to(self.folder).as_posix(), algorithm, after, known["digest"])
 
     def _compute(self, path: Path, name: str, algorithm: str, progress: Progress) -> str:
-        with path.open("rb") as stream:
-            before = os.fstat(stream.fileno())
-            settled = _settle(before.st_ctime_ns)
-            computed, done = hashlib.new(algorithm), 0
-            while chunk := stream.read(CHUNK):
-                computed.update(chunk)
-                done += len(chunk)
-                progress(f"checking {path.name}", done, max(before.st_size, done))
-            after = os.fstat(stream.fileno())
+        before = path.stat()
+        settled = _settle(before.st_ctime_ns)
+        digest = hash_file(path, algorithm, progress)
+        after = path.stat()
         if settled and _stamp(before) == _stamp(after):
-            self._remember(name, algorithm, after, computed.hexdigest())
-        return computed.hexdigest()
+            self._remember(name, algorithm, after, digest)
+        return digest
 
     def _remember(self, name: str, algorithm: str, status: os.stat_result, digest: str) -> None:
         entry = {"file": name, "algorithm": algorithm, "stamp": _stamp(status), "digest": digest}
@@ -86,6 +90,17 @@ class Stamps:
             pass
         finally:
             os.close(descriptor)
+
+
+def hash_file(path: Path, algorithm: str = "sha256", progress: Progress = silent) -> str:
+    """Hash of the bytes of `path`, in hexadecimal."""
+    computed, done, total = hashlib.new(algorithm), 0, path.stat().st_size
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            computed.update(chunk)
+            done += len(chunk)
+            progress(f"checking {path.name}", done, max(total, done))
+    return computed.hexdigest()
 
 
 def _stamp(status: os.stat_result) -> list[int]:

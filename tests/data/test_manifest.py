@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import signal
 import struct
 import subprocess
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from msbench.data import manifest
+from msbench.data import manifest, stamps
 from msbench.data.dataset import SPLITS, RaggedTokens
 from msbench.data.progress import silent
 from msbench.errors import DataError, Interrupted
@@ -21,7 +22,7 @@ HANGS = """\
 import sys, time
 from pathlib import Path
 from typing import Any
-from msbench.data import manifest
+from msbench.data import manifest, stamps
 from msbench.data.progress import silent
 
 def fill(folder):
@@ -117,6 +118,26 @@ def test_how_long_it_took_may_be_unknown(built: Path) -> None:
     assert manifest.load(built, "remedy")[1]["made_seconds"] is None
     (built / manifest.MADE).unlink()
     assert manifest.load(built, "remedy")[1]["made_seconds"] is None
+
+
+def test_a_flipped_bit_is_found_after_files_were_verified_and_dates_put_back(built: Path) -> None:
+    for path in sorted(built.rglob("*.npy")):
+        manifest.load(built, "remedy")
+        whole, before = path.read_bytes(), path.stat()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        with pytest.raises(DataError, match=rf"{path}: is damaged.*remedy"):
+            manifest.load(built, "remedy")
+        path.write_bytes(whole)
+
+
+def test_a_file_that_cannot_be_read_is_named(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(stamps, "hash_file", unreadable)
+    with pytest.raises(DataError, match=rf"{built}/.*npy: cannot be read \(Permission denied\): remedy"):
+        manifest.load(built, "remedy")
 
 
 def test_a_file_cut_short_or_gone_is_named(built: Path) -> None:
