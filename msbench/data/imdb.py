@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -82,7 +81,7 @@ def fill(config: ImdbConfig, making: Making) -> None:
     facts = {
         "vocabulary": vocabulary,
         "duplicates": _duplicates(splits),
-        "notes": _notes(halves, *making.sources),
+        "notes": _notes(halves),
     }
     making.finish(config, described, **facts)
 
@@ -171,21 +170,12 @@ def _duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
     return {**within, **of_train}
 
 
-def _notes(halves: Mapping[str, Half], source: Path) -> list[str]:
-    notes = [
+def _notes(halves: Mapping[str, Half]) -> list[str]:
+    return [
         f"{half} has {len(halves[half]):,} reviews, the published data {count:,}"
         for half, count in PUBLISHED.items()
         if len(halves[half]) != count
     ]
-    # Copies of which some reviews were replaced are about: counts do not tell.
-    if source.is_file() and not _is_published(source):
-        notes.append(f"{source.name} is not the published archive: its md5 is another")
-    return notes
-
-
-def _is_published(source: Path) -> bool:
-    with source.open("rb") as stream:
-        return f"md5:{hashlib.file_digest(stream, 'md5').hexdigest()}" == ARCHIVE.digest
 
 
 def view(

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -43,12 +44,35 @@ class Making:
     sources: tuple[Path, ...]
     processes: int | None
     progress: Progress
+    remotes: tuple[Remote, ...] = ()
 
-    def finish(self, config: DataConfig, splits: Mapping[str, Mapping[str, Any]], **facts: Any) -> None:
-        """Write the manifest: what was read, what came of it (`splits` as `manifest.describe` has it)."""
+    def finish(
+        self,
+        config: DataConfig,
+        splits: Mapping[str, Mapping[str, Any]],
+        *,
+        notes: Iterable[str] = (),
+        **facts: Any,
+    ) -> None:
+        """Write the manifest: what was read, what came of it (`splits` as `manifest.describe` has it).
+
+        `notes` are for whoever sets it up; whether an archive is the published one is noted here.
+        """
         named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
         sources = [described(source) for source in self.sources]
-        manifest.finish(self.folder, {**named, "sources": sources, **facts}, splits)
+        noted = [*self._strange(), *notes]
+        manifest.finish(self.folder, {**named, "sources": sources, "notes": noted, **facts}, splits)
+
+    def _strange(self) -> Iterator[str]:
+        """Of an archive that the user brought, that it is not the published one, where that is known."""
+        known = [remote for remote in self.remotes if remote.digest is not None]
+        for source in self.sources:
+            if not source.is_file() or not known:
+                continue
+            algorithms = {str(remote.digest).partition(":")[0] for remote in known}
+            digests = {f"{each}:{hash_file(source, each)}" for each in algorithms}
+            if digests.isdisjoint(str(remote.digest) for remote in known):
+                yield f"{source.name} is not the published file: its digest is another"
 
 
 @dataclass(frozen=True)
@@ -65,6 +89,7 @@ class Kept(Generic[C]):
     view : the facts of the task and its splits, from the config, the arrays and the manifest
     outline : the facts of the task before any data is there
     views : fields of the config that `fill` does not look at
+    view_version : of what `view` makes of arrays; another one makes other examples of the same config
     is_generated : whether this config is made from nothing but itself
     """
 
@@ -77,6 +102,7 @@ class Kept(Generic[C]):
     remotes: tuple[Remote, ...] = ()
     views: frozenset[str] = frozenset()
     is_generated: Callable[[C], bool] = lambda _config: False
+    view_version: int = 1
 
     def setup(
         self,
@@ -96,9 +122,10 @@ class Kept(Generic[C]):
         folder = self.folder_of(config, root)
         if not (folder / manifest.MANIFEST).exists():
             sources = (source,) if source is not None else self._sources(config, root, progress)
-            manifest.build(
-                folder, lambda new: self.fill(config, Making(new, sources, processes, progress)), progress
+            making = partial(
+                Making, sources=sources, processes=processes, progress=progress, remotes=self.remotes
             )
+            manifest.build(folder, lambda new: self.fill(config, making(new)), progress)
         elif source is not None:
             self._refuse_another(folder, source)
         return self.open_dataset(config, root)
@@ -151,10 +178,9 @@ class Kept(Generic[C]):
             )
 
     def _digest(self, config: C, kept: str) -> str:
-        if not self.views:
-            return kept
+        """sha256 of what is kept and of how it is looked at."""
         view = json.dumps(config.model_dump(mode="json", include=set(self.views)), sort_keys=True)
-        return hashlib.sha256(f"{kept}\n{view}".encode()).hexdigest()
+        return hashlib.sha256(f"{kept}\n{self.view_version}\n{view}".encode()).hexdigest()
 
 
 def described(source: Path) -> dict[str, Any]:

@@ -217,7 +217,8 @@ def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     labels = {name: split.labels[split.rows] for name, split in splits.items()}
     records = facts["splits"][RECORDS]["examples"]
     dropped = records - sum(map(len, splits.values()))
-    notes = [f"repaired: {count:,} {name.replace('_', ' ')}" for name, count in facts["repairs"].items()]
+    notes = [*facts["notes"]]
+    notes += [f"repaired: {count:,} {name.replace('_', ' ')}" for name, count in facts["repairs"].items()]
     if facts["version"] == SUBSET:
         notes.append(f"no published version of PTB-XL has {records:,} records: taken as a subset of one")
     if dropped:

@@ -9,8 +9,8 @@ from msbench.specs.model import Positive, SteppedConfig
 
 Fault = tuple[bool, str]
 """Whether it is there, and what to tell."""
-OF_STATES = ("skip", "state_per_stream", "dt_min", "dt_max", "decay_init", "decay_spacing", "raw_decays")
-"""Options of MS-SSM that mean nothing without states. `state` is a suite's, for all of its models."""
+OF_STATES = ("skip", "state_per_stream", "decay_init", "decay_spacing", "raw_decays")
+"""What means nothing to MS-SSM without states; `state` and step sizes suites give to all their models."""
 
 
 class SsmConfig(SteppedConfig):

@@ -74,9 +74,9 @@ def test_the_archive_becomes_three_splits(archive: Path, root: Path) -> None:
     assert (dataset.info.classes, dataset.info.chance, dataset.info.longest) == (2, 0.5, 27)
     assert dataset.info.baselines == {"majority": 0.5}
     assert dataset.manifest["notes"] == [
+        "aclImdb_v1.tar.gz is not the published file: its digest is another",
         "train has 40 reviews, the published data 25,000",
         "test has 40 reviews, the published data 25,000",
-        "aclImdb_v1.tar.gz is not the published archive: its md5 is another",
     ]
     assert data.open_dataset(CONFIG, root).digest == dataset.digest
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,6 +82,20 @@ def test_views_share_a_folder_and_differ_in_digest(file: Path, tmp_path: Path) -
     assert one.digest != other.digest
     folders = {numbers().folder_of(NumbersConfig(factor=factor), tmp_path) for factor in (1, 2)}
     assert len(folders) == 1
+
+
+def test_another_version_of_the_view_is_other_data(file: Path, tmp_path: Path) -> None:
+    one = numbers().setup(NumbersConfig(), tmp_path, source=file)
+    other = replace(numbers(), view_version=2).open_dataset(NumbersConfig(), tmp_path)
+    assert one.digest != other.digest
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_an_archive_that_is_not_the_published_one_is_noted(file: Path, tmp_path: Path, right: bool) -> None:
+    digest = hashlib.md5(file.read_bytes() + (b"" if right else b"6")).hexdigest()
+    remote = Remote("http://x/numbers.txt", "numbers.txt", None, f"md5:{digest}", "text", "numbers")
+    dataset = numbers((remote,)).setup(NumbersConfig(), tmp_path / "data", source=file)
+    assert any("is not the published file" in note for note in dataset.manifest["notes"]) != right
 
 
 def test_what_is_kept_differently_has_a_folder_of_its_own(tmp_path: Path) -> None:

@@ -125,8 +125,6 @@ def test_without_a_decomposition_every_stream_is_the_signal() -> None:
         ({"ssm": "s4d", "state": 6, "raw_stream": False}, "4 streams need 8 or more"),
         ({"ssm": "none", "skip": False}, "skip needs states; with ssm: none there are none: leave it out"),
         ({"ssm": "none", "state_per_stream": True}, "state_per_stream needs states"),
-        ({"ssm": "none", "dt_min": 1e-4}, "dt_min needs states"),
-        ({"ssm": "none", "dt_max": 0.2}, "dt_max needs states"),
         ({"ssm": "none", "decay_init": "mamba"}, "decay_init needs states"),
         ({"ssm": "none", "decay_spacing": "random"}, "decay_spacing needs states"),
         ({"ssm": "none", "raw_decays": "slowest"}, "raw_decays needs states"),
