@@ -131,6 +131,6 @@ def test_a_disk_without_room_is_told_before_it_is_full(
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=4))
     making, encoder = Making(tmp_path, (), None, silent), texts.Encoder(config(), "a")
     texts.save(making, "test", [b"aaa"], np.array([4]), encoder)
-    with pytest.raises(DataError, match=r"train in token ids needs 5 bytes and .* has 4 free"):
+    with pytest.raises(DataError, match=r"train in token ids: 5 bytes are needed and .* has 4 free"):
         texts.save(making, "train", [b"aaaa"], np.array([5]), encoder)
     assert not (tmp_path / "train" / "tokens.npy").exists()
