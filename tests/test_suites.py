@@ -109,3 +109,12 @@ def test_lra_doubles_the_layers_and_trains_as_s5_does() -> None:
         assert (train.epochs, train.batch_size, *rates) == expected[spec.task][3:]
         assert (model["state"], model["kernel"], model["expand"], model["norm"]) == (128, 4, 2, "batch")
         assert model.get("levels", 3) == 3
+
+
+def test_lra_has_the_data_of_published_results() -> None:
+    found = {spec.task: spec.data.model_dump() for spec in plan(load("lra", SHIPPED))}
+    assert [found[task]["dataset"] for task in ("text", "retrieval")] == ["imdb", "aan"]
+    assert (found["image"]["dataset"], found["image"]["colour"]) == ("cifar10", "grey")
+    for task, size in {"pathfinder": 32, "pathx": 128}.items():
+        assert (found[task]["size"], found[task]["difficulty"]) == (size, "curv_contour_length_14")
+        assert (found[task]["source"], found[task]["images"]) == ("generated", 200_000)
