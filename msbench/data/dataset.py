@@ -210,8 +210,13 @@ class Samples(Fixed):
         self.values, self.labels, self.rows = values, labels, rows
         self.shift, self.scale = np.asarray(shift, np.float64), np.asarray(scale, np.float64)
         # In float64 and rounded once: a mean and a gain that were multiplied out are not rounded twice.
-        self.factor = np.asarray(1 / self.scale, np.float32)
-        self.offset = np.asarray(self.shift / self.scale, np.float32)
+        self.factor = self._spread(1 / self.scale)
+        self.offset = self._spread(self.shift / self.scale)
+
+    def _spread(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Numbers, one a channel, as (l, channels): NumPy's inner loop would else be one position long."""
+        shape = self.values.shape[1:] if numbers.ndim else ()
+        return np.ascontiguousarray(np.broadcast_to(numbers, shape), np.float32).reshape(shape)
 
     def __len__(self) -> int:
         return len(self.labels if self.rows is None else self.rows)

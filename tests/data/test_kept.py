@@ -151,6 +151,15 @@ def test_a_folder_is_known_by_its_files_and_their_size(tmp_path: Path) -> None:
     assert kept.described(tmp_path) == {"folder": tmp_path.name, "files": 2, "bytes": 5}
 
 
+def test_of_a_large_folder_only_the_first_files_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}").write_text("1" * number)
+    monkeypatch.setattr(kept, "MOST_FILES", 3)
+    assert kept.described(tmp_path) == {"folder": tmp_path.name, "files": 3, "bytes": 3}
+
+
 def test_a_source_for_what_is_generated_is_refused(file: Path, tmp_path: Path) -> None:
     config = NumbersConfig(source="generated")
     assert len(numbers().setup(config, tmp_path).splits["train"]) == 2
