@@ -46,19 +46,34 @@ SPLITS = {
 }
 
 
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+        ],
+    ),
+]
+
+
 def same(one: Fed, other: Fed) -> None:
     for name in ("inputs", "lengths", "labels"):
-        a, b = getattr(one, name), getattr(other, name)
+        a, b = getattr(one, name).cpu(), getattr(other, name).cpu()
         assert a.dtype == b.dtype, name
         assert torch.equal(a, b), name
     assert (one.tokens, one.positions) == (other.tokens, other.positions)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("pad_to", [None, 9])
 @pytest.mark.parametrize("kind", SPLITS)
-def test_a_split_kept_on_the_device_gives_the_same_batches(kind: str, pad_to: int | None) -> None:
-    split = SPLITS[kind]
-    kept, plain = Feed(split, CPU, room=2**20), Feed(split, CPU)
+def test_a_split_kept_on_the_device_gives_the_same_batches(
+    kind: str, pad_to: int | None, device: str
+) -> None:
+    split, where = SPLITS[kind], torch.device(device)
+    kept, plain = Feed(split, where, room=2**20), Feed(split, where)
     assert kept.resident_bytes > 0
     assert plain.resident_bytes == 0
     found = list(kept.batches(CHOSEN, pad_to))
