@@ -165,14 +165,14 @@ def describe(entry: Entry, *, estimate: bool) -> dict[str, Any]:
 
 
 def _size(spec: RunSpec, dataset: Dataset | None) -> dict[str, Any]:
-    """Parameters, states a channel, steps and tokens of a run; tokens only where the data is set up."""
+    """Parameters, states a channel, steps and tokens of a run; None where only the data would tell."""
     info = dataset.info if dataset else data.outline(spec.data)
     model = models.build(spec.model_name, spec.model, info, spec.seed)
-    examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", 0)
-    steps = Schedule.of(spec.train, examples).total
+    examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
+    steps = Schedule.of(spec.train, examples).total if examples is not None else None
     mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
     sequences = spec.train.batch_size * info.sequences
-    tokens = round(steps * sequences * mean_length) if mean_length else None
+    tokens = round(steps * sequences * mean_length) if steps and mean_length else None
     return {
         "parameters": models.parameter_count(model),
         "states per channel": models.states_per_channel(spec.model_name, spec.model),

@@ -107,7 +107,7 @@ def _datasets() -> Listing:
     root = data.data_root()
     rows = []
     for name, config in DATASETS.items():
-        ready = "ready" if data.is_ready(config(dataset=name), root) else f"msbench setup {name}"
+        ready = "ready" if data.is_ready(config(dataset=name), root) else data.DATASETS[name].command
         rows.append((name, ready, str(root / name)))
     return Listing(("dataset", "state", "folder"), rows)
 

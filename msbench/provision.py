@@ -77,7 +77,7 @@ def provision(
 
 def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:
     if source is not None and len(configs) != 1:
-        raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from FOLDER")
+        raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from PATH")
     root, say_tenths = data.data_root(), _Tenths()
     with SignalFlag() as signals:
 

@@ -38,6 +38,10 @@ __all__ = [
 class DatasetModule(Protocol):
     """What a dataset's module has; `config` is its own class of config."""
 
+    @property
+    def command(self) -> str:
+        """What sets it up, with its default config."""
+
     def setup(
         self, config: Any, root: Path, *, source: Path | None, processes: int | None, progress: Progress
     ) -> Dataset:

@@ -21,13 +21,14 @@ from msbench.errors import ConfigError, DataError
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.data import ListOpsConfig
 
-COMMAND = {"generated": "msbench setup listops", "release": "msbench setup listops --from FOLDER"}
+command = "msbench setup listops"
+COMMAND = {"generated": command, "release": f"{command} --from PATH"}
 PUBLISHED = {"train": 96_000, "validation": 2_000, "test": 2_000}
 ABOUT = """\
 listops: the published data are not here
   what:    basic_train.tsv, basic_val.tsv, basic_test.tsv: listops-1000 in Long Range Arena's lra_release.gz
   licence: the code is Apache-2.0; for the data none is stated, so msbench does not pass them on
-  where:   anywhere, then: msbench setup listops --from FOLDER"""
+  where:   there or unpacked, anywhere, then: msbench setup listops --from PATH"""
 
 
 def setup(
@@ -136,9 +137,11 @@ def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: 
         if not imported:
             raise DataError(ABOUT)
         return
-    files = listops_release.find(source)
-    if not imported:
-        manifest.build(folder, lambda new: _read(config, new, files, progress), progress)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with listops_release.opened(source, folder.parent, progress) as place:
+        files = listops_release.find(place)
+        if not imported:
+            manifest.build(folder, lambda new: _read(config, new, files, progress), progress)
     _refuse_other_files(folder, files)
 
 

@@ -6,12 +6,15 @@ loaders. Every target is computed again.
 """
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from msbench.data.archive import members
 from msbench.data.dataset import RaggedTokens
 from msbench.data.listops_evaluate import evaluate
 from msbench.data.listops_symbols import CLASSES, EOS, IDS
@@ -22,6 +25,21 @@ FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "bas
 FOLDERS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
 COLUMNS = {"Source", "Target"}
 REPORT_EVERY = 500
+
+
+@contextmanager
+def opened(source: Path, scratch: Path, progress: Progress = silent) -> Iterator[Path]:
+    """A folder with the files of `source`: itself, or what of an archive is of use, for as long as needed."""
+    if not source.is_file():
+        yield source
+        return
+    wanted = {PurePosixPath(folder, file).as_posix() for folder in FOLDERS for file in FILES.values()}
+    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=scratch) as folder:
+        for name, content in members(source, wanted.__contains__, progress):
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        yield Path(folder)
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ def find(source: Path) -> dict[str, SourceFile]:
     Raises DataError naming what is missing, or both of two copies that differ.
     """
     if not source.is_dir():
-        raise DataError(f"{source}: no such folder")
+        raise DataError(f"{source}: no such file or folder")
     names = FILES.values()
     folders = [source / name for name in FOLDERS if any((source / name / file).is_file() for file in names)]
     if not folders:

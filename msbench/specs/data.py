@@ -28,7 +28,7 @@ class ListOpsConfig(DataConfig):
     """ListOps: nested MIN, MAX, MED and SM over digits. Defaults are Long Range Arena's.
 
     `source` is ``generated`` (seeded, made here) or ``release`` (the published TSV, imported with
-    ``msbench setup listops --from FOLDER``; the options below then describe nothing and must keep
+    ``msbench setup listops --from PATH``; the options below then describe nothing and must keep
     their defaults). Lengths are counted in tokens without round brackets; both bounds are exclusive.
     """
 

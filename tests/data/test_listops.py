@@ -152,7 +152,7 @@ def test_set_up_again_changes_nothing(tmp_path: Path) -> None:
 def test_data_that_are_absent_name_the_command(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not set up in .*: run `msbench setup listops`$"):
         data.open_dataset(TINY, tmp_path)
-    with pytest.raises(DataError, match=r"run `msbench setup listops --from FOLDER`$"):
+    with pytest.raises(DataError, match=r"run `msbench setup listops --from PATH`$"):
         data.open_dataset(RELEASE, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -236,7 +236,7 @@ def test_without_the_published_files_it_says_what_to_get(tmp_path: Path) -> None
         data.setup(RELEASE, tmp_path)
     _, *lines = str(caught.value).split("\n")
     assert [line.split()[0] for line in lines] == ["what:", "licence:", "where:"]
-    assert "msbench setup listops --from FOLDER" in lines[2]
+    assert "msbench setup listops --from PATH" in lines[2]
 
 
 def test_options_that_contradict_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import shutil
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from listops_trees import Tree, bracketed, parse, trees, value, words_of, write_rows
 
-from msbench.data.listops_release import FILES, find, read_split
+from msbench.data.listops_release import FILES, find, opened, read_split
 from msbench.errors import DataError
 
 GOOD = "( ( ( [MAX 2 ) 4 ) ] )\t4"
@@ -130,7 +131,7 @@ def test_copies_that_differ_are_both_named(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere: no such folder"):
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder"):
         find(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"basic_train\.tsv: no such file, nor below listops-1000, "):
         find(tmp_path)
@@ -157,3 +158,22 @@ def test_the_original_test_set(listops_samples: Path) -> None:
     split = read_split(listops_samples / "original_test_d20s.tsv")
     lengths = split.lengths - 1
     assert (len(split), lengths.min(), lengths.max()) == (10_000, 1, 939)
+
+
+def test_an_archive_is_opened_for_as_long_as_needed(tmp_path: Path) -> None:
+    inner = tmp_path / "unpacked" / "lra_release" / "listops-1000"
+    inner.mkdir(parents=True)
+    for name in FILES.values():
+        write_rows(inner / name, ["7\t7"])
+    (inner / "other.txt").write_text("of no use")
+    archive = tmp_path / "lra_release.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(tmp_path / "unpacked" / "lra_release", "lra_release")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with opened(archive, scratch) as folder:
+        assert sorted(path.name for path in folder.rglob("*.*")) == sorted(FILES.values())
+        assert {file.path.name for file in find(folder).values()} == set(FILES.values())
+    assert list(scratch.iterdir()) == []
+    with opened(inner, scratch) as folder:
+        assert folder == inner
