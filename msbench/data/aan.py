@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.data import manifest, texts
+from msbench.data.about import About
 from msbench.data.archive_lines import lines
 from msbench.data.dataset import SPLITS, RaggedPairs, Split, TaskInfo
 from msbench.data.kept import Kept, Making
@@ -202,9 +203,10 @@ def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo
     return TaskInfo("pairs", vocabulary, 2, longest, "accuracy", 0.5, rules)
 
 
-ABOUT = """\
-  what:    new_aan_pairs.{train,eval,test}.tsv: tsv_data in Long Range Arena's lra_release.gz (7.7 GB)
-  licence: none is stated, and its authors did not wish the texts passed on: msbench does not
-  where:   storage.googleapis.com/long-range-arena, often refused; then: msbench setup aan --from PATH"""
+ABOUT = About(
+    what="new_aan_pairs.{train,eval,test}.tsv: tsv_data in Long Range Arena's lra_release.gz (7.7 GB)",
+    licence="none is stated, and its authors did not wish the texts passed on: msbench does not",
+    where="storage.googleapis.com/long-range-arena, often refused; then: msbench setup aan --from PATH",
+)
 
 AAN: Kept[AanConfig] = Kept(name="aan", version=1, about=ABOUT, fill=fill, view=view, outline=outline)

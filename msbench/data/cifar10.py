@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.data import cifar10_batches, manifest
+from msbench.data.about import About
 from msbench.data.cifar10_batches import CLASSES, COLOURS, PIXELS, TEST
 from msbench.data.dataset import Samples, Split, TaskInfo
 from msbench.data.download import Remote
@@ -22,10 +23,11 @@ from msbench.data.pixels import LEVELS, Bytes, PixelTokens, luma, majority, part
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.images import Cifar10Config
 
-ABOUT = """\
-  what:    cifar-10-python.tar.gz, or the folder cifar-10-batches-py in it
-  licence: none is stated (research data; cite Krizhevsky 2009), so msbench does not pass it on
-  where:   https://www.cs.toronto.edu/~kriz/cifar.html, then: msbench setup cifar10 --from PATH"""
+ABOUT = About(
+    what="cifar-10-python.tar.gz, or the folder cifar-10-batches-py in it",
+    licence="none is stated (research data; cite Krizhevsky 2009), so msbench does not pass it on",
+    where="https://www.cs.toronto.edu/~kriz/cifar.html, then: msbench setup cifar10 --from PATH",
+)
 REMOTE = Remote(
     url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     name=cifar10_batches.ARCHIVE,

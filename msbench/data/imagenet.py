@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.data import imagenet_archives, imagenet_tree, manifest, picture_files
+from msbench.data.about import About
 from msbench.data.dataset import Split, TaskInfo
 from msbench.data.imagenet_split import Index, Numbers, Pictures, joined
 from msbench.data.imagenet_tree import Listed, Tree
@@ -30,11 +31,12 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
 
 CLASSES = 1000
 INDEXED = ("names", "offsets", "sizes", "checksums", "labels")
-ABOUT = """\
-  what:    ILSVRC 2012: folders train and val, or ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and
-           ILSVRC2012_devkit_t12.tar.gz
-  licence: non-commercial research; image-net.org asks for a registration, so msbench cannot fetch it
-  where:   https://image-net.org/download-images or Kaggle, then: msbench setup imagenet --from FOLDER"""
+ABOUT = About(
+    what="ILSVRC 2012: folders train and val, or ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and\n"
+    "ILSVRC2012_devkit_t12.tar.gz",
+    licence="non-commercial research; image-net.org asks for a registration, so msbench cannot fetch it",
+    where="https://image-net.org/download-images or Kaggle, then: msbench setup imagenet --from FOLDER",
+)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.data import manifest, texts
+from msbench.data.about import About
 from msbench.data.archive import members
 from msbench.data.dataset import SPLITS, RaggedTokens, Split, TaskInfo
 from msbench.data.download import Remote
@@ -202,10 +203,11 @@ def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo
     return TaskInfo("tokens", vocabulary, len(LABELS), longest, "accuracy", 1 / len(LABELS), rules)
 
 
-ABOUT = """\
-  what:    50,000 film reviews, aclImdb_v1.tar.gz (Maas et al. 2011), or the folder aclImdb that is in it
-  licence: none is stated: published for research, to be cited; msbench does not pass the reviews on
-  where:   https://ai.stanford.edu/~amaas/data/sentiment/, then: msbench setup imdb --from PATH"""
+ABOUT = About(
+    what="50,000 film reviews, aclImdb_v1.tar.gz (Maas et al. 2011), or the folder aclImdb that is in it",
+    licence="none is stated: published for research, to be cited; msbench does not pass the reviews on",
+    where="https://ai.stanford.edu/~amaas/data/sentiment/, then: msbench setup imdb --from PATH",
+)
 
 IMDB: Kept[ImdbConfig] = Kept(
     name="imdb", version=1, about=ABOUT, fill=fill, view=view, outline=outline, remotes=(ARCHIVE,)

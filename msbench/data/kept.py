@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msbench.data import manifest
+from msbench.data.about import GENERATED, About
 from msbench.data.dataset import Dataset, Split, TaskInfo
 from msbench.data.download import Remote, fetch
 from msbench.data.manifest import Arrays
@@ -40,13 +41,14 @@ class Making:
     """What `fill` is given: the folder to fill, which is empty, and how.
 
     `sources` are the archives in the order of `Kept.remotes`, or the one file or folder that the user
-    brought. `processes` has no effect on the data.
+    brought. `processes` has no effect on the data; `licence` is theirs.
     """
 
     folder: Path
     sources: tuple[Path, ...]
     processes: int | None
     progress: Progress
+    licence: str
     remotes: tuple[Remote, ...] = ()
 
     def finish(
@@ -63,8 +65,8 @@ class Making:
         """
         named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
         sources = [described(source) for source in self.sources]
-        noted = [*self._strange(), *notes]
-        manifest.finish(self.folder, {**named, "sources": sources, "notes": noted, **facts}, splits)
+        origin = {"licence": self.licence, "sources": sources, "notes": [*self._strange(), *notes]}
+        manifest.finish(self.folder, {**named, **origin, **facts}, splits)
 
     def _strange(self) -> Iterator[str]:
         """Of an archive that the user brought, that it is not the published one, where that is known."""
@@ -86,7 +88,7 @@ class Kept(Generic[C]):
     ----------
     name : of the dataset
     version : of what `fill` writes; another one is another folder
-    about : what it is, its licence and where to get it: three lines for who has to bring it
+    about : what it is, its licence and where to get it
     remotes : what can be fetched; empty where nothing can
     fill : write arrays into a folder and end with `Making.finish`; raises DataError
     view : the facts of the task and its splits, from the config, the arrays and the manifest
@@ -98,7 +100,7 @@ class Kept(Generic[C]):
 
     name: str
     version: int
-    about: str
+    about: About
     fill: Callable[[C, Making], None]
     view: Callable[[C, Arrays, Mapping[str, Any]], tuple[TaskInfo, Mapping[str, Split]]]
     outline: Callable[[C], TaskInfo]
@@ -125,8 +127,14 @@ class Kept(Generic[C]):
         folder = self.folder_of(config, root)
         if not (folder / manifest.MANIFEST).exists():
             sources = (source,) if source is not None else self._sources(config, root, progress)
+            licence = self.about.licence if sources else GENERATED
             making = partial(
-                Making, sources=sources, processes=processes, progress=progress, remotes=self.remotes
+                Making,
+                sources=sources,
+                processes=processes,
+                progress=progress,
+                licence=licence,
+                remotes=self.remotes,
             )
             manifest.build(folder, lambda new: self.fill(config, making(new)), progress)
         elif source is not None:

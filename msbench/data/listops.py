@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.data import listops_release, manifest
+from msbench.data.about import GENERATED, About
 from msbench.data.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.data.listops_baselines import baselines
 from msbench.data.listops_collect import collect
@@ -24,11 +25,11 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
 command = "msbench setup listops"
 COMMAND = {"generated": command, "release": f"{command} --from PATH"}
 PUBLISHED = {"train": 96_000, "validation": 2_000, "test": 2_000}
-ABOUT = """\
-listops: the published data are not here
-  what:    basic_train.tsv, basic_val.tsv, basic_test.tsv: listops-1000 in Long Range Arena's lra_release.gz
-  licence: the code is Apache-2.0; for the data none is stated, so msbench does not pass them on
-  where:   there or unpacked, anywhere, then: msbench setup listops --from PATH"""
+ABOUT = About(
+    what="basic_train.tsv, basic_val.tsv, basic_test.tsv: listops-1000 in Long Range Arena's lra_release.gz",
+    licence="the code is Apache-2.0; for the data none is stated, so msbench does not pass them on",
+    where="there or unpacked, anywhere, then: msbench setup listops --from PATH",
+)
 
 
 def setup(
@@ -115,7 +116,7 @@ def _generate(config: ListOpsConfig, folder: Path, processes: int | None, progre
     splits = _in_order(collected.examples, sizes)
     drawn = {"draws": collected.draws, "duplicates_dropped": collected.duplicates}
     generator = {"version": VERSION, "numpy": np.__version__, "grammar": asdict(grammar), **drawn}
-    _write(folder, config, splits, {"generator": generator, "sources": []})
+    _write(folder, config, splits, {"licence": GENERATED, "sources": [], "generator": generator})
 
 
 def _in_order(examples: Block, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
@@ -135,7 +136,7 @@ def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: 
     imported = (folder / manifest.MANIFEST).exists()
     if source is None:
         if not imported:
-            raise DataError(ABOUT)
+            raise DataError(f"listops: the published data are not here\n{ABOUT}")
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with listops_release.opened(source, folder.parent, progress) as place:
@@ -159,7 +160,8 @@ def _read(
         if len(splits[name]) != rows
     ]
     kept = manifest.duplicates(splits.values())
-    _write(folder, config, splits, {"sources": sources, "notes": notes, "duplicates_kept": kept})
+    facts = {"licence": ABOUT.licence, "sources": sources, "notes": notes, "duplicates_kept": kept}
+    _write(folder, config, splits, facts)
 
 
 def _refuse_other_files(folder: Path, files: dict[str, listops_release.SourceFile]) -> None:

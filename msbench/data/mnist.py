@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.data import idx, manifest
+from msbench.data.about import About
 from msbench.data.archive import content
 from msbench.data.dataset import Samples, Split, TaskInfo
 from msbench.data.download import Remote
@@ -30,10 +31,11 @@ CLASSES, SIDE = 10, 28
 PIXELS = SIDE * SIDE
 MEAN, DEVIATION = 0.1307, 0.3081
 PERMUTATION_SEED = 42
-ABOUT = """\
-  what:    the four files train-images-idx3-ubyte.gz to t10k-labels-idx1-ubyte.gz, in one folder
-  licence: CC BY-SA 3.0, as is usually stated
-  where:   https://ossci-datasets.s3.amazonaws.com/mnist/, then: msbench setup mnist --from FOLDER"""
+ABOUT = About(
+    what="the four files train-images-idx3-ubyte.gz to t10k-labels-idx1-ubyte.gz, in one folder",
+    licence="CC BY-SA 3.0, as is usually stated",
+    where="https://ossci-datasets.s3.amazonaws.com/mnist/, then: msbench setup mnist --from FOLDER",
+)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.data import manifest
+from msbench.data.about import About
 from msbench.data.archive import members
 from msbench.data.dataset import Samples, TaskInfo
 from msbench.data.disk import require_space
@@ -31,10 +32,11 @@ from msbench.errors import DataError
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.pathfinder import PathfinderConfig
 
-ABOUT = """\
-  what:    pathfinder32 or pathfinder128 of Long Range Arena's lra_release.gz, in it or unpacked
-  licence: the generator is MIT; for the published images none is stated, so msbench does not pass them on
-  where:   anywhere, then: msbench setup pathfinder --from PATH (--set data.size=128 for Path-X)"""
+ABOUT = About(
+    what="pathfinder32 or pathfinder128 of Long Range Arena's lra_release.gz, in it or unpacked",
+    licence="the generator is MIT; for the published images none is stated, so msbench does not pass them on",
+    where="anywhere, then: msbench setup pathfinder --from PATH (--set data.size=128 for Path-X)",
+)
 ALL = "images"
 FOLDERS = ("lra_release/lra_release/", "lra_release/", "")
 """Where a release has its sets, the copy first that counts: the outer ones are those of an older build."""

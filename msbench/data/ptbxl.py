@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.data import manifest, ptbxl_labels
+from msbench.data.about import About
 from msbench.data.archive import Tree, open_tree
 from msbench.data.dataset import SPLITS, Dataset, Samples, TaskInfo
 from msbench.data.disk import require_space
@@ -41,10 +42,11 @@ from msbench.errors import DataError
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.ptbxl import PtbXlConfig
 
-ABOUT = f"""\
-  what:    {DATABASE}, {STATEMENTS}, records100 (and records500 for rate: 500), version 1.0.3 or another
-  licence: CC BY 4.0
-  where:   https://physionet.org/content/ptb-xl/1.0.3/, then: msbench setup ptbxl --from FOLDER_OR_ZIP"""
+ABOUT = About(
+    what=f"{DATABASE}, {STATEMENTS}, records100 (and records500 for rate: 500), version 1.0.3 or another",
+    licence="CC BY 4.0",
+    where="https://physionet.org/content/ptb-xl/1.0.3/, then: msbench setup ptbxl --from FOLDER_OR_ZIP",
+)
 REMOTE = Remote(
     url="https://physionet.org/static/published-projects/ptb-xl/"
     "ptb-xl-a-large-publicly-available-electrocardiography-dataset-1.0.3.zip",

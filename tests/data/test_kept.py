@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from msbench.data import kept, manifest
+from msbench.data.about import GENERATED, About
 from msbench.data.dataset import SPLITS, Samples, TaskInfo
 from msbench.data.download import Remote
 from msbench.data.kept import Kept, Making
 from msbench.errors import ConfigError, DataError
 from msbench.specs.data import DataConfig
 
-ABOUT = "numbers\n  what: lines\n  where: msbench setup numbers --from PATH"
+ABOUT = About("lines", "public domain", "anywhere, then: msbench setup numbers --from PATH")
 
 
 class NumbersConfig(DataConfig):
@@ -70,7 +71,7 @@ def test_what_was_imported_is_opened_and_says_where_it_is_from(file: Path, tmp_p
     (source,) = dataset.manifest["sources"]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert source == {"file": "numbers.txt", "bytes": 6, "sha256": digest}
-    assert dataset.manifest["dataset"] == "numbers"
+    assert (dataset.manifest["dataset"], dataset.manifest["licence"]) == ("numbers", "public domain")
     assert dataset.manifest["splits"]["test"] == {"examples": 3}
     assert numbers().is_ready(NumbersConfig(), tmp_path / "data")
 
@@ -110,7 +111,7 @@ def test_what_is_kept_differently_has_a_folder_of_its_own(tmp_path: Path) -> Non
 def test_without_a_source_it_says_what_to_bring(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"numbers: the data are not here\n") as caught:
         numbers().setup(NumbersConfig(), tmp_path)
-    assert ABOUT in str(caught.value)
+    assert str(ABOUT) in str(caught.value)
     with pytest.raises(DataError, match=r"not set up in .*: run `msbench setup numbers --from PATH`"):
         numbers().open_dataset(NumbersConfig(), tmp_path)
 
@@ -162,7 +163,9 @@ def test_of_a_large_folder_only_the_first_files_are_looked_at(
 
 def test_a_source_for_what_is_generated_is_refused(file: Path, tmp_path: Path) -> None:
     config = NumbersConfig(source="generated")
-    assert len(numbers().setup(config, tmp_path).splits["train"]) == 2
+    made = numbers().setup(config, tmp_path)
+    assert len(made.splits["train"]) == 2
+    assert made.manifest["licence"] == GENERATED
     with pytest.raises(ConfigError, match="is generated here, so nothing is read from"):
         numbers().setup(config, tmp_path, source=file)
 

@@ -10,6 +10,7 @@ import pytest
 from listops_trees import words_of, write_rows
 
 from msbench import data, specs
+from msbench.data.about import GENERATED
 from msbench.data.dataset import RaggedTokens
 from msbench.data.listops import folder_of
 from msbench.data.listops_evaluate import evaluate
@@ -109,6 +110,7 @@ def test_the_task_is_described(tmp_path: Path) -> None:
 def test_the_manifest_says_where_the_data_come_from(tmp_path: Path) -> None:
     facts = data.setup(TINY, tmp_path).manifest
     assert facts["config"] == TINY.model_dump(mode="json")
+    assert (facts["sources"], facts["licence"]) == ([], GENERATED)
     assert facts["generator"]["numpy"] == np.__version__
     assert facts["generator"]["draws"] > 100
     assert facts["splits"]["test"]["examples"] == sum(facts["splits"]["test"]["labels"].values()) == 20
@@ -208,6 +210,7 @@ def test_the_published_files_are_imported(tmp_path: Path) -> None:
     assert split_of(dataset, "test").labels.tolist() == [3]
     facts = dataset.manifest
     assert [entry["file"] for entry in facts["sources"]] == list(FILES.values())
+    assert "none is stated" in facts["licence"]
     assert facts["notes"][2] == "basic_test.tsv has 1 rows, the published file 2,000"
     assert facts["duplicates_kept"] == 2
     shutil.rmtree(source)
