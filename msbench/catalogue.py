@@ -107,8 +107,9 @@ def _datasets() -> Listing:
     root = data.data_root()
     rows = []
     for name, config in DATASETS.items():
-        ready = "ready" if data.is_ready(config(dataset=name), root) else data.DATASETS[name].command
-        rows.append((name, ready, str(root / name)))
+        default = config(dataset=name)
+        state = "ready" if data.is_ready(default, root) else data.command(default)
+        rows.append((name, state, str(root / name)))
     return Listing(("dataset", "state", "folder"), rows)
 
 

@@ -25,7 +25,10 @@ def test_models_suites_and_datasets_are_listed(tmp_path: Path) -> None:
     suites = {row["suite"]: row for row in catalogue.listing("suites", tmp_path).as_dicts()}
     assert suites["listops"]["protocol"] == "paper"
     assert suites["quick"]["runs"] == 2
-    assert [row["dataset"] for row in catalogue.listing("datasets", tmp_path).as_dicts()] == list(DATASETS)
+    datasets = {row["dataset"]: row["state"] for row in catalogue.listing("datasets", tmp_path).as_dicts()}
+    assert list(datasets) == list(DATASETS)
+    assert datasets["imagenet"] == "msbench setup imagenet --from PATH"
+    assert datasets["imdb"] in ("msbench setup imdb", "ready")
 
 
 def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> None:

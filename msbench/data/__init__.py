@@ -27,6 +27,7 @@ __all__ = [
     "DatasetModule",
     "Split",
     "TaskInfo",
+    "command",
     "data_root",
     "is_ready",
     "open_dataset",
@@ -38,10 +39,6 @@ __all__ = [
 class DatasetModule(Protocol):
     """What a dataset's module has; `config` is its own class of config."""
 
-    @property
-    def command(self) -> str:
-        """What sets it up, with its default config."""
-
     def setup(
         self, config: Any, root: Path, *, source: Path | None, processes: int | None, progress: Progress
     ) -> Dataset:
@@ -52,6 +49,9 @@ class DatasetModule(Protocol):
 
     def is_ready(self, config: Any, root: Path) -> bool:
         """Look, but do not verify."""
+
+    def command(self, config: Any) -> str:
+        """What sets it up."""
 
     def outline(self, config: Any) -> TaskInfo:
         """What is known of the task before any data is there."""
@@ -103,6 +103,11 @@ def open_dataset(config: DataConfig, root: Path) -> Dataset:
 def is_ready(config: DataConfig, root: Path) -> bool:
     """True where the dataset is set up, by a cheap look at the names and sizes of its files."""
     return DATASETS[config.dataset].is_ready(config, root)
+
+
+def command(config: DataConfig) -> str:
+    """What a user runs to have it set up, such as ``msbench setup imagenet --from PATH``."""
+    return DATASETS[config.dataset].command(config)
 
 
 def outline(config: DataConfig) -> TaskInfo:

@@ -1,6 +1,14 @@
 """What a dataset is, under which licence it stands, and where it is to be had."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.specs.data import DataConfig
 
 GENERATED = "that of msbench itself, which made these data"
 """The licence of data that were read from nowhere."""
@@ -21,3 +29,15 @@ class About:
         """Three lines, or more where one of them is a few."""
         named = {"what:": self.what, "licence:": self.licence, "where:": self.where}
         return "\n".join(f"  {name:<8} {text}".replace("\n", "\n" + " " * 11) for name, text in named.items())
+
+
+def setup_command(config: DataConfig, bring: str = "", views: Iterable[str] = ()) -> str:
+    """What sets up this config, or another that differs in `views` alone.
+
+    `bring` names what has to be brought, such as PATH; where nothing has to be it is empty.
+    """
+    # Of `source` it is told by --from, or by its absence
+    values = config.model_dump(mode="json", exclude={"dataset", "source", *views}, exclude_defaults=True)
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    sets = (f" --set data.{key}={text}" for key, text in texts.items())
+    return "".join((f"msbench setup {config.dataset}", f" --from {bring}" if bring else "", *sets))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msbench.data import manifest
-from msbench.data.about import GENERATED, About
+from msbench.data.about import GENERATED, About, setup_command
 from msbench.data.dataset import Dataset, Split, TaskInfo
 from msbench.data.download import Remote, fetch
 from msbench.data.manifest import Arrays
@@ -138,15 +138,15 @@ class Kept(Generic[C]):
             )
             manifest.build(folder, lambda new: self.fill(config, making(new)), progress)
         elif source is not None:
-            self._refuse_another(folder, source)
+            self._refuse_another(config, folder, source)
         return self.open_dataset(config, root)
 
     def open_dataset(self, config: C, root: Path) -> Dataset:
         """The dataset, verified. Raises DataError saying what is wrong and what to run."""
         folder = self.folder_of(config, root)
         if not (folder / manifest.MANIFEST).exists():
-            raise DataError(f"{self.name} is not set up in {folder}: run `{self.command}`")
-        arrays, facts = manifest.load(folder, f"delete {folder}, then run `{self.command}`")
+            raise DataError(f"{self.name} is not set up in {folder}: run `{self.command(config)}`")
+        arrays, facts = manifest.load(folder, self._remedy(config, folder))
         info, splits = self.view(config, arrays, facts)
         return Dataset(info, splits, self._digest(config, facts["digest"]), facts)
 
@@ -159,10 +159,12 @@ class Kept(Generic[C]):
         values = config.model_dump(mode="json", exclude=set(self.views))
         return root / self.name / manifest.short_hash({"version": self.version, "config": values})
 
-    @property
-    def command(self) -> str:
-        """What sets it up."""
-        return f"msbench setup {self.name}" + ("" if self.remotes else " --from PATH")
+    def command(self, config: C) -> str:
+        """What sets up this config, or others that look at the same arrays."""
+        return setup_command(config, "" if self.remotes or self.is_generated(config) else "PATH", self.views)
+
+    def _remedy(self, config: C, folder: Path) -> str:
+        return f"delete {folder}, then run `{self.command(config)}`"
 
     def _sources(self, config: C, root: Path, progress: Progress) -> tuple[Path, ...]:
         if self.is_generated(config):
@@ -180,8 +182,8 @@ class Kept(Generic[C]):
         if not source.exists():
             raise DataError(f"{source}: no such file or folder")
 
-    def _refuse_another(self, folder: Path, source: Path) -> None:
-        facts = manifest.read_manifest(folder, f"delete {folder}, then run `{self.command}`")
+    def _refuse_another(self, config: C, folder: Path, source: Path) -> None:
+        facts = manifest.read_manifest(folder, self._remedy(config, folder))
         known = [{**each, "file": source.name} if "file" in each else each for each in facts["sources"]]
         if [described(source)] != known:  # an archive may have another name
             raise DataError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.data import listops_release, manifest
-from msbench.data.about import GENERATED, About
+from msbench.data.about import GENERATED, About, setup_command
 from msbench.data.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.data.listops_baselines import baselines
 from msbench.data.listops_collect import collect
@@ -22,8 +22,6 @@ from msbench.errors import ConfigError, DataError
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.data import ListOpsConfig
 
-command = "msbench setup listops"
-COMMAND = {"generated": command, "release": f"{command} --from PATH"}
 PUBLISHED = {"train": 96_000, "validation": 2_000, "test": 2_000}
 ABOUT = About(
     what="basic_train.tsv, basic_val.tsv, basic_test.tsv: listops-1000 in Long Range Arena's lra_release.gz",
@@ -52,10 +50,10 @@ def setup(
 
 def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
     """The dataset, verified. Raises DataError saying what is wrong and what to run."""
-    folder, command = folder_of(config, root), COMMAND[config.source]
+    folder = folder_of(config, root)
     if not (folder / manifest.MANIFEST).exists():
-        raise DataError(f"listops is not set up in {folder}: run `{command}`")
-    remedy = f"delete {folder}, then run `{command}`"
+        raise DataError(f"listops is not set up in {folder}: run `{command(config)}`")
+    remedy = f"delete {folder}, then run `{command(config)}`"
     arrays, facts = manifest.load(folder, remedy)
     if config.source == "generated" and facts["config"] != config.model_dump(mode="json"):
         raise DataError(f"{folder / manifest.MANIFEST}: is of another config: {remedy}")
@@ -80,6 +78,11 @@ def folder_of(config: ListOpsConfig, root: Path) -> Path:
         return root / "listops" / "release"
     values = {"generator": VERSION, "config": config.model_dump(mode="json")}
     return root / "listops" / manifest.short_hash(values)
+
+
+def command(config: ListOpsConfig) -> str:
+    """What sets up this config."""
+    return setup_command(config, "" if config.source == "generated" else "PATH")
 
 
 def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
@@ -143,7 +146,7 @@ def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: 
         files = listops_release.find(place)
         if not imported:
             manifest.build(folder, lambda new: _read(config, new, files, progress), progress)
-    _refuse_other_files(folder, files)
+    _refuse_other_files(config, folder, files)
 
 
 def _read(
@@ -164,8 +167,10 @@ def _read(
     _write(folder, config, splits, facts)
 
 
-def _refuse_other_files(folder: Path, files: dict[str, listops_release.SourceFile]) -> None:
-    facts = manifest.read_manifest(folder, f"delete {folder}, then run `{COMMAND['release']}`")
+def _refuse_other_files(
+    config: ListOpsConfig, folder: Path, files: dict[str, listops_release.SourceFile]
+) -> None:
+    facts = manifest.read_manifest(folder, f"delete {folder}, then run `{command(config)}`")
     known = {entry["file"]: entry["sha256"] for entry in facts["sources"]}
     for file in files.values():
         if known.get(file.path.name) != file.sha256:

@@ -152,7 +152,9 @@ def test_set_up_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_data_that_are_absent_name_the_command(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not set up in .*: run `msbench setup listops`$"):
+    with pytest.raises(
+        DataError, match=r"is not set up in .*: run `msbench setup listops --set "
+    ):
         data.open_dataset(TINY, tmp_path)
     with pytest.raises(DataError, match=r"run `msbench setup listops --from PATH`$"):
         data.open_dataset(RELEASE, tmp_path)
@@ -168,7 +170,7 @@ def test_damaged_data_are_refused_by_all_that_open_them(tmp_path: Path) -> None:
     path.write_bytes(whole)
     for opens in (data.open_dataset, data.setup):
         with pytest.raises(
-            DataError, match=rf"{path}: is damaged.*delete {folder}, then run `msbench setup listops`"
+            DataError, match=rf"{path}: is damaged.*delete {folder}, then run `msbench setup listops --set "
         ):
             opens(TINY, tmp_path)
 
