@@ -98,6 +98,10 @@ class Split(Protocol):
     def lengths(self) -> NDArray[np.int64]:
         """Length of every example (n,), in positions; of a pair, that of the longer sequence."""
 
+    @property
+    def targets(self) -> NDArray[Any]:
+        """Label of every example (n,), or with several labels (n, classes) of 0 and 1."""
+
     def __len__(self) -> int: ...
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
@@ -145,6 +149,11 @@ class Ragged(Fixed):
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def targets(self) -> NDArray[np.uint8]:
+        """Label of every example (n,)."""
+        return self.labels
 
     def padded(self, sequences: NDArray[np.int64], width: int) -> NDArray[np.int64]:
         """Token ids (n, width) of the sequences of these numbers, 0 behind each."""
@@ -230,6 +239,11 @@ class Samples(Fixed):
     def lengths(self) -> NDArray[np.int64]:
         """The one length, for every example (n,)."""
         return np.full(len(self), self.values.shape[1], np.int64)
+
+    @property
+    def targets(self) -> NDArray[np.uint8] | NDArray[np.uint16]:
+        """Label of every example (n,) or (n, classes)."""
+        return self.labels if self.rows is None else self.labels[self.rows]
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
         """The examples of these numbers; 0 beyond their length, up to `pad_to`."""

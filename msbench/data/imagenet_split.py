@@ -77,6 +77,11 @@ class Pictures:
         """The one length, for every example (n,)."""
         return np.full(len(self), self.config.positions, np.int64)
 
+    @property
+    def targets(self) -> NDArray[np.uint16]:
+        """Label of every example (n,)."""
+        return self.index.labels[self.numbers]
+
     def augmented(self, seed: int, epoch: int) -> Self:
         """The split as this epoch sees it: a picture is changed by seed, epoch and its number alone."""
         return self if self.config.augmentation == "none" else replace(self, chance=(seed, epoch))

@@ -142,13 +142,17 @@ class Kept(Generic[C]):
         return self.open_dataset(config, root)
 
     def open_dataset(self, config: C, root: Path) -> Dataset:
-        """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+        """The dataset, verified. Raises DataError saying what is wrong and what to run.
+
+        Its manifest is of the config asked for: ``splits`` are those of the view, ``kept`` what they are of.
+        """
         folder = self.folder_of(config, root)
         if not (folder / manifest.MANIFEST).exists():
             raise DataError(f"{self.name} is not set up in {folder}: run `{self.command(config)}`")
         arrays, facts = manifest.load(folder, self._remedy(config, folder))
         info, splits = self.view(config, arrays, facts)
-        return Dataset(info, splits, self._digest(config, facts["digest"]), facts)
+        digest = self._digest(config, facts["digest"])
+        return Dataset(info, splits, digest, {**facts, **_of_view(config, splits, facts)})
 
     def is_ready(self, config: C, root: Path) -> bool:
         """True where `open_dataset` finds every file with its size; what is in them it checks itself."""
@@ -194,6 +198,15 @@ class Kept(Generic[C]):
         """sha256 of what is kept and of how it is looked at."""
         view = json.dumps(config.model_dump(mode="json", include=set(self.views)), sort_keys=True)
         return hashlib.sha256(f"{kept}\n{self.view_version}\n{view}".encode()).hexdigest()
+
+
+def _of_view(config: DataConfig, splits: Mapping[str, Split], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a manifest says of this config, rather than of the one that its arrays were made for."""
+    asked = config.model_dump(mode="json")
+    if facts["splits"].keys() == splits.keys():
+        return {"config": asked}
+    counts = {name: manifest.describe(split.targets, split.lengths) for name, split in splits.items()}
+    return {"config": asked, "kept": facts["splits"], "splits": counts}
 
 
 def described(source: Path) -> dict[str, Any]:

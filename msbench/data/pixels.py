@@ -35,6 +35,11 @@ class PixelTokens(Fixed):
         """The one length, for every example (n,)."""
         return np.full(len(self), self.values.shape[1], np.int64)
 
+    @property
+    def targets(self) -> Bytes:
+        """Label of every example (n,)."""
+        return self.labels
+
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
         """The examples of these numbers, padded on the right with 0."""
         length = self.values.shape[1]

@@ -214,11 +214,10 @@ def _keep(
 def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     """What the manifest says of the labels that were chosen."""
     facts = dataset.manifest
-    splits = {name: split for name, split in dataset.splits.items() if isinstance(split, Samples)}
     names = facts["set_classes"][config.labels]
-    labels = {name: split.labels[split.rows] for name, split in splits.items()}
-    records = facts["splits"][RECORDS]["examples"]
-    dropped = records - sum(map(len, splits.values()))
+    labels = {name: split.targets for name, split in dataset.splits.items()}
+    records = facts["kept"][RECORDS]["examples"]
+    dropped = records - sum(map(len, labels.values()))
     notes = [*facts["notes"]]
     notes += [f"repaired: {count:,} {name.replace('_', ' ')}" for name, count in facts["repairs"].items()]
     if facts["version"] == SUBSET:
@@ -228,15 +227,15 @@ def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     if not config.min_likelihood:
         notes += differences(facts["version"], config.labels, names, labels)
     return {
-        "config": config.model_dump(mode="json"),
         "classes": names,
         "records_dropped": dropped,
-        "standardisation": _standardisation(splits["train"]) if config.standardise else None,
+        "standardisation": _standardisation(dataset) if config.standardise else None,
         "notes": notes,
-        "splits": {name: manifest.describe(labels[name], splits[name].lengths) for name in SPLITS},
     }
 
 
-def _standardisation(split: Samples) -> dict[str, float]:
+def _standardisation(dataset: Dataset) -> dict[str, float]:
+    split = dataset.splits["train"]
+    assert isinstance(split, Samples)
     unit = per_millivolt(split.values)
     return {"mean_mv": float(split.shift) / unit, "deviation_mv": float(split.scale) / unit}

@@ -40,6 +40,9 @@ def test_one_import_serves_all_views(brought: Path, tmp_path: Path) -> None:
     assert kinds == [("signal", 3, 0), ("signal", 1, 0), ("tokens", 0, 257)]
     for dataset, config in ((colour, Cifar10Config()), (grey, GREY), (tokens, TOKENS)):
         assert dataset.info.baselines == {"majority": 0.2}
+        assert dataset.manifest["config"] == config.model_dump(mode="json")
+        assert [dataset.manifest["splits"][name]["examples"] for name in SPLITS] == [18, 2, 5]
+        assert dataset.manifest["kept"]["train"]["labels"] == dict.fromkeys(map(str, range(10)), 2)
         outline = data.outline(config)
         assert (outline.kind, outline.longest) == (dataset.info.kind, dataset.info.longest)
         batch = dataset.splits["validation"].batch(np.array([1, 0]))

@@ -33,6 +33,8 @@ def test_folders_are_indexed_in_place(tree: Path, tmp_path: Path) -> None:
     info = dataset.info
     assert (info.kind, info.longest, info.channels, info.classes) == ("patches", 4, 192, 3)
     assert info.baselines == {"majority": 1 / 3}
+    assert dataset.manifest["splits"]["test"]["labels"] == {"0": 2, "1": 2, "2": 2}
+    assert dataset.manifest["splits"]["validation"]["examples"] == 3
     assert not list(root.rglob("*.JPEG"))
     assert data.open_dataset(CONFIG, root).digest == dataset.digest
 

@@ -152,9 +152,7 @@ def test_set_up_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_data_that_are_absent_name_the_command(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"is not set up in .*: run `msbench setup listops --set "
-    ):
+    with pytest.raises(DataError, match=r"is not set up in .*: run `msbench setup listops --set "):
         data.open_dataset(TINY, tmp_path)
     with pytest.raises(DataError, match=r"run `msbench setup listops --from PATH`$"):
         data.open_dataset(RELEASE, tmp_path)

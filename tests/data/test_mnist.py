@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,9 @@ def test_all_is_read_and_told(brought: Path, tmp_path: Path) -> None:
     expected = (images(10).reshape(10, 784, 1) / 255 - 0.1307) / 0.3081
     np.testing.assert_allclose(batch.inputs, expected, atol=2e-6)
     assert batch.labels.tolist() == list(range(10))
+    counts = {name: dataset.manifest["splits"][name]["labels"] for name in SPLITS}
+    assert sum(counts["train"].values()) == 18
+    assert Counter(counts["train"]) + Counter(counts["validation"]) == dict.fromkeys(map(str, range(10)), 2)
     assert "train-images-idx3-ubyte has 20 entries, the published file 60,000" in dataset.manifest["notes"]
 
 

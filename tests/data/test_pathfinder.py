@@ -44,7 +44,7 @@ def test_generated_images_are_split_as_public_loaders_do(tmp_path: Path) -> None
     np.testing.assert_allclose(batch.inputs, values[rows["test"]] / 127.5 - 1, atol=1e-6)
     assert batch.inputs.shape == (4, 1024, 1)
     assert dataset.info.longest == 1024
-    assert sum(dataset.manifest["splits"]["images"]["labels"].values()) == 40
+    assert sum(dataset.manifest["kept"]["images"]["labels"].values()) == 40
     assert set(dataset.info.baselines) == {"majority"}
 
 
@@ -150,7 +150,7 @@ def test_the_image_that_is_known_to_be_empty_is_counted(tmp_path: Path) -> None:
     easy = RELEASE.model_copy(update={"difficulty": "curv_baseline"})
     dataset = data.setup(easy, tmp_path / "data", source=tmp_path)
     assert dataset.manifest["skipped"] == 1
-    assert dataset.manifest["splits"]["images"]["examples"] == 179
+    assert dataset.manifest["kept"]["images"]["examples"] == 179
     assert sum(len(split) for split in dataset.splits.values()) == 179
     (folder / "imgs" / "0" / "sample_7.png").write_bytes(b"")
     with pytest.raises(DataError, match=r"sample_7\.png: an empty file"):
@@ -181,6 +181,6 @@ def test_published_images_are_read(samples: Path, tmp_path: Path, size: int, ima
         pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
     config = RELEASE.model_copy(update={"size": size})
     dataset = data.setup(config, tmp_path, source=folder)
-    counts = dataset.manifest["splits"]["images"]
+    counts = dataset.manifest["kept"]["images"]
     assert counts["examples"] == images
     assert counts["labels"]["1"] == round({32: 0.481, 128: 0.5625}[size] * images)

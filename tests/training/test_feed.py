@@ -97,6 +97,7 @@ class Slow(Fixed):
     asked: list[tuple[int, str]] = field(default_factory=list)
     slow = True
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.ones(9, np.int64))
+    targets: NDArray[np.int64] = field(default_factory=lambda: np.ones(9, np.int64))
 
     def __len__(self) -> int:
         return 9

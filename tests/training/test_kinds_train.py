@@ -42,6 +42,11 @@ class Numbers(Fixed):
     def lengths(self) -> NDArray[np.int64]:
         return np.array([len(each) for each in self.values])
 
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        means = np.stack([each.mean(0) for each in self.values])
+        return (means > 0).astype(np.int64) if self.multi_label else means.argmax(1).astype(np.int64)
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -51,9 +56,7 @@ class Numbers(Fixed):
         inputs = np.zeros((len(chosen), pad_to or int(lengths.max()), 3), np.float32)
         for row, each in zip(inputs, chosen, strict=True):
             row[: len(each)] = each
-        means = np.stack([each.mean(0) for each in chosen])
-        labels = (means > 0).astype(np.int64) if self.multi_label else means.argmax(1).astype(np.int64)
-        return Batch(inputs, lengths, labels)
+        return Batch(inputs, lengths, self.targets[indices])
 
 
 @dataclass
@@ -68,6 +71,11 @@ class Pairs(Fixed):
         longer: NDArray[np.int64] = self.sizes.max(1)
         return longer
 
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        same: NDArray[np.int64] = (self.tokens[:, 0] == self.tokens[:, 1]).astype(np.int64)
+        return same
+
     def __len__(self) -> int:
         return len(self.sizes)
 
@@ -75,7 +83,7 @@ class Pairs(Fixed):
         sizes, tokens = self.sizes[indices], self.tokens[indices]
         positions = np.arange(pad_to or int(sizes.max()))
         inputs = np.where(positions < sizes[..., None], tokens[..., None], 0)
-        return Batch(inputs, sizes, (tokens[:, 0] == tokens[:, 1]).astype(np.int64))
+        return Batch(inputs, sizes, self.targets[indices])
 
 
 def split_of(kind: str, seed: int) -> Numbers | Pairs:
