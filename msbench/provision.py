@@ -69,10 +69,14 @@ def provision(
     """Set up, or with `check_only` verify, each dataset that `names` (datasets or suites) need.
 
     `source` is an archive or a folder that the user brought; it goes with exactly one dataset. `overrides`
-    are texts such as ``data.size=128``.
+    are texts such as ``data.size=128``. Of several datasets it is said at last how many are ready.
     """
     configs = gather(*(partial(_configs, name, source, overrides) for name in dict.fromkeys(names)))
-    return _provision([config for each in configs for config in each], source, check_only, quiet)
+    outcome = _provision([config for each in configs for config in each], source, check_only, quiet)
+    if len(outcome.items) > 1:
+        ready = sum(item.dataset is not None for item in outcome.items)
+        say(f"{ready} of {len(outcome.items)} {'verified' if check_only else 'set up'}")
+    return outcome
 
 
 def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:

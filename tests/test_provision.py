@@ -55,6 +55,16 @@ def test_check_only_builds_nothing(own_data: Path, capsys: pytest.CaptureFixture
     assert not own_data.exists()
 
 
+@pytest.mark.usefixtures("own_data")
+def test_of_several_datasets_it_says_how_many_are_ready(
+    tiny_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
+    assert "1 of" not in capsys.readouterr().err
+    provision.provision([str(tiny_file), "listops"], None, check_only=True, quiet=True)
+    assert capsys.readouterr().err.splitlines()[-1] == "1 of 2 verified"
+
+
 def test_check_finds_what_is_damaged(tiny_file: Path, own_data: Path) -> None:
     provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
     tokens = sorted(own_data.rglob("tokens.npy"))[0]
