@@ -103,12 +103,17 @@ SMALL = [
 ]
 
 
-def write_small(folder: Path, *, gain: str = "1000.0(0)/mV") -> Path:
-    """A PTB-XL of nine records at 100 Hz and the same at 500 Hz, of which two have no diagnosis."""
+def write_small(
+    folder: Path, *, gain: str = "1000.0(0)/mV", records: Sequence[tuple[int, str, int]] = SMALL
+) -> Path:
+    """A PTB-XL of records (number, codes, fold) at 100 Hz and the same at 500 Hz.
+
+    Without `records` they are nine, of which two have no diagnosis.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scp_statements.csv").write_text(STATEMENTS, encoding="utf-8")
-    (folder / "ptbxl_database.csv").write_bytes(database(*(row(*each) for each in SMALL)))
-    for number, _, _ in SMALL:
+    (folder / "ptbxl_database.csv").write_bytes(database(*(row(*each) for each in records)))
+    for number, _, _ in records:
         digital = signal(number)
         write_record(folder / f"records100/00000/{number:05d}_lr", digital, "100 1000", gain)
         write_record(

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -111,6 +111,15 @@ def slowly(content: bytes, pause: float, pieces: int = 50) -> Reply:
             handler.wfile.write(content[place : place + size])
             if handler.server.closing.wait(pause):
                 return
+
+    return reply
+
+
+def by_name(replies: Mapping[str, Reply]) -> Reply:
+    """Of each path the reply for its last part; 404 for others."""
+
+    def reply(handler: Handler) -> None:
+        replies.get(handler.path.rpartition("/")[2], status(404))(handler)
 
     return reply
 

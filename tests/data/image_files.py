@@ -1,12 +1,16 @@
 """Small encoded pictures, and ImageNet trees made of them."""
 
 import io
+import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from msbench.data.imagenet_archives import ARCHIVES
+from msbench.data.imagenet_labels import SYNSETS
 
 
 def pixels(side: int = 24, colours: int = 3, seed: int = 0) -> np.ndarray:
@@ -60,3 +64,23 @@ def flat_val(root: Path, classes: list[str], count: int) -> list[str]:
     for number in range(1, count + 1):
         (root / "val" / f"ILSVRC2012_val_{number:08d}.JPEG").write_bytes(jpeg(number))
     return shown
+
+
+def published(folder: Path, classes: list[str]) -> Path:
+    """A tar of a tar a class, a flat tar of three pictures, and their list, as image-net.org has them."""
+    source, tree = folder / "published", imagenet(folder / "tree", classes)
+    source.mkdir()
+    with tarfile.open(source / ARCHIVES["train"], "w") as outer:
+        for name in classes:
+            inner = folder / f"{name}.tar"
+            with tarfile.open(inner, "w") as tar:
+                for image in sorted((tree / "train" / name).iterdir()):
+                    tar.add(image, image.name)
+            outer.add(inner, inner.name)
+    with tarfile.open(source / ARCHIVES["val"], "w") as tar:
+        for number in (1, 2, 3):
+            image = folder / f"ILSVRC2012_val_{number:08d}.JPEG"
+            image.write_bytes(jpeg(number))
+            tar.add(image, image.name)
+    (source / SYNSETS).write_text("\n".join([classes[1], classes[0], classes[1]]))
+    return source

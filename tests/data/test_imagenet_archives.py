@@ -1,13 +1,12 @@
-import tarfile
 from pathlib import Path
 
+import image_files
 import pytest
-from image_files import imagenet, jpeg, wnid
+from image_files import wnid
 
 from msbench import data
 from msbench.data.dataset import SPLITS
 from msbench.data.imagenet_archives import ARCHIVES
-from msbench.data.imagenet_labels import SYNSETS
 from msbench.errors import DataError
 from msbench.specs import ImageNetConfig
 
@@ -17,23 +16,7 @@ CONFIG = ImageNetConfig(image_size=16, patch=8, validation=0.34)
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """A tar of a tar a class, a flat tar, and a list, as image-net.org has them."""
-    source, tree = tmp_path / "published", imagenet(tmp_path / "tree", CLASSES)
-    source.mkdir()
-    with tarfile.open(source / ARCHIVES["train"], "w") as outer:
-        for name in CLASSES:
-            inner = tmp_path / f"{name}.tar"
-            with tarfile.open(inner, "w") as tar:
-                for image in sorted((tree / "train" / name).iterdir()):
-                    tar.add(image, image.name)
-            outer.add(inner, inner.name)
-    with tarfile.open(source / ARCHIVES["val"], "w") as tar:
-        for number in (1, 2, 3):
-            image = tmp_path / f"ILSVRC2012_val_{number:08d}.JPEG"
-            image.write_bytes(jpeg(number))
-            tar.add(image, image.name)
-    (source / SYNSETS).write_text("\n".join([CLASSES[1], CLASSES[0], CLASSES[1]]))
-    return source
+    return image_files.published(tmp_path, CLASSES)
 
 
 def test_archives_are_unpacked_and_read_in_place(published: Path, tmp_path: Path) -> None:
