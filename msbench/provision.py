@@ -92,7 +92,7 @@ def _provision(configs: list[DataConfig], source: Path | None, check_only: bool,
 
         def work(config: DataConfig) -> Dataset:
             if check_only:
-                with distrusted():
+                with distrusted(progress):
                     return data.open_dataset(config, root)
             return data.setup(config, root, source=source, progress=progress)
 

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from msbench.data import imagenet_archives, imagenet_tree, manifest, picture_files
 from msbench.data.about import About
-from msbench.data.dataset import Split, TaskInfo
+from msbench.data.dataset import Dataset, Split, TaskInfo
 from msbench.data.imagenet_split import Index, Numbers, Pictures, joined
 from msbench.data.imagenet_tree import Listed, Tree
 from msbench.data.kept import Kept, Making
 from msbench.data.parallel import default_processes
 from msbench.data.pixels import majority
+from msbench.data.progress import Progress
+from msbench.data.stamps import rereading
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -169,7 +171,35 @@ def _info(config: ImageNetConfig, classes: int, rules: Mapping[str, float]) -> T
     )
 
 
-IMAGENET: Kept[ImageNetConfig] = Kept(
+@dataclass(frozen=True)
+class ImageNet(Kept["ImageNetConfig"]):
+    """ImageNet by its parts; where all is to be read again, its images are looked at too."""
+
+    def open_dataset(self, config: ImageNetConfig, root: Path) -> Dataset:
+        """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+        dataset = super().open_dataset(config, root)
+        if (progress := rereading()) is not None:
+            for split in ("train", "test"):
+                pictures = dataset.splits[split]
+                assert isinstance(pictures, Pictures)
+                _compare(config, pictures.index, progress)
+        return dataset
+
+
+def _compare(config: ImageNetConfig, index: Index, progress: Progress) -> None:
+    """Raise DataError where images are not those that set-up saw."""
+    names = [index.name(number) for number in range(len(index.labels))]
+    seen = picture_files.look(
+        index.root, names, full=config.verify == "full", processes=default_processes(), progress=progress
+    )
+    changed = np.flatnonzero((seen.sizes != index.sizes) | (seen.checksums != index.checksums))
+    if len(changed):
+        fault = f"imagenet: {len(changed):,} of {len(names):,} images are not those that were set up"
+        lines = picture_files.described([str(index.path(number)) for number in changed.tolist()])
+        raise DataError("\n".join((f"{fault}: put them back, or set the images up again", *lines)))
+
+
+IMAGENET = ImageNet(
     name="imagenet",
     version=1,
     about=ABOUT,

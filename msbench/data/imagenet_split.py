@@ -40,10 +40,14 @@ class Index:
     checksums: NDArray[np.uint32]
     labels: NDArray[np.uint16]
 
+    def name(self, number: int) -> str:
+        """A file's path below `root`."""
+        start, end = self.offsets[number : number + 2]
+        return self.names[start:end].tobytes().decode(errors="surrogateescape")
+
     def path(self, number: int) -> Path:
         """Where a file is."""
-        start, end = self.offsets[number : number + 2]
-        return self.root / self.names[start:end].tobytes().decode(errors="surrogateescape")
+        return self.root / self.name(number)
 
     def read(self, number: int, *, full: bool) -> bytes:
         """Its bytes. Raises DataError where they are not those that set-up saw."""

@@ -25,17 +25,22 @@ TICK_NS = 20_000_000  # clocks of file systems advance every 10 ms or less
 COARSE_NS = 2_000_000_000  # or, where there are no fractions of a second, every second or two
 
 
-_trusted: ContextVar[bool] = ContextVar("_trusted", default=True)
+_rereading: ContextVar[Progress | None] = ContextVar("_rereading", default=None)
 
 
 @contextmanager
-def distrusted() -> Iterator[None]:
-    """Within it every hash is computed from the bytes."""
-    token = _trusted.set(False)
+def distrusted(progress: Progress = silent) -> Iterator[None]:
+    """Within it every hash is computed from the bytes, and `progress` is told."""
+    token = _rereading.set(progress)
     try:
         yield
     finally:
-        _trusted.reset(token)
+        _rereading.reset(token)
+
+
+def rereading() -> Progress | None:
+    """Whom to tell of all bytes that are read again within `distrusted`; outside of it None."""
+    return _rereading.get()
 
 
 class Stamps:
@@ -51,10 +56,10 @@ class Stamps:
         Raises OSError where it cannot be read.
         """
         name = path.relative_to(self.folder).as_posix()
-        known = self._known.get((name, algorithm))
-        if known is not None and _trusted.get() and known["stamp"] == _stamp(path.stat()):
+        known, again = self._known.get((name, algorithm)), rereading()
+        if known is not None and again is None and known["stamp"] == _stamp(path.stat()):
             return str(known["digest"])
-        return self._compute(path, name, algorithm, progress)
+        return self._compute(path, name, algorithm, again or progress)
 
     def rename(self, old: Path, new: Path) -> None:
         """Rename a file in the folder and keep its hashes: renaming changes its ctime, not its bytes."""

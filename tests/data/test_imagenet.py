@@ -7,6 +7,7 @@ from image_files import damaged_inside, encoded, imagenet, jpeg, pixels, wnid
 
 from msbench import data
 from msbench.data.dataset import SPLITS
+from msbench.data.stamps import distrusted
 from msbench.errors import DataError
 from msbench.specs import ImageNetConfig
 
@@ -139,6 +140,26 @@ def test_images_that_are_gone_are_told(tree: Path, tmp_path: Path) -> None:
     tree.rename(tmp_path / "moved")
     with pytest.raises(DataError, match="tree: no such folder, but the images of imagenet are read there"):
         data.open_dataset(CONFIG, tmp_path / "data")
+
+
+@pytest.mark.parametrize("verify", ["ends", "full"])
+def test_where_all_is_read_again_images_are_too(verify: str, tree: Path, tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"verify": verify})
+    data.setup(config, tmp_path / "data", source=tree)
+    stages: list[str] = []
+    with distrusted(lambda stage, *_: stages.append(stage)):
+        data.open_dataset(config, tmp_path / "data")
+    assert "looking at images" in stages
+    first(tree, "val").write_bytes(jpeg(999))
+    data.open_dataset(config, tmp_path / "data")
+    with distrusted(), pytest.raises(DataError) as caught:
+        data.open_dataset(config, tmp_path / "data")
+    head, line = str(caught.value).splitlines()
+    assert head.startswith("imagenet: 1 of 6 images are not those that were set up")
+    assert line == str(first(tree, "val"))
+    first(tree).unlink()
+    with distrusted(), pytest.raises(DataError, match=f"{first(tree)}: cannot be read"):
+        data.open_dataset(config, tmp_path / "data")
 
 
 def test_nothing_can_be_fetched(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from msbench.data import manifest, stamps
 from msbench.data.progress import silent
-from msbench.data.stamps import STAMPS, Stamps, distrusted, hash_file
+from msbench.data.stamps import STAMPS, Stamps, distrusted, hash_file, rereading
 
 DATA = b"0123456789" * 1000
 
@@ -103,7 +103,9 @@ def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
 
 def test_distrusted_every_byte_is_read(path: Path, count: Count) -> None:
     digest(path)
+    assert rereading() is None
     with distrusted():
+        assert rereading() is silent
         digest(path)
     digest(path)
     assert count.files == ["file", "file"]
