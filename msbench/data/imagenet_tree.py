@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from msbench.data.archive_entries import OWN
 from msbench.data.imagenet_labels import LISTS, labels_of
 from msbench.errors import DataError
 
@@ -55,7 +56,7 @@ class Tree:
         with os.scandir(self.root / name) as scan:
             for entry in scan:
                 if entry.name.startswith("."):
-                    self.passed_over += 1
+                    self.passed_over += entry.name not in OWN
                 elif entry.is_dir():
                     folders.append(entry.name)
                 else:
