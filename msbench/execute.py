@@ -243,6 +243,7 @@ class _Run:
             spec=spec.model_dump(mode="json"),
             spec_digest=spec.digest,
             data_digest=identity.data_digest,
+            data_notes=tuple(self.dataset.manifest.get("notes", ())),
             source_digest=identity.source_digest,
             sources=identity.files,
             metric=self.dataset.info.metric,

@@ -48,7 +48,8 @@ class RunRecord(BaseModel):
     """What ``run.json`` holds. Accuracies and AUROCs are fractions; only a finished run has any.
 
     `metric` says which of them is the result; `classes` are the names of the classes in the order of the
-    predictions, where they have names.
+    predictions, where they have names. `data_notes` are what set-up told of the data, such as in which ways
+    they are not the published ones.
 
     Read tolerantly: fields that a later version added are ignored, fields that an earlier one lacked take
     their default, so that old records stay in the tables.
@@ -66,6 +67,7 @@ class RunRecord(BaseModel):
     spec: dict[str, Any]
     spec_digest: str
     data_digest: str
+    data_notes: tuple[str, ...] = ()
     source_digest: str
     sources: dict[str, str] = {}
     metric: Metric = "accuracy"

@@ -48,6 +48,7 @@ def _mean(
 ) -> Cell:
     unit = UNITS[column.unit]
     values = [record.metrics[unit.metric] for record in runs]
+    notes += [f"data of {column.task}: {text}" for record in runs for text in record.data_notes]
     mean, sd = statistics.fmean(values), spread(values)
     return Cell(
         measured=unit.scale * mean,

@@ -34,6 +34,13 @@ def test_one_seed_has_no_deviation() -> None:
     assert spread([0.8]) is None
 
 
+def test_what_is_not_as_published_about_the_data_is_told() -> None:
+    told = ("test_batch has 10 images, the published file 10,000", "data_batch_1 is missing")
+    _, notes = cell_of([run(PlannedRun("listops", "mamba"), 0.4, data_notes=told)])
+    assert notes == [f"data of listops: {text}" for text in told]
+    assert cell_of(seeds(0.4))[1] == []
+
+
 @pytest.mark.parametrize("status", ["diverged", "out-of-memory", "interrupted", "failed"])
 def test_a_failed_run_has_its_own_status_and_no_mean(status: Status) -> None:
     cell, _ = cell_of([run(PlannedRun("listops", "mamba"), None, status=status)])
