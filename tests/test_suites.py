@@ -50,6 +50,17 @@ def test_the_published_listops_differs_in_its_data_alone() -> None:
         assert modified(release, spec) == []
 
 
+def test_the_published_images_differ_in_their_data_alone() -> None:
+    drawn, release = load("lra", SHIPPED), load("lra-release", SHIPPED)
+    assert (drawn.protocol, drawn.seeds, drawn.models) == (release.protocol, release.seeds, release.models)
+    assert drawn.reported is not None
+    assert release.reported is not None
+    assert release.reported.columns.items() <= drawn.reported.columns.items()
+    for model in MODELS:
+        for spec in plan(release, models=[model]):
+            assert modified(drawn, spec) == ["data.source"]
+
+
 def test_scifar_is_the_papers_protocol() -> None:
     for spec in plan(load("scifar", SHIPPED)):
         model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
