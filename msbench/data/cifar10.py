@@ -18,7 +18,8 @@ from msbench.data.cifar10_batches import CLASSES, COLOURS, PIXELS, TEST
 from msbench.data.dataset import Samples, Split, TaskInfo
 from msbench.data.download import Remote
 from msbench.data.kept import Kept, Making
-from msbench.data.pixels import LEVELS, Bytes, PixelTokens, luma, majority, parted, unchanged
+from msbench.data.majority import majority
+from msbench.data.pixels import LEVELS, Bytes, PixelTokens, luma, parted, unchanged
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.specs.images import Cifar10Config
@@ -57,7 +58,7 @@ def view(
     config: Cifar10Config, arrays: manifest.Arrays, _facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Split]]:
     """The splits as `config` looks at them."""
-    rules = majority(arrays["train"]["labels"], arrays["test"]["labels"])
+    rules = {"majority": majority(arrays["train"]["labels"], arrays["test"]["labels"])}
     look = unchanged if config.colour == "rgb" else luma
     return _info(config, rules), parted(config, arrays, look, _splitting(config))
 

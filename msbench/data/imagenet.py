@@ -22,8 +22,8 @@ from msbench.data.dataset import Dataset, Split, TaskInfo
 from msbench.data.imagenet_split import Index, Numbers, Pictures, joined
 from msbench.data.imagenet_tree import Listed, Tree
 from msbench.data.kept import Kept, Making
+from msbench.data.majority import majority
 from msbench.data.parallel import default_processes
-from msbench.data.pixels import majority
 from msbench.data.progress import Progress
 from msbench.data.stamps import rereading
 from msbench.errors import DataError
@@ -143,7 +143,8 @@ def view(
         "validation": Pictures(config, train, held_back),
         "test": Pictures(config, test, np.arange(len(test.labels), dtype=np.int64)),
     }
-    return _info(config, len(facts["classes"]), majority(train.labels, test.labels)), splits
+    rules = {"majority": majority(train.labels, test.labels)}
+    return _info(config, len(facts["classes"]), rules), splits
 
 
 def _drawn(config: ImageNetConfig, count: int) -> tuple[Numbers, Numbers]:

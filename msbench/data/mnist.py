@@ -20,7 +20,8 @@ from msbench.data.archive import content
 from msbench.data.dataset import Samples, Split, TaskInfo
 from msbench.data.download import Remote
 from msbench.data.kept import Kept, Making
-from msbench.data.pixels import Bytes, majority, parted, unchanged
+from msbench.data.majority import majority
+from msbench.data.pixels import Bytes, parted, unchanged
 from msbench.data.progress import Progress
 from msbench.errors import DataError
 
@@ -151,7 +152,8 @@ def view(
         permuted if config.permuted else unchanged,
         partial(Samples, shift=255 * MEAN, scale=255 * DEVIATION),
     )
-    return _info(majority(arrays["train"]["labels"], arrays["test"]["labels"])), splits
+    rules = {"majority": majority(arrays["train"]["labels"], arrays["test"]["labels"])}
+    return _info(rules), splits
 
 
 def permuted(images: Bytes) -> Bytes:

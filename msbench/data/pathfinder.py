@@ -23,6 +23,7 @@ from msbench.data.archive import members
 from msbench.data.dataset import Samples, TaskInfo
 from msbench.data.disk import require_space
 from msbench.data.kept import Kept, Making
+from msbench.data.majority import majority
 from msbench.data.pathfinder_generate import BATCH, VERSION, generate
 from msbench.data.pathfinder_parameters import Parameters, preset
 from msbench.data.pathfinder_release import Release
@@ -63,8 +64,8 @@ def view(
     shift, scale = (127.5, 127.5) if config.centred else (0.0, 255.0)
     rows = public_split(len(labels))
     splits = {name: Samples(values, labels, shift, scale, chosen) for name, chosen in rows.items()}
-    often = np.bincount(labels[rows["train"]], minlength=2).argmax()
-    return _info(config, {"majority": float((labels[rows["test"]] == often).mean())}), splits
+    rules = {"majority": majority(labels[rows["train"]], labels[rows["test"]])}
+    return _info(config, rules), splits
 
 
 def outline(config: PathfinderConfig) -> TaskInfo:

@@ -3,19 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from msbench.data.random_split import random_split
+
 SEED = 42
 
 
 def public_split(images: int) -> dict[str, NDArray[np.int64]]:
     """Which images, by their number in the order of reading, are in each split and in which order.
 
-    A tenth each, rounded down, is for validation and test. The permutation is that of
-    ``torch.utils.data.random_split`` with its generator seeded with 42.
+    A tenth each, rounded down, is for validation and test; the rest, drawn first, is trained on.
     """
-    import torch
-
-    order = torch.randperm(images, generator=torch.Generator().manual_seed(SEED)).numpy()
     held_out = int(0.1 * images)
-    train = images - 2 * held_out
-    parts = np.split(order, [train, train + held_out])
-    return dict(zip(("train", "validation", "test"), parts, strict=True))
+    train, rest = random_split(images, images - 2 * held_out, SEED)
+    return {"train": train, "validation": rest[:held_out], "test": rest[held_out:]}

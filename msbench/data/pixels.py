@@ -1,7 +1,7 @@
 """Small images as sequences: one pixel a position, row after row from the top left."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,8 +89,3 @@ def parted(
         "validation": split_of(values[validation], labels[validation]),
         "test": split_of(look(arrays["test"]["images"]), arrays["test"]["labels"]),
     }
-
-
-def majority(train: NDArray[Any], test: NDArray[Any]) -> Mapping[str, float]:
-    """What always answering the most frequent class of `train` scores on `test`, by the rule's name."""
-    return {"majority": float(np.mean(test == np.bincount(train).argmax()))}

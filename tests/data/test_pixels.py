@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from msbench.data.dataset import Samples
-from msbench.data.pixels import PixelTokens, luma, majority, parted, unchanged
+from msbench.data.pixels import PixelTokens, luma, parted, unchanged
 from msbench.errors import DataError
 from msbench.specs import MnistConfig
 
@@ -50,8 +50,3 @@ def test_no_split_is_empty() -> None:
         DataError, match=r"mnist: data.validation 0\.9 of 5 train images leaves a split empty"
     ):
         parted(MnistConfig(validation=0.9), arrays(5), unchanged, Samples)
-
-
-def test_the_majority_is_learned_on_train() -> None:
-    train, test = np.array([1, 1, 2], np.uint8), np.array([2, 2, 2, 1], np.uint8)
-    assert majority(train, test) == {"majority": 0.25}
