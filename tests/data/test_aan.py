@@ -1,13 +1,10 @@
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from text_sources import pairs, row, write_archive, write_folder
-from typer.testing import CliRunner
+from text_sources import accuracy, pairs, row, trained, write_archive, write_folder
 
 from msbench import data
-from msbench.cli import app
 from msbench.data.aan import AAN
 from msbench.data.dataset import RaggedPairs
 from msbench.errors import DataError
@@ -207,16 +204,6 @@ def test_without_data_it_says_where_to_get_them(root: Path) -> None:
 def test_a_run_from_the_archive_to_the_record(
     release: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MSBENCH_DATA", str(root))
-    (tmp_path / "papers.yaml").write_text(SUITE)
-
-    def msbench(verb: str, *options: str) -> str:
-        done = CliRunner().invoke(app, [verb, str(tmp_path / "papers.yaml"), *options])
-        assert done.exit_code == 0, done.stderr
-        return done.stdout
-
-    msbench("setup", "--from", str(release))
-    printed = msbench("run", "--set", "train.max_steps=3", "--results", str(tmp_path / "results"), "--json")
-    (record,) = json.loads(printed)
+    record, predictions = trained(SUITE, release, root, tmp_path, monkeypatch)
     assert record["status"] == "finished"
-    assert record["metrics"]["test_accuracy"] in (0, 0.5, 1)
+    assert record["metrics"]["test_accuracy"] == pytest.approx(accuracy(predictions))

@@ -16,7 +16,7 @@ import pytest
 from faulty_server import FaultyServer, Reply, page, serving, silence, status, whole
 
 from msbench.data import download, stamps, transfer
-from msbench.data.download import Remote, fetch, verify
+from msbench.data.download import Remote, fetch
 from msbench.data.progress import silent
 from msbench.data.transfer import Patience
 from msbench.errors import DataError, ExitCode, Interrupted
@@ -289,26 +289,6 @@ def test_waiting_can_be_stopped(tmp_path: Path, script: list[Reply]) -> None:
     with serving(*script) as server, pytest.raises(Interrupted):
         fetch(remote_of(server), tmp_path, stop, Patience())
     assert time.monotonic() < started + 2.5
-
-
-def test_a_file_that_was_brought_is_verified_and_its_folder_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "brought"
-    with serving(silence) as server:
-        remote = remote_of(server)
-    for content, message in [
-        (CONTENT[:HALF], f"incomplete, got {HALF:,} of {len(CONTENT):,} bytes"),
-        (HTML.encode(), "it is a web page"),
-        (CONTENT[:-1] + b"?", "hash differs"),
-        (CONTENT + b"?", "it is not what was published"),
-    ]:
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=message):
-            verify(remote, path)
-    path.write_bytes(CONTENT)
-    verify(remote, path)
-    assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(DataError, match="No such file"):
-        verify(remote, tmp_path / "none")
 
 
 def test_progress_tells_bytes(tmp_path: Path) -> None:

@@ -19,6 +19,10 @@ from msbench.errors import ConfigError, DataError
 from msbench.specs import ListOpsConfig
 
 TINY = ListOpsConfig(train=60, validation=20, test=20, min_length=3, max_length=20, max_depth=4, max_args=3)
+TINY_COMMAND = (
+    "msbench setup listops --set data.train=60 --set data.validation=20 --set data.test=20"
+    " --set data.min_length=3 --set data.max_length=20 --set data.max_depth=4 --set data.max_args=3"
+)
 RELEASE = ListOpsConfig(source="release")
 GOLDEN = "c174e056a46174244c6c1bd1eba348704301744a8cdf28942fa83df659c6f42a"
 GOLDEN_ARENA = "30dee6f23dcf262a255569e70e3ba67035ed450dfc4866350489b268412a045e"
@@ -152,7 +156,7 @@ def test_set_up_again_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_data_that_are_absent_name_the_command(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not set up in .*: run `msbench setup listops --set "):
+    with pytest.raises(DataError, match=rf"is not set up in .*: run `{TINY_COMMAND}`$"):
         data.open_dataset(TINY, tmp_path)
     with pytest.raises(DataError, match=r"run `msbench setup listops --from PATH`$"):
         data.open_dataset(RELEASE, tmp_path)
@@ -168,7 +172,7 @@ def test_damaged_data_are_refused_by_all_that_open_them(tmp_path: Path) -> None:
     path.write_bytes(whole)
     for opens in (data.open_dataset, data.setup):
         with pytest.raises(
-            DataError, match=rf"{path}: is damaged.*delete {folder}, then run `msbench setup listops --set "
+            DataError, match=rf"{path}: is damaged.*delete {folder}, then run `{TINY_COMMAND}`$"
         ):
             opens(TINY, tmp_path)
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pathfinder_statistics import Estimate, statistics
 
 from msbench.data import pathfinder_native
 from msbench.data.pathfinder_generate import BATCH, BLOCK, Engine, generate
 from msbench.data.pathfinder_parameters import Parameters, preset
 from msbench.data.pathfinder_patches import Bytes
 from msbench.data.pathfinder_release import Release
-from msbench.data.pathfinder_statistics import Estimate, statistics
 
 HARD = "curv_contour_length_14"
 EASY = "curv_baseline"

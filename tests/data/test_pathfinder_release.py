@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from msbench.data.pathfinder_metadata import Row, parse
-from msbench.data.pathfinder_release import Release, read_release
+from msbench.data.pathfinder_release import Release
 from msbench.errors import ConfigError, DataError
 
 EASY = "curv_baseline"
@@ -40,12 +40,12 @@ def release(tmp_path: Path) -> Path:
 
 
 def values(folder: Path) -> list[int]:
-    return [int(image[0, 0]) for _, image in read_release(folder, EASY, SIDE)]
+    return [int(image[0, 0]) for _, image in Release(folder, EASY, SIDE).images()]
 
 
 def fault(folder: Path) -> str:
     with pytest.raises(DataError) as error:
-        list(read_release(folder, EASY, SIDE))
+        list(Release(folder, EASY, SIDE).images())
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -59,9 +59,9 @@ def test_order_is_by_batch_number_then_by_line(release: Path) -> None:
 
 def test_an_array_of_the_public_generator_is_metadata_too(release: Path) -> None:
     path = release / EASY / "metadata" / "2.npy"
-    before = [row for row, _ in read_release(release, EASY, SIDE)]
+    before = [row for row, _ in Release(release, EASY, SIDE).images()]
     np.save(path, np.array([text.split() for text in path.read_text().splitlines()], "<U32"))
-    assert [row for row, _ in read_release(release, EASY, SIDE)] == before
+    assert [row for row, _ in Release(release, EASY, SIDE).images()] == before
 
 
 def test_the_image_known_to_be_empty_is_skipped_and_counted(release: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_empty_image_is_known_on_one_level_only(release: Path) -> None:
     (other / "imgs" / "0" / "sample_172.png").write_bytes(b"")
     (other / "metadata" / "0.npy").write_text(line(0, 172))
     with pytest.raises(DataError, match=r"curv_contour_length_9/imgs/0/sample_172.png: an empty file"):
-        list(read_release(release, other.name, SIDE))
+        list(Release(release, other.name, SIDE).images())
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from pathfinder_statistics import Estimate, find_markers, statistics
 
 from msbench.data.pathfinder_parameters import preset
 from msbench.data.pathfinder_patches import add_marker
-from msbench.data.pathfinder_statistics import Estimate, find_markers, statistics
 
 
 def test_statistics_of_images_that_can_be_told_by_hand() -> None:

@@ -1,9 +1,17 @@
 """Archives in the layouts that Text and Retrieval were published in."""
 
 import io
+import json
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from msbench.cli import app
 
 Files = Mapping[str, bytes]
 
@@ -53,3 +61,29 @@ def pairs(folder: str = "lra_release/lra_release/tsv_data/", **rows: Iterable[by
         ]
         files[f"{folder}new_aan_pairs.{split}.tsv"] = b"".join(rows.get(split, default))
     return files
+
+
+def trained(
+    suite: str, source: Path, root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """The record and the predictions of the one run of a suite, from the archive on, by the command line."""
+    monkeypatch.setenv("MSBENCH_DATA", str(root))
+    path, results = folder / "suite.yaml", folder / "results"
+    path.write_text(suite)
+
+    def msbench(verb: str, *options: str) -> str:
+        done = CliRunner().invoke(app, [verb, str(path), *options])
+        assert done.exit_code == 0, done.stderr
+        return done.stdout
+
+    msbench("setup", "--from", str(source))
+    printed = msbench("run", "--set", "train.max_steps=3", "--results", str(results), "--json")
+    (record,) = json.loads(printed)
+    (predictions,) = results.rglob("predictions.parquet")
+    return record, pd.read_parquet(predictions)
+
+
+def accuracy(predictions: pd.DataFrame) -> float:
+    """Of the classes with the highest logit."""
+    logits = predictions[["logit_0", "logit_1"]].to_numpy()
+    return float((logits.argmax(axis=1) == predictions["label"]).mean())

@@ -196,7 +196,7 @@ def test_embedding_and_output_projection_survive_construction(name: str) -> None
 
 @pytest.mark.parametrize("name", MODELS)
 def test_recomputing_layers_changes_no_bit(name: str) -> None:
-    config = config_of(name, norm="batch", dropout=0.3, **known(name, state=10))
+    config = config_of(name, norm="batch", dropout=0.3, **known(name, state=12))
     inputs = torch.randint(1, 11, (4, 21), generator=torch.Generator().manual_seed(0))
     gradients = []
     for on in (False, True):
@@ -264,14 +264,16 @@ def test_the_estimate_is_near_what_autograd_keeps(
 
 
 ONE_OF_A_FAMILY = {entry.family: name for name, entry in MODELS.items()}.values()
+WITH_BATCH_NORM = dict.fromkeys([*ONE_OF_A_FAMILY, "griffin", "msssm-s6", "msssm-s4"])
+"""And those of a family that differ from its last in more than numbers."""
 
 
 @pytest.mark.parametrize(
-    ("name", "norm"), [*((name, "layer") for name in MODELS), *((name, "batch") for name in ONE_OF_A_FAMILY)]
+    ("name", "norm"), [*((name, "layer") for name in MODELS), *((name, "batch") for name in WITH_BATCH_NORM)]
 )
 def test_a_model_compiles_into_one_graph(name: str, norm: str) -> None:
     torch.compiler.reset()
-    model = model_of(name, norm=norm, **known(name, state=10))
+    model = model_of(name, norm=norm, **known(name, state=12))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     inputs, lengths = tokens(30, 17, 24)
     parameters = list(model.parameters())

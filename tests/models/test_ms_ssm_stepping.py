@@ -85,9 +85,9 @@ def test_steps_follow_autocast(ssm: str) -> None:
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         torch.testing.assert_close(stepped(layer, x), parallel(layer, x), rtol=3e-2, atol=3e-2)
         state = layer.step(x[:, 0], layer.start(x[:, 0]))[1]
-    kept = [leaf.dtype for leaf in leaves(state[1])]
-    assert bool(kept) == (ssm != "none")
-    assert set(kept) <= {torch.float32, torch.complex64}
+    real, complex_ = {torch.float32}, {torch.complex64}
+    expected = {"s6": real, "s4": real, "s4d": complex_, "s4-dplr": real, "none": set()}
+    assert {leaf.dtype for leaf in leaves(state[1])} == expected[ssm]
 
 
 @pytest.mark.parametrize(

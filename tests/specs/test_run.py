@@ -131,7 +131,11 @@ def test_faults_of_all_sections_are_told_at_once() -> None:
     ("values", "message"),
     [
         ([1], "x: must be a mapping, not a list"),
-        ({**VALUES, "data": None}, "x: data.dataset: required key is missing; known: "),
+        (
+            {**VALUES, "data": None},
+            "x: data.dataset: required key is missing; "
+            "known: aan, cifar10, imagenet, imdb, listops, mnist, pathfinder, ptbxl",
+        ),
         (
             changed("data", dataset="listop"),
             "x: data.dataset: unknown dataset 'listop'; did you mean 'listops'?",
