@@ -49,7 +49,9 @@ def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
 
 def identify(spec: RunSpec, data_digest: str) -> Identity:
     """The id of this spec on this data with this source."""
-    files = sources.source_files(("msbench.training.loop", models.family(spec.model_name).module))
+    batches = sources.BATCHES.get(spec.data.dataset, ())
+    modules = ("msbench.training.loop", models.family(spec.model_name).module, *batches)
+    files = sources.source_files(modules)
     digest = sources.source_digest(files)
     return Identity(store.run_id(spec.digest, data_digest, digest), data_digest, digest, files)
 

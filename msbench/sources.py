@@ -9,8 +9,14 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 NATIVE = {"msbench.ops.scan_native": "ops/native/*.[chi]*"}
 """Sources in another language, with the module that loads them."""
+BATCHES = {
+    "cifar10": ("msbench.data.pixels",),
+    "mnist": ("msbench.data.pixels",),
+    "imagenet": ("msbench.data.imagenet_split", "msbench.data.crops", "msbench.data.rand_augment"),
+}
+"""What makes batches, beside `msbench.data.dataset`, by dataset: named one by one, as data are neutral."""
 # What an import of these brings is messages, file handling and declarations; the resolved spec is hashed
-# itself, and data have a digest of their own (batches are made in msbench.data.dataset, which counts).
+# itself, and data have a digest of their own.
 NEUTRAL = ("msbench.errors", "msbench.config", "msbench.store", "msbench.specs", "msbench.data")
 
 
