@@ -80,8 +80,15 @@ def free_memory(device: str) -> int:
     import torch
 
     if device == "cuda":
-        return torch.cuda.mem_get_info()[0]
+        # What the allocator keeps but does not use is free to who asks it, though not to the driver.
+        unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return torch.cuda.mem_get_info()[0] + unused
     return min(_available_memory(), _left_of_control_group())
+
+
+def room_for_splits(device: str) -> int:
+    """Bytes of the device that splits may be kept in: a quarter of what is free on ``cuda``, else none."""
+    return free_memory(device) // 4 if device == "cuda" else 0
 
 
 def _available_memory() -> int:

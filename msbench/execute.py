@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from msbench import data, fit, models, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
-from msbench.environment import accelerator, environment, free_memory
+from msbench.environment import accelerator, environment, free_memory, room_for_splits
 from msbench.errors import (
     ConfigError,
     DamagedRecord,
@@ -165,7 +165,7 @@ class _Run:
         self.trainer = Trainer(
             spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals
         )
-        self.trainer.room = free_memory(self.device) // 4 if self.device == "cuda" else 0
+        self.trainer.room = room_for_splits(self.device)
         self.trainer.recompute_above = self._recompute_above()
         self.trainer.attempt = self._attempt()
         self.trainer.run()
@@ -205,8 +205,8 @@ class _Run:
         if self.dataset.info.metric == "macro-auroc":
             found = test.macro_auroc
             metrics |= {
-                "test_macro_auroc": found.value,
-                "validation_macro_auroc": progress.best_score,
+                store.metric_key("test", "macro-auroc"): found.value,
+                store.metric_key("validation", "macro-auroc"): progress.best_score,
                 "classes_scored": float(found.scored),
                 "classes_left_out": float(found.left_out),
             }

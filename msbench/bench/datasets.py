@@ -11,7 +11,7 @@ from msbench import data
 from msbench.bench.settings import Say, Settings
 from msbench.bench.timing import Task, failure, interleave, timed
 from msbench.data.dataset import Dataset
-from msbench.environment import free_memory
+from msbench.environment import room_for_splits
 from msbench.errors import UnknownName
 from msbench.specs import DATASETS, DataConfig
 from msbench.suite import available, plan
@@ -47,34 +47,37 @@ def measure(settings: Settings, say: Say) -> dict[str, Any]:
     for name in settings.only:
         if name not in DATASETS:
             raise UnknownName("dataset", name, DATASETS, "--only")
-    entries = [entry for entry in configs() if not settings.only or entry.config.dataset in settings.only]
+    room = room_for_splits(settings.device)  # once: a run has it to itself
+    entries = [entry for entry in configs(say) if not settings.only or entry.config.dataset in settings.only]
     for entry in entries:
         say(f"{entry.name}: first reading")
-        if fault := failure(partial(start, entry, settings)):
+        if fault := failure(partial(start, entry, settings, room)):
             entry.fail("failed", fault)
     interleave([task for entry in entries for task in entry.tasks.values()], settings.repeats, say)
     return {"rows": [row(entry) for entry in entries]}
 
 
-def configs() -> Iterator[Entry]:
-    """What the suites have, each way of seeing a set once: under the first task that sees it so."""
+def configs(say: Say) -> Iterator[Entry]:
+    """What the suites have, each way of seeing a set once: under the first task that sees it so.
+
+    A file that is no suite is told and passed over.
+    """
     seen: set[str] = set()
-    for suite in available(on_error=lambda _error: None):
+    for suite in available(on_error=lambda error: say(str(error))):
         for spec in plan(suite):
             if (key := spec.data.model_dump_json()) not in seen:
                 seen.add(key)
                 yield Entry(f"{suite.name} {spec.task}", spec.data)
 
 
-def start(entry: Entry, settings: Settings) -> None:
-    """Open it, and feed it once."""
+def start(entry: Entry, settings: Settings, room: int) -> None:
+    """Open it, and feed it once; `room` as `Feed` has it."""
     root = data.data_root()
     if not data.is_ready(entry.config, root):
-        entry.fail("skipped", f"not set up: `msbench setup {entry.config.dataset}`")
+        entry.fail("skipped", f"not set up: `{data.command(entry.config)}`")
         return
     entry.dataset = data.open_dataset(entry.config, root)
     device = torch.device(settings.device)
-    room = free_memory(settings.device) // 4 if settings.device == "cuda" else 0
     split = entry.dataset.splits["train"].augmented(0, 0)
     feed = Feed(split, device, room)
     entry.resident = feed.resident_bytes

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from msbench.store import Metric
+from msbench.store import Metric, metric_key
 
 CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
@@ -28,9 +28,9 @@ class Unit:
 
 
 UNITS = {
-    "percent": Unit("test_accuracy", 100.0, 2, "accuracy in percent"),
-    "auroc": Unit("test_macro_auroc", 1.0, 3, "macro AUROC"),
-    "auroc-percent": Unit("test_macro_auroc", 100.0, 2, "macro AUROC in percent"),
+    "percent": Unit(metric_key("test", "accuracy"), 100.0, 2, "accuracy in percent"),
+    "auroc": Unit(metric_key("test", "macro-auroc"), 1.0, 3, "macro AUROC"),
+    "auroc-percent": Unit(metric_key("test", "macro-auroc"), 100.0, 2, "macro AUROC in percent"),
     "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens"),
 }
 

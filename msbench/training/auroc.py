@@ -34,7 +34,7 @@ def macro_auroc(scores: NDArray[np.floating], labels: NDArray[np.int64]) -> Macr
     return MacroAuroc(mean, len(values), len(chosen) - len(values))
 
 
-def scorable(labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+def scorable(labels: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Of each class (classes,) whether it has both a positive and a negative example."""
     mixed: NDArray[np.bool_] = labels.min(axis=0) < labels.max(axis=0)
     return mixed

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import torch
@@ -55,14 +54,12 @@ class Feed:
             return
         # One thread: the order of what it is asked for is the order in which it comes.
         with ThreadPoolExecutor(1, "feed") as thread:
-            rest = iter(chosen)
             waiting: deque[Future[Fed]] = deque()
             try:
-                for indices in rest:
+                for indices in chosen:
                     waiting.append(thread.submit(self._cut, indices, pad_to))
-                    for more in islice(rest, self._ahead - len(waiting) + 1):
-                        waiting.append(thread.submit(self._cut, more, pad_to))
-                    yield waiting.popleft().result()
+                    if len(waiting) > self._ahead:
+                        yield waiting.popleft().result()
                 while waiting:
                     yield waiting.popleft().result()
             finally:
@@ -77,7 +74,7 @@ class Feed:
 def send(batch: Batch, device: torch.device) -> Fed:
     """A batch, copied to the device."""
     tensors = [torch.from_numpy(array) for array in (batch.inputs, batch.lengths, batch.labels)]
-    if device.type == "cuda":  # only from pinned memory does a copy run beside the kernels
+    if device.type == "cuda":  # from pinned memory this thread need not wait for the copy
         tensors = [tensor.pin_memory() for tensor in tensors]
     inputs, lengths, labels = (tensor.to(device, non_blocking=True) for tensor in tensors)
     return Fed(inputs, lengths, labels, int(batch.lengths.sum()), batch.positions)
@@ -137,8 +134,8 @@ class _ResidentTokens:
 
 
 def _copied(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """A copy on the device; of a memory map it is read once, in order."""
-    return torch.from_numpy(np.array(array)).to(device)
+    """The array on the device; a copy here first where it is a memory map, which torch does not take."""
+    return torch.from_numpy(np.require(array, requirements=["W"])).to(device)
 
 
 def _sent(array: NDArray[np.int64], device: torch.device) -> Tensor:

@@ -2,14 +2,9 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from msbench.data.dataset import Dataset, Split
+from msbench.data.dataset import Dataset
 from msbench.errors import DataError
 from msbench.training.auroc import scorable
-
-CHUNK = 256
 
 
 def classes_left_out(dataset: Dataset) -> Iterator[str]:
@@ -21,7 +16,7 @@ def classes_left_out(dataset: Dataset) -> Iterator[str]:
     if dataset.info.metric != "macro-auroc":
         return
     for name in ("validation", "test"):
-        chosen = scorable(_labels(dataset.splits[name]))
+        chosen = scorable(dataset.splits[name].targets)
         if not chosen.any():
             raise DataError(
                 f"{name} split: none of its {len(chosen)} classes has both a positive and a negative example,"
@@ -32,10 +27,3 @@ def classes_left_out(dataset: Dataset) -> Iterator[str]:
                 f"{name}: macro AUROC is over {chosen.sum()} of {len(chosen)} classes;"
                 " the others have no positive or no negative example"
             )
-
-
-def _labels(split: Split) -> NDArray[np.int64]:
-    """All labels (n, classes) of a split, a chunk of examples at a time."""
-    numbers = np.arange(len(split))
-    chunks = [split.batch(numbers[start : start + CHUNK]).labels for start in range(0, len(split), CHUNK)]
-    return np.concatenate(chunks)
