@@ -17,7 +17,7 @@ from msbench.data.disk import locked, sync_folder
 from msbench.data.file_kinds import HEAD, is_kind, is_web_page
 from msbench.data.http_feed import Fault
 from msbench.data.progress import Progress, silent
-from msbench.data.stamps import Stamps, hash_file
+from msbench.data.stamps import Stamps
 from msbench.data.transfer import Patience, Wish, discard, receive, wrong_kind, wrong_size
 from msbench.errors import DataError
 
@@ -66,13 +66,6 @@ def fetch(
     return path
 
 
-def verify(remote: Remote, path: Path, progress: Progress = silent) -> None:
-    """Raise DataError where the file at `path`, which somebody brought, is not the published one."""
-    with _explained(remote):
-        if wrong := _difference(remote, path, None, progress):
-            raise Fault(f"{path}: {wrong}")
-
-
 def _fetch(remote: Remote, part: Path, path: Path, progress: Progress, patience: Patience) -> None:
     """Receive, verify, rename: in this order, so that nothing else ever has the final name."""
     stamps = Stamps(path.parent)
@@ -90,7 +83,7 @@ def _fetch(remote: Remote, part: Path, path: Path, progress: Progress, patience:
     sync_folder(path.parent)
 
 
-def _difference(remote: Remote, path: Path, stamps: Stamps | None, progress: Progress) -> str:
+def _difference(remote: Remote, path: Path, stamps: Stamps, progress: Progress) -> str:
     """How the file is not the published one, in words; empty where it is, as far as that is known."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
@@ -99,14 +92,10 @@ def _difference(remote: Remote, path: Path, stamps: Stamps | None, progress: Pro
     if remote.size is not None and (wrong := wrong_size(path.stat().st_size, remote.size)):
         return f"it {wrong}"
     algorithm, _, expected = (remote.digest or "").partition(":")
-    found = _digest(path, algorithm, stamps, progress) if expected else expected
+    found = stamps.digest(path, algorithm, progress) if expected else expected
     if found == expected:
         return ""
     return f"its {algorithm} hash differs, expected {expected} got {found}: it is not what was published"
-
-
-def _digest(path: Path, algorithm: str, stamps: Stamps | None, progress: Progress) -> str:
-    return stamps.digest(path, algorithm, progress) if stamps else hash_file(path, algorithm, progress)
 
 
 @contextmanager

@@ -59,23 +59,35 @@ def _from_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
     path = folder / CSV
     if not path.is_file():
         return {}
-    rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")))
+    rows = csv.DictReader(io.StringIO(_text(path)))
     if not {"ImageId", "PredictionString"} <= set(rows.fieldnames or ()):
         raise DataError(f"{path}, line 1: must name the columns ImageId and PredictionString")
     known: dict[str, str] = {}
-    for row in rows:
-        words = (row["PredictionString"] or "").split()
-        if not words:
-            raise DataError(f"{path}, line {rows.line_num}: names no class of {row['ImageId']}")
-        known[row["ImageId"]] = words[0]
+    try:
+        for row in rows:
+            words = (row["PredictionString"] or "").split()
+            if not words:
+                raise DataError(f"{path}, line {rows.line_num}: names no class of {row['ImageId']}")
+            known[row["ImageId"]] = words[0]
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num}: {error}") from None
     return known
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}, line {line}: is not UTF-8") from None
 
 
 def _from_synsets(folder: Path, images: Sequence[str]) -> dict[str, str]:
     path = folder / SYNSETS
     if not path.is_file():
         return {}
-    return _by_number(path, path.read_text(encoding="utf-8").split(), images)
+    return _by_number(path, _text(path).split(), images)
 
 
 def _from_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:

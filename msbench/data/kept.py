@@ -64,7 +64,7 @@ class Making:
         `notes` are for whoever sets it up; whether an archive is the published one is noted here.
         """
         named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
-        sources = [described(source) for source in self.sources]
+        sources = [described(source, self.progress) for source in self.sources]
         origin = {"licence": self.licence, "sources": sources, "notes": [*self._strange(), *notes]}
         manifest.finish(self.folder, {**named, **origin, **facts}, splits)
 
@@ -75,7 +75,7 @@ class Making:
             if not source.is_file() or not known:
                 continue
             algorithms = {str(remote.digest).partition(":")[0] for remote in known}
-            digests = {f"{each}:{hash_file(source, each)}" for each in algorithms}
+            digests = {f"{each}:{hash_file(source, each, self.progress)}" for each in algorithms}
             if digests.isdisjoint(str(remote.digest) for remote in known):
                 yield f"{source.name} is not the published file: its digest is another"
 
@@ -138,7 +138,7 @@ class Kept(Generic[C]):
             )
             manifest.build(folder, lambda new: self.fill(config, making(new)), progress)
         elif source is not None:
-            self._refuse_another(config, folder, source)
+            self._refuse_another(config, folder, source, progress)
         return self.open_dataset(config, root)
 
     def open_dataset(self, config: C, root: Path) -> Dataset:
@@ -186,10 +186,10 @@ class Kept(Generic[C]):
         if not source.exists():
             raise DataError(f"{source}: no such file or folder")
 
-    def _refuse_another(self, config: C, folder: Path, source: Path) -> None:
+    def _refuse_another(self, config: C, folder: Path, source: Path, progress: Progress) -> None:
         facts = manifest.read_manifest(folder, self._remedy(config, folder))
         known = [{**each, "file": source.name} if "file" in each else each for each in facts["sources"]]
-        if [described(source)] != known:  # an archive may have another name
+        if [described(source, progress)] != known:  # an archive may have another name
             raise DataError(
                 f"{source} is not what {folder} was made from; to replace that, delete it and run this again"
             )
@@ -209,7 +209,7 @@ def _of_view(config: DataConfig, splits: Mapping[str, Split], facts: Mapping[str
     return {"config": asked, "kept": facts["splits"], "splits": counts}
 
 
-def described(source: Path) -> dict[str, Any]:
+def described(source: Path, progress: Progress = silent) -> dict[str, Any]:
     """What a manifest says of an archive: name, size, sha256; of a folder: name, files, size in all.
 
     Of a folder with more than `MOST_FILES`, only so many are looked at: millions would take minutes.
@@ -220,7 +220,7 @@ def described(source: Path) -> dict[str, Any]:
     return {
         "file": source.name,
         "bytes": source.stat().st_size,
-        "sha256": hash_file(source),
+        "sha256": hash_file(source, progress=progress),
     }
 
 

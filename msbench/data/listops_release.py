@@ -5,7 +5,6 @@ Round brackets say nothing that the closing brackets do not, and are dropped, as
 loaders. Every target is computed again.
 """
 
-import hashlib
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from msbench.data.dataset import RaggedTokens
 from msbench.data.listops_evaluate import evaluate
 from msbench.data.listops_symbols import CLASSES, EOS, IDS
 from msbench.data.progress import Progress, silent
+from msbench.data.stamps import hash_file
 from msbench.errors import DataError
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
@@ -73,8 +73,7 @@ def find(source: Path) -> dict[str, SourceFile]:
 
 def _source_file(path: Path) -> SourceFile:
     try:
-        with path.open("rb") as stream:
-            return SourceFile(path, hashlib.file_digest(stream, "sha256").hexdigest())
+        return SourceFile(path, hash_file(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except OSError as error:

@@ -5,7 +5,6 @@ Validation is 10 % of the train split, as in S4's code: 54,000 / 6,000 / 10,000.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from msbench.data.kept import Kept, Making
 from msbench.data.majority import majority
 from msbench.data.pixels import Bytes, parted, unchanged
 from msbench.data.progress import Progress
+from msbench.data.stamps import hash_file
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -134,12 +134,8 @@ def _notes(paths: Mapping[str, Path], counts: Mapping[str, int]) -> Iterator[str
         path = paths[file.stem]
         if counts[file.split] != file.count:
             yield f"{path.name} has {counts[file.split]:,} entries, the published file {file.count:,}"
-        elif path.suffix == ".gz" and (md5 := _md5(path)) != file.md5:
+        elif path.suffix == ".gz" and (md5 := hash_file(path, "md5")) != file.md5:
             yield f"{path.name} is not the published file: its md5 is {md5}, not {file.md5}"
-
-
-def _md5(path: Path) -> str:
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def view(

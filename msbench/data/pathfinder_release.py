@@ -19,6 +19,7 @@ from PIL import Image
 from msbench.data.pathfinder_metadata import Row, parse
 from msbench.data.pathfinder_parameters import CONTOUR_LENGTHS
 from msbench.data.pathfinder_patches import Bytes
+from msbench.data.pictures import BROKEN
 from msbench.errors import ConfigError, DataError
 
 EMPTY: Final = "curv_baseline/imgs/0/sample_172.png"
@@ -82,11 +83,6 @@ class Release:
         return sorted(paths, key=lambda path: int(path.stem))
 
 
-def read_release(folder: Path, difficulty: str, window: int) -> Iterator[tuple[Row, Bytes]]:
-    """Every image of a difficulty with its row; use `Release` to count what was skipped."""
-    return Release(folder, difficulty, window).images()
-
-
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -130,5 +126,5 @@ def _decoded(path: Path, content: bytes, window: int) -> Bytes:
             if picture.mode not in MODES:
                 raise DataError(f"{path}: pixels of kind {picture.mode}; only 8 bits a channel are read")
             return np.asarray(picture.convert("L"))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Warning) as error:
+    except (*BROKEN, Warning) as error:
         raise DataError(f"{path}: not to be decoded: {error}") from None
