@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from msbench import agenda, data, sources, store
-from msbench.agenda import Entry
+from msbench.agenda import Entry, identify
 from msbench.execute import Place, execute
 from msbench.progress import Quiet
-from msbench.suite import Suite, plan
+from msbench.suite import Suite, load, plan
 from msbench.training.signals import SignalFlag
 
 
@@ -97,3 +97,15 @@ def test_differing_names_every_leaf() -> None:
 
 def test_flatten_goes_to_the_leaves() -> None:
     assert agenda.flatten({"a": {"b": [1, 2]}, "c": {}}) == [("a.b", [1, 2]), ("c", {})]
+
+
+def test_what_makes_the_batches_of_a_dataset_is_in_the_id() -> None:
+    names: dict[str, set[str]] = {
+        "scifar": {"data/pixels.py"},
+        "smnist": {"data/pixels.py"},
+        "imagenet": {"data/imagenet_split.py", "data/crops.py", "data/rand_augment.py"},
+        "quick": set(),
+    }
+    for suite, expected in names.items():
+        found = set(identify(plan(load(suite))[0], "0" * 64).files)
+        assert {name for name in found if name.startswith("data/")} == {"data/dataset.py", *expected}

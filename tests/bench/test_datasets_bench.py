@@ -89,3 +89,12 @@ def test_a_fault_of_one_set_marks_its_row(only_tiny: Suite, monkeypatch: pytest.
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(UnknownName, match="--only"):
         datasets.measure(Settings(only=("listopps",)), lambda _text: None)
+
+
+def test_a_file_that_is_no_suite_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "broken.yaml").write_text("name: broken\n")
+    told: list[str] = []
+    assert list(datasets.configs(told.append))
+    assert any("broken.yaml" in line for line in told)

@@ -130,3 +130,13 @@ def test_a_bad_devkit_is_named(tmp_path: Path) -> None:
     (tmp_path / META).write_bytes(io.BytesIO(b"no matrix" * 50).getvalue())
     with pytest.raises(DataError, match=f"{META}: is not the table of ImageNet's classes"):
         labels_of(IMAGES, [tmp_path], CLASSES)
+
+
+@pytest.mark.parametrize("name", [CSV, SYNSETS])
+def test_a_list_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path, name: str) -> None:
+    {CSV: csv, SYNSETS: synsets}[name](tmp_path)
+    path = tmp_path / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\xff" + b"".join(lines[1:]))
+    with pytest.raises(DataError, match=rf"{name}, line 2: is not UTF-8"):
+        labels_of(IMAGES, (tmp_path,), CLASSES)
