@@ -17,6 +17,6 @@ bytes say. The rules:
 from msbench.data.archive_entries import UNPACKED
 from msbench.data.archive_members import content, members
 from msbench.data.archive_tree import Tree, open_tree
-from msbench.data.archive_unpack import unpack
+from msbench.data.archive_unpack import opened, unpack
 
-__all__ = ["UNPACKED", "Tree", "content", "members", "open_tree", "unpack"]
+__all__ = ["UNPACKED", "Tree", "content", "members", "open_tree", "opened", "unpack"]

@@ -2,7 +2,10 @@
 
 import json
 import os
+import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from msbench.data import manifest
@@ -30,6 +33,28 @@ def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: b
             raise DataError(f"{folder}: is there and was not unpacked by msbench: move it away")
         manifest.build(folder, lambda new: _fill(new, source, origin, progress, nested), progress, UNPACKED)
     _refuse_other(folder, origin)
+
+
+@contextmanager
+def opened(
+    source: Path, wanted: Callable[[str], bool], scratch: Path, progress: Progress = silent
+) -> Iterator[Path]:
+    """A folder with the files of `source`: itself, or what is `wanted` of an archive, for as long as needed.
+
+    Those are unpacked into a folder in `scratch` of their own. Raises DataError as `members` does.
+    """
+    if source.is_dir():
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=scratch) as folder:
+        made: set[Path] = set()
+        for name, data in members(source, wanted, progress):
+            path = Path(folder, name)
+            if path.parent not in made:  # of 200,000 files in a few hundred folders
+                path.parent.mkdir(parents=True, exist_ok=True)
+                made.add(path.parent)
+            path.write_bytes(data)
+        yield Path(folder)
 
 
 def _refuse_other(folder: Path, origin: Origin) -> None:

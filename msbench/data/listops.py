@@ -11,6 +11,7 @@ import numpy as np
 
 from msbench.data import listops_release, manifest
 from msbench.data.about import GENERATED, About, setup_command
+from msbench.data.archive import opened
 from msbench.data.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.data.listops_baselines import baselines
 from msbench.data.listops_collect import collect
@@ -142,7 +143,7 @@ def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: 
             raise DataError(f"listops: the published data are not here\n{ABOUT}")
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with listops_release.opened(source, folder.parent, progress) as place:
+    with opened(source, listops_release.PATHS.__contains__, folder.parent, progress) as place:
         files = listops_release.find(place)
         if not imported:
             manifest.build(folder, lambda new: _read(config, new, files, progress), progress)

@@ -5,15 +5,12 @@ Round brackets say nothing that the closing brackets do not, and are dropped, as
 loaders. Every target is computed again.
 """
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from msbench.data.archive import members
 from msbench.data.dataset import RaggedTokens
 from msbench.data.listops_evaluate import evaluate
 from msbench.data.listops_symbols import CLASSES, EOS, IDS
@@ -23,23 +20,10 @@ from msbench.errors import DataError
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 FOLDERS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
+PATHS = frozenset(PurePosixPath(folder, file).as_posix() for folder in FOLDERS for file in FILES.values())
+"""Where the files may be in a folder or an archive."""
 COLUMNS = {"Source", "Target"}
 REPORT_EVERY = 500
-
-
-@contextmanager
-def opened(source: Path, scratch: Path, progress: Progress = silent) -> Iterator[Path]:
-    """A folder with the files of `source`: itself, or what of an archive is of use, for as long as needed."""
-    if not source.is_file():
-        yield source
-        return
-    wanted = {PurePosixPath(folder, file).as_posix() for folder in FOLDERS for file in FILES.values()}
-    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=scratch) as folder:
-        for name, content in members(source, wanted.__contains__, progress):
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        yield Path(folder)
 
 
 @dataclass(frozen=True)

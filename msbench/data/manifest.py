@@ -73,6 +73,11 @@ def _remove(*folders: Path) -> None:
             shutil.rmtree(folder)
 
 
+def beside(building: Path, name: str) -> Path:
+    """A path beside a folder that `build` has filled, for what is to outlive a build that is stopped."""
+    return building.with_name(f"{building.name.partition('.building-')[0]}.{name}")
+
+
 def write(folder: Path, splits: Splits, facts: Mapping[str, Any]) -> None:
     """Write splits of tokens, then the manifest: `facts`, a summary of the examples, a hash of every file."""
     for name, split in splits.items():

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from msbench.data import manifest
 from msbench.data.about import About
-from msbench.data.archive import members
+from msbench.data.archive import opened
 from msbench.data.dataset import Samples, TaskInfo
 from msbench.data.disk import require_space
 from msbench.data.kept import Kept, Making
@@ -105,7 +105,7 @@ def _described(config: PathfinderConfig, labels: NDArray[np.uint8]) -> dict[str,
 def _generate(config: PathfinderConfig, parameters: Parameters, making: Making) -> NDArray[np.uint8]:
     """Draw into arrays that outlive this process: who was stopped goes on after the last whole batch."""
     require_space(making.folder, config.images * config.size**2, "pathfinder")
-    kept = making.folder.with_name(making.folder.name.partition(".building-")[0] + ".drawn")
+    kept = manifest.beside(making.folder, "drawn")
     values, labels, done = _drawn(kept, config)
     blocks = generate(
         parameters,
@@ -123,9 +123,7 @@ def _generate(config: PathfinderConfig, parameters: Parameters, making: Making) 
         if done % BATCH == 0:
             _note(kept, done, values, labels)
     found = np.array(labels)
-    (making.folder / ALL).mkdir()
-    for name in ("values", "labels"):
-        (kept / f"{name}.npy").rename(making.folder / ALL / f"{name}.npy")
+    (kept / ALL).rename(making.folder / ALL)
     shutil.rmtree(kept)
     return found
 
@@ -134,19 +132,16 @@ def _drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDA
     """The arrays of a generation that was stopped, and how many of their images are there; or new ones."""
     try:
         state = json.loads((kept / "done.json").read_bytes())
-        arrays = [np.lib.format.open_memmap(kept / f"{name}.npy", mode="r+") for name in ("values", "labels")]
+        paths = (kept / ALL / f"{name}.npy" for name in ("values", "labels"))
+        there = [np.lib.format.open_memmap(path, mode="r+") for path in paths]
         if state["version"] == VERSION:
-            return arrays[0], arrays[1], int(state["images"])
-    except (OSError, ValueError, KeyError):
-        pass
+            return there[0], there[1], int(state["images"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # nothing is there, or what is there is of no use: images can be drawn again
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
-    shapes = {"values": (config.images, config.size**2, 1), "labels": (config.images,)}
-    values, labels = (
-        np.lib.format.open_memmap(kept / f"{name}.npy", mode="w+", dtype=np.uint8, shape=shape)
-        for name, shape in shapes.items()
-    )
-    return values, labels, 0
+    values = manifest.create(kept, ALL, "values", (config.images, config.size**2, 1), "u1")
+    return values, manifest.create(kept, ALL, "labels", (config.images,), "u1"), 0
 
 
 def _note(kept: Path, done: int, *arrays: Any) -> None:
@@ -161,45 +156,32 @@ def _note(kept: Path, done: int, *arrays: Any) -> None:
 def _import(config: PathfinderConfig, making: Making) -> None:
     (source,) = making.sources
     name = f"pathfinder{config.size}"
-    unpacked = making.folder / "unpacked"
-    found = _folders(source, name) if source.is_dir() else _unpacked(source, name, config, making)
-    chosen = next((path for path in found.values() if (path / config.difficulty).is_dir()), None)
-    if chosen is None:
-        raise DataError(f"{source}: no {name}/{config.difficulty} in it, nor below {', '.join(FOLDERS[:-1])}")
-    release = Release(chosen, config.difficulty, config.size)
-    labels = _read(release, making)
-    shutil.rmtree(unpacked, ignore_errors=True)
-    where = next(place for place, path in found.items() if path == chosen)
-    others = [place for place, path in found.items() if path != chosen]
-    notes = [f"{place} is another copy, and was not read: {where} was" for place in others]
+    of_use = re.compile(rf"(lra_release/){{0,2}}{name}/{config.difficulty}/(metadata/|imgs/\d+/)[^/]+")
+    with opened(
+        source, lambda each: of_use.fullmatch(each) is not None, making.folder.parent, making.progress
+    ) as place:
+        found = _folders(place, name)
+        chosen = next(((where, path) for where, path in found if (path / config.difficulty).is_dir()), None)
+        if chosen is None:
+            below = ", ".join(FOLDERS[:-1])
+            raise DataError(f"{source}: no {name}/{config.difficulty} in it, nor below {below}")
+        release = Release(chosen[1], config.difficulty, config.size)
+        labels = _read(release, making)
+    others = [where for where, _ in found if where != chosen[0]]
+    notes = [f"{where} is another copy, and was not read: {chosen[0]} was" for where in others]
     if release.skipped:
         notes.append(f"{release.skipped} image left out, which is known to be empty in the release")
     if len(labels) + release.skipped != PUBLISHED:
         notes.append(f"{len(labels):,} images; the release has {PUBLISHED:,}")
-    making.finish(config, _described(config, labels), read_from=where, skipped=release.skipped, notes=notes)
+    described = _described(config, labels)
+    making.finish(config, described, read_from=chosen[0], skipped=release.skipped, notes=notes)
 
 
-def _folders(source: Path, name: str) -> dict[str, Path]:
-    """Folders with images of this size, by their place in `source`, that first which counts."""
-    places = [f"{folder}{name}" for folder in FOLDERS]
-    found = {place: source / place for place in places if (source / place).is_dir()}
-    return found or {source.name: source}
-
-
-def _unpacked(source: Path, name: str, config: PathfinderConfig, making: Making) -> dict[str, Path]:
-    """The same of an archive, whose files of this size and difficulty are written to disk."""
-    pattern = re.compile(
-        rf"(?P<place>(lra_release/){{0,2}}{name})/{config.difficulty}/(metadata/|imgs/\d+/)[^/]+"
-    )
-    folders: set[Path] = set()
-    for path, content in members(source, lambda each: pattern.fullmatch(each) is not None, making.progress):
-        file = making.folder / "unpacked" / path
-        if file.parent not in folders:
-            folders.add(file.parent)
-            file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
-    unpacked = making.folder / "unpacked"
-    return _folders(unpacked, name) if folders else {}
+def _folders(source: Path, name: str) -> list[tuple[str, Path]]:
+    """Places in `source` with images of this size and their folders, that first which counts."""
+    places = [(f"{folder}{name}", source / f"{folder}{name}") for folder in FOLDERS]
+    found = [(place, path) for place, path in places if path.is_dir()]
+    return found or [(source.name, source)]
 
 
 def _read(release: Release, making: Making) -> NDArray[np.uint8]:

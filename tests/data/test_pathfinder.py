@@ -91,8 +91,9 @@ def test_what_another_version_began_is_not_gone_on_with(tmp_path: Path) -> None:
     kept = tmp_path / "pathfinder" / f".{PATHFINDER.folder_of(TINY, tmp_path).name}.drawn"
     kept.mkdir(parents=True)
     (kept / "done.json").write_text('{"version": 0, "images": 40}')
+    (kept / "images").mkdir()
     for name in ("values", "labels"):
-        np.save(kept / f"{name}.npy", np.zeros(40, np.uint8))
+        np.save(kept / "images" / f"{name}.npy", np.zeros(40, np.uint8))
     dataset = data.setup(TINY, tmp_path)
     assert samples_of(dataset, "train").values.any()
 
@@ -114,8 +115,9 @@ def test_a_release_is_read_from_its_folder_and_from_the_archive(release: Path, t
     assert "20 images; the release has 200,000" in two.manifest["notes"]
     drawn = data.setup(TINY.model_copy(update={"images": 20}), tmp_path / "four")
     np.testing.assert_array_equal(samples_of(drawn, "train").values, samples_of(two, "train").values)
-    left = [path.name for path in PATHFINDER.folder_of(RELEASE, tmp_path / "two").iterdir()]
-    assert "unpacked" not in left
+    folder = PATHFINDER.folder_of(RELEASE, tmp_path / "two")
+    assert {path.name for path in folder.iterdir()} >= {"images", "manifest.json"}
+    assert not list(folder.parent.glob("**/*unpacked*"))
 
 
 @pytest.mark.parametrize("packing", ["folder", "archive"])
