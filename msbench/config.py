@@ -5,7 +5,7 @@ merged, then validated; whatever is wrong is told with file, line, key, the allo
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -52,6 +52,11 @@ class Config(BaseModel):
     @classmethod
     def _one_spelling(cls, value: Any) -> Any:
         return frozen(value)
+
+    def changed(self, names: Iterable[str]) -> list[str]:
+        """Which of these fields do not have their defaults."""
+        fields = type(self).model_fields
+        return [name for name in names if getattr(self, name) != fields[name].default]
 
 
 def frozen(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Fixtures that many tests share: one small suite, one data folder a session, one thread a worker."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+Sample = Callable[..., Path]
 SAMPLES = Path(os.environ.get("MSBENCH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 TINY_SUITE = """\
@@ -39,6 +41,19 @@ models:
 def samples() -> Path:
     """The folder of real samples; tests that need one of its files skip where it is absent."""
     return SAMPLES
+
+
+@pytest.fixture(scope="session")
+def sample(samples: Path) -> Sample:
+    """Path of a sample by its parts; a test that asks for one that is absent is skipped."""
+
+    def found(*parts: str) -> Path:
+        path = samples.joinpath(*parts)
+        if not path.exists():
+            pytest.skip(f"no samples in {path}; set MSBENCH_TEST_DATA")
+        return path
+
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -105,9 +105,7 @@ def _refuse_contradictions(config: ListOpsConfig, source: Path | None) -> None:
                 f"listops is generated here, so nothing is read from {source}; set source: release"
             )
         return
-    defaults = type(config)(source="release").model_dump()
-    changed = [name for name, value in config.model_dump().items() if value != defaults[name]]
-    if changed:
+    if changed := config.changed(name for name in type(config).model_fields if name != "source"):
         raise ConfigError(
             f"listops: source: release takes the data as published; remove {', '.join(changed)}"
         )

@@ -35,11 +35,6 @@ class PathfinderConfig(DataConfig):
     def _every_option_acts(self) -> Self:
         if self.documented_distractors and self.size != 128:
             raise ValueError("documented_distractors needs size: 128; others are as documented")
-        if self.source == "release":
-            fields = type(self).model_fields
-            changed = [name for name in OF_GENERATED if getattr(self, name) != fields[name].default]
-            if changed:
-                raise ValueError(
-                    f"source: release takes the images as published; remove {', '.join(changed)}"
-                )
+        if self.source == "release" and (changed := self.changed(OF_GENERATED)):
+            raise ValueError(f"source: release takes the images as published; remove {', '.join(changed)}")
         return self

@@ -127,9 +127,8 @@ class MsSsmConfig(SsmConfig):
         yield unread, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads the streams"
 
     def _of_the_states(self) -> Iterator[Fault]:
-        for key in OF_STATES if self.ssm == "none" else ():
-            given = getattr(self, key) != type(self).model_fields[key].default
-            yield given, f"{key} needs states; with ssm: none there are none: leave it out"
+        for key in self.changed(OF_STATES) if self.ssm == "none" else ():
+            yield True, f"{key} needs states; with ssm: none there are none: leave it out"
         odd, fewest = self.state % 2 == 1, 2 * self.streams
         what = f"state {self.state} with ssm: {self.ssm}"
         yield self.paired and odd, f"{what} is odd, but states are conjugate pairs: make it even"

@@ -29,7 +29,7 @@ class TextConfig(DataConfig):
 
     @model_validator(mode="after")
     def _every_option_acts(self) -> Self:
-        if self.tokens == "bytes" and self.min_frequency != type(self).model_fields["min_frequency"].default:
+        if self.tokens == "bytes" and self.changed(["min_frequency"]):
             raise ValueError("min_frequency counts characters; with tokens: bytes leave it out")
         return self
 

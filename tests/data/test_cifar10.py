@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,8 @@ def brought(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(samples: Path) -> Path:
-    folder = samples / "cifar10"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
-    return folder
+def small(sample: Callable[..., Path]) -> Path:
+    return sample("cifar10")
 
 
 def test_one_import_serves_all_views(brought: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -172,10 +173,8 @@ def test_a_file_is_no_folder(tree: Path, tmp_path: Path) -> None:
         data.setup(CONFIG, tmp_path / "data", source=first(tree))
 
 
-def test_real_images(samples: Path, tmp_path: Path) -> None:
-    folder = samples / "imagenette224"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
+def test_real_images(sample: Callable[..., Path], tmp_path: Path) -> None:
+    folder = sample("imagenette224")
     config = ImageNetConfig(validation=1 / 6)
     dataset = data.setup(config, tmp_path, source=folder)
     assert [len(dataset.splits[name]) for name in SPLITS] == [500, 100, 200]

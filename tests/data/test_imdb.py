@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -202,10 +203,8 @@ def test_a_run_from_the_archive_to_the_record(
     assert record["metrics"]["test_accuracy"] == pytest.approx(accuracy(predictions))
 
 
-def test_real_reviews(samples: Path, root: Path) -> None:
-    source = samples / "imdb"
-    if not source.is_dir():
-        pytest.skip(f"no samples in {source}; set MSBENCH_TEST_DATA")
+def test_real_reviews(sample: Callable[..., Path], root: Path) -> None:
+    source = sample("imdb")
     config = ImdbConfig()
     dataset = data.setup(config, root, source=source)
     assert {name: len(split) for name, split in dataset.splits.items()} == {
@@ -224,10 +223,10 @@ def test_real_reviews(samples: Path, root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nearly_all_real_reviews_have_the_published_vocabulary(samples: Path, root: Path) -> None:
-    source = samples / "imdb" / "aclImdb_labelled_49960.tar.xz"
-    if not source.is_file():
-        pytest.skip(f"no samples in {source}; set MSBENCH_TEST_DATA")
+def test_nearly_all_real_reviews_have_the_published_vocabulary(
+    sample: Callable[..., Path], root: Path
+) -> None:
+    source = sample("imdb", "aclImdb_labelled_49960.tar.xz")
     dataset = data.setup(ImdbConfig(), root, source=source)
     # The whole data have 135: without 20 training reviews two characters come 14 times, not 15
     assert dataset.info.vocabulary == 134

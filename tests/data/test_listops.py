@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import filelock
@@ -253,11 +254,10 @@ def test_options_that_contradict_are_refused(tmp_path: Path) -> None:
         data.setup(RELEASE.model_copy(update={"train": 5, "seed": 3}), tmp_path, source=tmp_path)
 
 
-def test_the_rows_of_the_original_generator_are_imported(samples: Path, tmp_path: Path) -> None:
-    if not (samples / "listops").is_dir():
-        pytest.skip(f"no samples in {samples / 'listops'}; set MSBENCH_TEST_DATA")
+def test_the_rows_of_the_original_generator_are_imported(sample: Callable[..., Path], tmp_path: Path) -> None:
+    folder = sample("listops")
     for name in FILES.values():
-        shutil.copyfile(samples / "listops" / f"generated_{name}", tmp_path / name)
+        shutil.copyfile(folder / f"generated_{name}", tmp_path / name)
     dataset = data.setup(RELEASE, tmp_path / "root", source=tmp_path)
     assert dataset.info.longest == 1988
     text = (folder_of(RELEASE, tmp_path / "root") / "manifest.json").read_text()

@@ -1,6 +1,7 @@
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,8 @@ GOOD = "( ( ( [MAX 2 ) 4 ) ] )\t4"
 
 
 @pytest.fixture(scope="module")
-def listops_samples(samples: Path) -> Path:
-    folder = samples / "listops"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
-    return folder
+def listops_samples(sample: Callable[..., Path]) -> Path:
+    return sample("listops")
 
 
 @settings(max_examples=50, deadline=None)

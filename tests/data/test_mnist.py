@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -101,10 +102,8 @@ def test_fetched_files_are_found_by_their_names(brought: Path) -> None:
     assert len({remote.digest for remote in MNIST.remotes}) == 4
 
 
-def test_real_digits(samples: Path, tmp_path: Path) -> None:
-    folder = samples / "mnist"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
+def test_real_digits(sample: Callable[..., Path], tmp_path: Path) -> None:
+    folder = sample("mnist")
     dataset = data.setup(MnistConfig(), tmp_path, source=folder)
     assert [len(dataset.splits[name]) for name in SPLITS] == [54_000, 6_000, 10_000]
     assert dataset.info.baselines == {"majority": 0.1135}

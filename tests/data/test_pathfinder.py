@@ -1,5 +1,6 @@
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -177,10 +178,10 @@ def test_an_archive_for_what_is_generated_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "images"), [(32, 1_000), (128, 32)])
-def test_published_images_are_read(samples: Path, tmp_path: Path, size: int, images: int) -> None:
-    folder = samples / "pathfinder"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
+def test_published_images_are_read(
+    sample: Callable[..., Path], tmp_path: Path, size: int, images: int
+) -> None:
+    folder = sample("pathfinder")
     config = RELEASE.model_copy(update={"size": size})
     dataset = data.setup(config, tmp_path, source=folder)
     counts = dataset.manifest["kept"]["images"]

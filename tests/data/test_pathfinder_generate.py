@@ -1,6 +1,7 @@
 """The same images whoever draws them, and images like the original generator's."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -67,10 +68,10 @@ def test_seeds_differ_and_progress_is_told() -> None:
     assert not list(generate(parameters, 1, 0))
 
 
-def original(samples: Path, size: int) -> tuple[Bytes, np.ndarray[tuple[int], np.dtype[np.int64]], set[str]]:
-    folder = samples / "pathfinder" / f"pathfinder{size}"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
+def original(
+    sample: Callable[..., Path], size: int
+) -> tuple[Bytes, np.ndarray[tuple[int], np.dtype[np.int64]], set[str]]:
+    folder = sample("pathfinder", f"pathfinder{size}")
     read = list(Release(folder, HARD, size).images())
     labels = np.array([row.label for row, _ in read])
     return np.stack([image for _, image in read]), labels, {str(row).split(" ", 4)[4] for row, _ in read}
@@ -78,9 +79,9 @@ def original(samples: Path, size: int) -> tuple[Bytes, np.ndarray[tuple[int], np
 
 @pytest.mark.parametrize(("size", "count", "originals"), [(32, 2_000, 1_000), (128, 150, 32)])
 def test_images_are_like_those_of_the_original_generator(
-    samples: Path, size: int, count: int, originals: int
+    sample: Callable[..., Path], size: int, count: int, originals: int
 ) -> None:
-    theirs, labels, settings = original(samples, size)
+    theirs, labels, settings = original(sample, size)
     assert len(theirs) == originals
     parameters = preset(size, HARD, documented_distractors=True)
     blocks = list(generate(parameters, 1, count, processes=1))

@@ -190,10 +190,10 @@ def test_the_database_must_be_there_once(copies: int, fault: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(("labels", "count"), [*zip(SETS, (71, 44, 23, 5, 19, 12), strict=True)])
-def test_the_first_500_records(labels: str, count: int, samples: Path, data_folder: Path) -> None:
-    folder = samples / "ptbxl-500"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
+def test_the_first_500_records(
+    labels: str, count: int, sample: Callable[..., Path], data_folder: Path
+) -> None:
+    folder = sample("ptbxl-500")
     config = PtbXlConfig(labels=labels)  # type: ignore[arg-type]
     dataset = setup(config, data_folder, source=folder, processes=1)
     assert dataset.info == outline(config)

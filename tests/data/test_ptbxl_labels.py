@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +26,8 @@ KNOWN = parse_statements(STATEMENTS.encode())
 
 
 @pytest.fixture(scope="module")
-def published(samples: Path) -> Path:
-    folder = samples / "ptbxl-500"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
-    return folder
+def published(sample: Callable[..., Path]) -> Path:
+    return sample("ptbxl-500")
 
 
 def entries(*rows: str) -> list[Entry]:

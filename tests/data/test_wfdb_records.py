@@ -1,5 +1,5 @@
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,8 @@ from msbench.errors import DataError
 
 
 @pytest.fixture(scope="module")
-def ptbxl(samples: Path) -> Path:
-    folder = samples / "ptbxl-500"
-    if not folder.is_dir():
-        pytest.skip(f"no samples in {folder}; set MSBENCH_TEST_DATA")
-    return folder
+def ptbxl(sample: Callable[..., Path]) -> Path:
+    return sample("ptbxl-500")
 
 
 @pytest.fixture(scope="module")
