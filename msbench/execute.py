@@ -247,6 +247,7 @@ class _Run:
             source_digest=identity.source_digest,
             sources=identity.files,
             metric=self.dataset.info.metric,
+            chance=self.dataset.info.chance,
             baselines=dict(self.dataset.info.baselines),
             classes=tuple(self.dataset.manifest.get("classes", ())),
             environment={**environment(), "device": self.device},

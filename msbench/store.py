@@ -47,7 +47,8 @@ class Failure(BaseModel):
 class RunRecord(BaseModel):
     """What ``run.json`` holds. Accuracies and AUROCs are fractions; only a finished run has any.
 
-    `metric` says which of them is the result; `classes` are the names of the classes in the order of the
+    `metric` says which of them is the result, `chance` what it is without a model, `baselines` what trivial
+    rules reach on the test split; `classes` are the names of the classes in the order of the
     predictions, where they have names. `data_notes` are what set-up told of the data, such as in which ways
     they are not the published ones.
 
@@ -73,6 +74,7 @@ class RunRecord(BaseModel):
     metric: Metric = "accuracy"
     metrics: dict[str, FiniteFloat] = {}
     n_test: int | None = None
+    chance: FiniteFloat | None = None
     baselines: dict[str, FiniteFloat] = {}
     classes: tuple[str, ...] = ()
     parameters: int | None = None
@@ -91,6 +93,13 @@ class RunRecord(BaseModel):
     def finished(self) -> bool:
         """True where the run has a result."""
         return self.status == "finished"
+
+    @property
+    def hardware(self) -> str:
+        """The class of device that it ran on: ``cpu``, or the name of the GPU; empty where it is not told."""
+        device = str(self.environment.get("device", ""))
+        gpus = self.environment.get("gpus") or [device]
+        return str(gpus[0]) if device == "cuda" else device
 
     @property
     def result(self) -> float | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from msbench.gate.judgement import Evidence, Judgement
 from msbench.store import Metric, metric_key
 
 CellStatus = Literal[
@@ -55,7 +56,8 @@ class Cell:
     `reported` and `reported_sd` are as the paper prints them, empty where it has none. `measured` (mean over
     `n` seeds of `n_planned`) and `sd` (of the sample; None for one seed) are in the unit of the column,
     unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. Marks are those of
-    the table's notes.
+    the table's notes. `evidence` is what a verdict is made from, in fractions; `judgement` is the verdict,
+    where one was asked for.
     """
 
     reported: str = ""
@@ -69,6 +71,8 @@ class Cell:
     reported_marks: tuple[str, ...] = ()
     run_ids: tuple[str, ...] = ()
     best: bool = False
+    evidence: Evidence | None = None
+    judgement: Judgement | None = None
 
 
 @dataclass(frozen=True)

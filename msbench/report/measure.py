@@ -2,8 +2,10 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from msbench.gate.judgement import Evidence
 from msbench.report.cells import UNITS, Cell, CellStatus, Column
 from msbench.report.collect import Outcome, usable
 from msbench.report.rules import learned_rule
@@ -34,8 +36,38 @@ def measure(column: Column, found: Outcome, n_planned: int, notes: list[str]) ->
     if not runs:
         status: CellStatus = next((each for each in FAILURES if failed[each]), "missing")
         attempts = tuple(record.run_id for record in (*found.finished, *found.unfinished))
-        return Cell(n_planned=n_planned, status=status, run_ids=attempts, marks=marks)
-    return _mean(column, runs, n_planned, (*_unfinished(failed), *marks), notes)
+        return Cell(
+            n_planned=n_planned,
+            status=status,
+            run_ids=attempts,
+            marks=marks,
+            evidence=_evidence(unit.metric, (), n_planned, failed),
+        )
+    cell = _mean(column, runs, n_planned, (*_unfinished(failed), *marks), notes)
+    return replace(cell, evidence=_evidence(unit.metric, runs, n_planned, failed))
+
+
+def _evidence(metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int]) -> Evidence:
+    """What a verdict on these runs is made from; they are on the same data, `failed` counts the others."""
+    sizes = [record.n_test for record in runs if record.n_test]
+    return Evidence(
+        metric=metric,
+        values=tuple(record.metrics[metric] for record in runs),
+        seeds=tuple(record.seed for record in runs),
+        n_planned=n_planned,
+        n_test=min(sizes) if len(sizes) == len(runs) and sizes else None,
+        rules=dict(runs[0].baselines) if runs else {},
+        chance=runs[0].chance if runs else None,
+        data_digest=runs[0].data_digest if runs else "",
+        hardware=_common(record.hardware for record in runs),
+        unfinished=dict(failed),
+    )
+
+
+def _common(values: Iterable[str]) -> str:
+    """The value that all have; empty where they differ."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else ""
 
 
 def spread(values: Sequence[float]) -> float | None:

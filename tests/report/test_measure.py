@@ -102,3 +102,32 @@ def test_the_unit_says_which_metric_and_how_it_is_scaled() -> None:
     record = run(PlannedRun("all", "mamba"), None, metrics={"test_macro_auroc": 0.939, "test_accuracy": 0.1})
     cell, _ = cell_of([record], column=Column("all", "All", "auroc"))
     assert cell.measured == 0.939
+
+
+def test_what_a_verdict_is_made_from_stands_with_the_mean() -> None:
+    here = {"environment": {"device": "cuda", "gpus": ["NVIDIA H100"]}, "baselines": RULES, "chance": 0.1}
+    records = [run(PlannedRun("listops", "mamba", seed), 0.4 + seed / 10, **here) for seed in range(2)]
+    failed = run(PlannedRun("listops", "mamba", 2), None, status="out-of-memory")
+    evidence = cell_of([*records, failed])[0].evidence
+    assert evidence is not None
+    assert (evidence.values, evidence.seeds, evidence.n_planned) == ((0.4, 0.5), (0, 1), 3)
+    assert (evidence.n_test, evidence.rules, evidence.chance) == (2000, RULES, 0.1)
+    assert (evidence.data_digest, evidence.hardware) == ("data-1", "NVIDIA H100")
+    assert evidence.unfinished == {"out-of-memory": 1}
+
+
+def test_runs_on_several_kinds_of_hardware_have_none_in_common() -> None:
+    places = [{"device": "cpu", "gpus": ["NVIDIA H100"]}, {"device": "cuda", "gpus": ["NVIDIA H100"]}]
+    records = [
+        run(PlannedRun("listops", "mamba", seed), 0.5, environment=each) for seed, each in enumerate(places)
+    ]
+    assert [record.hardware for record in records] == ["cpu", "NVIDIA H100"]
+    evidence = cell_of(records)[0].evidence
+    assert evidence is not None
+    assert evidence.hardware == ""
+
+
+def test_a_cell_without_a_result_still_says_what_became_of_its_seeds() -> None:
+    evidence = cell_of([run(PlannedRun("listops", "mamba"), None, status="diverged")])[0].evidence
+    assert evidence is not None
+    assert (evidence.values, evidence.n_planned, evidence.unfinished) == ((), 3, {"diverged": 1})

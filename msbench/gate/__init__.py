@@ -1,0 +1,1 @@
+"""Verdicts: does what was measured hold against what was expected? Pure functions of values."""
