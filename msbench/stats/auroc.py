@@ -10,8 +10,8 @@ from msbench.stats.bootstrap import Paired, percentiles
 from msbench.stats.proportion import check_confidence
 from msbench.training.auroc import macro_auroc, scorable
 
-WEIGHTS = 1_000_000
-"""How many numbers are drawn at a time: what bounds the memory."""
+WEIGHTS = 250_000
+"""How many numbers are drawn at a time: what bounds the memory, and what a cache holds."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def _weights(n: int, seed: int, draws: int) -> Iterator[NDArray[np.int32]]:
     size = max(1, WEIGHTS // n)
     for start in range(0, draws, size):
         number = min(size, draws - start)
-        places = source.integers(n, size=(n, number)) * number + np.arange(number)
+        # A draw after the other, so that the size of a batch changes none of them.
+        places = source.integers(n, size=(number, n)) * number + np.arange(number)[:, None]
         yield np.bincount(places.ravel(), minlength=n * number).reshape(n, number).astype(np.int32)
 
 

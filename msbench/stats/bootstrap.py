@@ -27,10 +27,10 @@ def paired_bootstrap(
 ) -> Paired:
     """Difference in accuracy of two models that answered the same examples (n,), drawn anew in pairs.
 
-    An example counts as +1 (only the first is right), -1 (only the second) or 0, and the difference of a sample
-    depends only on how many of each it has. Drawing n examples with replacement and counting them is drawing
-    from the multinomial distribution over the three with the observed shares: the same bootstrap, exactly, in
-    memory of three numbers a draw. ValueError for unequal numbers of examples, or none.
+    An example counts as +1 (only the first is right), -1 (only the second) or 0, and the difference of a
+    sample depends only on how many of each it has. Drawing n examples with replacement and counting them is
+    drawing from the multinomial distribution over the three with the observed shares: the same bootstrap,
+    exactly, in memory of three numbers a draw. ValueError for unequal numbers of examples, or none.
     """
     if first_correct.shape != second_correct.shape or first_correct.ndim != 1 or not len(first_correct):
         raise ValueError(f"{first_correct.shape} and {second_correct.shape} answers are no pairs")

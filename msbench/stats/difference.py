@@ -25,9 +25,9 @@ def welch(
 ) -> Difference:
     """Welch's (1947) two-sided t-test of means over seeds, whose spreads may differ.
 
-    t = difference / error, error² = sd₁²/n₁ + sd₂²/n₂, degrees of freedom by Satterthwaite. ValueError for fewer
-    than two values on a side. `step` is that of `noninferiority`: no sd is taken below step/√12. With a step
-    of 0 and no spread on either side p is 1 for equal means and 0 for others, the limits of the formula.
+    t = difference / error, error² = sd₁²/n₁ + sd₂²/n₂, degrees of freedom by Satterthwaite. ValueError for
+    fewer than two values on a side. `step` is that of `noninferiority`: no sd is taken below step/√12. With a
+    step of 0 and no spread on either side p is 1 for equal means and 0 for others, the limits of the formula.
     """
     check_confidence(confidence)
     ours, theirs = summary(first), summary(second)

@@ -54,9 +54,9 @@ def noninferiority(
 ) -> Noninferiority:
     """Hold the mean of `values`, one a seed, against `bound`: the expectation less the margin.
 
-    above where mean - t·error >= bound, below where mean + t·error < bound, else undecided, with
-    error² = sd²/n + sampling² and t the quantile of Student's t at `confidence`: n - 1 degrees of freedom, those
-    of `pooled` where its sd takes the place of the sample's, and Satterthwaite's (1946) with `sampling`, which
+    above where mean - t·error >= bound, below where mean + t·error < bound, else undecided, with error² =
+    sd²/n + sampling² and t the quantile of Student's t at `confidence`: n - 1 degrees of freedom, those of
+    `pooled` where its sd takes the place of the sample's, and Satterthwaite's (1946) with `sampling`, which
     counts as known. A single value without `pooled` is undecided, whatever it is.
 
     `step` is how far apart neighbouring values are (1 / n_test for an accuracy): the sd is never taken below
@@ -83,9 +83,9 @@ def noninferiority_of_two(
 ) -> Noninferiority:
     """The same against an expectation that is itself a mean over seeds: Welch's (1947) test, one-sided.
 
-    error² = sd²/n + expected.sd²/expected.n + sampling². `low` and `high` are the bounds of the difference put
-    back on the scale of the mean, to be held against ``expected.mean - margin``. ValueError where `expected`
-    has no sd.
+    error² = sd²/n + expected.sd²/expected.n + sampling². `low` and `high` are the bounds of the difference
+    put back on the scale of the mean, to be held against ``expected.mean - margin``. ValueError where
+    `expected` has no sd.
     """
     check_confidence(confidence)
     if expected.sd is None:
@@ -110,8 +110,8 @@ def seeds_needed(
 ) -> int | None:
     """How many more seeds like these decide with this power; 0 where these do already.
 
-    The smallest N with P(T > t) >= power, T noncentral t with shift |mean - bound| / error(N): the power of the
-    test over N fresh seeds, were mean and sd the true ones. None where that cannot be told: a single
+    The smallest N with P(T > t) >= power, T noncentral t with shift |mean - bound| / error(N): the power of
+    the test over N fresh seeds, were mean and sd the true ones. None where that cannot be told: a single
     value without `pooled`, a mean on the bound, or more than `MOST_SEEDS` more.
     """
     found = summary(values)

@@ -17,8 +17,8 @@ class Interval:
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """Of the rate behind `successes` of `n` examples: for one run, quoted on its own.
 
-    The rates p with (rate - p)² <= z² p (1 - p) / n (Wilson 1927): unlike rate ± z·se it stays within 0 and 1,
-    and has a width where all or none succeeded. ValueError for counts that cannot be.
+    The rates p with (rate - p)² <= z² p (1 - p) / n (Wilson 1927): unlike rate ± z·se it stays within 0 and
+    1, and has a width where all or none succeeded. ValueError for counts that cannot be.
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"{successes} successes of {n} examples cannot be")
@@ -35,9 +35,9 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 def sampling_sd(rate: float, n: int, n_expected: int | None = None) -> float:
     """Standard deviation that drawing the test set anew gives an accuracy near `rate`, a fraction.
 
-    sqrt(rate (1 - rate) / n). With `n_expected`, that of the difference of two accuracies from independent test
-    sets of `n` and `n_expected` examples. Never to be used where both are from the same test set: that noise
-    is shared and cancels.
+    sqrt(rate (1 - rate) / n). With `n_expected`, that of the difference of two accuracies from independent
+    test sets of `n` and `n_expected` examples. Never to be used where both are from the same test set: that
+    noise is shared and cancels.
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"{rate} is no rate between 0 and 1")

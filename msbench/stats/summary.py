@@ -26,8 +26,8 @@ class Pooled:
 def summary(values: Iterable[float]) -> Summary:
     """Of one value or more; ValueError where there is none or one is not finite.
 
-    Exact in rational arithmetic and rounded once, so that identical values have exactly their value as mean and
-    exactly 0 as sd.
+    Exact in rational arithmetic and rounded once, so that identical values have exactly their value as mean
+    and exactly 0 as sd.
     """
     found = list(values)
     if not found:
