@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from msbench.errors import DataError
 from msbench.report.predictions import read_correct, read_scores
-from msbench.stats import Paired, mcnemar, paired_auroc_bootstrap, paired_bootstrap, welch
+from msbench.stats import Difference, Paired, mcnemar, paired_auroc_bootstrap, paired_bootstrap, welch
 from msbench.store import Metric, RunRecord
 
 LEVEL = 0.05
@@ -98,21 +98,24 @@ def _over_seeds(ours: Sequence[RunRecord], theirs: Sequence[RunRecord]) -> Compa
     first, second = ([each.result for each in side if each.result is not None] for side in (ours, theirs))
     found = welch(first, second, 1 - LEVEL, step=1 / n_test if n_test else 0.0)
     how = f"Welch over seeds, n = {len(first)} and {len(second)}"
-    return _comparison(ours[0], theirs[0], found.difference, found.low, found.high, found.p, True, how)
+    return _comparison(ours[0], theirs[0], found, how, over_seeds=True)
 
 
 def _comparison(
-    ours: RunRecord,
-    theirs: RunRecord,
-    difference: float,
-    low: float,
-    high: float,
-    p: float,
-    over_seeds: bool,
-    how: str,
+    ours: RunRecord, theirs: RunRecord, found: Difference | Paired, how: str, *, over_seeds: bool
 ) -> Comparison:
     """Of one pair alone, so that there is nothing to adjust for."""
-    return Comparison(ours.model, theirs.model, difference, low, high, p, p, over_seeds, how)
+    return Comparison(
+        ours.model,
+        theirs.model,
+        found.difference,
+        found.low,
+        found.high,
+        found.p,
+        p_holm=found.p,
+        over_seeds=over_seeds,
+        how=how,
+    )
 
 
 def _pair(ours: Sequence[Run], theirs: Sequence[Run]) -> tuple[Run, Run]:
@@ -131,16 +134,8 @@ def _over_examples(ours: Run, theirs: Run) -> Comparison:
     found, n, name = (_aurocs if by_class else _answers)(ours, theirs)
     seeds = (ours.record.seed, theirs.record.seed)
     whose = f"seed {seeds[0]} of each" if seeds[0] == seeds[1] else f"seeds {seeds[0]} and {seeds[1]}"
-    return _comparison(
-        ours.record,
-        theirs.record,
-        found.difference,
-        found.low,
-        found.high,
-        found.p,
-        False,
-        f"{name} over {n} examples, {whose}",
-    )
+    how = f"{name} over {n} examples, {whose}"
+    return _comparison(ours.record, theirs.record, found, how, over_seeds=False)
 
 
 def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:

@@ -115,8 +115,8 @@ def seeds_needed(
     value without `pooled`, a mean on the bound, or more than `MOST_SEEDS` more.
     """
     found = summary(values)
-    options = {"pooled": pooled, "sampling": sampling, "step": step}
-    if noninferiority(values, bound, confidence, **options).state != "undecided":  # type: ignore[arg-type]
+    now = noninferiority(values, bound, confidence, pooled, sampling=sampling, step=step)
+    if now.state != "undecided":
         return 0
     sd, degrees = _spread(found, pooled, step)
     gap = abs(found.mean - bound)
