@@ -52,7 +52,13 @@ def test_p_values_are_adjusted_for_all_of_the_table(table: Table, tmp_path: Path
 
 
 def test_rows_that_show_the_same_runs_count_once(tmp_path: Path) -> None:
-    table = made(tmp_path, ("MS-SSM (S6)", "msssm-s6"), ("MS-SSM, again", "msssm-s6"), ("Mamba", "mamba"))
+    table = made(
+        tmp_path,
+        ("MS-SSM (S6)", "msssm-s6"),
+        ("MS-SSM, again", "msssm-s6"),
+        ("Mamba", "mamba"),
+        ("Mamba, too", "mamba"),
+    )
     found = compare_table(table, tmp_path, "Mamba")
     assert len(found.comparisons) == 4
     smallest = min(found.comparisons.values(), key=lambda each: each.p)

@@ -156,6 +156,15 @@ def test_so_many_seeds_decide_with_the_power_asked(gap: float, sd: float) -> Non
     assert shares[1] < 0.8 + 0.03
 
 
+@pytest.mark.parametrize(("gap", "sd"), [(0.02, 0.03), (0.01, 0.01), (-0.004, 0.01)])
+def test_their_number_is_the_first_with_that_power(gap: float, sd: float) -> None:
+    values = [0.6 + gap - sd / math.sqrt(2), 0.6 + gap + sd / math.sqrt(2)]
+    powers = {
+        n: stats.nct.sf(stats.t.ppf(0.95, n - 1), n - 1, abs(gap) * math.sqrt(n) / sd) for n in range(3, 99)
+    }
+    assert seeds_needed(values, 0.6) == min(n for n, power in powers.items() if power >= 0.8) - 2
+
+
 def test_when_no_number_of_seeds_can_be_named() -> None:
     assert seeds_needed([0.7], 0.6) is None
     assert seeds_needed([0.59, 0.61], 0.6) is None, "the mean is the bound"
