@@ -145,14 +145,6 @@ def test_the_papers_tables_are_written_without_any_run(results: Path) -> None:
     assert "report paper" not in one.stderr
 
 
-def test_a_report_without_a_name_points_to_the_papers_tables(results: Path) -> None:
-    msbench("run", "quick", "--results", results, "--model", "mamba", "--set", "train.max_steps=1")
-    done = msbench("report", "--results", results)
-    assert (
-        done.stderr.splitlines()[0] == "msbench: 'msbench report paper' shows all seven tables of the paper"
-    )
-
-
 def test_a_report_of_nothing_measured_says_so(tiny_file: Path, results: Path) -> None:
     msbench("run", tiny_file, "--results", results, "--set", "train.epochs=1")
     done = msbench("report", tiny_file, "--results", results, "--csv", "--out", results / "out")
