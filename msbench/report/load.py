@@ -97,7 +97,9 @@ class _Library:
             if chosen.setdefault(definition.id, definition) != definition:
                 raise ConfigError(f"two tables are called {definition.id}; report them one by one")
         for definition in chosen.values():
-            if definition.number is None and not self.runs(definition.id).records:
+            if definition.number is not None:
+                self._refuse_scaled(definition)
+            elif not self.runs(definition.id).records:
                 name = definition.id
                 raise Undecided(f"suite {name}: nothing has been run; 'msbench run {name}' makes its runs")
         return list(chosen.values())
@@ -116,7 +118,10 @@ class _Library:
         known = [self.suites[name] for name in self.found if name in self.suites]
         if not known:
             raise Undecided(f"{self.results}: no run of a suite that is known here")
-        papers = [each for each in PAPER_TABLES if set(self.found) & set(each.suites) <= self.suites.keys()]
+        usable = {name for name, each in self.suites.items() if each.protocol == "paper"}
+        papers = [
+            each for each in PAPER_TABLES if set(each.suites) & set(self.found) and set(each.suites) <= usable
+        ]
         ids = {each.id for each in papers}
         return [own_table(each) for each in known if each.name not in ids], papers
 
@@ -140,6 +145,15 @@ class _Library:
             if name in paper_names(definition):
                 return [definition]
         return [own_table(self._suite(name))]
+
+    def _refuse_scaled(self, definition: TableDefinition) -> None:
+        """Raise ConfigError where a suite found here took the name of one of the paper's protocol."""
+        for each in map(self._suite, definition.suites):
+            if each.protocol != "paper":
+                raise ConfigError(
+                    f"{definition.where}: {each.source.name}: protocol {each.protocol!r} never stands beside"
+                    f" the paper's numbers; give the suite another name than {each.name}"
+                )
 
     def _suite(self, name: str) -> Suite:
         if name not in self.suites:

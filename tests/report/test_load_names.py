@@ -83,6 +83,34 @@ def test_two_suites_of_one_name_are_not_mixed(tiny_file: Path, tmp_path: Path) -
     assert len(report.load_tables([str(tiny_file), str(tiny_file)], tmp_path)) == 1
 
 
+def test_a_scaled_suite_that_took_a_papers_name_never_fills_its_table(
+    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "suites").mkdir()
+    mine = tmp_path / "suites" / "listops.yaml"
+    mine.write_text(tiny_file.read_text().replace("name: tiny", "name: listops"))
+    monkeypatch.chdir(tmp_path)
+    recorded(tmp_path / "results", plan(load("listops"))[0])
+    for name in ("listops", "5"):
+        with pytest.raises(ConfigError, match=r"listops\.yaml: protocol 'scaled' never stands beside"):
+            report.load_tables([name], tmp_path / "results")
+    [table] = report.load_tables([], tmp_path / "results")
+    assert (table.id, table.number, table.protocol) == ("listops", None, "scaled")
+    assert ids(report.load_tables([str(mine)], tmp_path / "results")) == ["listops"]
+
+
+def test_a_broken_suite_takes_no_other_table_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Table 1 needs ImageNet's suite; without it sCIFAR still has a table of its own."""
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "imagenet.yaml").write_text("name: [")
+    monkeypatch.chdir(tmp_path)
+    recorded(tmp_path / "results", plan(load("scifar"))[0])
+    assert ids(report.load_tables([], tmp_path / "results")) == ["scifar"]
+    assert "imagenet.yaml" in capsys.readouterr().err
+
+
 def test_without_a_name_come_tables_with_measurements_and_suites_with_runs(tmp_path: Path) -> None:
     """Table 2 is that of the suite; Table 5 shows its runs too, Table 6 and 7 have nothing of theirs."""
     recorded(tmp_path, plan(load("listops"), models=["msssm-no-ssm"])[0])
