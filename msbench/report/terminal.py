@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -22,6 +22,7 @@ from msbench.report.words import Words
 
 GAP = "  "
 WIDEST_NAME = 30
+"""Where not all columns fit beside longer ones."""
 ASCII = str.maketrans({"±": "+/-", "†": "+", "–": "-", "×": "x", "→": "->", "Δ": "Delta"})
 
 
@@ -41,6 +42,14 @@ def print_table(table: Table, stream: TextIO | None = None, width: int | None = 
     columns = (width or _terminal_width(stream)) if terminal else None
     stream.write(render(table, columns, styled=styled, encoding=stream.encoding or "utf-8"))
     stream.flush()
+
+
+def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: int | None = None) -> None:
+    """Print `tables`, with an empty line between two."""
+    for index, table in enumerate(tables):
+        if index:
+            (stream or sys.stdout).write("\n")
+        print_table(table, stream, width)
 
 
 def render(table: Table, width: int | None = None, *, styled: bool = False, encoding: str = "utf-8") -> str:
@@ -70,7 +79,7 @@ class _Layout:
 
     def lines(self) -> Iterator[Text]:
         """Title and caption, the table in as many parts as the width asks for, then the notes."""
-        yield Text(self.show(self.table.title), style="bold")
+        yield Text(self.show(self.table.heading), style="bold")
         yield Text(self.show(self.table.caption))
         for part in self._parts():
             yield Text()
@@ -80,6 +89,8 @@ class _Layout:
             yield Text("*  best measured")
         for mark, text in words.footnotes(self.table):
             yield Text(self.show(f"[{mark}]  {text}" if mark else text))
+        for verdict, meaning in words.verdicts(self.table):
+            yield Text(self.show(f"{verdict}: {meaning}"))
 
     def show(self, text: str) -> str:
         """One printable line that the encoding has."""
@@ -105,29 +116,33 @@ class _Layout:
         text = Text().append(number.value + star, style="bold" if number.best else None)
         text.append(self.show(f"±{number.sd}") if number.sd else "")
         text.append(f" {number.count}" if number.count else "")
+        text.append(f" {number.verdict}" if number.verdict else "")
         return text.append(f" [{','.join(number.marks)}]" if number.marks else "")
 
     def _name_width(self) -> int:
         widest = max([cell_len(line.name) for line in self.body if line.cells], default=0)
-        return max(len("Model"), widest if self.width is None else min(widest, WIDEST_NAME))
+        if self.width is not None:
+            room = self.width - sum(_span(widths) + len(GAP) for widths in self._widths())
+            widest = min(widest, max(WIDEST_NAME, room))
+        return max(len("Model"), widest)
 
     def _widths(self) -> list[list[int]]:
         """For every column the widths of its parts, reported and measured; the label fits over them."""
-        kinds, result = self.table.kinds, []
+        result = []
+        rows = [line.cells for line in self.body if line.cells]
         for column, head in enumerate(self.heads):
-            first = column * len(kinds)
+            places = zip(self._places(column), self.table.kinds[column], strict=True)
             parts = [
-                max(
-                    [
-                        len(kind),
-                        *(cell_len(line.cells[first + index].plain) for line in self.body if line.cells),
-                    ]
-                )
-                for index, kind in enumerate(kinds)
+                max([len(kind), *(cell_len(row[place].plain) for row in rows)]) for place, kind in places
             ]
             parts[-1] += max(0, cell_len(head) - _span(parts))
             result.append(parts)
         return result
+
+    def _places(self, column: int) -> range:
+        """Where the parts of a column stand among the numbers of a row."""
+        first = sum(len(self.table.kinds[each]) for each in range(column))
+        return range(first, first + len(self.table.kinds[column]))
 
     def _parts(self) -> list[list[int]]:
         """Columns by number, as many to a part as fit beside the names; at least one."""
@@ -144,13 +159,16 @@ class _Layout:
 
     def _part(self, columns: Sequence[int]) -> Iterator[Text]:
         """One part of the table: two lines of headings, a rule, the rows."""
-        kinds, widths = self.table.kinds, [self._widths()[column] for column in columns]
+        every = self._widths()
+        widths = [every[column] for column in columns]
+        places = [place for column in columns for place in self._places(column)]
         name, flat = self._name_width(), [width for parts in widths for width in parts]
         if self.width is not None:
             name = min(name, max(8, self.width - sum(flat) - len(GAP) * len(flat)))
         heads = [Text(self.heads[column], style="bold") for column in columns]
         yield _row("", name, heads, list(map(_span, widths)))
-        yield _row("Model", name, [Text(kind) for _ in columns for kind in kinds], flat)
+        kinds = [Text(kind) for column in columns for kind in self.table.kinds[column]]
+        yield _row("Model", name, kinds, flat)
         rule = "─" if self.show("─") == "─" else "-"
         yield Text(rule * (name + sum(flat) + len(GAP) * len(flat)))
         for line in self.body:
@@ -158,10 +176,7 @@ class _Layout:
                 yield Text(line.name, style="italic")
                 continue
             first, *rest = chop_cells(line.name, name) or [""]
-            shown = [
-                line.cells[column * len(kinds) + index] for column in columns for index in range(len(kinds))
-            ]
-            yield _row(first, name, shown, flat)
+            yield _row(first, name, [line.cells[place] for place in places], flat)
             yield from map(Text, rest)
 
 
