@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 import typer
 
 from msbench import __version__, console
-from msbench.errors import ExitCode, MsbenchError, Undecided
+from msbench.errors import ConfigError, ExitCode, GateFailed, MsbenchError, Undecided
 
 if TYPE_CHECKING:
     from msbench.specs import RunSpec
@@ -60,14 +60,18 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
             console.say(f"msbench: {error}")
             raise typer.Exit(error.exit_code) from None
         except BrokenPipeError:
-            # The reader has what it wanted (`| head`); the interpreter must not complain at its own exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _leave_stdout()
             raise typer.Exit(ExitCode.OK) from None
         except KeyboardInterrupt:
             console.say("msbench: interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     return guarded
+
+
+def _leave_stdout() -> None:
+    """The reader has what it wanted (`| head`): the interpreter must not complain at its own exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
@@ -239,6 +243,9 @@ def report(
     modified: Annotated[
         bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
     ] = False,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Verdicts: paper, baseline, or a baseline file.")
+    ] = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -246,7 +253,12 @@ def report(
     from msbench import report as reports
     from msbench.report.load import HINT
 
-    tables = reports.load_tables(names or [], results, include_modified=modified)
+    judge = None
+    if against is not None:
+        from msbench.check.gate import verdicts
+
+        judge = verdicts(names or [], against, results)
+    tables = reports.load_tables(names or [], results, include_modified=modified, judge=judge)
     # Files first: a reader of the table that goes away must not cost them.
     written = reports.write_all(tables, out, csv=csv, latex=latex)
     if as_json:
@@ -262,6 +274,80 @@ def report(
             "nothing was measured under the protocol; 'msbench run SUITE' makes runs, and"
             " 'msbench list runs' shows what became of them"
         )
+
+
+@app.command()
+@verb
+def check(
+    suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
+    against: Annotated[
+        str, typer.Option("--against", metavar="paper|baseline|FILE", help="What must still hold.")
+    ] = "baseline",
+    junit: Annotated[Path | None, typer.Option("--junit", help="File for JUnit XML.")] = None,
+    github: Annotated[
+        bool, typer.Option("--github/--no-github", help="Annotations and the step's summary.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict/--no-strict", help="Undecided, missing and improved fail, too.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate/--no-calibrate", help="Only print the margins that the seeds bear.")
+    ] = False,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Do results still hold? The gate for CI: pass, fail, or not decided by these seeds."""
+    from msbench import check as gate
+
+    if calibrate:
+        if junit or github or strict:
+            raise ConfigError("--calibrate judges nothing: it goes without --junit, --github and --strict")
+        _print_calibration(suites or [], against, results, as_json)
+        return
+    try:
+        checked = gate.check(suites or [], against, results)
+    except Undecided as error:
+        if strict:
+            raise GateFailed(str(error)) from None
+        raise
+    # Files first: a reader of the table that goes away must not cost them.
+    gate.publish(checked, to_junit=junit, to_github=github, strict=strict)
+    try:
+        if as_json:
+            console.out_json(gate.as_dict(checked, strict=strict))
+        else:
+            gate.print_checked(checked)
+    except BrokenPipeError:
+        # The verdict stands whoever reads it: `check | head` must not turn a failure into a success.
+        _leave_stdout()
+    raise typer.Exit(gate.code(checked, strict=strict))
+
+
+@app.command()
+@verb
+def baseline(
+    suite: Annotated[str, typer.Argument(help="A suite's name or the path of its YAML file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File; baseline/SUITE.yaml in the results if unset.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace/--no-replace", help="Write over entries with other numbers.")
+    ] = False,
+    any_hardware: Annotated[
+        bool, typer.Option("--any-hardware/--no-any-hardware", help="Entries speak for all hardware.")
+    ] = False,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Write down what results are to be held against; prints old -> new."""
+    from msbench.check import baseline as baselines
+
+    path, changes = baselines.write(suite, results, out, replace=replace, any_hardware=any_hardware)
+    if as_json:
+        console.out_json(baselines.as_dicts(changes))
+    elif changes:
+        console.out_rows(baselines.HEADER, baselines.rows(changes))
+    console.say(f"{path}: {'written' if changes else 'unchanged'}")
 
 
 @app.command()
@@ -338,6 +424,17 @@ def _plan(
     for text in strangers(suite, specs):
         console.say(f"msbench: {text}")
     return specs
+
+
+def _print_calibration(suites: list[str], against: str, results: Path, as_json: bool) -> None:
+    from msbench.check import calibration
+
+    learned = calibration.learn(suites, against, results)
+    if as_json:
+        console.out_json(calibration.as_dicts(learned))
+        return
+    console.out_rows(calibration.HEADER, calibration.rows(learned))
+    console.out(f"\n{calibration.suggestion(learned)}")
 
 
 def _print_agenda(

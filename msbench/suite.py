@@ -21,6 +21,7 @@ from msbench.errors import ConfigError, UnknownName, did_you_mean
 from msbench.specs import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.specs.run import SECTIONS
 from msbench.suite_file import Reported, SuiteFile
+from msbench.suite_gate import GateSettings
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class Suite:
     source: Located
     planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
     """By task and model, at the first seed: what `modified` compares with."""
+    gate: GateSettings = field(default_factory=GateSettings)
 
 
 def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
@@ -144,6 +146,7 @@ def _read(path: Path) -> Suite:
         tasks=tuple(head.tasks),
         models=tuple(head.models),
         source=source,
+        gate=head.gate or GateSettings(),
     )
     _check_models(suite)
     return replace(suite, planned={(spec.task, spec.model_name): spec for spec in reversed(plan(suite))})

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from msbench.config import Config
 from msbench.errors import did_you_mean
 from msbench.specs.run import Label, Seed
+from msbench.suite_gate import GateSettings, check_names
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -44,6 +45,7 @@ class SuiteFile(TaskLayer):
     caption: str = ""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)] = (0,)
     reported: Reported | None = None
+    gate: GateSettings | None = None
     tasks: Annotated[dict[Label, TaskLayer | None], Field(min_length=1)]
     models: Annotated[dict[Label, ModelLayer | None], Field(min_length=1)]
 
@@ -52,6 +54,12 @@ class SuiteFile(TaskLayer):
         for task in self.reported.columns if self.reported else ():
             if task not in self.tasks:
                 raise ValueError(f"reported.columns: no task {task!r}{did_you_mean(task, self.tasks)}")
+        return self
+
+    @model_validator(mode="after")
+    def _gate_speaks_of_what_there_is(self) -> "SuiteFile":
+        if self.gate is not None:
+            check_names(self.gate, self.tasks, self.models)
         return self
 
     @model_validator(mode="after")

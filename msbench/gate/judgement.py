@@ -26,7 +26,8 @@ class Evidence:
     `values` has the result of each finished seed of `seeds`, as the records have it. `unfinished` counts the
     seeds without a result by status. `rules` are what trivial rules reach on the same test split; `chance` is
     what the metric is without a model, where that is known. `hardware` is the class of device, such as
-    ``cpu`` or the name of a GPU; it is empty where runs were on several.
+    ``cpu`` or the name of a GPU; it is empty where runs were on several. `data_notes` are what set-up told of
+    the data, such as that they are not all of the published ones.
     """
 
     metric: str
@@ -39,6 +40,7 @@ class Evidence:
     data_digest: str = ""
     hardware: str = ""
     unfinished: Mapping[str, int] = field(default_factory=dict)
+    data_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Judgement:
     """A verdict with its evidence in one sentence.
 
     `expected` and `margin` are what was asked: the mean must not be below ``expected - margin``. `low` and
-    `high` are the one-sided 95 % confidence bounds of the mean; `seeds_needed` is how many more seeds like
-    these would decide, where that can be told.
+    `high` are the one-sided 95 % confidence bounds of the mean, the uncertainty of `expected` included;
+    `seeds_needed` is how many more seeds like these would decide, where that can be told.
     """
 
     verdict: Verdict

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from msbench.gate.judgement import Evidence
+from msbench.gate.rules import learned_rule
 from msbench.report.cells import UNITS, Cell, CellStatus, Column
 from msbench.report.collect import Outcome, usable
-from msbench.report.rules import learned_rule
 from msbench.store import RunRecord
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")
@@ -61,6 +61,7 @@ def _evidence(metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Ma
         data_digest=runs[0].data_digest if runs else "",
         hardware=_common(record.hardware for record in runs),
         unfinished=dict(failed),
+        data_notes=tuple(dict.fromkeys(note for record in runs for note in record.data_notes)),
     )
 
 

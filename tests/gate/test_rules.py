@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from msbench.report.rules import learned_rule, standard_error
+from msbench.gate.rules import learned_rule, standard_error
 
 RULES = {"majority": 0.17, "root operator only": 0.363}
 

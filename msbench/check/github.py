@@ -1,0 +1,89 @@
+"""Verdicts for GitHub Actions: an annotation a suite, and the table for the summary of the step.
+
+GitHub shows ten annotations of a kind for a step, and up to 1 MiB of summary.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msbench.check.gate import Checked
+from msbench.check.words import HEADER, counts, outcome, row, worst_first
+from msbench.errors import ConfigError
+
+SUMMARY_BYTES = 1024 * 1024
+NAMED = 5
+"""Cells that an annotation names; the summary has them all."""
+MARKED = {each: f"\\{each}" for each in "\\`*_[]|~#"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def annotation(checked: Checked, *, strict: bool = False) -> str | None:
+    """The workflow command for one suite; None where all its cells simply pass.
+
+    An error where a cell fails or a run broke, a warning where something is undecided or missing, and a
+    notice where something is better than expected.
+    """
+    told = [cell for cell in worst_first(checked.cells) if cell.judgement.verdict not in ("pass", "xfail")]
+    told += [cell for cell in checked.cells if cell.crashed and cell not in told]
+    if checked.cells and not told:
+        return None
+    found = {outcome(cell, strict=strict) for cell in told}
+    bad = found & {"failure", "error"} or (strict and not checked.cells)
+    level = "error" if bad else "warning" if "skipped" in found or not checked.cells else "notice"
+    lines = [f"{checked.suite} against {checked.against}: {counts(checked.cells)}"]
+    lines += [" · ".join(row(cell)[1:4]) + f": {cell.judgement.reason}" for cell in told[:NAMED]]
+    lines += [f"and {len(told) - NAMED} more: see the summary"] if len(told) > NAMED else []
+    title = f"msbench check: {checked.suite}"
+    return f"::{level} title={property_value(title)}::{message_value(chr(10).join(lines))}"
+
+
+def message_value(text: str) -> str:
+    """Text as the message of a workflow command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def property_value(text: str) -> str:
+    """Text as a property of a workflow command."""
+    return message_value(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def markdown(checked: Sequence[Checked], room: int = SUMMARY_BYTES) -> str:
+    """A heading and a table for each suite, the worst cells first, in at most `room` bytes of UTF-8.
+
+    Rows for which there is no room are counted.
+    """
+    lines: list[str] = []
+    rows = 0
+    left = room - 200  # for the line that counts what is left out
+    total = sum(len(one.cells) for one in checked)
+    for one in checked:
+        head = f"### msbench check: {escaped(one.suite)}\n\n"
+        head += f"Against {escaped(one.against)}: {counts(one.cells)}.\n\n"
+        head += f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n"
+        body = [f"| {' | '.join(map(escaped, row(cell)))} |\n" for cell in worst_first(one.cells)]
+        for number, line in enumerate([head, *body, "\n"]):
+            left -= len(line.encode())
+            if left < 0:
+                return "".join(lines) + f"\n{total - rows} more cells: no room for them here.\n"
+            lines.append(line)
+            rows += 0 < number <= len(body)
+    return "".join(lines)
+
+
+def escaped(text: str) -> str:
+    """Text in a cell of a Markdown table: one line, and nothing of it is markup."""
+    return "".join(MARKED.get(character, character) for character in " ".join(text.split()))
+
+
+def append_summary(checked: Sequence[Checked]) -> None:
+    """Add the tables to the file that ``GITHUB_STEP_SUMMARY`` names, where it is set."""
+    name = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not name:
+        return
+    path = Path(name)
+    try:
+        used = path.stat().st_size if path.exists() else 0
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(markdown(checked, SUMMARY_BYTES - used))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror} (GITHUB_STEP_SUMMARY)") from None

@@ -1,0 +1,181 @@
+"""``results/baseline/<suite>.yaml``: what was measured once, on purpose, and is to hold.
+
+::
+
+    suite: quick
+    cells:
+      listops-short:            # task
+        mamba:                  # model
+          cpu:                  # class of hardware; `any` speaks for those that have no entry
+            metric: accuracy
+            values: [0.527, 0.52, 0.531]    # fractions, one a seed: whatever is derived can be derived again
+            ...
+"""
+
+import datetime
+import math
+import re
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, Field, model_validator
+
+from msbench.config import Config, Located, load_yaml, validate
+from msbench.errors import did_you_mean
+from msbench.gate.expectation import rate_problem
+from msbench.specs.run import Label, Seed
+from msbench.store import Metric
+from msbench.suite import Suite
+from msbench.suite_gate import Margin, Reason
+
+ANY = "any"
+"""The class of hardware that stands for every other."""
+TOLERANCE = 1e-9
+"""How far a mean or an sd may be from that of its values: what printing them has cost."""
+PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+HEAD = """\
+# What `msbench check {suite}` holds results against. `msbench baseline {suite}` writes it, on purpose only;
+# nothing else does, and an edit of a number is found. Results are fractions, one a seed.
+"""
+
+
+def _rate(value: float) -> float:
+    if problem := rate_problem(value):
+        raise ValueError(f"{value:g} is {problem}")
+    return value
+
+
+def _date(text: str) -> str:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"must be a date such as 2026-01-31, not {text!r}") from None
+    return text
+
+
+Rate = Annotated[float, AfterValidator(_rate)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12,64}$")]
+
+
+class Seen(Config):
+    """What the seeds of one model gave on one task and one class of hardware.
+
+    `mean` and `sd` (of the sample; absent for one seed) are those of `values`; `data` and `source` are the
+    digests of the data and of the code.
+    """
+
+    metric: Metric
+    values: Annotated[tuple[Rate, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    n: int
+    mean: Rate
+    sd: Annotated[float, Field(ge=0)] | None = None
+    n_test: Annotated[int, Field(ge=1)]
+    data: Digest
+    source: Digest
+    margin: Margin
+    reason: Reason
+    date: Annotated[str, AfterValidator(_date)]
+    msbench: str
+
+    @model_validator(mode="after")
+    def _is_of_its_values(self) -> "Seen":
+        count = len(self.values)
+        if len(self.seeds) != count or self.n != count:
+            raise ValueError(
+                f"n is {self.n}, with {count} values and {len(self.seeds)} seeds: all must agree"
+            )
+        if len(set(self.seeds)) < count:
+            raise ValueError("seeds: a seed is repeated")
+        for name, told, found in (
+            ("mean", self.mean, statistics.fmean(self.values)),
+            ("sd", self.sd, spread(self.values)),
+        ):
+            if (told is None) != (found is None) or not math.isclose(
+                told or 0, found or 0, abs_tol=TOLERANCE
+            ):
+                raise ValueError(f"{name} is {_shown(told)}, but values have {_shown(found)}: {REWRITE}")
+        return self
+
+
+REWRITE = "a baseline is not edited by hand; 'msbench baseline SUITE' writes it"
+Cells = Mapping[str, Mapping[str, Mapping[str, Seen]]]
+"""By task, model and class of hardware."""
+
+
+class Baseline(Config):
+    """A whole file."""
+
+    suite: Label
+    cells: Annotated[dict[Label, dict[Label, dict[str, Seen]]], Field(min_length=1)]
+
+
+def spread(values: tuple[float, ...]) -> float | None:
+    """The sample standard deviation, or None for a single value."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def read(path: Path, suite: Suite) -> Baseline:
+    """The baseline in this file.
+
+    Raises ConfigError, with file, line and near name, where it is none, or none of this suite.
+    """
+    source = load_yaml(path)
+    found = validate(Baseline, source)
+    if found.suite != suite.name:
+        raise source.error(("suite",), f"is {found.suite!r}, and what is checked is {suite.name!r}")
+    for task, models in found.cells.items():
+        _known(source, ("cells", task), "task", task, suite.tasks)
+        for model, classes in models.items():
+            _known(source, ("cells", task, model), "model", model, suite.models)
+            if not classes:
+                raise source.error(("cells", task, model), f"has no class of hardware; {REWRITE}")
+    return found
+
+
+def suite_name(path: Path) -> str:
+    """Whose baseline a file is."""
+    source = load_yaml(path)
+    name = source.at().values.get("suite")
+    if not isinstance(name, str):
+        raise source.error(("suite",), "must name a suite")
+    return name
+
+
+def _known(source: Located, key: tuple[str, ...], kind: str, name: str, names: tuple[str, ...]) -> None:
+    if name not in names:
+        raise source.error(key, f"the suite has no {kind} {name!r}{did_you_mean(name, names)}; {REWRITE}")
+
+
+def text(baseline: Baseline) -> str:
+    """The file's content: the same for the same baseline."""
+    values: dict[str, Any] = baseline.model_dump(mode="json", exclude_none=True)
+    body = yaml.dump(
+        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
+    )
+    return HEAD.format(suite=baseline.suite) + body
+
+
+class _Dumper(yaml.SafeDumper):
+    """Lists on one line, and text that any reader takes for text: a digest may look like 12e456."""
+
+
+def _list(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+def _str(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", data, style=None if PLAIN.fullmatch(data) else '"'
+    )
+
+
+_Dumper.add_representer(list, _list)
+_Dumper.add_representer(str, _str)
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"

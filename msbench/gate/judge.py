@@ -1,0 +1,229 @@
+"""Evidence and expectation -> verdict. Three states: what seeds cannot decide is said to be undecided.
+
+A mean passes where its one-sided 95 % confidence bound from below reaches ``expected - margin``, and fails
+where the bound from above does not. The expected mean's own uncertainty and, on another draw of the test
+split, the noise of both draws are part of the bounds.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from msbench.gate.expectation import Expectation, faults
+from msbench.gate.judgement import Evidence, Judgement, Verdict
+from msbench.gate.rules import learned_rule, standard_error
+from msbench.stats import Noninferiority, Pooled, noninferiority, pooled_sd, seeds_needed
+from msbench.suite_gate import DEFAULT_REASON
+
+CRASHES = ("failed", "out-of-memory")
+"""Statuses of runs that broke, where a diverged one is a result of its own."""
+EXCUSED = ("fail", "chance-level", "trivial-rule", "diverged")
+"""Verdicts that a cell which is marked as failing may have."""
+
+Check = Callable[[Evidence, Expectation], Judgement | None]
+
+
+def judge(evidence: Evidence, expectation: Expectation) -> Judgement:
+    """The verdict on one cell, with its reason.
+
+    Whatever cannot be compared is never a pass: data are compared first, then the numbers are looked at, then
+    whether anything was learned, and the means last.
+    """
+    checks: tuple[Check, ...] = (_unmeasured, _other_data, _invalid, _diverged, _not_learned)
+    found = next((said for check in checks if (said := check(evidence, expectation))), None)
+    found = found or _compared(evidence, expectation)
+    return _as_marked(replace(found, expected=expectation.mean, margin=expectation.margin), expectation)
+
+
+def crashed(evidence: Evidence) -> int:
+    """How many seeds have no result since their run broke."""
+    return sum(evidence.unfinished.get(status, 0) for status in CRASHES)
+
+
+def _unmeasured(evidence: Evidence, _: Expectation) -> Judgement | None:
+    if evidence.values:
+        return None
+    if not evidence.unfinished:
+        return Judgement("missing", "not run")
+    verdict: Verdict = "diverged" if evidence.unfinished.get("diverged") else "missing"
+    return Judgement(verdict, f"no result: {_listed(evidence.unfinished)}")
+
+
+def _other_data(evidence: Evidence, expectation: Expectation) -> Judgement | None:
+    if expectation.other_data or _same_data(evidence, expectation):
+        return None
+    if not expectation.data_digest:
+        return Judgement("other-data", f"not the published data: {'; '.join(evidence.data_notes)}")
+    measured, expected = evidence.data_digest[:12] or "unknown", expectation.data_digest[:12]
+    return Judgement(
+        "other-data", f"measured on data {measured}, expected on {expected}: the numbers do not compare"
+    )
+
+
+def _same_data(evidence: Evidence, expectation: Expectation) -> bool:
+    """Whether both are on the same data.
+
+    A paper has no digest: there, what set-up told counts, and that a suite's data are another draw.
+    """
+    if not expectation.data_digest:
+        return not evidence.data_notes and not expectation.other_data
+    return evidence.data_digest == expectation.data_digest
+
+
+def _invalid(evidence: Evidence, expectation: Expectation) -> Judgement | None:
+    found = list(faults(evidence, expectation))
+    return Judgement("invalid", "; ".join(found)) if found else None
+
+
+def _diverged(evidence: Evidence, _: Expectation) -> Judgement | None:
+    count = evidence.unfinished.get("diverged", 0)
+    if not count:
+        return None
+    mean = statistics.fmean(evidence.values)
+    return Judgement("diverged", f"{count} of {evidence.n_planned} seeds; the others have {mean:.2%}")
+
+
+def _not_learned(evidence: Evidence, expectation: Expectation) -> Judgement | None:
+    """Whether chance or a trivial rule explains what was measured, and not what was expected.
+
+    At chance, or at the weakest rule, no margin helps. Between rules a margin may well reach down to one.
+    """
+    chance = {} if evidence.chance is None else {"chance": evidence.chance}
+    if _explained(evidence, chance) and not _explains(evidence, chance, expectation.mean):
+        return Judgement("chance-level", _did_not_learn(evidence, chance, expectation))
+    rules = evidence.rules if evidence.metric == "test_accuracy" else {}
+    name = _explained(evidence, rules)
+    if name is None:
+        return None
+    rule = {name: rules[name]}
+    weakest = rules[name] == min(rules.values())
+    if _explains(evidence, rule, expectation.mean if weakest else expectation.bound):
+        return None
+    return Judgement("trivial-rule", _did_not_learn(evidence, rule, expectation))
+
+
+def _explained(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
+    """The rule that explains the mean, and the best seed too.
+
+    Seeds of which some learned and some did not have a spread so wide that it would explain anything.
+    """
+    if not evidence.n_test:
+        return None
+    values = evidence.values
+    sd = statistics.stdev(values) if len(values) > 1 else None
+    name = learned_rule(statistics.fmean(values), sd, len(values), evidence.n_test, rules)
+    best = None if name is None else _explains(evidence, {name: rules[name]}, max(values))
+    return name if best else None
+
+
+def _explains(evidence: Evidence, rule: Mapping[str, float], rate: float) -> bool:
+    """Whether `rate` is no more than this one rule gives, but for the noise of the test split."""
+    return learned_rule(rate, None, 1, evidence.n_test or 1, rule) is not None
+
+
+def _did_not_learn(evidence: Evidence, rule: Mapping[str, float], expectation: Expectation) -> str:
+    ((name, rate),) = rule.items()
+    called = name if name == "chance" else f"'{name}'"
+    expected = f"{expectation.source} {expectation.mean:.2%}"
+    return f"did not learn: {_measured(evidence)} is what {called} gives ({rate:.2%}), against {expected}"
+
+
+def _compared(evidence: Evidence, expectation: Expectation) -> Judgement:
+    """The comparison of means."""
+    default = " (no margin stated: the default)" if expectation.reason == DEFAULT_REASON else ""
+    wanted = f"{expectation.source} {expectation.mean:.2%} - {expectation.margin:.2%}{default}"
+    measured = _measured(evidence)
+    found = comparison(evidence, expectation)
+    if found.low is None or found.high is None:
+        text = f"{measured} against {wanted}: one seed, and no spread of seeds is known"
+        return Judgement("inconclusive", text, seeds_needed=1)
+    text = f"{measured}, bounds {found.low:.2%} to {found.high:.2%}, against {wanted}"
+    judged = Judgement("inconclusive", text, low=found.low, high=found.high)
+    if found.state == "below":
+        return replace(judged, verdict="fail")
+    if found.state == "undecided":
+        return _undecided(judged, evidence, expectation)
+    if absent := evidence.n_planned - len(evidence.values):
+        told = f" ({_listed(evidence.unfinished)})" if evidence.unfinished else ""
+        return replace(judged, reason=f"{text}; {absent} of {evidence.n_planned} seeds missing{told}")
+    return replace(
+        judged, verdict="improved" if found.low > expectation.mean + expectation.margin else "pass"
+    )
+
+
+def comparison(evidence: Evidence, expectation: Expectation) -> Noninferiority:
+    """The bounds of the mean, with the expectation's own uncertainty in them.
+
+    Seeds vary on both sides: the variance is that of a seed times ``1/n + 1/n_expected``. Another draw of the
+    test split adds its binomial variance once for each side, whatever the number of seeds.
+    """
+    spread = seed_spread(evidence, expectation)
+    if spread is not None and expectation.n:
+        inflated = math.sqrt(1 + len(evidence.values) / expectation.n)
+        spread = replace(spread, sd=inflated * spread.sd)
+    return noninferiority(
+        evidence.values,
+        expectation.bound,
+        pooled=spread,
+        sampling=_test_noise(evidence, expectation),
+        step=1 / evidence.n_test if evidence.n_test else 0.0,
+    )
+
+
+def seed_spread(evidence: Evidence, expectation: Expectation) -> Pooled | None:
+    """The spread between seeds: of these and of the expectation's groups together, or else what is known."""
+    told = pooled_sd(expectation.groups)
+    if told is None and expectation.known is not None:
+        return expectation.known
+    return pooled_sd([evidence.values, *expectation.groups])
+
+
+def _test_noise(evidence: Evidence, expectation: Expectation) -> float:
+    """The standard error between two means that are each on a test split of its own; 0 on the same one."""
+    if _same_data(evidence, expectation):
+        return 0.0
+    ours = evidence.n_test or expectation.n_test or 1
+    theirs = expectation.n_test or ours
+    return math.hypot(*(standard_error(expectation.mean, size, None, 1) for size in (ours, theirs)))
+
+
+def _undecided(judged: Judgement, evidence: Evidence, expectation: Expectation) -> Judgement:
+    """With the number of further seeds that would decide four times in five."""
+    spread = seed_spread(evidence, expectation)
+    theirs = spread.sd / math.sqrt(expectation.n) if spread is not None and expectation.n else 0.0
+    more = seeds_needed(
+        evidence.values,
+        expectation.bound,
+        pooled=spread,
+        sampling=math.hypot(theirs, _test_noise(evidence, expectation)),
+    )
+    if more is None:
+        told = "more seeds alone would hardly decide"
+    else:
+        more = max(more, 1)
+        told = f"{more} more seed{'' if more == 1 else 's'} like these would decide four times in five"
+    return replace(judged, reason=f"{judged.reason}; {told}", seeds_needed=more)
+
+
+def _as_marked(judged: Judgement, expectation: Expectation) -> Judgement:
+    """The verdict on a cell that is marked as failing."""
+    mark = expectation.xfail
+    if mark is None:
+        return judged
+    if judged.verdict in EXCUSED:
+        text = f"{judged.verdict}, as expected ({mark.reason}; {mark.link}): {judged.reason}"
+        return replace(judged, verdict="xfail", reason=text)
+    if judged.verdict in ("pass", "improved"):
+        text = f"marked as failing ({mark.link}) but passes: take the mark away; {judged.reason}"
+        return replace(judged, verdict="improved", reason=text)
+    return judged
+
+
+def _measured(evidence: Evidence) -> str:
+    count = len(evidence.values)
+    return f"{statistics.fmean(evidence.values):.2%} ({count} seed{'' if count == 1 else 's'})"
+
+
+def _listed(unfinished: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(unfinished.items()))

@@ -1,0 +1,73 @@
+"""What each verdict means to CI: what ends the command how, and how JUnit and annotations call it."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msbench.errors import ExitCode
+from msbench.gate.judgement import Verdict
+
+Outcome = Literal["passed", "failure", "skipped", "error"]
+"""JUnit's four."""
+
+OUTCOMES: dict[Verdict, Outcome] = {
+    "pass": "passed",
+    "improved": "passed",
+    "xfail": "skipped",
+    "inconclusive": "skipped",
+    "missing": "skipped",
+    "fail": "failure",
+    "chance-level": "failure",
+    "trivial-rule": "failure",
+    "diverged": "failure",
+    "invalid": "failure",
+    "other-data": "failure",
+}
+CODES: dict[Verdict, ExitCode] = {
+    "pass": ExitCode.OK,
+    "improved": ExitCode.OK,
+    "xfail": ExitCode.OK,
+    "inconclusive": ExitCode.UNDECIDED,
+    "missing": ExitCode.UNDECIDED,
+    "fail": ExitCode.GATE_FAILED,
+    "chance-level": ExitCode.GATE_FAILED,
+    "trivial-rule": ExitCode.GATE_FAILED,
+    "diverged": ExitCode.GATE_FAILED,
+    "invalid": ExitCode.GATE_FAILED,
+    "other-data": ExitCode.DATA,
+}
+PRECEDENCE = (ExitCode.DATA, ExitCode.RUN_FAILED, ExitCode.GATE_FAILED, ExitCode.UNDECIDED)
+"""The most fundamental first: what has to be mended before the others mean anything."""
+WORST_FIRST: tuple[Verdict, ...] = (
+    "other-data",
+    "invalid",
+    "diverged",
+    "chance-level",
+    "trivial-rule",
+    "fail",
+    "missing",
+    "inconclusive",
+    "improved",
+    "xfail",
+    "pass",
+)
+
+
+def exit_code(verdicts: Iterable[Verdict], *, crashed: bool = False, strict: bool = False) -> ExitCode:
+    """How the command ends: the most fundamental of what the cells say; 5 over no cell at all.
+
+    `crashed` says that a run broke. With `strict` what is undecided or missing fails the gate, and so does
+    what is better than expected: expectations then stay as tight as the results.
+    """
+    found = list(verdicts)
+    codes = {_code(verdict, strict) for verdict in found}
+    if not found:
+        codes.add(ExitCode.GATE_FAILED if strict else ExitCode.UNDECIDED)
+    if crashed:
+        codes.add(ExitCode.RUN_FAILED)
+    return next((code for code in PRECEDENCE if code in codes), ExitCode.OK)
+
+
+def _code(verdict: Verdict, strict: bool) -> ExitCode:
+    code = CODES[verdict]
+    tightened = code is ExitCode.UNDECIDED or verdict == "improved"
+    return ExitCode.GATE_FAILED if strict and tightened else code

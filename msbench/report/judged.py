@@ -1,0 +1,70 @@
+"""A table with a verdict in every cell that something is expected of."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from msbench.gate.expectations import Expectations, Question
+from msbench.gate.judge import crashed, judge
+from msbench.gate.judgement import Judgement
+from msbench.report.cells import MODIFIED_GROUP, UNITS, Cell, Column, Row, Table
+
+RATES = ("test_accuracy", "test_macro_auroc")
+"""Metrics that the gate judges: more is better, and 1 is perfect."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One cell's verdict, and whose it is. `crashed` counts the seeds whose run broke."""
+
+    suite: str
+    task: str
+    model: str
+    judgement: Judgement
+    crashed: int = 0
+
+
+def judged(table: Table, expectations: Expectations) -> Table:
+    """`table` with `Cell.judgement` filled wherever a model of the suite is held against something."""
+    rows = [
+        replace(
+            row,
+            cells=tuple(
+                _judged(cell, column, row, expectations)
+                for cell, column in zip(row.cells, table.columns, strict=True)
+            ),
+        )
+        for row in table.rows
+    ]
+    return replace(table, rows=tuple(rows))
+
+
+def judgements(table: Table) -> Iterator[Judged]:
+    """Every verdict of a judged table, in the order of its tasks, each once."""
+    seen = set()
+    for index, column in enumerate(table.columns):
+        for row in table.rows:
+            cell = row.cells[index]
+            if (
+                cell.judgement is None
+                or (key := (column.suite, column.task, row.model, cell.judgement)) in seen
+            ):
+                continue
+            seen.add(key)
+            broken = crashed(cell.evidence) if cell.evidence else 0
+            yield Judged(column.suite, column.task, row.model, cell.judgement, broken)
+
+
+def _judged(cell: Cell, column: Column, row: Row, expectations: Expectations) -> Cell:
+    unit = UNITS[column.unit]
+    # Rows of trivial rules, and of models that nobody ran or planned, have no evidence.
+    if cell.evidence is None or not cell.evidence.n_planned:
+        return cell
+    if unit.metric not in RATES or row.group == MODIFIED_GROUP:
+        return cell
+    question = Question(
+        column.suite, column.task, row.model, cell.evidence, cell.reported, unit.scale, unit.metric
+    )
+    found = expectations.of(question)
+    if found is None or isinstance(found, Judgement):
+        return replace(cell, judgement=found)
+    return replace(cell, judgement=judge(cell.evidence, found))

@@ -1,0 +1,227 @@
+import json
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+from check_runs import DATA, GATE, SETTLED, msbench, recorded, run_all, suite_file
+
+from msbench.check.baseline import find_baseline
+from msbench.check.collect import Collected, collect, merged
+from msbench.errors import ExitCode
+from msbench.gate import baseline_file
+from msbench.gate.baseline_file import Baseline
+from msbench.store import records
+from msbench.suite import load, plan
+
+ROOT = Path(__file__).resolve().parents[2]
+MAMBA, GRIFFIN = SETTLED
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return suite_file(tmp_path, GATE)
+
+
+def entries(results: Path, path: Path, **options: bool) -> Collected:
+    return collect(load(str(path)), records(results, "small")[0], **options)
+
+
+def written(results: Path, path: Path) -> Baseline:
+    return baseline_file.read(results / "baseline" / "small.yaml", load(str(path)))
+
+
+class TestCollect:
+    def test_every_seed_of_the_protocol_counts_whether_or_not_it_is_planned(
+        self, path: Path, tmp_path: Path
+    ) -> None:
+        run_all(tmp_path, path, (*MAMBA, 0.601, 0.603), GRIFFIN)
+        seen = entries(tmp_path, path).entries["listops", "mamba", "cpu"]
+        assert (seen.seeds, seen.values) == ((0, 1, 2, 3, 4), (*MAMBA, 0.601, 0.603))
+        assert (seen.n, seen.n_test, seen.data, seen.source) == (5, 2000, DATA, "5" * 64)
+        assert seen.mean == pytest.approx(0.602)
+        assert (seen.margin, seen.reason) == (0.02, "for tests")
+
+    def test_runs_under_overrides_do_not(self, path: Path, tmp_path: Path) -> None:
+        (spec, *_) = plan(load(str(path)), overrides=["train.epochs=2"])
+        recorded(tmp_path, spec, 0.9)
+        assert entries(tmp_path, path).entries == {}
+
+    def test_classes_of_hardware_are_apart(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, ())
+        gpu = {"device": "cuda", "gpus": ["NVIDIA H100"]}
+        run_all(tmp_path, path, (0.7, 0.71), (), environment=gpu)
+        found = entries(tmp_path, path)
+        assert {place[2]: seen.n for place, seen in found.entries.items()} == {"cpu": 3, "NVIDIA H100": 2}
+        assert entries(tmp_path, path, any_hardware=True).left_out == [
+            "listops · mamba: runs on cpu, NVIDIA H100 are no one class"
+        ]
+
+    def test_any_hardware_is_a_class_of_its_own(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, ())
+        assert list(entries(tmp_path, path, any_hardware=True).entries) == [("listops", "mamba", "any")]
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"status": "diverged", "metrics": {}}, "seed 2 diverged"),
+            ({"n_test": None}, "number of test examples"),
+            ({"n_test": 5}, "number of test examples"),
+        ],
+    )
+    def test_what_cannot_be_held_against_has_no_entry(
+        self, changes: dict[str, object], words: str, path: Path, tmp_path: Path
+    ) -> None:
+        run_all(tmp_path, path, MAMBA[:2], GRIFFIN)
+        (spec,) = plan(load(str(path)), models=["mamba"], seeds=[2])
+        recorded(tmp_path, spec, 0.6, **changes)
+        found = entries(tmp_path, path)
+        assert list(found.entries) == [("listops", "griffin", "cpu")]
+        assert words in found.left_out[0]
+
+    def test_records_without_hardware_or_result_are_told(self, path: Path, tmp_path: Path) -> None:
+        (one, *_, other) = plan(load(str(path)))
+        recorded(tmp_path, one, 0.6, environment={})
+        recorded(tmp_path, other, None, status="failed")
+        found = entries(tmp_path, path)
+        assert found.entries == {}
+        assert [text.split(": ")[1] for text in found.left_out] == [
+            "the records do not say on what they ran",
+            "no run has a result",
+        ]
+
+    def test_the_newest_data_count(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, ())
+        run_all(tmp_path, path, (0.7,), (), data_digest="e" * 64, ended="2026-03-01T00:00:00+00:00")
+        assert entries(tmp_path, path).entries["listops", "mamba", "cpu"].values == (0.7,)
+
+
+class TestMerged:
+    def test_entries_of_other_hardware_stay(self, path: Path, tmp_path: Path) -> None:
+        suite = load(str(path))
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        first, changes = merged(suite, None, entries(tmp_path, path))
+        assert len(changes) == 2
+        gpu = {"device": "cuda", "gpus": ["NVIDIA H100"]}
+        run_all(tmp_path / "gpu", path, MAMBA, (), environment=gpu)
+        second, changes = merged(suite, first, entries(tmp_path / "gpu", path))
+        assert [change.old for change in changes] == [None]
+        assert list(second.cells["listops"]["mamba"]) == ["NVIDIA H100", "cpu"]
+        assert second.cells["listops"]["griffin"] == first.cells["listops"]["griffin"]
+
+    def test_the_same_numbers_keep_their_date(self, path: Path, tmp_path: Path) -> None:
+        suite = load(str(path))
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        first, _ = merged(suite, None, entries(tmp_path, path))
+        old = Baseline.model_validate({**first.model_dump(), "cells": aged(first)})
+        assert merged(suite, old, entries(tmp_path, path)) == (old, [])
+
+
+def aged(baseline: Baseline) -> object:
+    """Its cells as another version wrote them on another day."""
+    return {
+        task: {
+            model: {
+                kind: seen.model_copy(update={"date": "2020-01-01", "msbench": "0.0.1"}).model_dump()
+                for kind, seen in classes.items()
+            }
+            for model, classes in models.items()
+        }
+        for task, models in baseline.cells.items()
+    }
+
+
+class TestCommand:
+    def test_it_says_what_is_new(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        done = msbench("baseline", path, "--results", tmp_path)
+        assert done.exit_code == 0, done.stderr
+        assert done.stdout.splitlines()[1].split() == (
+            ["listops", "mamba", "cpu", "--", "60.20%", "±", "0.20%", "(3)", "new", "2.00%"]
+        )
+        assert "small.yaml: written" in done.stderr
+        assert written(tmp_path, path).cells["listops"]["griffin"]["cpu"].values == GRIFFIN
+
+    def test_the_same_again_changes_nothing(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        msbench("baseline", path, "--results", tmp_path)
+        before = (tmp_path / "baseline" / "small.yaml").read_bytes()
+        done = msbench("baseline", path, "--results", tmp_path)
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert "unchanged" in done.stderr
+        assert (tmp_path / "baseline" / "small.yaml").read_bytes() == before
+
+    def test_other_numbers_want_to_be_meant(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        msbench("baseline", path, "--results", tmp_path)
+        before = (tmp_path / "baseline" / "small.yaml").read_bytes()
+        run_all(tmp_path, path, (0.4, 0.41, 0.42), (), source_digest="6" * 64, ended="2026-03-01T00:00:00")
+        refused = msbench("baseline", path, "--results", tmp_path)
+        assert refused.exit_code == ExitCode.USAGE
+        assert "--replace" in refused.stderr
+        assert "60.20% ± 0.20% (3) -> 41.00% ± 1.00% (3): -19.20 points, other code" in refused.stderr
+        assert refused.stdout == ""
+        assert (tmp_path / "baseline" / "small.yaml").read_bytes() == before
+        done = msbench("baseline", path, "--results", tmp_path, "--replace", "--json")
+        assert done.exit_code == 0
+        (change,) = json.loads(done.stdout)
+        assert (change["before"]["mean"], change["now"]["mean"]) == pytest.approx((0.602, 0.41))
+        assert written(tmp_path, path).cells["listops"]["mamba"]["cpu"].values == (0.4, 0.41, 0.42)
+
+    def test_a_changed_margin_is_a_change(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, ())
+        msbench("baseline", path, "--results", tmp_path)
+        suite_file(tmp_path, "gate: {margin: 0.1, reason: wider}\n")
+        refused = msbench("baseline", path, "--results", tmp_path)
+        assert refused.exit_code == ExitCode.USAGE
+        assert "margin was 2.00%" in refused.stderr
+
+    def test_without_a_result_nothing_is_written(self, path: Path, tmp_path: Path) -> None:
+        done = msbench("baseline", path, "--results", tmp_path)
+        assert done.exit_code == ExitCode.UNDECIDED
+        assert not (tmp_path / "baseline").exists()
+
+    def test_a_file_that_is_no_baseline_is_not_written_over(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        (tmp_path / "notes.yaml").write_text("mine: 1\n")
+        done = msbench("baseline", path, "--results", tmp_path, "--out", tmp_path / "notes.yaml", "--replace")
+        assert done.exit_code == ExitCode.USAGE
+        assert (tmp_path / "notes.yaml").read_text() == "mine: 1\n"
+
+    def test_a_folder_is_no_file(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        done = msbench("baseline", path, "--results", tmp_path, "--out", tmp_path)
+        assert done.exit_code == ExitCode.USAGE
+        assert "cannot be" in done.stderr
+
+    def test_nothing_else_writes_one(self, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, GRIFFIN)
+        msbench("check", path, "--results", tmp_path)
+        msbench("check", path, "--results", tmp_path, "--calibrate")
+        msbench("report", path, "--results", tmp_path, "--against", "baseline")
+        assert not (tmp_path / "baseline").exists()
+
+
+def test_the_published_baseline_is_found_and_is_of_its_suite(tmp_path: Path) -> None:
+    """It is read with the results of another folder too, and pooled seeds make one seed enough."""
+    path = find_baseline(tmp_path, "quick")
+    assert path is not None
+    suite = load("quick")
+    found = baseline_file.read(path, suite)
+    (models,) = found.cells.values()
+    assert set(models) == set(suite.models)
+    for classes in models.values():
+        assert classes["cpu"].n >= 3
+        assert classes["cpu"].margin == suite.gate.of("listops-short", "mamba").margin
+    assert find_baseline(tmp_path, "absent") is None
+
+
+def test_an_installed_package_brings_its_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "share" / "msbench" / "baseline").mkdir(parents=True)
+    path = tmp_path / "share" / "msbench" / "baseline" / "shipped.yaml"
+    path.touch()
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
+    assert find_baseline(tmp_path / "results", "shipped") == path
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (pattern,) = settings["tool"]["setuptools"]["data-files"]["share/msbench/baseline"]
+    assert [each.name for each in ROOT.glob(pattern)] == ["quick.yaml"]

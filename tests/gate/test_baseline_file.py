@@ -1,0 +1,120 @@
+from pathlib import Path
+
+import pytest
+
+from msbench.errors import ConfigError
+from msbench.gate import baseline_file
+from msbench.gate.baseline_file import Baseline
+from msbench.suite import Suite
+
+GOOD = """\
+suite: tiny
+cells:
+  listops-tiny:
+    mamba:
+      cpu:
+        metric: accuracy
+        values: [0.61, 0.62, 0.63]
+        seeds: [0, 1, 2]
+        n: 3
+        mean: 0.62
+        sd: 0.01
+        n_test: 20
+        data: "12e456789012"
+        source: abcdefabcdef
+        margin: 0.02
+        reason: of the spread
+        date: "2026-01-31"
+        msbench: "0.1.0"
+"""
+
+
+def read(text: str, tiny: Suite, folder: Path) -> Baseline:
+    path = folder / "tiny-baseline.yaml"
+    path.write_text(text, encoding="utf-8")
+    return baseline_file.read(path, tiny)
+
+
+def test_what_is_written_is_what_is_read(tiny: Suite, tmp_path: Path) -> None:
+    found = read(GOOD, tiny, tmp_path)
+    written = baseline_file.text(found)
+    assert read(written, tiny, tmp_path) == found
+    assert baseline_file.text(read(written, tiny, tmp_path)) == written
+    seen = found.cells["listops-tiny"]["mamba"]["cpu"]
+    assert (seen.data, seen.values) == ("12e456789012", (0.61, 0.62, 0.63))
+
+
+@pytest.mark.parametrize(
+    "reason", ["a: b # c", 'say "no"', "%&|<", "null", "1e5", "yes", "модель → δ", "- x"]
+)
+def test_any_reason_survives(reason: str, tiny: Suite, tmp_path: Path) -> None:
+    found = read(GOOD, tiny, tmp_path)
+    seen = found.cells["listops-tiny"]["mamba"]["cpu"].model_copy(update={"reason": reason})
+    changed = Baseline(suite="tiny", cells={"listops-tiny": {"mamba": {"NVIDIA H100 80GB HBM3": seen}}})
+    assert read(baseline_file.text(changed), tiny, tmp_path) == changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("[0.61, 0.62, 0.63]", "[61, 62, 63]", 7, "61 is no fraction from 0 to 1; is it a percentage?"),
+        ("[0.61, 0.62, 0.63]", "[0.61, 62, 0.63]", 7, "then it is 0.62"),
+        ("[0.61, 0.62, 0.63]", "[0.61, .nan, 0.63]", 7, "must be a finite number"),
+        ("[0.61, 0.62, 0.63]", "[0.61, .inf, 0.63]", 7, "must be a finite number"),
+        ("[0.61, 0.62, 0.63]", "[0.61, '62 %', 0.63]", 7, "must be a number, not '62 %'"),
+        ("[0.61, 0.62, 0.63]", "[0.61, , 0.63]", 7, ""),
+        ("[0.61, 0.62, 0.63]", "[]", 7, "must have at least 1"),
+        ("[0.61, 0.62, 0.63]", "[0.61, null, 0.63]", 7, "must be a number, not null"),
+        ("[0.61, 0.62, 0.63]", "[0.61, true, 0.63]", 7, "must be a number, not true"),
+        ("[0.61, 0.62, 0.63]", "[0.61, 0.62]", 7, "n is 3, with 2 values and 3 seeds"),
+        ("mean: 0.62", "mean: 62.0", 10, "is it a percentage? then it is 0.62"),
+        (
+            "mean: 0.62",
+            "mean: 0.61",
+            10,
+            "mean is 0.61, but values have 0.62: a baseline is not edited by hand",
+        ),
+        ("mean: 0.62", "mean: 0.0062", 10, "but values have 0.62"),
+        ("mean: 0.62", "mean:", 10, "must be a number, not null"),
+        ("        mean: 0.62\n", "", 5, "required key is missing"),
+        ("sd: 0.01", "sd: 0.2", 11, "sd is 0.2, but values have 0.01"),
+        ("        sd: 0.01\n", "", 7, "sd is none, but values have 0.01"),
+        ("sd: 0.01", "sd: -0.01", 11, "greater than or equal to 0"),
+        ("seeds: [0, 1, 2]", "seeds: [0, 1, 1]", 8, "a seed is repeated"),
+        ("n_test: 20", "n_test: 0", 12, "greater than or equal to 1"),
+        ("margin: 0.02", "margin: 2", 15, "where 0.01 is one point, not 2"),
+        ("margin: 0.02", "margin: 0", 15, "above 0"),
+        ("margin: 0.02", "margin: .nan", 15, "finite"),
+        ("reason: of the spread", 'reason: ""', 16, "at least 1"),
+        ("        reason: of the spread\n", "", 5, "required key is missing"),
+        ("metric: accuracy", "metric: acuracy", 6, "did you mean 'accuracy'"),
+        ("margin: 0.02", "margn: 0.02", 15, "did you mean 'margin'"),
+        ("    mamba:", "    mambo:", 4, "the suite has no model 'mambo'; did you mean 'mamba'?"),
+        ("  listops-tiny:", "  listops-tny:", 3, "no task 'listops-tny'; did you mean 'listops-tiny'?"),
+        ("suite: tiny", "suite: tinny", 1, "is 'tinny', and what is checked is 'tiny'"),
+        ('data: "12e456789012"', "data: 12e456789012", 13, "must be"),
+        ('data: "12e456789012"', 'data: ""', 13, "data"),
+        ('date: "2026-01-31"', 'date: "yesterday"', 17, "must be a date such as 2026-01-31"),
+        ("        n: 3\n", "        n: 3\n        n: 4\n", 10, ""),
+        ("suite: tiny\n", "suite: tiny\ntolerance: 1\n", 2, "unknown key"),
+    ],
+)
+def test_what_is_no_baseline_is_said_with_its_line(
+    old: str, new: str, line: int, words: str, tiny: Suite, tmp_path: Path
+) -> None:
+    assert old in GOOD
+    with pytest.raises(ConfigError) as refused:
+        read(GOOD.replace(old, new), tiny, tmp_path)
+    assert f"tiny-baseline.yaml:{line}" in str(refused.value)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "cells:\n", "suite: tiny\ncells: {}\n", "suite: tiny\n", "- 1\n"])
+def test_an_empty_file_is_none(text: str, tiny: Suite, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="tiny-baseline"):
+        read(text, tiny, tmp_path)
+
+
+def test_a_model_without_an_entry_is_said(tiny: Suite, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no class of hardware"):
+        read("suite: tiny\ncells:\n  listops-tiny:\n    mamba: {}\n", tiny, tmp_path)
