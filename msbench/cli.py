@@ -240,6 +240,13 @@ def report(
     out: Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")] = Path(
         "reports"
     ),
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Write figures, and their numbers as CSV.")
+    ] = False,
+    initialisation: Annotated[
+        bool,
+        typer.Option("--initialisation/--no-initialisation", help="Draw where MS-SSM's states start too."),
+    ] = False,
     modified: Annotated[
         bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
     ] = False,
@@ -258,15 +265,20 @@ def report(
         from msbench.check.gate import verdicts
 
         judge = verdicts(names or [], against, results)
-    tables = reports.load_tables(names or [], results, include_modified=modified, judge=judge)
+    found = reports.load(names or [], results, include_modified=modified, judge=judge)
+    tables = found.tables
     # Files first: a reader of the table that goes away must not cost them.
     written = reports.write_all(tables, out, csv=csv, latex=latex)
+    notes: list[str] = []
+    if figures or initialisation:
+        drawn, notes = reports.write_figures(found, out, initialisation=initialisation)
+        written += drawn
     if as_json:
         console.out_json([table.as_dict() for table in tables])
     else:
         reports.print_tables(tables)
-    for path in written:
-        console.say(str(path))
+    for line in (*map(str, written), *notes):
+        console.say(line)
     if not names:
         console.say(f"msbench: {HINT}")
     if not any(table.measured for table in tables):

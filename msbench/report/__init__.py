@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msbench.report.cells import Cell, Column, Note, Row, Table
 from msbench.report.definitions import ColumnDefinition, TableDefinition, own_table
-from msbench.report.files import write, write_all, write_files
+from msbench.report.files import refuse_file, write, write_all, write_files
 from msbench.report.load import Judge, Report, load, run_folder
 from msbench.report.pool import SuiteRuns
 from msbench.report.reported import ReportedCell, find_reported, read_all, read_reported
@@ -42,6 +42,7 @@ __all__ = [
     "run_folder",
     "write",
     "write_all",
+    "write_figures",
     "write_files",
 ]
 
@@ -51,3 +52,22 @@ def load_tables(
 ) -> list[Table]:
     """The tables of `load`."""
     return list(load(names, results, include_modified=include_modified, judge=judge).tables)
+
+
+def write_figures(report: Report, out: Path, *, initialisation: bool = False) -> tuple[list[Path], list[str]]:
+    """Write the figures of a report to `out`; returns their paths, and lines on what is not drawn and why.
+
+    `initialisation` adds where the states of MS-SSM start. Raises ConfigError as `write_all` does.
+    """
+    # matplotlib takes a while to import: only who asks for figures waits for it.
+    from msbench.report import figures as drawn
+
+    refuse_file(out)
+    found = drawn.figures(report, tuple(drawn.KINDS) if initialisation else drawn.WITHOUT_MODELS)
+    notes = [f"{each.stem}: {note}" for each in found for note in each.notes]
+    missing: dict[str, list[str]] = {}
+    for each in found:
+        if each.reason:
+            missing.setdefault(each.reason, []).append(each.stem)
+    lines = [f"no figure {', '.join(stems)}: {reason}" for reason, stems in missing.items()]
+    return drawn.write(found, out), [*notes, *lines]

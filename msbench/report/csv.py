@@ -33,7 +33,7 @@ def long(table: Table) -> bytes:
         for row in table.rows
         for cell, column in zip(row.cells, table.columns, strict=True)
     ]
-    return _encoded(LONG, rows)
+    return encoded(LONG, rows)
 
 
 def wide(table: Table) -> bytes:
@@ -51,7 +51,7 @@ def wide(table: Table) -> bytes:
             for value in (cell.reported, number(cell.measured), number(cell.sd), cell.n, cell.status)
         ]
         rows.append((row.group, row.name, row.model, *cells))
-    return _encoded(header, rows)
+    return encoded(header, rows)
 
 
 def _names(table: Table) -> list[str]:
@@ -75,7 +75,8 @@ def number(value: float | None) -> str:
     return "" if value is None else repr(value)
 
 
-def _encoded(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+def encoded(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """A header and rows as UTF-8 with LF, each field quoted where it must be."""
     text = "".join(",".join(map(_field, row)) + "\n" for row in (header, *rows))
     # A name from the command line may hold bytes that were no UTF-8; they must not end the report.
     return text.encode("utf-8", "backslashreplace")

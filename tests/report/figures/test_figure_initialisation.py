@@ -1,18 +1,26 @@
 """The figure of the initialisation: its dots are a model's, and Figure 2's where the model is its."""
 
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from figure_values import cell, record, series_in, table
 
 from msbench import models
+from msbench.data import DATASETS
 from msbench.data.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.report.figure_initialisation import Poles, figure, initial_poles, svg
+from msbench.report.figures.file import FigureFile
+from msbench.report.figures.initialisation import Poles, dots, draw, initial_poles, of_series
 from msbench.specs import MODELS
+from msbench.suite import Suite, plan
 
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})
 FIGURE_2 = [
@@ -65,7 +73,7 @@ def test_complex_poles_are_drawn_by_how_fast_they_decay(name: str) -> None:
             np.testing.assert_allclose(poles.channels, np.exp(decay), rtol=1e-5)
         else:  # bilinear, so faster oscillations decay more slowly
             assert all(abs((2 + decay) / (2 - decay)) < dot < 1 for dot in poles.dots)
-    assert figure(found).axes
+    assert draw(dots(found)).axes
 
 
 def test_streams_of_the_paper_at_128_states() -> None:
@@ -87,7 +95,8 @@ def test_models_without_ssms_are_told() -> None:
 
 def test_the_figure_has_a_dot_for_every_pole() -> None:
     streams = initial_poles(model_of(state=9, levels=1, dt_min=0.2, dt_max=0.2))
-    (axes,) = figure(streams, "Figure 2").axes
+    (axes,) = draw(dots(streams, ("", "Figure 2", "", ""))).axes
+    assert axes.get_title() == "Figure 2"
     rows = [line.get_xydata() for line in axes.get_lines()]
     for row, (points, expected) in enumerate(zip(rows, FIGURE_2, strict=True)):
         points = np.unique(np.round(np.asarray(points), 6), axis=0)
@@ -98,14 +107,16 @@ def test_the_figure_has_a_dot_for_every_pole() -> None:
 
 def test_the_svg_is_well_formed_and_always_the_same() -> None:
     streams = initial_poles(model_of(state=9, levels=1))
-    text = svg(streams, "Δ & <A>")
-    assert text == svg(streams, "Δ & <A>")
+    found = FigureFile("start", "Start", rows=dots(streams, ("", "Δ & <A>", "", "")))
+    found = replace(found, draw=partial(draw, found.rows))
+    text = found.pictures()["svg"].decode()
+    assert text == found.pictures()["svg"].decode()
     root = ElementTree.fromstring(text)
     assert root.tag.endswith("svg")
     assert "Δ &amp; &lt;A&gt;" in text
     assert not re.search(r"20\d\d-\d\d-\d\dT", text)
     for stream in ("x", "d1", "a1"):
-        group = root.find(f".//*[@id='poles-{stream}']")
+        group = root.find(f".//*[@id='poles-0-{stream}']")
         assert group is not None
         assert len(group.findall(".//{*}use")) == len(streams[("x", "d1", "a1").index(stream)].dots)
 
@@ -113,5 +124,32 @@ def test_the_svg_is_well_formed_and_always_the_same() -> None:
 def test_a_stream_without_states_has_an_empty_row() -> None:
     streams = initial_poles(model_of(state=2, levels=1))
     assert [len(poles.channels[0]) for poles in streams] == [0, 1, 1]
-    assert figure(streams).axes
+    assert draw(dots(streams)).axes
     assert Poles("x", ((), ())).dots == []
+
+
+def test_dots_that_cannot_be_told_apart_are_one() -> None:
+    assert Poles("x", ((0.5, 0.5001, 0.9), (0.5019, 0.502))).dots == [0.5, 0.502, 0.9]
+
+
+def test_the_models_of_a_table_are_built_as_their_runs_start(tiny: Suite) -> None:
+    first, second = plan(tiny)
+    runs = [record("1", spec=first.model_dump(mode="json")), record("2", spec=second.model_dump(mode="json"))]
+    odd = record("3", spec={"model": {"layers": 2}})
+    names = ("MS-SSM", "Mamba", "Old")
+    series = series_in(table({name: [cell(str(k))] for k, name in enumerate(names, 1)}), [*runs, odd])
+    found, notes = of_series(series)
+    task = DATASETS["listops"].outline(first.data)
+    expected = initial_poles(models.build(first.model_name, first.model, task, first.seed))
+    assert [(dot.stream, dot.pole) for dot in found] == [
+        (poles.stream, pole) for poles in expected for pole in (*poles.dots, *([] if poles.dots else [None]))
+    ]
+    assert {(dot.name, dot.run_id) for dot in found} == {("MS-SSM", "1")}
+    [note] = notes
+    assert note.startswith("Old: not shown: run 3: ")
+
+
+def test_only_building_a_model_imports_torch() -> None:
+    code = "import sys, msbench.report, msbench.report.figures; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,42 @@
+"""Names as they can be drawn: on one line, short enough for a legend, told apart."""
+
+import unicodedata
+from collections.abc import Iterable
+
+LONGEST = 34
+"""Characters of a name in a legend, which is as wide as a column of a paper."""
+
+
+def clean(text: str) -> str:
+    """One line without control characters and half surrogates, which neither SVG nor a font can hold."""
+    kept = (" " if unicodedata.category(mark).startswith("C") else mark for mark in text)
+    return " ".join("".join(kept).split()) or "(no name)"
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """`clean`, with an ellipsis in the middle of what is longer: names often differ in their ends."""
+    line = clean(text)
+    if len(line) <= longest:
+        return line
+    head = (longest - 1) * 2 // 3
+    return f"{line[:head]}…{line[head + 1 - longest :]}"
+
+
+def unique(texts: Iterable[str], numbered: str = "{} ({})") -> list[str]:
+    """The same texts in the same order; one that was there before is `numbered`."""
+    taken: set[str] = set()
+    found = []
+    for text in texts:
+        number, candidate = 1, text
+        while candidate in taken:
+            number += 1
+            candidate = numbered.format(text, number)
+        taken.add(candidate)
+        found.append(candidate)
+    return found
+
+
+def shown(names: Iterable[str]) -> dict[str, str]:
+    """What stands in a legend for each name; no two are alike."""
+    each = list(dict.fromkeys(names))
+    return dict(zip(each, unique(map(shortened, each)), strict=True))
