@@ -1,0 +1,71 @@
+"""What a run answered on the test split: those columns of ``predictions.parquet`` that comparisons need."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.errors import DataError
+
+FILE = "predictions.parquet"
+
+
+def read_correct(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Labels (n,) and whether each answer is right (n,), of a run with one label an example.
+
+    Raises DataError, naming the file, where it is absent, cannot be read or has no such columns.
+    """
+    columns = _read(folder / FILE, ["label", "correct"])
+    return columns[0].astype(np.int64), columns[1].astype(np.bool_)
+
+
+def read_scores(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Labels of 0 and 1 and logits, both (n, classes), of a run with several labels an example.
+
+    Raises DataError as `read_correct` does.
+    """
+    path = folder / FILE
+    classes = sum(name.startswith("label_") for name in _names(path)) or 1
+    columns = _read(path, [f"{kind}_{index}" for kind in ("label", "logit") for index in range(classes)])
+    labels, scores = np.stack(columns[:classes], axis=1), np.stack(columns[classes:], axis=1)
+    return labels.astype(np.int64), scores.astype(np.float64)
+
+
+def _names(path: Path) -> list[str]:
+    names: list[str] = _opened(path).schema_arrow.names
+    return names
+
+
+def _read(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
+    import pyarrow
+
+    file = _opened(path)
+    absent = [name for name in names if name not in file.schema_arrow.names]
+    if absent:
+        raise DataError(f"{path}: no column {absent[0]!r}; train this run again with --fresh")
+    try:
+        table = file.read(columns=list(names))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise _unreadable(path, error) from None
+    return [table.column(name).to_numpy() for name in names]
+
+
+def _opened(path: Path) -> Any:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(path)
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: absent, so its answers cannot be compared; copy it here, or train again with --fresh"
+        ) from None
+    except (OSError, pyarrow.ArrowException) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return DataError(f"{path}: cannot be read: {first}; train this run again with --fresh")

@@ -1,0 +1,39 @@
+"""Statistics of accuracies and AUROCs, as pure functions of values; docs/statistics.md says when and why."""
+
+from msbench.stats.auroc import AurocInterval, auroc_bootstrap, paired_auroc_bootstrap
+from msbench.stats.bootstrap import Paired, paired_bootstrap
+from msbench.stats.difference import Difference, mcnemar, welch
+from msbench.stats.multiple import holm
+from msbench.stats.noninferiority import (
+    Noninferiority,
+    State,
+    noninferiority,
+    noninferiority_of_two,
+    seeds_needed,
+)
+from msbench.stats.proportion import Interval, sampling_sd, wilson
+from msbench.stats.summary import Pooled, Summary, pooled_sd, summary
+
+__all__ = [
+    "AurocInterval",
+    "Difference",
+    "Interval",
+    "Noninferiority",
+    "Paired",
+    "Pooled",
+    "State",
+    "Summary",
+    "auroc_bootstrap",
+    "holm",
+    "mcnemar",
+    "noninferiority",
+    "noninferiority_of_two",
+    "paired_auroc_bootstrap",
+    "paired_bootstrap",
+    "pooled_sd",
+    "sampling_sd",
+    "seeds_needed",
+    "summary",
+    "welch",
+    "wilson",
+]

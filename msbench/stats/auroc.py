@@ -1,0 +1,150 @@
+"""The bootstrap of macro AUROC over examples, of one model or of the difference of two."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.stats.bootstrap import Paired, percentiles
+from msbench.stats.proportion import check_confidence
+from msbench.training.auroc import macro_auroc, scorable
+
+WEIGHTS = 250_000
+"""How many numbers are drawn at a time: what bounds the memory, and what a cache holds."""
+
+
+@dataclass(frozen=True)
+class AurocInterval:
+    """`value` is the macro AUROC of the examples; `mean`, `low` and `high` are of the draws."""
+
+    value: float
+    low: float
+    high: float
+    mean: float
+
+
+def auroc_bootstrap(
+    labels: NDArray[np.integer],
+    scores: NDArray[np.floating],
+    seed: int,
+    draws: int = 1_000,
+    confidence: float = 0.95,
+    *,
+    every_class: bool = False,
+) -> AurocInterval:
+    """Percentile interval of the macro AUROC of `scores` against 0/1 `labels`, both (n, classes).
+
+    Examples are drawn with replacement, with all their classes. As in `macro_auroc`, a class of which a draw
+    has no positive or no negative example is left out of the mean of that draw; one that leaves out all is
+    drawn again. With `every_class` any that leaves one out is, as for the published intervals of PTB-XL
+    (Strodthoff et al. 2020), which are narrower where classes are rare. ValueError where no class can be
+    scored, where not one draw in a hundred will do, or where a score is no number.
+    """
+    check_confidence(confidence)
+    value = _value(labels, scores)
+    (drawn,) = _drawn(labels, [scores], seed, draws, every_class)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    return AurocInterval(value, float(low), float(high), float(drawn.mean()))
+
+
+def paired_auroc_bootstrap(
+    labels: NDArray[np.integer],
+    first_scores: NDArray[np.floating],
+    second_scores: NDArray[np.floating],
+    seed: int,
+    draws: int = 1_000,
+    confidence: float = 0.95,
+) -> Paired:
+    """Difference in macro AUROC of two models on the same examples: each draw is the same for both."""
+    difference = _value(labels, first_scores) - _value(labels, second_scores)
+    ours, theirs = _drawn(labels, [first_scores, second_scores], seed, draws)
+    return percentiles(difference, ours - theirs, confidence)
+
+
+def _value(labels: NDArray[np.integer], scores: NDArray[np.floating]) -> float:
+    if labels.shape != scores.shape or labels.ndim != 2:
+        raise ValueError(f"labels {labels.shape} and scores {scores.shape} must be (n, classes)")
+    found = macro_auroc(scores, labels.astype(np.int64))
+    if not found.scored:
+        raise ValueError("no class has both a positive and a negative example")
+    return found.value
+
+
+def _drawn(
+    labels: NDArray[np.integer],
+    scores: Sequence[NDArray[np.floating]],
+    seed: int,
+    draws: int,
+    every_class: bool = False,
+) -> NDArray[np.float64]:
+    """The macro AUROC of each draw, (models, draws), for each model's `scores`."""
+    classes = np.flatnonzero(scorable(labels))
+    ranked = [[_Ranked.of(labels[:, each], one[:, each]) for each in classes] for one in scores]
+    left_out = np.any if every_class else np.all
+    batches: list[NDArray[np.float64]] = []
+    found = 0
+    for weights in _weights(len(labels), seed, 100 * draws):
+        values = np.stack([[rank.auroc(weights) for rank in ranks] for ranks in ranked])
+        # Whether a class can be scored is the same for all models: the labels are.
+        kept = ~left_out(np.isnan(values[0]), axis=0)
+        batches.append(np.nanmean(values[:, :, kept], axis=1))
+        found += int(kept.sum())
+        if found >= draws:
+            return np.concatenate(batches, axis=1)[:, :draws]
+    raise ValueError("hardly a draw has both outcomes of its classes: too few examples for a bootstrap")
+
+
+def _weights(n: int, seed: int, most: int) -> Iterator[NDArray[np.int32]]:
+    """How often each example is drawn, (draws of a batch, n), `n` a draw, up to `most` draws in all."""
+    source = np.random.default_rng(seed)
+    size = max(1, WEIGHTS // n)
+    for start in range(0, most, size):
+        number = min(size, most - start)
+        # A draw after the other, so that the size of a batch changes none of them.
+        places = source.integers(n, size=(number, n)) + n * np.arange(number)[:, None]
+        yield np.bincount(places.ravel(), minlength=number * n).reshape(number, n).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """The examples of one class, sorted once by score; a draw only weighs them.
+
+    With positives of weight w and, for each, the weight of negatives with a lower (L) and an equal score (E),
+    AUROC = Σ w (L + E/2) / (weight of positives · weight of negatives). So negatives are summed between the
+    scores that a positive has, and no draw is sorted.
+    """
+
+    positives: NDArray[np.intp]
+    """Examples with a 1, by score."""
+    negatives: NDArray[np.intp]
+    """Examples with a 0, by score."""
+    below: NDArray[np.intp]
+    """For each positive, how many negatives have a lower score."""
+    not_above: NDArray[np.intp]
+    """For each positive, how many negatives have a lower or an equal score."""
+
+    @staticmethod
+    def of(labels: NDArray[np.integer], scores: NDArray[np.floating]) -> "_Ranked":
+        order = np.argsort(scores, kind="stable")
+        positives, negatives = order[labels[order] == 1], order[labels[order] == 0]
+        held, against = scores[positives], scores[negatives]
+        return _Ranked(
+            positives,
+            negatives,
+            np.searchsorted(against, held, side="left"),
+            np.searchsorted(against, held, side="right"),
+        )
+
+    def auroc(self, weights: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Of each draw (draws,), NaN where it has no positive or no negative; weights are (draws, n)."""
+        won = np.zeros((len(weights), len(self.negatives) + 1), dtype=np.int32)
+        np.cumsum(weights.take(self.negatives, axis=1), axis=1, out=won[:, 1:])
+        held = weights.take(self.positives, axis=1)
+        twice_won = won.take(self.below, axis=1) + won.take(self.not_above, axis=1)
+        twice = np.einsum("dn,dn->d", held, twice_won, dtype=np.int64)
+        pairs = held.sum(axis=1, dtype=np.int64) * won[:, -1]
+        with np.errstate(invalid="ignore"):
+            value: NDArray[np.float64] = twice / (2 * pairs)
+        return value

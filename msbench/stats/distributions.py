@@ -1,0 +1,43 @@
+"""Quantiles and tails of the normal, t, noncentral t and binomial distributions.
+
+scipy.special alone has them, within the functions: scipy.stats would take seconds to import, and what needs
+neither pays for neither.
+"""
+
+import math
+from statistics import NormalDist
+
+
+def normal_quantile(probability: float) -> float:
+    """The value below which a standard normal variable lies with this probability."""
+    return NormalDist().inv_cdf(probability)
+
+
+def t_quantile(probability: float, degrees: float) -> float:
+    """The value below which Student's t with these degrees of freedom, infinite too, lies."""
+    from scipy.special import stdtrit
+
+    return normal_quantile(probability) if math.isinf(degrees) else float(stdtrit(degrees, probability))
+
+
+def t_two_sided(t: float, degrees: float) -> float:
+    """How probable a t at least as far from 0 is."""
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(degrees, -abs(t)))
+
+
+def noncentral_t_above(t: float, degrees: float, shift: float) -> float:
+    """How probable it is that t with noncentrality `shift` exceeds `t`."""
+    from scipy.special import nctdtr
+
+    if math.isinf(degrees):
+        return NormalDist().cdf(shift - t)
+    return 1 - float(nctdtr(degrees, shift, t))
+
+
+def half_binomial_below(successes: int, n: int) -> float:
+    """How probable at most this many successes of `n` fair coins are: a regularised incomplete beta."""
+    from scipy.special import betainc
+
+    return 1.0 if successes >= n else float(betainc(n - successes, successes + 1, 0.5))

@@ -1,0 +1,171 @@
+"""Is a mean over seeds at least an expectation less a margin? Three answers: above, below, undecided.
+
+One-sided t bounds of the mean are held against the bound ``expected - margin``. Reported and measured values
+that come from the same fixed test set share its noise, so that the spread of seeds is what counts; where the
+test sets differ (generated data), `sampling` adds theirs in quadrature.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from msbench.stats.distributions import noncentral_t_above, t_quantile
+from msbench.stats.proportion import check_confidence
+from msbench.stats.summary import Pooled, Summary, summary
+
+State = Literal["above", "below", "undecided"]
+MOST_SEEDS = 100
+"""More seeds than that are no advice."""
+
+
+@dataclass(frozen=True)
+class Noninferiority:
+    """`low` and `high` are one-sided bounds of the mean, each at the asked confidence.
+
+    They and `degrees` are None where a single value has no spread to go by. `error` is the standard error
+    behind them.
+    """
+
+    state: State
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    error: float | None = None
+    degrees: float | None = None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One independent part of the variance of a difference, and the degrees of freedom it is known with."""
+
+    variance: float
+    degrees: float = math.inf
+
+
+def noninferiority(
+    values: Sequence[float],
+    bound: float,
+    confidence: float = 0.95,
+    pooled: Pooled | None = None,
+    *,
+    sampling: float = 0.0,
+    step: float = 0.0,
+) -> Noninferiority:
+    """Hold the mean of `values`, one a seed, against `bound`: the expectation less the margin.
+
+    above where mean - t·error >= bound, below where mean + t·error < bound, else undecided, with error² =
+    sd²/n + sampling² and t the quantile of Student's t at `confidence`: n - 1 degrees of freedom, those of
+    `pooled` where its sd takes the place of the sample's, and Satterthwaite's (1946) with `sampling`, which
+    counts as known. A single value without `pooled` is undecided, whatever it is.
+
+    `step` is how far apart neighbouring values are (1 / n_test for an accuracy): the sd is never taken below
+    step/√12, that of rounding to it, so that few seeds which agree by chance on a small test set do not look
+    free of noise. With a step of 0 identical values have no spread, and the mean alone decides.
+    """
+    check_confidence(confidence)
+    found = summary(values)
+    own = _own(found, pooled, step)
+    if own is None:
+        return Noninferiority("undecided", found.mean)
+    return _decided(found.mean, bound, confidence, [own, _Part(sampling**2)])
+
+
+def noninferiority_of_two(
+    values: Sequence[float],
+    expected: Summary,
+    margin: float,
+    confidence: float = 0.95,
+    pooled: Pooled | None = None,
+    *,
+    sampling: float = 0.0,
+    step: float = 0.0,
+) -> Noninferiority:
+    """The same against an expectation that is itself a mean over seeds: Welch's (1947) test, one-sided.
+
+    error² = sd²/n + expected.sd²/expected.n + sampling². `low` and `high` are the bounds of the difference
+    put back on the scale of the mean, to be held against ``expected.mean - margin``. ValueError where
+    `expected` has no sd.
+    """
+    check_confidence(confidence)
+    if expected.sd is None:
+        raise ValueError("an expectation from one value has no spread: hold the mean against it as it stands")
+    found = summary(values)
+    own = _own(found, pooled, step)
+    if own is None:
+        return Noninferiority("undecided", found.mean)
+    theirs = _Part(_floored(expected.sd, step) ** 2 / expected.n, expected.n - 1)
+    return _decided(found.mean, expected.mean - margin, confidence, [own, theirs, _Part(sampling**2)])
+
+
+def seeds_needed(
+    values: Sequence[float],
+    bound: float,
+    confidence: float = 0.95,
+    power: float = 0.8,
+    pooled: Pooled | None = None,
+    *,
+    sampling: float = 0.0,
+    step: float = 0.0,
+) -> int | None:
+    """How many more seeds like these decide with this power; 0 where these do already.
+
+    The smallest N with P(T > t) >= power, T noncentral t with shift |mean - bound| / error(N): the power of
+    the test over N fresh seeds, were mean and sd the true ones. None where that cannot be told: a single
+    value without `pooled`, a mean on the bound, or more than `MOST_SEEDS` more.
+    """
+    found = summary(values)
+    now = noninferiority(values, bound, confidence, pooled, sampling=sampling, step=step)
+    if now.state != "undecided":
+        return 0
+    sd, degrees = _spread(found, pooled, step)
+    gap = abs(found.mean - bound)
+    if sd is None or gap == 0:
+        return None
+    for more in range(1, MOST_SEEDS + 1):
+        n = found.n + more
+        own = _Part(sd**2 / n, n - 1 if degrees is None else degrees)
+        if _power(gap, confidence, [own, _Part(sampling**2)]) >= power:
+            return more
+    return None
+
+
+def _spread(found: Summary, pooled: Pooled | None, step: float) -> tuple[float | None, int | None]:
+    """The sd of one seed, and its degrees of freedom where the number of seeds does not give them."""
+    if pooled is not None:
+        return _floored(pooled.sd, step), pooled.degrees
+    return None if found.sd is None else _floored(found.sd, step), None
+
+
+def _floored(sd: float, step: float) -> float:
+    return max(sd, step / math.sqrt(12))
+
+
+def _own(found: Summary, pooled: Pooled | None, step: float) -> _Part | None:
+    sd, degrees = _spread(found, pooled, step)
+    return None if sd is None else _Part(sd**2 / found.n, found.n - 1 if degrees is None else degrees)
+
+
+def _combined(parts: Sequence[_Part]) -> tuple[float, float]:
+    """Standard error and Satterthwaite's degrees of freedom of a sum of independent parts."""
+    # Divided by the largest first: the square of a small variance would be 0.
+    largest = max(part.variance for part in parts)
+    if not largest:
+        return 0.0, min(part.degrees for part in parts)
+    shares = [(part.variance / largest, part.degrees) for part in parts]
+    total = sum(share for share, _ in shares)
+    unsure = sum(share**2 / degrees for share, degrees in shares)
+    return math.sqrt(largest * total), total**2 / unsure if unsure else math.inf
+
+
+def _decided(mean: float, bound: float, confidence: float, parts: Sequence[_Part]) -> Noninferiority:
+    error, degrees = _combined(parts)
+    half = t_quantile(confidence, degrees) * error
+    low, high = mean - half, mean + half
+    state: State = "above" if low >= bound else "below" if high < bound else "undecided"
+    return Noninferiority(state, mean, low, high, error, degrees)
+
+
+def _power(gap: float, confidence: float, parts: Sequence[_Part]) -> float:
+    error, degrees = _combined(parts)
+    return noncentral_t_above(t_quantile(confidence, degrees), degrees, gap / error)

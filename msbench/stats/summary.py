@@ -1,0 +1,53 @@
+"""Number, mean and spread of the seeds of one cell, and the spread that several cells share."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`sd` is that of the sample (divisor n - 1); None for a single value."""
+
+    n: int
+    mean: float
+    sd: float | None
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A standard deviation from several groups, with its degrees of freedom."""
+
+    sd: float
+    degrees: int
+
+
+def summary(values: Iterable[float]) -> Summary:
+    """Of one value or more; ValueError where there is none or one is not finite.
+
+    Exact in rational arithmetic and rounded once, so that identical values have exactly their value as mean
+    and exactly 0 as sd.
+    """
+    found = list(values)
+    if not found:
+        raise ValueError("no values")
+    for value in found:
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no finite value")
+    sd = statistics.stdev(found) if len(found) > 1 else None
+    return Summary(len(found), statistics.mean(found), sd)
+
+
+def pooled_sd(groups: Iterable[Sequence[float]]) -> Pooled | None:
+    """The spread that groups of seeds share, each about its own mean; None where no group has two values.
+
+    sd² = Σ (n_g - 1) sd_g² / Σ (n_g - 1): the within-group mean square of a one-way analysis of variance. It
+    takes for granted that the spread is the same in all groups. Groups of fewer than two values tell nothing.
+    """
+    found = [summary(group) for group in groups if len(group) > 1]
+    degrees = sum(each.n - 1 for each in found)
+    if not degrees:
+        return None
+    squares = math.fsum((each.n - 1) * each.sd**2 for each in found if each.sd is not None)
+    return Pooled(math.sqrt(squares / degrees), degrees)
