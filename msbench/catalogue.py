@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msbench import agenda, data, models, store
+from msbench import changes, data, models, store
 from msbench.data.dataset import TaskInfo
 from msbench.environment import accelerator
 from msbench.errors import ConfigError, UnknownName
@@ -146,7 +146,7 @@ def find_run(results: Path, prefix: str) -> RunRecord:
 def details(record: RunRecord) -> list[tuple[str, str]]:
     """All of a record as dotted keys and values."""
     values = record.model_dump(mode="json", exclude_none=True)
-    return [(key, str(value)) for key, value in agenda.flatten(values)]
+    return [(key, str(value)) for key, value in changes.flatten(values).items()]
 
 
 def _text(column: str, value: Any) -> Any:

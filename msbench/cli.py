@@ -13,6 +13,7 @@ from msbench import __version__, console
 from msbench.errors import ExitCode, MsbenchError, Undecided
 
 if TYPE_CHECKING:
+    from msbench.agenda import Entry
     from msbench.specs import RunSpec
 
 P = ParamSpec("P")
@@ -172,7 +173,7 @@ def run(
 
     agenda.check_kernels(specs, on)
     if dry_run:
-        _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
+        _print_agenda(_agenda(specs, results, fresh=fresh), as_json, estimate=True)
         return
     from msbench import data, launch
     from msbench.execute import Place
@@ -201,7 +202,14 @@ def explain(
 ) -> None:
     """Why each run of a suite would, or would not, be trained."""
     specs = _plan(suite, model, task, seed, sets)
-    _print_agenda(specs, results, as_json, estimate=False)
+    entries = _agenda(specs, results)
+    from msbench.comparison import explanation, page
+
+    if as_json:
+        console.out_json(explanation.document(entries))
+    else:
+        _print_agenda(entries, as_json, estimate=False)
+        page.print_page(explanation.pages(entries), after=True)
 
 
 @app.command()
@@ -340,15 +348,19 @@ def _plan(
     return specs
 
 
-def _print_agenda(
-    specs: "list[RunSpec]", results: Path, as_json: bool, *, estimate: bool, fresh: bool = False
-) -> None:
+def _agenda(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":
     from msbench import agenda, data
 
     entries = agenda.agenda(specs, results, data.data_root(), fresh=fresh)
-    rows: list[dict[str, Any]] = [agenda.describe(entry, estimate=estimate) for entry in entries]
-    if not rows:
+    if not entries:
         raise Undecided("nothing is planned")
+    return entries
+
+
+def _print_agenda(entries: "list[Entry]", as_json: bool, *, estimate: bool) -> None:
+    from msbench import agenda
+
+    rows: list[dict[str, Any]] = [agenda.describe(entry, estimate=estimate) for entry in entries]
     if as_json:
         console.out_json(rows)
     else:
