@@ -47,6 +47,12 @@ Scan = Annotated[
     str | None,
     typer.Option("--scan", help="Scan kernel: auto, triton, cpp, torch, mamba-ssm or reference."),
 ]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="Start of a run's id, suite:task:model[:seed], or its folder.")
+]
+SuiteFile = Annotated[
+    Path | None, typer.Option("--suite", help="The suite's file, where its name does not find it.")
+]
 RESULTS = Path("results")
 
 
@@ -215,18 +221,23 @@ def explain(
 @app.command()
 @verb
 def show(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or its first characters.")],
+    run_id: Run,
+    suite: SuiteFile = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """One record: settings, result, environment."""
-    from msbench import catalogue
+    """One run: its result, the command that makes it again, and all that is known of it."""
+    from msbench import data
+    from msbench.comparison import lookup, page
+    from msbench.comparison import show as shown
 
-    record = catalogue.find_run(results, run_id)
+    found = lookup.find(results, run_id)
+    if found.note:
+        console.say(f"msbench: {found.note}")
     if as_json:
-        console.out_json(record.model_dump(mode="json"))
+        console.out_json(found.record.model_dump(mode="json"))
     else:
-        console.out_rows(("key", "value"), catalogue.details(record))
+        page.print_page(shown.pages(shown.look_at(found, results, data.data_root(), suite)))
 
 
 @app.command()

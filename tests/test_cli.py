@@ -68,7 +68,8 @@ def test_run_then_everything_that_reads_it(tiny_file: Path, results: Path) -> No
     run_id = records[0]["run_id"]
     shown = msbench("show", run_id[:6], "--results", results, "--json")
     assert json.loads(shown.stdout)["run_id"] == run_id
-    assert "metrics.test_accuracy" in msbench("show", run_id, "--results", results).stdout
+    result = f"{records[0]['metrics']['test_accuracy']:.2%}, 95 % interval"
+    assert result in msbench("show", run_id, "--results", results).stdout
     assert run_id in msbench("list", "runs", "--results", results).stdout
     explained = json.loads(msbench("explain", tiny_file, "--results", results, "--json").stdout)
     assert [row["action"] for row in explained] == ["keep", "keep"]
