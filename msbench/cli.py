@@ -242,6 +242,23 @@ def show(
 
 @app.command()
 @verb
+def diff(first: Run, second: Run, results: Results = RESULTS, as_json: Json = False) -> None:
+    """Two runs: what differs between them, and a paired test of their results. Ends in 0 either way."""
+    from msbench.comparison import diff as differences
+    from msbench.comparison import lookup, page
+
+    found = [lookup.find(results, name) for name in (first, second)]
+    for note in dict.fromkeys(each.note for each in found if each.note):
+        console.say(f"msbench: {note}")
+    difference = differences.difference(*found)
+    if as_json:
+        console.out_json(differences.as_dict(difference))
+    else:
+        page.print_page(differences.pages(difference))
+
+
+@app.command()
+@verb
 def report(
     names: Annotated[
         list[str] | None,
