@@ -259,6 +259,30 @@ def diff(first: Run, second: Run, results: Results = RESULTS, as_json: Json = Fa
 
 @app.command()
 @verb
+def trace(
+    cell: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE:ROW:COLUMN", help="A cell; three words where a name has a colon in it."
+        ),
+    ],
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """A number of a table: where the paper has it, which runs it is made from, what makes it again."""
+    from msbench import data
+    from msbench.comparison import address, page, trace_page
+    from msbench.comparison import trace as traces
+
+    found = traces.trace(address.locate(cell, results), results, data.data_root())
+    if as_json:
+        console.out_json(trace_page.as_dict(found))
+    else:
+        page.print_page(trace_page.pages(found))
+
+
+@app.command()
+@verb
 def report(
     names: Annotated[
         list[str] | None,
