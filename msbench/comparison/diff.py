@@ -7,10 +7,9 @@ from typing import Any
 from msbench import changes
 from msbench.changes import Change
 from msbench.comparison.curve import Epoch, read_curve, thinned
-from msbench.comparison.lookup import Found
+from msbench.comparison.lookup import Found, title
 from msbench.comparison.page import Facts, Grid, Part
 from msbench.comparison.paired import PairedTest, Refused, paired_test
-from msbench.comparison.show import title
 from msbench.errors import DataError
 from msbench.store import RunRecord
 

@@ -22,6 +22,11 @@ class Found:
     note: str = ""
 
 
+def title(record: RunRecord) -> str:
+    """What the run is of, and its id."""
+    return f"{record.suite} · {record.task} · {record.model} · seed {record.seed} · run {record.run_id}"
+
+
 def find(results: Path, name: str) -> Found:
     """The run that `name` means: the start of its id, ``suite:task:model[:seed]``, or its folder.
 

@@ -8,7 +8,7 @@ from typing import Any
 from msbench import changes
 from msbench.comparison.command import Again, again
 from msbench.comparison.curve import Epoch, bar, read_curve, thinned
-from msbench.comparison.lookup import Found
+from msbench.comparison.lookup import Found, title
 from msbench.comparison.page import Facts, Grid, Part
 from msbench.comparison.paired import interval
 from msbench.comparison.standing import Standing, standing
@@ -65,11 +65,6 @@ def pages(shown: Shown) -> Iterable[Part]:
         yield Grid("attempts", *_table(record.attempts))
     yield Facts("settings", _settings(record))
     yield Grid(f"files in {shown.found.folder}", ("file", "bytes"), [(n, f"{b:,}") for n, b in shown.files])
-
-
-def title(record: RunRecord) -> str:
-    """What the run is of, and its id."""
-    return f"{record.suite} · {record.task} · {record.model} · seed {record.seed} · run {record.run_id}"
 
 
 def _result(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]:
