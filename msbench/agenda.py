@@ -1,5 +1,6 @@
 """What a command would do with each planned run, and why: run, --dry-run and explain all ask here."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from msbench import data, models, sources, store
+from msbench import changes, data, models, sources, store
+from msbench.changes import Change
 from msbench.config import gather
 from msbench.data.dataset import Dataset
 from msbench.errors import DamagedRecord, DataError
@@ -16,12 +18,18 @@ from msbench.specs import RunSpec
 from msbench.store import RunRecord
 from msbench.training.schedule import Schedule
 
+NAMED = 3
+"""Changed source files that a reason names; `Entry.changes` has them all."""
 Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One planned run. `run_id` is None while its data is not set up."""
+    """One planned run. `run_id` is None while its data is not set up.
+
+    Where it would be trained though its task, model and seed have been run before, `nearest` is the run least
+    unlike it and `changes` are what keep that one from counting.
+    """
 
     spec: RunSpec
     action: Action
@@ -30,6 +38,8 @@ class Entry:
     directory: Path | None
     record: RunRecord | None = None
     dataset: Dataset | None = None
+    nearest: RunRecord | None = None
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,8 @@ def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: b
             earlier[spec.suite] = store.records(results, spec.suite)[0]
         dataset = opened[key]
         if isinstance(dataset, str):
-            entries.append(Entry(spec, "set up", dataset, None, None))
+            nearest, found = _nearest(spec, identify(spec, ""), earlier[spec.suite])
+            entries.append(Entry(spec, "set up", dataset, None, None, nearest=nearest, changes=found))
         else:
             entries.append(_entry(spec, dataset, results, earlier[spec.suite], fresh=fresh))
     return entries
@@ -77,7 +88,7 @@ def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: b
 
 def _open(spec: RunSpec, data_root: Path) -> Dataset | str:
     if not data.is_ready(spec.data, data_root):
-        return f"{spec.data.dataset} is not set up yet"
+        return f"{spec.data.dataset} is not set up yet: {data.command(spec.data)}"
     try:
         return data.open_dataset(spec.data, data_root)
     except DataError as error:
@@ -88,6 +99,8 @@ def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunReco
     identity = identify(spec, dataset.digest)
     directory = store.run_directory(results, spec, identity.run_id)
     action: Action
+    nearest: RunRecord | None = None
+    found: tuple[Change, ...] = ()
     try:
         record = store.read_record(directory)
     except DamagedRecord as error:
@@ -95,13 +108,15 @@ def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunReco
         return Entry(spec, action, text, identity.run_id, directory, None, dataset)
     if record is None:
         resumable = (directory / "checkpoint" / "last.safetensors").exists()
-        action = "resume" if resumable else "train"
-        reason = "stopped before its end" if resumable else _why_new(spec, identity, earlier)
+        action, reason = ("resume", "stopped before its end") if resumable else ("train", "no run yet")
+        if not resumable:
+            nearest, found = _nearest(spec, identity, earlier)
+            reason = _unlike(nearest, found) if nearest else reason
     else:
         action, reason = _what_of(record)
         if fresh and action == "keep":
             action, reason = "train", f"{reason}; --fresh"
-    return Entry(spec, action, reason, identity.run_id, directory, record, dataset)
+    return Entry(spec, action, reason, identity.run_id, directory, record, dataset, nearest, found)
 
 
 def _what_of(record: RunRecord) -> tuple[Action, str]:
@@ -117,45 +132,52 @@ def _what_of(record: RunRecord) -> tuple[Action, str]:
             return "retry", f"{record.status}: {record.failure.message if record.failure else 'no detail'}"
 
 
-def _why_new(spec: RunSpec, identity: Identity, earlier: list[RunRecord]) -> str:
-    """Name what keeps the newest run of this task, model and seed from counting."""
+def _nearest(
+    spec: RunSpec, identity: Identity, earlier: Iterable[RunRecord]
+) -> tuple[RunRecord | None, tuple[Change, ...]]:
+    """The run of this task, model and seed with the fewest changes from it, and these.
+
+    Of equally near ones the newest, whatever order they come in. Without a digest of the data they are not
+    compared.
+    """
     wanted = (spec.task, spec.model_name, spec.seed)
     alike = [record for record in earlier if (record.task, record.model, record.seed) == wanted]
-    if not alike:
-        return "no run yet"
-    newest = max(alike, key=lambda record: record.ended)
-    reasons = []
-    if newest.spec_digest != spec.digest:
-        keys = differing(newest.spec, spec.model_dump(mode="json"))
-        reasons.append("settings differ: " + ", ".join(keys))
-    if newest.data_digest != identity.data_digest:
-        reasons.append(f"data differs: {newest.data_digest[:8]} → {identity.data_digest[:8]}")
-    if newest.source_digest != identity.source_digest:
-        reasons.append("source differs: " + ", ".join(sources.changed(newest.sources, identity.files)))
-    return f"unlike run {newest.run_id}: " + "; ".join(reasons)
+    unlike = {record.run_id: _changes(record, spec, identity) for record in alike}
+    alike.sort(key=lambda record: (record.ended, record.run_id), reverse=True)
+    nearest = min(alike, key=lambda record: _distance(unlike[record.run_id]), default=None)
+    return nearest, () if nearest is None else unlike[nearest.run_id]
 
 
-def differing(before: object, now: object, prefix: str = "") -> list[str]:
-    """Dotted keys in which two plain values differ, with both values."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        keys = list(before) + [key for key in now if key not in before]
-        return [
-            text
-            for key in keys
-            for text in differing(before.get(key), now.get(key), f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [] if before == now else [f"{prefix} {before} → {now}"]
+def _changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Change, ...]:
+    found: tuple[Change, ...] = ()
+    if record.spec_digest != spec.digest:
+        found += changes.settings(record.spec, spec.model_dump(mode="json"))
+    if identity.data_digest:
+        found += changes.data(record.data_digest, identity.data_digest)
+    if record.source_digest != identity.source_digest:
+        found += changes.sources(record.sources, identity.files)
+    return found
 
 
-def flatten(values: object, prefix: str = "") -> list[tuple[str, object]]:
-    """Dotted keys and leaves of nested mappings; lists count as leaves."""
-    if not isinstance(values, dict) or not values:
-        return [(prefix, values)]
-    return [
-        pair
-        for key, value in values.items()
-        for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    ]
+def _distance(found: Iterable[Change]) -> tuple[int, int, int]:
+    """Settings first: they are what a user chose; then data, then the number of source files."""
+    kinds = Counter(change.kind for change in found)
+    return kinds["setting"], kinds["data"], kinds["source"]
+
+
+def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
+    """What keeps a run from counting, in one line; of many source files only the first are named."""
+    settings = [str(change) for change in found if change.kind == "setting"]
+    digests = [f"{change.before_text} → {change.now_text}" for change in found if change.kind == "data"]
+    files = [change.name for change in found if change.kind == "source"]
+    more = [f"and {len(files) - NAMED} more files"] if len(files) > NAMED else []
+    kinds = {
+        "settings differ": settings,
+        "data differs": digests,
+        "source differs": [*files[:NAMED], *more],
+    }
+    reasons = [f"{kind}: {', '.join(listed)}" for kind, listed in kinds.items() if listed]
+    return f"unlike run {record.run_id}: {'; '.join(reasons)}"
 
 
 def describe(entry: Entry, *, estimate: bool) -> dict[str, Any]:

@@ -1,15 +1,14 @@
-"""What there is: suites, models, datasets, runs; and one run in full."""
+"""What there is: suites, models, datasets, runs."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msbench import agenda, data, models, store
+from msbench import data, models, store
 from msbench.data.dataset import TaskInfo
 from msbench.environment import accelerator
 from msbench.errors import ConfigError, UnknownName
 from msbench.specs import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
-from msbench.store import RunRecord
 from msbench.suite import Suite, available, load, plan
 
 KINDS = ("suites", "models", "datasets", "runs")
@@ -131,22 +130,6 @@ def _runs(results: Path) -> Listing:
     ]
     header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended")
     return Listing(header, rows, warnings)
-
-
-def find_run(results: Path, prefix: str) -> RunRecord:
-    """The one record whose id starts with `prefix`; ConfigError where there is none or more than one."""
-    matching = [record for record in store.records(results)[0] if record.run_id.startswith(prefix)]
-    if not matching:
-        raise ConfigError(f"{results}: no run {prefix!r}; `msbench list runs` shows what there is")
-    if len({record.run_id for record in matching}) > 1:
-        raise ConfigError(f"{prefix!r} is more than one run: {', '.join(r.run_id for r in matching)}")
-    return matching[0]
-
-
-def details(record: RunRecord) -> list[tuple[str, str]]:
-    """All of a record as dotted keys and values."""
-    values = record.model_dump(mode="json", exclude_none=True)
-    return [(key, str(value)) for key, value in agenda.flatten(values)]
 
 
 def _text(column: str, value: Any) -> Any:

@@ -13,6 +13,7 @@ from msbench import __version__, console
 from msbench.errors import ConfigError, ExitCode, GateFailed, MsbenchError, Undecided
 
 if TYPE_CHECKING:
+    from msbench.agenda import Entry
     from msbench.specs import RunSpec
 
 P = ParamSpec("P")
@@ -45,6 +46,12 @@ Sets = Annotated[
 Scan = Annotated[
     str | None,
     typer.Option("--scan", help="Scan kernel: auto, triton, cpp, torch, mamba-ssm or reference."),
+]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="Start of a run's id, suite:task:model[:seed], or its folder.")
+]
+SuiteFile = Annotated[
+    Path | None, typer.Option("--suite", help="The suite's file, where its name does not find it.")
 ]
 RESULTS = Path("results")
 
@@ -176,7 +183,7 @@ def run(
 
     agenda.check_kernels(specs, on)
     if dry_run:
-        _print_agenda(specs, results, as_json, estimate=True, fresh=fresh)
+        _print_agenda(_agenda(specs, results, fresh=fresh), as_json, estimate=True)
         return
     from msbench import data, launch
     from msbench.execute import Place
@@ -205,24 +212,77 @@ def explain(
 ) -> None:
     """Why each run of a suite would, or would not, be trained."""
     specs = _plan(suite, model, task, seed, sets)
-    _print_agenda(specs, results, as_json, estimate=False)
+    entries = _agenda(specs, results)
+    from msbench.comparison import explanation, page
+
+    if as_json:
+        console.out_json(explanation.document(entries))
+    else:
+        _print_agenda(entries, as_json, estimate=False)
+        page.print_page(explanation.pages(entries), after=True)
 
 
 @app.command()
 @verb
 def show(
-    run_id: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or its first characters.")],
+    run_id: Run,
+    suite: SuiteFile = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """One record: settings, result, environment."""
-    from msbench import catalogue
+    """One run: its result, the command that makes it again, and all that is known of it."""
+    from msbench import data
+    from msbench.comparison import lookup, page
+    from msbench.comparison import show as shown
 
-    record = catalogue.find_run(results, run_id)
+    found = lookup.find(results, run_id)
+    if found.note:
+        console.say(f"msbench: {found.note}")
     if as_json:
-        console.out_json(record.model_dump(mode="json"))
+        console.out_json(found.record.model_dump(mode="json"))
     else:
-        console.out_rows(("key", "value"), catalogue.details(record))
+        page.print_page(shown.pages(shown.look_at(found, results, data.data_root(), suite)))
+
+
+@app.command()
+@verb
+def diff(first: Run, second: Run, results: Results = RESULTS, as_json: Json = False) -> None:
+    """Two runs: what differs between them, and a paired test of their results. Ends in 0 either way."""
+    from msbench.comparison import diff as differences
+    from msbench.comparison import lookup, page
+
+    found = [lookup.find(results, name) for name in (first, second)]
+    for note in dict.fromkeys(each.note for each in found if each.note):
+        console.say(f"msbench: {note}")
+    difference = differences.difference(*found)
+    if as_json:
+        console.out_json(differences.as_dict(difference))
+    else:
+        page.print_page(differences.pages(difference))
+
+
+@app.command()
+@verb
+def trace(
+    cell: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TABLE:ROW:COLUMN", help="A cell; three words where a name has a colon in it."
+        ),
+    ],
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """A number of a table: where the paper has it, which runs it is made from, what makes it again."""
+    from msbench import data
+    from msbench.comparison import address, page, trace_page
+    from msbench.comparison import trace as traces
+
+    found = traces.trace(address.locate(cell, results), results, data.data_root())
+    if as_json:
+        console.out_json(trace_page.as_dict(found))
+    else:
+        page.print_page(trace_page.pages(found))
 
 
 @app.command()
@@ -449,15 +509,19 @@ def _print_calibration(suites: list[str], against: str, results: Path, as_json: 
     console.out(f"\n{calibration.suggestion(learned)}")
 
 
-def _print_agenda(
-    specs: "list[RunSpec]", results: Path, as_json: bool, *, estimate: bool, fresh: bool = False
-) -> None:
+def _agenda(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":
     from msbench import agenda, data
 
     entries = agenda.agenda(specs, results, data.data_root(), fresh=fresh)
-    rows: list[dict[str, Any]] = [agenda.describe(entry, estimate=estimate) for entry in entries]
-    if not rows:
+    if not entries:
         raise Undecided("nothing is planned")
+    return entries
+
+
+def _print_agenda(entries: "list[Entry]", as_json: bool, *, estimate: bool) -> None:
+    from msbench import agenda
+
+    rows: list[dict[str, Any]] = [agenda.describe(entry, estimate=estimate) for entry in entries]
     if as_json:
         console.out_json(rows)
     else:

@@ -8,6 +8,8 @@ from msbench import agenda, data, sources, store
 from msbench.agenda import Entry, identify
 from msbench.execute import Place, execute
 from msbench.progress import Quiet
+from msbench.specs import RunSpec
+from msbench.store import RunRecord
 from msbench.suite import Suite, load, plan
 from msbench.training.signals import SignalFlag
 
@@ -89,14 +91,60 @@ def test_sizes_are_those_of_the_run(tiny: Suite, place: Place) -> None:
     assert row["tokens"] == pytest.approx(3 * lengths.sum(), rel=0.1)
 
 
-def test_differing_names_every_leaf() -> None:
-    before = {"a": {"b": 1, "c": 2}, "d": 3}
-    now = {"a": {"b": 1, "c": 5}, "e": 4}
-    assert agenda.differing(before, now) == ["a.c 2 → 5", "d 3 → None", "e None → 4"]
+def stored(results: Path, spec: RunSpec, run_id: str, ended: str = "", **values: object) -> None:
+    """A finished run of this spec, on other data and from other source than is here."""
+    base: dict[str, object] = {"run_id": run_id, "status": "finished", "suite": spec.suite, "task": spec.task}
+    base |= {
+        "model": spec.model_name,
+        "seed": spec.seed,
+        "spec": spec.model_dump(mode="json"),
+        "ended": ended,
+    }
+    base |= {
+        "spec_digest": spec.digest,
+        "data_digest": "0" * 64,
+        "source_digest": "1",
+        "sources": {"a.py": "2"},
+    }
+    record = RunRecord.model_validate(base | values)
+    store.write_record(store.run_directory(results, spec, run_id), record)
 
 
-def test_flatten_goes_to_the_leaves() -> None:
-    assert agenda.flatten({"a": {"b": [1, 2]}, "c": {}}) == [("a.b", [1, 2]), ("c", {})]
+def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
+    tiny: Suite, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, far = plan(tiny, ["mamba"])[0], plan(tiny, ["mamba"], overrides=["train.lr=1", "model.layers=2"])[0]
+    near = plan(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
+    digest = data.setup(spec.data, place.data_root).digest
+    stored(place.results, far, "0" * 12, "2026-03-01", data_digest=digest)
+    stored(place.results, near, "1" * 12, "2026-01-01")
+    stored(place.results, near, "2" * 12, "2026-02-01")
+    stored(place.results, near, "3" * 12, "2026-02-01", seed=1)
+    entry = ask(tiny, place)
+    assert entry.nearest is not None
+    assert entry.nearest.run_id == "2" * 12
+    assert [change.name for change in entry.changes[:3]] == ["train.lr", "data", "a.py"]
+    assert entry.reason.startswith(
+        f"unlike run {'2' * 12}: settings differ: train.lr 0.5 → 0.01; data differs: 0000"
+    )
+    files = len(entry.changes) - 2
+    assert entry.reason.endswith(f"and {files - 3} more files")
+
+    read = store.records
+    monkeypatch.setattr(store, "records", lambda *given: (read(*given)[0][::-1], []))
+    again = ask(tiny, place)
+    assert (again.reason, again.changes, again.nearest) == (entry.reason, entry.changes, entry.nearest)
+
+
+def test_without_data_settings_and_source_are_still_compared(
+    tiny: Suite, place: Place, tmp_path: Path
+) -> None:
+    spec = plan(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
+    stored(place.results, spec, "0" * 12)
+    (entry,) = agenda.agenda(plan(tiny, ["mamba"]), place.results, tmp_path / "nothing")
+    assert entry.action == "set up"
+    assert "msbench setup listops --set data.train=60" in entry.reason
+    assert {change.kind for change in entry.changes} == {"setting", "source"}
 
 
 def test_what_makes_the_batches_of_a_dataset_is_in_the_id() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from msbench import catalogue, data, models, store
-from msbench.errors import ConfigError, UnknownName
+from msbench.errors import UnknownName
 from msbench.specs import DATASETS, MODELS, ListOpsConfig, MambaConfig
 from msbench.store import RunRecord
 from msbench.suite import load, plan
@@ -98,19 +98,3 @@ def test_a_run_is_listed_by_the_metric_of_its_task(tmp_path: Path) -> None:
 def test_anything_else_is_an_unknown_listing(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'runs'"):
         catalogue.listing("rums", tmp_path)
-
-
-def test_a_run_is_found_by_the_start_of_its_id(tmp_path: Path) -> None:
-    first = keep(tmp_path, "ab" + "0" * 10)
-    keep(tmp_path, "ac" + "0" * 10)
-    assert catalogue.find_run(tmp_path, "ab") == first
-    with pytest.raises(ConfigError, match="more than one run"):
-        catalogue.find_run(tmp_path, "a")
-    with pytest.raises(ConfigError, match="no run 'ff'"):
-        catalogue.find_run(tmp_path, "ff")
-
-
-def test_details_reach_the_leaves(tmp_path: Path) -> None:
-    details = dict(catalogue.details(keep(tmp_path, "0" * 12)))
-    assert details["spec.train.lr"] == "0.1"
-    assert details["status"] == "finished"

@@ -45,21 +45,23 @@ def test_help_needs_nothing_heavy() -> None:
 
 def test_help_shows_every_verb_and_the_exit_codes() -> None:
     text = msbench("--help").stdout
-    for word in (
+    verbs = (
         "list",
         "setup",
         "run",
         "show",
+        "diff",
         "explain",
+        "trace",
         "report",
         "check",
         "baseline",
         "bench",
         "doctor",
-        "130/143",
-    ):
+    )
+    for word in (*verbs, "130/143"):
         assert word in text
-    for verb in ("list", "setup", "run", "show", "explain", "report", "check", "baseline", "bench", "doctor"):
+    for verb in verbs:
         assert msbench(verb, "--help").exit_code == 0
 
 
@@ -80,7 +82,8 @@ def test_run_then_everything_that_reads_it(tiny_file: Path, results: Path) -> No
     run_id = records[0]["run_id"]
     shown = msbench("show", run_id[:6], "--results", results, "--json")
     assert json.loads(shown.stdout)["run_id"] == run_id
-    assert "metrics.test_accuracy" in msbench("show", run_id, "--results", results).stdout
+    result = f"{records[0]['metrics']['test_accuracy']:.2%}, 95 % interval"
+    assert result in msbench("show", run_id, "--results", results).stdout
     assert run_id in msbench("list", "runs", "--results", results).stdout
     explained = json.loads(msbench("explain", tiny_file, "--results", results, "--json").stdout)
     assert [row["action"] for row in explained] == ["keep", "keep"]

@@ -1,0 +1,96 @@
+"""The printed command is carried out: it gives the same run."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from conftest import TINY_SUITE
+from typer.testing import CliRunner
+
+from msbench import store
+from msbench.cli import app
+from msbench.comparison.command import again
+from msbench.store import RunRecord
+
+SHORT = "train.max_steps=1"
+
+
+@pytest.fixture(autouse=True)
+def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Suites are found by name, as in a checkout."""
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    text = TINY_SUITE.replace("{epochs: 3,", "{epochs: 1, clip: 1.0,")
+    (folder / "tiny.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def msbench(*words: str) -> RunRecord:
+    """The one record of ``msbench run``."""
+    done = CliRunner().invoke(app, [*words, "--json", "--quiet"])
+    assert done.exit_code == 0, done.stderr
+    (record,) = json.loads(done.stdout)
+    return RunRecord.model_validate(record)
+
+
+@pytest.mark.parametrize(
+    ("model", "sets"),
+    [
+        ("mamba", ()),
+        ("mamba", ("train.lr=5e-4",)),  # float
+        ("mamba", ("train.bucketing=false", "model.skip=false")),
+        ("mamba", ("train.clip=null",)),  # the suite has 1.0
+        ("mamba", ("model.norm=batch", 'model.pooling="last"', "model.d_model=16")),
+        ("lstm", ("model.layers=2",)),  # not listed by the suite
+        ("msssm-s6", ("data.test=10", "data.max_args=4")),
+    ],
+)
+def test_the_command_gives_the_same_run(tmp_path: Path, model: str, sets: tuple[str, ...]) -> None:
+    typed = ("run", "tiny", "--model", model, "--seed", "3")
+    given = [word for text in (SHORT, *sets) for word in ("--set", text)]
+    record = msbench(*typed, *given, "--results", "first")
+
+    found = again(record)
+    assert found.reason == ""
+    assert sorted(change.name for change in found.departures) == sorted(
+        text.partition("=")[0] for text in (SHORT, *sets)
+    )
+    program, *words = shlex.split(found.line)
+    assert program == "msbench"
+    assert msbench(*words).run_id == record.run_id
+    assert store.read_record(tmp_path / "results" / "tiny" / "listops-tiny" / model / record.run_id)
+
+
+def test_a_planned_run_needs_no_settings(suites: Path) -> None:
+    record = msbench("run", "tiny", "--model", "mamba", "--results", "first")
+    found = again(record, results=Path("odd place's"))
+    assert found.departures == ()
+    assert found.line == (
+        "msbench run tiny --model mamba --task listops-tiny --seed 0 --results 'odd place'\"'\"'s'"
+    )
+    moved = suites / "my file.yaml"
+    (suites / "tiny.yaml").rename(moved)
+    nowhere = again(record)
+    assert nowhere.command == ()
+    assert "unknown suite 'tiny'" in nowhere.reason
+    assert "--suite FILE" in nowhere.reason
+    by_file = again(record, moved)
+    assert shlex.split(by_file.line)[2] == str(moved)
+    assert msbench(*shlex.split(by_file.line)[1:]).run_id == record.run_id
+
+
+def test_settings_that_cannot_be_asked_for_have_a_reason_and_no_command(suites: Path) -> None:
+    record = msbench("run", "tiny", "--model", "mamba", "--set", SHORT)
+    gone = record.model_copy(update={"spec": {**record.spec, "model": {**record.spec["model"], "gone": 1}}})
+    assert again(gone).command == ()
+    assert "unknown key of model 'mamba'" in again(gone).reason
+
+    other = record.model_copy(update={"spec_digest": "0" * 64})
+    assert again(other).command == ()
+    assert "no --set gives these settings now" in again(other).reason
+
+    text = (suites / "tiny.yaml").read_text(encoding="utf-8")
+    (suites / "tiny.yaml").write_text(text.replace("listops-tiny", "listops-small"), encoding="utf-8")
+    assert "unknown task 'listops-tiny'" in again(record).reason
