@@ -13,7 +13,7 @@ from msbench.comparison.page import Facts, Grid, Part
 from msbench.comparison.paired import interval
 from msbench.comparison.standing import Standing, standing
 from msbench.errors import DataError
-from msbench.report.rules import learned_rule
+from msbench.gate.rules import learned_rule
 from msbench.specs.run import SECTIONS
 from msbench.store import RunRecord, metric_key
 
