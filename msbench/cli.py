@@ -227,6 +227,9 @@ def report(
     suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
     latex: Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")] = False,
     csv: Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html/--no-html", help="Write one page with every run, to open offline.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")] = Path(
         "reports"
     ),
@@ -242,6 +245,8 @@ def report(
     tables = reports.load_tables(suites or [], results, include_modified=modified)
     # Files first: a reader of the table that goes away must not cost them.
     written = reports.write_all(tables, out, csv=csv, latex=latex)
+    if html:
+        written.append(reports.write_page(tables, out, results, suites or []))
     if as_json:
         console.out_json([table.as_dict() for table in tables])
     else:

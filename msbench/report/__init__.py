@@ -1,6 +1,7 @@
 """The paper's tables, reported beside measured: one `Table` of `Cell`s feeds every renderer."""
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msbench import console, store, suite
@@ -27,6 +28,7 @@ __all__ = [
     "read_reported",
     "write",
     "write_all",
+    "write_page",
 ]
 
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
@@ -69,6 +71,14 @@ def write(table: Table, out: Path, *, csv: bool = False, latex: bool = False) ->
 def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:
     """The files of all `tables`."""
     return [path for table in tables for path in write(table, out, csv=csv, latex=latex)]
+
+
+def write_page(tables: Sequence[Table], out: Path, results: Path, suites: Sequence[str] = ()) -> Path:
+    """The page ``report.html`` of all `tables` with the runs of `results` behind them; `suites` as typed."""
+    from msbench.report import html
+
+    _refuse_file(out)
+    return html.write(tables, out, results, made=datetime.now(UTC), suites=suites)
 
 
 def _refuse_file(out: Path) -> None:

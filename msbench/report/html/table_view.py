@@ -1,0 +1,216 @@
+"""A table as the template shows it: rows in groups, every number with its link, every cell with its evidence."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from msbench.gate.judgement import Judgement, Verdict
+from msbench.report import latex, words
+from msbench.report.cells import UNITS, Cell, Column, Row, Table
+from msbench.report.html.gather import Run
+from msbench.report.html.verdicts import count
+from msbench.report.words import Words
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of the table; `link` is the id of its evidence, empty where it rests on nothing of ours.
+
+    `marks` are pairs of a mark and the id of its note. `state` is ``reported``, or the status of the cell.
+    """
+
+    words: Words
+    state: str
+    link: str = ""
+    marks: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict | None = None
+    seeds: str = ""
+    """How many seeds it is the mean of, and of how many that were planned."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows under a common heading, which may be empty: pairs of a name and its numbers."""
+
+    name: str
+    rows: tuple[tuple[str, tuple[Number, ...]], ...]
+
+
+@dataclass(frozen=True)
+class RunOfCell:
+    """A run behind a cell: its id, `seed` and `value` as texts, and the id of its section, if it has one."""
+
+    run_id: str
+    seed: str
+    value: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a cell rests on, in the unit of its column: its runs, what was asked, and the verdict."""
+
+    anchor: str
+    row: str
+    column: str
+    measured: str
+    reported: str
+    difference: str
+    runs: tuple[RunOfCell, ...]
+    judgement: Judgement | None = None
+    expected: str = ""
+    interval: str = ""
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A `Table`, ready to be shown. `anchor` begins every id of it; `width` counts its columns of numbers."""
+
+    anchor: str
+    table: Table
+    verdicts: Sequence[tuple[Verdict, int]]
+    groups: tuple[Group, ...]
+    notes: tuple[tuple[str, str, str], ...]
+    """Id (empty for those without a mark), mark and text."""
+    evidence: tuple[Evidence, ...]
+    sources: tuple[tuple[str, str], ...]
+
+    @property
+    def width(self) -> int:
+        """How many columns of numbers there are."""
+        return len(self.table.columns) * len(self.table.kinds)
+
+    @property
+    def reported(self) -> bool:
+        """True where some cell of ours has a reported number to be held against."""
+        return any(each.reported for each in self.evidence)
+
+    @property
+    def judged(self) -> bool:
+        """True where some cell has a verdict."""
+        return bool(self.verdicts)
+
+
+def table_view(table: Table, anchor: str, runs: Mapping[str, Run]) -> TableView:
+    """The table with ids that begin with `anchor`; `runs` are those that have a section."""
+    found = [(mark, text) for mark, text in words.footnotes(table)]
+    notes = tuple((_note(anchor, mark) if mark else "", mark, text) for mark, text in found)
+    groups = [
+        Group(name, tuple((row.name, _numbers(table, at, row, anchor)) for at, row in rows))
+        for name, rows in groupby(enumerate(table.rows), key=lambda pair: pair[1].group)
+    ]
+    sources = tuple((row.name, row.provenance) for row in table.rows if row.provenance)
+    return TableView(
+        anchor, table, count([table]), tuple(groups), notes, tuple(_evidence(table, anchor, runs)), sources
+    )
+
+
+def anchors(tables: Sequence[Table]) -> list[str]:
+    """An id for each table, ``table-<suite>``, with a number where two would be one."""
+    taken: list[str] = []
+    for table in tables:
+        name = f"table-{latex.stem(table)}"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"table-{latex.stem(table)}.{number}"
+        taken.append(name)
+    return taken
+
+
+def run_anchor(identity: str) -> str:
+    """The id of a run's section."""
+    return f"run-{identity}"
+
+
+def _note(anchor: str, mark: str) -> str:
+    return f"{anchor}.note-{mark}"
+
+
+def _cell(anchor: str, row: int, column: int) -> str:
+    return f"{anchor}.cell-{row + 1}-{column + 1}"
+
+
+def _numbers(table: Table, at: int, row: Row, anchor: str) -> tuple[Number, ...]:
+    shown = iter(words.numbers(table, row))
+    noted = {note.mark for note in table.notes}
+    numbers = []
+    for column, cell in enumerate(row.cells):
+        for kind in table.kinds:
+            said = next(shown)
+            marks = tuple((mark, _note(anchor, mark) if mark in noted else "") for mark in said.marks)
+            if kind == "reported":
+                numbers.append(Number(said, kind, marks=marks))
+                continue
+            link = _cell(anchor, at, column) if _rests(cell) else ""
+            verdict = cell.judgement.verdict if cell.judgement else None
+            numbers.append(Number(said, cell.status, link, marks, verdict, _seeds(cell)))
+    return tuple(numbers)
+
+
+def _seeds(cell: Cell) -> str:
+    """``3 seeds``, or ``2 of 3 seeds`` where not all that were planned have a result."""
+    if not cell.n:
+        return ""
+    count = f"{cell.n} of {cell.n_planned}" if cell.n < cell.n_planned else f"{cell.n}"
+    return f"{count} seed{'' if count == '1' else 's'}"
+
+
+def _rests(cell: Cell) -> bool:
+    """True for a cell that has evidence to show."""
+    return bool(cell.run_ids) or cell.judgement is not None
+
+
+def _evidence(table: Table, anchor: str, runs: Mapping[str, Run]) -> Iterator[Evidence]:
+    for at, row in enumerate(table.rows):
+        for index, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
+            if _rests(cell):
+                yield _of_cell(cell, column, row.name, _cell(anchor, at, index), runs)
+
+
+def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: Mapping[str, Run]) -> Evidence:
+    said, judgement = words.measured(cell, column), cell.judgement
+    scale, digits = UNITS[column.unit].scale, UNITS[column.unit].digits
+
+    def shown(fraction: float | None) -> str:
+        return "" if fraction is None else f"{fraction * scale:.{digits}f}"
+
+    expected = shown(judgement.expected) if judgement else ""
+    if judgement and judgement.margin is not None:
+        expected += f" − {shown(judgement.margin)}"
+    return Evidence(
+        anchor=anchor,
+        row=name,
+        column=column.label,
+        measured=" ± ".join(filter(None, (said.value, said.sd))),
+        reported=" ± ".join(filter(None, (cell.reported, cell.reported_sd))),
+        difference=_difference(cell, digits),
+        runs=tuple(_run_of_cell(each, runs.get(each), column, shown) for each in cell.run_ids),
+        judgement=judgement,
+        expected=expected,
+        interval=_interval(judgement, shown) if judgement else "",
+    )
+
+
+def _difference(cell: Cell, digits: int) -> str:
+    """Measured less reported, signed."""
+    if cell.measured is None or not cell.reported:
+        return ""
+    return f"{cell.measured - float(cell.reported):+.{digits}f}".replace("-", "−")
+
+
+def _interval(judgement: Judgement, shown: Callable[[float | None], str]) -> str:
+    low, high = shown(judgement.low), shown(judgement.high)
+    return f"{low or '−∞'} to {high or '∞'}" if low or high else ""
+
+
+def _run_of_cell(
+    identity: str, run: Run | None, column: Column, shown: Callable[[float | None], str]
+) -> RunOfCell:
+    if run is None:
+        return RunOfCell(identity, "", "")
+    record = run.record
+    value = record.metrics.get(UNITS[column.unit].metric)
+    return RunOfCell(
+        identity, str(record.seed), shown(value) if record.finished else record.status, run_anchor(identity)
+    )
