@@ -1,4 +1,4 @@
-"""The report as one HTML file that opens offline: tables, figures, verdicts, and the runs behind every number."""
+"""The report as one HTML file that opens offline: tables, verdicts, figures, and the runs behind numbers."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""A learning curve as a small inline SVG: polylines, two axes, labels; about a kilobyte, whatever its length."""
+"""A learning curve as a small inline SVG: polylines, axes, labels; a kilobyte or two, whatever its length."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -81,7 +81,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """At most `MOST_POINTS` of them, evenly, with the last."""
     step = math.ceil(len(points) / MOST_POINTS)
-    return [*points[: -1 : step], points[-1]]
+    return [*points[:-1:step], points[-1]]
 
 
 def _description(title: str, lines: Sequence[Line]) -> str:

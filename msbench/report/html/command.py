@@ -15,7 +15,7 @@ RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n
 
 
 def overrides(spec: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
-    """What ``--set`` must say for `planned`, as the suite resolves it, to become `spec`; both plain values."""
+    """What ``--set`` must say for the spec `planned` to become `spec`; both are plain values."""
     asked, done = _settings(planned), _settings(spec)
     return [f"{key}={_yaml(value)}" for key, value in done.items() if key not in asked or asked[key] != value]
 

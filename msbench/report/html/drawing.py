@@ -1,4 +1,4 @@
-"""An SVG document -> the same drawing inside a page: its own ids, nothing that runs, nothing that is fetched."""
+"""An SVG document -> the same drawing inside a page: ids of its own, nothing that runs or is fetched."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 REFERENCE = re.compile(r"url\(\s*['\"]?#([^'\")]+)['\"]?\s*\)")
-OUTSIDE = re.compile(r"url\(\s*['\"]?(?!#|data:image/)|@import", re.IGNORECASE)
+OUTSIDE = re.compile(r"url\((?!\s*['\"]?(#|data:image/))|@import", re.IGNORECASE)
 DROPPED = ("metadata", "title", "desc")
 REFUSED = ("script", "foreignObject", "iframe", "animate", "set", "a")
 
@@ -21,7 +21,7 @@ class Figure:
 
 
 def inlined(svg: str, prefix: str) -> str:
-    """`svg` as an element of a page, every id beginning with `prefix`, so that two drawings do not mix.
+    """`svg` as an element of a page, its ids beginning with `prefix` and its styles for it alone.
 
     Raises ValueError where it holds a script, a handler, or a reference out of itself.
     """
@@ -35,8 +35,9 @@ def inlined(svg: str, prefix: str) -> str:
             raise ValueError(f"a figure may hold no <{element.tag}>")
         element.attrib = dict(_attributes(element, prefix))
         if element.text and element.tag == "style":
-            element.text = _own(element.text, prefix)
-    root.attrib.setdefault("role", "img")
+            # Its rules would hold for the whole page: nested, they hold for this drawing.
+            element.text = f"#{prefix}root {{ {_own(element.text, prefix)} }}"
+    root.attrib |= {"id": f"{prefix}root", "role": "img"}
     return ET.tostring(root, encoding="unicode")
 
 

@@ -1,4 +1,4 @@
-"""What a page needs beside its tables, read from the results folder: the runs behind cells, and their logs."""
+"""What a page needs beside its tables, read from the results: the runs behind cells, and their logs."""
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,7 +99,7 @@ def _numbers(row: Mapping[str | None, Any]) -> dict[str, float]:
 
 
 class Commands:
-    """Record -> the command that makes it again; every suite is read once, every model on a task planned once."""
+    """Record -> the command that makes it again. Reads a suite once, and plans a model on a task once."""
 
     def __init__(self, typed: Sequence[str]) -> None:
         self.suites: dict[str, tuple[str, suite.Suite]] = {}

@@ -41,9 +41,9 @@ TERMS = (
     ("superior letters", "lead to the notes below the table"),
 )
 FOOTNOTES = (
-    "Reported is what the paper prints; measured is what a run of this code gave. Nothing else is in a table.",
-    "A run's id is a digest of its settings, its data and the source that trained it: the same id elsewhere is "
-    "a replicate.",
+    "Reported is what the paper prints; measured is what runs of this code gave. Nothing else is in a table.",
+    "A run's id is a digest of its settings, its data and the source that trained it: the same id elsewhere "
+    "is a replicate.",
     "This file is complete: it opens offline and asks no host for anything.",
 )
 
@@ -83,7 +83,7 @@ def _context(page: Page, views: Sequence[TableView]) -> dict[str, Any]:
         "verdicts": count(page.tables),
         "evidence": any(view.evidence for view in views),
         "figures": [
-            replace(figure, svg=Markup(inlined(figure.svg, f"figure-{at + 1}.")))
+            replace(figure, svg=Markup(inlined(figure.svg, f"drawing-{at + 1}-")))
             for at, figure in enumerate(page.figures)
         ],
         "runs": runs,

@@ -1,4 +1,4 @@
-"""The colours of the page, light and dark, as data: a test holds every pair of text and ground against WCAG AA."""
+"""The colours of the page, light and dark: a test holds every pair of text and ground against WCAG AA."""
 
 from collections.abc import Mapping
 

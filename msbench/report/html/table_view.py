@@ -1,4 +1,4 @@
-"""A table as the template shows it: rows in groups, every number with its link, every cell with its evidence."""
+"""A table as the template shows it: rows in groups, numbers with links, cells with their evidence."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
