@@ -224,9 +224,8 @@ def test_all_is_there_without_scripts(results: Path) -> None:
     assert hidden
     assert {each.tag for each in hidden} == {"button"}
     screen, printed = reader.all("style")[0].text.split("@media print")
-    assert re.findall(r"^(.*)\{[^}]*(?:display: none|visibility: hidden)", screen, flags=re.M) == [
-        "[hidden] "
-    ]
+    hiding = r"^(.*)\{[^}]*(?:display: none|visibility: hidden)"
+    assert re.findall(hiding, screen, flags=re.M) == ["[hidden] "]
     assert re.findall(hiding, printed, flags=re.M) == ["  .skip, nav, button "]
 
 
