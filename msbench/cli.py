@@ -224,7 +224,13 @@ def show(
 @app.command()
 @verb
 def report(
-    suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Suites, the paper's tables (ablation, table-5, 5) or paper for all; none: what has runs.",
+        ),
+    ] = None,
     latex: Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")] = False,
     csv: Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")] = False,
     html: Annotated[
@@ -241,22 +247,26 @@ def report(
 ) -> None:
     """The paper's tables, reported beside measured."""
     from msbench import report as reports
+    from msbench.report.load import HINT
 
-    tables = reports.load_tables(suites or [], results, include_modified=modified)
+    found = reports.load(names or [], results, include_modified=modified)
+    tables = found.tables
     # Files first: a reader of the table that goes away must not cost them.
     written = reports.write_all(tables, out, csv=csv, latex=latex)
     if html:
-        written.append(reports.write_page(tables, out, results, suites or []))
+        written += reports.write_page(found, out, names or [])
     if as_json:
         console.out_json([table.as_dict() for table in tables])
     else:
-        for table in tables:
-            reports.print_table(table)
+        reports.print_tables(tables)
     for path in written:
         console.say(str(path))
+    if not names:
+        console.say(f"msbench: {HINT}")
     if not any(table.measured for table in tables):
         raise Undecided(
-            "nothing was measured under the protocol; `msbench list runs` shows what became of runs"
+            "nothing was measured under the protocol; 'msbench run SUITE' makes runs, and"
+            " 'msbench list runs' shows what became of them"
         )
 
 

@@ -169,10 +169,25 @@ def read_record(directory: Path) -> RunRecord | None:
 
 def run_folders(results: Path, suite: str | None = None) -> Iterator[Path]:
     """Every run folder, in the order of its path; folders that ``--fresh`` set aside are left out."""
-    pattern = f"{suite or '*'}/*/*/*"
-    for path in sorted(results.glob(pattern)):
-        if RUN_ID.fullmatch(path.name) and path.is_dir():
-            yield path
+    for each in [suite] if suite is not None else _subfolders(results):
+        for task in _subfolders(results / each):
+            for model in _subfolders(results / each / task):
+                parent = results / each / task / model
+                yield from (parent / name for name in _subfolders(parent) if RUN_ID.fullmatch(name))
+
+
+def suites_with_runs(results: Path) -> list[str]:
+    """The names of the suites that have a run folder in `results`, sorted."""
+    return [name for name in _subfolders(results) if next(run_folders(results, name), None) is not None]
+
+
+def _subfolders(folder: Path) -> list[str]:
+    """Names of the folders in this one, sorted; none where it is not there or may not be looked into."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except OSError:
+        return []
 
 
 def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], list[str]]:

@@ -82,6 +82,11 @@ def available(
     return found
 
 
+def names(folder: Path | None = None) -> list[str]:
+    """The names by which suites can be reached, sorted; none is read."""
+    return sorted(_files(folder))
+
+
 def plan(
     suite: Suite,
     models: Iterable[str] = (),

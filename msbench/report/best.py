@@ -3,28 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from msbench.report.cells import UNITS, Cell, Column, Row
+from msbench.report.cells import UNITS, Cell, Column, Row, Unit
+from msbench.report.digits import decimals
 
 
 def mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
-    """The rows, with the best measured cell of each column marked, and all that print the same."""
-    best: list[float | None] = []
-    for index, column in enumerate(columns):
-        digits = UNITS[column.unit].digits
-        shown = [round(row.cells[index].measured or 0.0, digits) for row in rows if row.cells[index].n]
-        best.append(max(shown, default=None))
-    return [replace(row, cells=_marked(row.cells, columns, best)) for row in rows]
+    """The rows, with the best measured cell of each column marked, and all that print the same.
+
+    Of two cells with different decimals the fewer decide. A unit that is not ranked has no best.
+    """
+    best = [_best([row.cells[index] for row in rows], column) for index, column in enumerate(columns)]
+    return [replace(row, cells=tuple(map(_marked, row.cells, columns, best))) for row in rows]
 
 
-def _marked(
-    cells: Sequence[Cell], columns: Sequence[Column], best: Sequence[float | None]
-) -> tuple[Cell, ...]:
-    return tuple(
-        replace(
-            cell,
-            best=bool(cell.n)
-            and cell.measured is not None
-            and round(cell.measured, UNITS[column.unit].digits) == top,
-        )
-        for cell, column, top in zip(cells, columns, best, strict=True)
-    )
+def _best(cells: Sequence[Cell], column: Column) -> Cell | None:
+    if not UNITS[column.unit].ranked:
+        return None
+    return max((cell for cell in cells if cell.n), key=lambda cell: cell.measured or 0.0, default=None)
+
+
+def _marked(cell: Cell, column: Column, top: Cell | None) -> Cell:
+    return replace(cell, best=top is not None and bool(cell.n) and _same(cell, top, UNITS[column.unit]))
+
+
+def _same(cell: Cell, top: Cell, unit: Unit) -> bool:
+    digits = min(decimals(each.sd, unit.digits) for each in (cell, top))
+    return f"{cell.measured or 0.0:.{digits}f}" == f"{top.measured or 0.0:.{digits}f}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from msbench.gate.judgement import Evidence, Judgement
@@ -10,6 +11,11 @@ from msbench.store import Metric, metric_key
 CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
 ]
+Source = Literal["run", "mixing", "average"]
+"""What a column shows: results of runs, their mean mixing distances, or an average of tasks."""
+Place = tuple[str, str]
+"""Suite and task."""
+
 RULES_GROUP = "Trivial rules"
 MEASURED_GROUP = "Measured only"
 MODELS_GROUP = "Models"
@@ -20,19 +26,23 @@ MODIFIED_MARK = "†"
 
 @dataclass(frozen=True)
 class Unit:
-    """How a metric is shown: its key in a record, the factor from there, decimals, and words for captions."""
+    """How a metric is shown: its key in a record, the factor from there, decimals, and words for captions.
+
+    `digits` are the most decimals: a spread may leave fewer. `ranked` is off where more is not better.
+    """
 
     metric: str
     scale: float
     digits: int
     words: str
+    ranked: bool = True
 
 
 UNITS = {
     "percent": Unit(metric_key("test", "accuracy"), 100.0, 2, "accuracy in percent"),
     "auroc": Unit(metric_key("test", "macro-auroc"), 1.0, 3, "macro AUROC"),
     "auroc-percent": Unit(metric_key("test", "macro-auroc"), 100.0, 2, "macro AUROC in percent"),
-    "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens"),
+    "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens", ranked=False),
 }
 
 
@@ -42,11 +52,22 @@ UNIT_OF_METRIC: Mapping[Metric, str] = {"accuracy": "percent", "macro-auroc": "a
 
 @dataclass(frozen=True)
 class Column:
-    """A task of the suite; `label` heads the paper's column and `unit` is a key of `UNITS`."""
+    """A task of a suite; `label` heads the paper's column and `unit` is a key of `UNITS`.
+
+    An average (`source`) has a task name of its own, and the tasks `of` which it is.
+    """
 
     task: str
     label: str
     unit: str = "percent"
+    suite: str = ""
+    source: Source = "run"
+    of: tuple[Place, ...] = ()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The suites and tasks whose runs are behind it."""
+        return self.of or ((self.suite, self.task),)
 
 
 @dataclass(frozen=True)
@@ -101,7 +122,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper, reported beside measured. `id` is the suite's name."""
+    """A table of the paper, or of one suite: reported beside measured.
+
+    `id` is the name of either, `number` the paper's, None for a suite's own.
+    """
 
     id: str
     title: str
@@ -110,16 +134,22 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[Note, ...] = ()
     protocol: str = "paper"
+    number: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
+    @cached_property
+    def kinds(self) -> tuple[tuple[str, ...], ...]:
+        """What each column shows: reported and measured, the latter alone where nothing is reported."""
+        printed = (any(row.cells[index].reported for row in self.rows) for index in range(len(self.columns)))
+        return tuple(("reported", "measured") if found else ("measured",) for found in printed)
+
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """What a column shows: ``reported`` and ``measured``, the latter alone where nothing is reported."""
-        reported = any(cell.reported for row in self.rows for cell in row.cells)
-        return ("reported", "measured") if reported else ("measured",)
+    def heading(self) -> str:
+        """The title, after the number that the paper gives the table."""
+        return self.title if self.number is None else f"Table {self.number}: {self.title}"
 
     @property
     def measured(self) -> int:

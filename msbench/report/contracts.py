@@ -1,6 +1,6 @@
 """What a table needs of a suite and of its planned runs; `Suite` and `RunSpec` have it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -40,3 +40,7 @@ class SuiteFacts(Protocol):
     def caption(self) -> str: ...
     @property
     def reported(self) -> ReportedColumns | None: ...
+    @property
+    def tasks(self) -> Sequence[str]: ...
+    @property
+    def models(self) -> Sequence[str]: ...

@@ -1,12 +1,18 @@
-"""A table as CSV: long (a row a cell, everything) and wide (a row a model). Unrounded, names as they are."""
+"""A table as CSV: long (a row a cell, everything) and wide (a row a model). Unrounded, names as they are.
+
+Read back with all fields as text, or models called None, NA, 1e5 or 007 change:
+``pandas.read_csv(path, dtype=str, keep_default_na=False)``, or ``csv.DictReader(open(path, newline=""))``.
+"""
 
 from collections.abc import Iterable, Sequence
 
+from msbench.gate.judgement import Judgement
 from msbench.report.cells import Table
 
 LONG = (
-    *("table", "protocol", "group", "row", "model", "task", "column", "unit"),
+    *("table", "protocol", "group", "row", "model", "suite", "task", "source", "column", "unit"),
     *("reported", "reported_sd", "measured", "sd", "n", "n_planned", "status", "best"),
+    *("verdict", "reason", "expected", "margin", "low", "high", "seeds_needed"),
     *("run_ids", "provenance", "notes"),
 )
 
@@ -17,9 +23,10 @@ def long(table: Table) -> bytes:
     rows = [
         (
             *(table.id, table.protocol, row.group, row.name, row.model),
-            *(column.task, column.label, column.unit),
+            *(column.suite, column.task, column.source, column.label, column.unit),
             *(cell.reported, cell.reported_sd, number(cell.measured), number(cell.sd)),
             *(cell.n, cell.n_planned, cell.status, "yes" if cell.best else ""),
+            *_judgement(cell.judgement),
             *(" ".join(cell.run_ids), row.provenance),
             "; ".join(texts[mark] for mark in (*cell.marks, *cell.reported_marks)),
         )
@@ -30,9 +37,12 @@ def long(table: Table) -> bytes:
 
 
 def wide(table: Table) -> bytes:
-    """A row a model; every task has its columns ``reported``, ``measured``, ``sd``, ``n`` and ``status``."""
+    """A row a model; every column has ``reported``, ``measured``, ``sd``, ``n`` and ``status``.
+
+    They begin with the name of the task; with the suite's too, where two suites have tasks of one name.
+    """
     parts = ("reported", "measured", "sd", "n", "status")
-    header = ["group", "row", "model", *(f"{c.task} {part}" for c in table.columns for part in parts)]
+    header = ["group", "row", "model", *(f"{name} {part}" for name in _names(table) for part in parts)]
     rows = []
     for row in table.rows:
         cells = [
@@ -42,6 +52,22 @@ def wide(table: Table) -> bytes:
         ]
         rows.append((row.group, row.name, row.model, *cells))
     return _encoded(header, rows)
+
+
+def _names(table: Table) -> list[str]:
+    tasks = [column.task for column in table.columns]
+    if len(set(tasks)) == len(tasks):
+        return tasks
+    return [f"{column.suite}/{column.task}" for column in table.columns]
+
+
+def _judgement(given: Judgement | None) -> tuple[object, ...]:
+    """The verdict's columns, with rates as fractions; empty where none was asked for."""
+    if given is None:
+        return ("",) * 7
+    numbers = (given.expected, given.margin, given.low, given.high)
+    needed = "" if given.seeds_needed is None else given.seeds_needed
+    return (given.verdict, given.reason, *map(number, numbers), needed)
 
 
 def number(value: float | None) -> str:

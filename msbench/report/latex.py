@@ -2,13 +2,15 @@ r"""A table as LaTeX: a fragment for ``\input``, and a document that shows it al
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
+from msbench.gate.judgement import Verdict
 from msbench.report import words
 from msbench.report.cells import Row, Table
 from msbench.report.escape import DEFINITION, escape
 from msbench.report.words import Words
 
-DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {stem}-report.tex
+DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {name}-report.tex
 \documentclass{{article}}
 \usepackage[utf8]{{inputenc}}
 \usepackage[margin=2cm]{{geometry}}
@@ -16,7 +18,7 @@ DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {stem}-report.tex
 \usepackage{{graphicx}}
 \setlength{{\emergencystretch}}{{3em}}
 \begin{{document}}
-\input{{{stem}.tex}}
+{inputs}
 \end{{document}}
 """
 
@@ -25,6 +27,18 @@ FIT_WIDTH = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\useb
 FIT_HEIGHT = (
     r"\ifdim\dimexpr\ht2+\dp2\relax>0.8\textheight\resizebox*{!}{0.8\textheight}{\usebox2}\else\usebox2\fi"
 )
+VERDICT_SIGNS: dict[Verdict, str] = {
+    "pass": r"$\bullet$",
+    "improved": r"$\uparrow$",
+    "inconclusive": "?",
+    "fail": r"$\times$",
+    "chance-level": r"$\circ$",
+    "trivial-rule": r"$\diamond$",
+    "invalid": "!",
+    "other-data": r"$\neq$",
+    "xfail": r"($\times$)",
+}
+"""Signs that need no package."""
 
 
 def fragment(table: Table) -> str:
@@ -32,9 +46,10 @@ def fragment(table: Table) -> str:
     return "\n".join(_fragment(table)) + "\n"
 
 
-def document(table: Table) -> str:
-    """A document that inputs the fragment and nothing else."""
-    return DOCUMENT.format(stem=stem(table))
+def document(tables: Sequence[Table], name: str) -> str:
+    """A document that inputs the fragments of these tables and nothing else; `name` is its file's."""
+    inputs = "\n\\clearpage\n".join(rf"\input{{{stem(table)}.tex}}" for table in tables)
+    return DOCUMENT.format(name=name, inputs=inputs)
 
 
 def stem(table: Table) -> str:
@@ -43,7 +58,7 @@ def stem(table: Table) -> str:
 
 
 def _fragment(table: Table) -> Iterator[str]:
-    yield f"% Made by msbench: suite {stem(table)}. Needs \\usepackage{{booktabs,graphicx}}."
+    yield f"% Made by msbench: {stem(table)}. Needs \\usepackage{{booktabs,graphicx}}."
     yield DEFINITION
     yield r"\begin{table}[tbp]"
     yield r"\centering"
@@ -62,21 +77,23 @@ def _fragment(table: Table) -> Iterator[str]:
 
 
 def _tabular(table: Table) -> Iterator[str]:
-    kinds, count = len(table.kinds), len(table.columns)
-    yield rf"\begin{{tabular}}{{{'l' * (1 + kinds * count)}}}"
+    ends = list(accumulate(map(len, table.kinds), initial=1))
+    yield rf"\begin{{tabular}}{{{'l' * ends[-1]}}}"
     yield r"\toprule"
-    heads = (rf" & \multicolumn{{{kinds}}}{{c}}{{{escape(column.label)}}}" for column in table.columns)
-    yield "".join(heads) + r" \\"
-    spans = ((kinds * index + 2, kinds * index + 1 + kinds) for index in range(count))
-    yield "".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in spans)
-    yield "Model" + "".join(f" & {kind}" for kind in table.kinds) * count + r" \\"
+    heads = zip(table.kinds, table.columns, strict=True)
+    yield (
+        "".join(rf" & \multicolumn{{{len(k)}}}{{c}}{{{escape(column.label)}}}" for k, column in heads)
+        + r" \\"
+    )
+    yield "".join(rf"\cmidrule(lr){{{first + 1}-{last}}}" for first, last in pairwise(ends))
+    yield "Model" + "".join(f" & {kind}" for kinds in table.kinds for kind in kinds) + r" \\"
     group = None
     for row in table.rows:
         if row.group != group:
             group = row.group
             yield r"\midrule"
             if group:
-                yield rf"\multicolumn{{{kinds * count + 1}}}{{l}}{{\textit{{{escape(group)}}}}} \\"
+                yield rf"\multicolumn{{{ends[-1]}}}{{l}}{{\textit{{{escape(group)}}}}} \\"
         yield from _row(table, row)
     yield r"\bottomrule"
     yield r"\end{tabular}%"
@@ -97,6 +114,8 @@ def _number(number: Words) -> str:
         text += rf" $\pm$ {number.sd}"
     if number.count:
         text += f" {number.count}"
+    if number.verdict:
+        text += rf"~{VERDICT_SIGNS[number.verdict]}"
     return text + _superscript(number.marks)
 
 
@@ -105,10 +124,12 @@ def _superscript(marks: Sequence[str]) -> str:
 
 
 def _footnotes(table: Table) -> Iterator[str]:
-    notes = words.footnotes(table)
-    if not notes:
-        return
-    yield r"\par\medskip"
-    yield r"\footnotesize\raggedright"
-    for mark, text in notes:
-        yield _superscript((mark,) if mark else ()) + escape(" ".join(text.split())) + r"\par"
+    notes = [
+        _superscript((mark,) if mark else ()) + escape(" ".join(text.split()))
+        for mark, text in words.footnotes(table)
+    ]
+    notes += [f"{VERDICT_SIGNS[verdict]} {verdict}: {meaning}" for verdict, meaning in words.verdicts(table)]
+    if notes:
+        yield r"\par\medskip"
+        yield r"\footnotesize\raggedright"
+        yield from (note + r"\par" for note in notes)

@@ -1,160 +1,107 @@
-"""Runs and reported numbers -> the paper's table. Pure: records in, `Table` out."""
+"""Runs and reported numbers -> a table, as its definition says. Pure: records in, `Table` out."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from msbench.errors import Undecided, UnknownName
+from msbench.errors import UnknownName
+from msbench.report.averages import average
 from msbench.report.best import mark_best
+from msbench.report.caption import caption
 from msbench.report.cells import (
     MEASURED_GROUP,
     MODELS_GROUP,
-    MODIFIED_GROUP,
-    MODIFIED_MARK,
     RULES_GROUP,
     UNIT_OF_METRIC,
     UNITS,
     Cell,
     Column,
-    Note,
+    Place,
     Row,
     Table,
     lettered,
 )
-from msbench.report.collect import difference, newest, outcome
-from msbench.report.contracts import Planned, SuiteFacts
+from msbench.report.definitions import ColumnDefinition, TableDefinition
+from msbench.report.distances import distance
 from msbench.report.measure import measure, runs_in_words
+from msbench.report.modified import modified_rows
+from msbench.report.pool import Pool, SuiteRuns
 from msbench.report.reported import ReportedCell
-from msbench.store import Metric, RunRecord
 
-__all__ = ["Cell", "Column", "Note", "Row", "Table", "build_table"]
-
-Place = tuple[str, str]
-"""Task and model."""
+__all__ = ["build_table"]
 
 
 def build_table(
-    suite: SuiteFacts,
-    specs: Sequence[Planned],
-    records: Iterable[RunRecord],
+    definition: TableDefinition,
+    material: Iterable[SuiteRuns],
     reported: Iterable[ReportedCell],
     *,
     include_modified: bool = False,
 ) -> Table:
-    """The table of `suite`: reported beside measured, one column a task of `specs`.
+    """The table of `definition` from the runs of its suites: reported beside measured.
 
     A cell takes finished records whose spec digest is that of a planned spec. Runs that differ from the plan
-    are counted in a note, or listed below the table with `include_modified`.
+    are counted in a note, or listed below the table with `include_modified`. A suite that is not among
+    `material` has no runs.
 
-    Raises Undecided where the suite has no run at all, UnknownName where it names a reported table or column
-    that there is not.
+    Raises UnknownName where the definition names a reported table or column that there is not.
     """
-    mine = [record for record in records if record.suite == suite.name]
-    if not mine:
-        raise Undecided(
-            f"suite {suite.name}: nothing has been run; 'msbench run {suite.name}' makes its runs"
-        )
-    builder = _Builder(suite, specs, mine, _printed(suite, list(reported)))
-    rows, notes = lettered(builder.rows(include_modified), builder.notes)
+    pool = Pool(material, definition.places)
+    builder = _Builder(definition, pool, _printed(definition, list(reported)))
+    rows, notes = lettered(builder.rows(include_modified), [*definition.notes, *builder.notes])
     return Table(
-        suite.name,
-        suite.title,
-        builder.caption(),
+        definition.id,
+        definition.title,
+        caption(definition, pool, builder.columns, reported=bool(builder.printed)),
         builder.columns,
         rows,
         notes,
-        suite.protocol,
+        definition.protocol,
+        definition.number,
     )
 
 
 class _Builder:
     """One table in the making."""
 
-    def __init__(
-        self,
-        suite: SuiteFacts,
-        specs: Sequence[Planned],
-        records: list[RunRecord],
-        printed: list[ReportedCell],
-    ) -> None:
-        self.suite, self.printed = suite, printed
-        self.notes: list[str] = []
-        self.plan: dict[Place, list[Planned]] = defaultdict(list)
-        for spec in specs:
-            self.plan[spec.task, spec.model_name].append(spec)
-        self.models = list(dict.fromkeys(model for _, model in self.plan))
-        tasks = list(dict.fromkeys(task for task, _ in self.plan))
-        self.columns = _columns(suite, tasks, printed, {record.task: record.metric for record in records})
-        self.planned: dict[Place, list[RunRecord]] = defaultdict(list)
-        self.modified: dict[Place, list[RunRecord]] = defaultdict(list)
-        digests = {place: {spec.digest for spec in group} for place, group in self.plan.items()}
-        for record in records:
-            place = (record.task, record.model)
-            known = record.spec_digest in digests.get(place, ())
-            (self.planned if known else self.modified)[place].append(record)
-        self.data = self._newest_data()
+    def __init__(self, definition: TableDefinition, pool: Pool, printed: list[ReportedCell]) -> None:
+        self.definition, self.pool, self.printed = definition, pool, printed
+        self.columns = _columns(definition, printed, pool)
+        self.notes: list[str] = list(pool.notes)
+        self.made: dict[tuple[Column, str], Cell] = {}
 
     def rows(self, include_modified: bool) -> list[Row]:
         """All rows, in the order in which they are shown."""
-        measured = {(column.task, model): self._measured(column, model) for column, model in self._cells()}
-        rows = mark_best([*self._reported_rows(measured), *self._other_rows(measured)], self.columns)
+        rows = mark_best([*self._reported_rows(), *self._other_rows()], self.columns)
         rows += self._rule_rows()
         if include_modified:
-            rows += self._modified_rows()
+            rows += modified_rows(self.pool, self.columns, self.notes)
         self._note_what_is_not_shown(include_modified)
         return rows
 
-    def caption(self) -> str:
-        """The suite's caption, then protocol, unit, seeds and sizes."""
-        seeds = len({spec.seed for group in self.plan.values() for spec in group})
-        scaled = "" if self.suite.protocol == "paper" else " down from the paper's, so no test of its numbers"
-        measured = (
-            f"measured is the mean ± sample standard deviation over {seeds} seeds, fewer where (k/{seeds})"
-            if seeds > 1
-            else "measured is one seed"
-        )
-        units = ", ".join(dict.fromkeys(UNITS[column.unit].words for column in self.columns))
-        reported = "reported is what the paper prints, " if self.printed else ""
-        parts = [
-            " ".join(self.suite.caption.split()).rstrip("."),
-            f"Protocol: {self.suite.protocol}{scaled}",
-            f"Unit: {units}; {reported}{measured}",
-            self._sizes(),
-        ]
-        return "".join(f"{part}. " for part in parts if part).rstrip()
+    def _cell(self, column: Column, model: str) -> Cell:
+        """What was measured of a model, made once however many rows it stands in."""
+        if (column, model) not in self.made:
+            self.made[column, model] = self._make(column, model)
+        return self.made[column, model]
 
-    def _sizes(self) -> str:
-        sizes: dict[str, int] = {}
-        for column, model in self._cells():
-            for record in self.planned[column.task, model]:
-                if record.n_test and record.data_digest == self.data[column.task, model]:
-                    sizes[column.task] = record.n_test
-        return f"Test examples: {', '.join(f'{task} {n}' for task, n in sizes.items())}" if sizes else ""
+    def _make(self, column: Column, model: str) -> Cell:
+        if column.source == "average":
+            parts = [self._part(place, column) for place in column.of]
+            return average(column.label, [(part.label, self._cell(part, model)) for part in parts])
+        (place,) = column.places
+        found, n_planned = self.pool.outcome(place, model), self.pool.n_planned(place, model)
+        if column.source == "mixing":
+            return distance(found.finished, n_planned, self.pool.distances, self.notes)
+        return measure(column, found, n_planned, self.notes)
 
-    def _cells(self) -> list[tuple[Column, str]]:
-        return [(column, model) for column in self.columns for model in self.models]
+    def _part(self, place: Place, whole: Column) -> Column:
+        """The column of one task of an average: the table's own, where it has it."""
+        own = (column for column in self.columns if column.source == "run" and column.places == (place,))
+        return next(own, Column(place[1], place[1], whole.unit, place[0]))
 
-    def _newest_data(self) -> dict[Place, str]:
-        """The data digest of every place: one a task, unless the suite gives models data of their own."""
-        groups: dict[Place, list[Place]] = defaultdict(list)
-        for (task, model), specs in self.plan.items():
-            groups[task, str(specs[0].model_dump(mode="json").get("data"))].append((task, model))
-        digests: dict[Place, str] = {}
-        for places in groups.values():
-            runs = [record for place in places for record in self.planned[place]]
-            digests |= dict.fromkeys(places, newest(runs).data_digest if runs else "")
-        for task in dict.fromkeys(task for task, _ in digests):
-            if len({digest for place, digest in digests.items() if place[0] == task and digest}) > 1:
-                self.notes.append(f"{task}: not all models have the same data, as the suite asks")
-        return digests
-
-    def _measured(self, column: Column, model: str) -> Cell:
-        place = (column.task, model)
-        found = outcome(self.planned[place], self.data.get(place, ""))
-        return measure(column, found, len(self.plan.get(place, ())), self.notes)
-
-    def _reported_rows(self, measured: Mapping[Place, Cell]) -> list[Row]:
-        groups: dict[Place, list[ReportedCell]] = defaultdict(list)
+    def _reported_rows(self) -> list[Row]:
+        groups: dict[tuple[str, str], list[ReportedCell]] = defaultdict(list)
         for cell in self.printed:
             groups[cell.group, cell.row].append(cell)
         rows = []
@@ -162,80 +109,44 @@ class _Builder:
             by_column = {cell.column: cell for cell in printed}
             model = printed[0].model
             cells = tuple(
-                self._beside(by_column.get(column.label), measured.get((column.task, model), Cell()))
-                for column in self.columns
+                _beside(by_column.get(column.label), self._cell(column, model)) for column in self.columns
             )
-            if model in self.models or any(cell.reported for cell in cells):
+            if model in self.pool.models or any(cell.reported for cell in cells):
                 rows.append(Row(name, group, model, cells, printed[0].source))
         return rows
 
-    def _beside(self, printed: ReportedCell | None, cell: Cell) -> Cell:
-        if printed is None:
-            return cell
-        marks = (f"reported: {printed.note}",) if printed.note else ()
-        return replace(cell, reported=printed.value, reported_sd=printed.sd, reported_marks=marks)
-
-    def _other_rows(self, measured: Mapping[Place, Cell]) -> list[Row]:
-        """Models of the suite that the paper's table has no row for."""
+    def _other_rows(self) -> list[Row]:
+        """Models that the paper's table has no row for: those that the suites list, and those that ran."""
         shown = {cell.model for cell in self.printed}
         group = MEASURED_GROUP if self.printed else MODELS_GROUP
-        return [
-            Row(model, group, model, tuple(measured[column.task, model] for column in self.columns))
-            for model in self.models
-            if model not in shown
-        ]
+        others = [model for model in self.pool.models if self.definition.others and model not in shown]
+        rows = [Row(each, group, each, tuple(self._cell(c, each) for c in self.columns)) for each in others]
+        return [row for row in rows if row.model in self.pool.listed or any(map(_says_something, row.cells))]
 
     def _rule_rows(self) -> list[Row]:
-        rates: dict[str, dict[str, float]] = defaultdict(dict)
-        for place, digest in self.data.items():
-            for record in self.planned[place]:
-                if record.data_digest == digest:
+        rates: dict[str, dict[Column, float]] = defaultdict(dict)
+        for column in self.columns:
+            if column.source == "run":
+                for record in self.pool.counted(column.places[0]):
                     for name, value in record.baselines.items():
-                        rates[name][place[0]] = value
+                        rates[name][column] = value
         source = "counted on the test split"
         return [
-            Row(name, RULES_GROUP, "", tuple(_rule_cell(column, by_task) for column in self.columns), source)
-            for name, by_task in rates.items()
-        ]
-
-    def _modified_rows(self) -> list[Row]:
-        groups: dict[Place, dict[str, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
-        for place, records in self.modified.items():
-            for record in records:
-                groups[place[1], difference(record, self._nearest(record))][place[0]].append(record)
-        return [
             Row(
-                f"{model} {MODIFIED_MARK} {label}",
-                MODIFIED_GROUP,
-                model,
-                tuple(self._modified_cell(column, tasks.get(column.task, [])) for column in self.columns),
-                label,
+                name, RULES_GROUP, "", tuple(_rule_cell(column, by_column) for column in self.columns), source
             )
-            for (model, label), tasks in sorted(groups.items())
+            for name, by_column in rates.items()
         ]
-
-    def _nearest(self, record: RunRecord) -> Planned | None:
-        """The planned spec that a modified run is compared with: that of its seed, else the first."""
-        specs = self.plan.get((record.task, record.model), [])
-        return next((spec for spec in specs if spec.seed == record.seed), specs[0] if specs else None)
-
-    def _modified_cell(self, column: Column, records: list[RunRecord]) -> Cell:
-        if not records:
-            return Cell()
-        found = outcome(records, newest(records).data_digest)
-        cell = measure(column, found, len({record.seed for record in records}), self.notes)
-        planned = {digest for (task, _), digest in self.data.items() if task == column.task and digest}
-        if not planned or newest(records).data_digest in planned:
-            return cell
-        return replace(cell, marks=(*cell.marks, "measured on other data than the planned runs"))
 
     def _note_what_is_not_shown(self, include_modified: bool) -> None:
-        count = sum(map(len, self.modified.values()))
-        if count and not include_modified:
-            self.notes.append(
-                f"{runs_in_words(count)} of this suite with another spec than the planned one not shown;"
-                f" 'msbench report {self.suite.name} --modified' lists them"
-            )
+        for suite in () if include_modified else self.definition.suites:
+            count = sum(len(runs) for key, runs in self.pool.modified.items() if key[0] == suite)
+            if count:
+                self.notes.append(
+                    f"{runs_in_words(count)} of suite {suite} with another spec than the planned one not"
+                    f" shown; 'msbench report {self.definition.id} --modified' lists them"
+                )
+        self.notes += [note for each in self.pool.material for note in each.notes]
         shown = {column.label for column in self.columns}
         left = list(dict.fromkeys(cell.column for cell in self.printed if cell.column not in shown))
         if left:
@@ -244,36 +155,52 @@ class _Builder:
             )
 
 
-def _printed(suite: SuiteFacts, reported: list[ReportedCell]) -> list[ReportedCell]:
-    """The cells of the table that the suite names."""
-    if suite.reported is None:
-        return []
-    where, tables = f"suite {suite.name}", {cell.table for cell in reported}
-    if suite.reported.table not in tables:
-        raise UnknownName("reported table", suite.reported.table, tables, where)
-    return [cell for cell in reported if cell.table == suite.reported.table]
+def _printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[ReportedCell]:
+    """The cells of the reported table that the definition names."""
+    tables = {cell.table for cell in reported}
+    if definition.reported and definition.reported not in tables:
+        raise UnknownName("reported table", definition.reported, tables, definition.where)
+    return [cell for cell in reported if cell.table == definition.reported]
 
 
-def _columns(
-    suite: SuiteFacts, tasks: list[str], printed: list[ReportedCell], metrics: Mapping[str, Metric]
-) -> tuple[Column, ...]:
-    """One column a task, under the paper's heading and in its unit where it has one.
-
-    `metrics` are those of the tasks, as far as runs say; without any it is accuracy.
-    """
-    labels = suite.reported.columns if suite.reported else {}
+def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool: Pool) -> tuple[Column, ...]:
+    """The columns, in the paper's unit where it prints them, else in that of the metric that runs have."""
     units = {cell.column: cell.unit for cell in printed}
-    for label in labels.values():
-        if label not in units:
-            raise UnknownName("reported column", label, units, f"suite {suite.name}")
-    heads = [labels.get(task, task) for task in tasks]
-    own = {task: UNIT_OF_METRIC[metrics.get(task, "accuracy")] for task in tasks}
+    for column in definition.columns:
+        if column.printed and column.label not in units:
+            raise UnknownName("reported column", column.label, units, definition.where)
     return tuple(
-        Column(task, head, units.get(head, own[task])) for task, head in zip(tasks, heads, strict=True)
+        Column(
+            column.task,
+            column.label,
+            units.get(column.label) or _own_unit(column, pool),
+            column.suite,
+            column.source,
+            column.of,
+        )
+        for column in definition.columns
     )
 
 
-def _rule_cell(column: Column, rates: Mapping[str, float]) -> Cell:
-    if column.task not in rates:
+def _own_unit(column: ColumnDefinition, pool: Pool) -> str:
+    """The unit of a column that the paper does not print; without any run it is accuracy."""
+    runs = (record for runs in (pool.planned, pool.modified) for key in runs for record in runs[key])
+    metrics = [record.metric for record in runs if (record.suite, record.task) in column.places]
+    return UNIT_OF_METRIC[metrics[0] if metrics else "accuracy"]
+
+
+def _beside(printed: ReportedCell | None, cell: Cell) -> Cell:
+    if printed is None:
+        return cell
+    marks = (f"reported: {printed.note}",) if printed.note else ()
+    return replace(cell, reported=printed.value, reported_sd=printed.sd, reported_marks=marks)
+
+
+def _says_something(cell: Cell) -> bool:
+    return cell.status != "missing" or bool(cell.marks)
+
+
+def _rule_cell(column: Column, rates: Mapping[Column, float]) -> Cell:
+    if column not in rates:
         return Cell()
-    return Cell(measured=UNITS[column.unit].scale * rates[column.task], status="trivial-rule")
+    return Cell(measured=UNITS[column.unit].scale * rates[column], status="trivial-rule")

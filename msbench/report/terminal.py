@@ -7,7 +7,7 @@ where ``NO_COLOR`` is set or ``TERM`` is ``dumb``; there, as in a pipe, a star m
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -43,6 +43,14 @@ def print_table(table: Table, stream: TextIO | None = None, width: int | None = 
     stream.flush()
 
 
+def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: int | None = None) -> None:
+    """Print `tables`, with an empty line between two."""
+    for index, table in enumerate(tables):
+        if index:
+            (stream or sys.stdout).write("\n")
+        print_table(table, stream, width)
+
+
 def render(table: Table, width: int | None = None, *, styled: bool = False, encoding: str = "utf-8") -> str:
     """The table as text, as wide as it needs where `width` is None. What `encoding` lacks becomes ASCII."""
     buffer = io.StringIO()
@@ -70,7 +78,7 @@ class _Layout:
 
     def lines(self) -> Iterator[Text]:
         """Title and caption, the table in as many parts as the width asks for, then the notes."""
-        yield Text(self.show(self.table.title), style="bold")
+        yield Text(self.show(self.table.heading), style="bold")
         yield Text(self.show(self.table.caption))
         for part in self._parts():
             yield Text()
@@ -80,6 +88,8 @@ class _Layout:
             yield Text("*  best measured")
         for mark, text in words.footnotes(self.table):
             yield Text(self.show(f"[{mark}]  {text}" if mark else text))
+        for verdict, meaning in words.verdicts(self.table):
+            yield Text(self.show(f"{verdict}: {meaning}"))
 
     def show(self, text: str) -> str:
         """One printable line that the encoding has."""
@@ -105,6 +115,7 @@ class _Layout:
         text = Text().append(number.value + star, style="bold" if number.best else None)
         text.append(self.show(f"±{number.sd}") if number.sd else "")
         text.append(f" {number.count}" if number.count else "")
+        text.append(f" {number.verdict}" if number.verdict else "")
         return text.append(f" [{','.join(number.marks)}]" if number.marks else "")
 
     def _name_width(self) -> int:
@@ -113,21 +124,21 @@ class _Layout:
 
     def _widths(self) -> list[list[int]]:
         """For every column the widths of its parts, reported and measured; the label fits over them."""
-        kinds, result = self.table.kinds, []
+        result = []
+        rows = [line.cells for line in self.body if line.cells]
         for column, head in enumerate(self.heads):
-            first = column * len(kinds)
+            places = zip(self._places(column), self.table.kinds[column], strict=True)
             parts = [
-                max(
-                    [
-                        len(kind),
-                        *(cell_len(line.cells[first + index].plain) for line in self.body if line.cells),
-                    ]
-                )
-                for index, kind in enumerate(kinds)
+                max([len(kind), *(cell_len(row[place].plain) for row in rows)]) for place, kind in places
             ]
             parts[-1] += max(0, cell_len(head) - _span(parts))
             result.append(parts)
         return result
+
+    def _places(self, column: int) -> range:
+        """Where the parts of a column stand among the numbers of a row."""
+        first = sum(len(self.table.kinds[each]) for each in range(column))
+        return range(first, first + len(self.table.kinds[column]))
 
     def _parts(self) -> list[list[int]]:
         """Columns by number, as many to a part as fit beside the names; at least one."""
@@ -144,13 +155,16 @@ class _Layout:
 
     def _part(self, columns: Sequence[int]) -> Iterator[Text]:
         """One part of the table: two lines of headings, a rule, the rows."""
-        kinds, widths = self.table.kinds, [self._widths()[column] for column in columns]
+        every = self._widths()
+        widths = [every[column] for column in columns]
+        places = [place for column in columns for place in self._places(column)]
         name, flat = self._name_width(), [width for parts in widths for width in parts]
         if self.width is not None:
             name = min(name, max(8, self.width - sum(flat) - len(GAP) * len(flat)))
         heads = [Text(self.heads[column], style="bold") for column in columns]
         yield _row("", name, heads, list(map(_span, widths)))
-        yield _row("Model", name, [Text(kind) for _ in columns for kind in kinds], flat)
+        kinds = [Text(kind) for column in columns for kind in self.table.kinds[column]]
+        yield _row("Model", name, kinds, flat)
         rule = "─" if self.show("─") == "─" else "-"
         yield Text(rule * (name + sum(flat) + len(GAP) * len(flat)))
         for line in self.body:
@@ -158,10 +172,7 @@ class _Layout:
                 yield Text(line.name, style="italic")
                 continue
             first, *rest = chop_cells(line.name, name) or [""]
-            shown = [
-                line.cells[column * len(kinds) + index] for column in columns for index in range(len(kinds))
-            ]
-            yield _row(first, name, shown, flat)
+            yield _row(first, name, [line.cells[place] for place in places], flat)
             yield from map(Text, rest)
 
 

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from msbench.gate.judgement import Verdict
 from msbench.report.cells import UNITS, Cell, Column, Row, Table
+from msbench.report.digits import shown
 
 STATUS = {
     "missing": "--",
@@ -17,24 +19,40 @@ LEGEND = {
     "interrupted": "int.: interrupted, not resumed yet",
     "failed": "fail: the run failed",
 }
+VERDICTS: dict[Verdict, str] = {
+    "pass": "not below what was expected, less the margin",
+    "improved": "above what was expected",
+    "inconclusive": "the seeds do not decide yet",
+    "fail": "below what was expected, less the margin",
+    "chance-level": "not told from guessing",
+    "trivial-rule": "not told from a trivial rule",
+    "invalid": "no accuracy that can be",
+    "other-data": "measured on other data than what was expected",
+    "xfail": "below, as is known and expected",
+}
+"""Verdicts that are shown beside a number; ``missing`` and ``diverged`` are what the cell says by itself."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """The parts of a number: `value`, `sd` (empty where there is none), `count` such as (2/3), and marks."""
+    """The parts of a number: `value`, `sd` (empty where there is none), `count` such as (2/3), and marks.
+
+    `verdict` is a key of `VERDICTS`, and empty where none was asked for or the value says as much.
+    """
 
     value: str
     sd: str = ""
     count: str = ""
     marks: tuple[str, ...] = ()
     best: bool = False
+    verdict: Verdict | None = None
 
 
 def numbers(table: Table, row: Row) -> list[Words]:
     """The row's numbers in the order in which they are shown: for each column what `table.kinds` says."""
     show = {"reported": reported, "measured": measured}
-    pairs = zip(row.cells, table.columns, strict=True)
-    return [show[kind](cell, column) for cell, column in pairs for kind in table.kinds]
+    pairs = enumerate(zip(row.cells, table.columns, strict=True))
+    return [show[kind](cell, column) for index, (cell, column) in pairs for kind in table.kinds[index]]
 
 
 def reported(cell: Cell, _column: Column) -> Words:
@@ -43,17 +61,27 @@ def reported(cell: Cell, _column: Column) -> Words:
 
 
 def measured(cell: Cell, column: Column) -> Words:
-    """What was measured, to the decimals of the paper, or the mark of what came instead."""
+    """What was measured, to the decimals that its spread allows, or the mark of what came instead."""
+    verdict = cell.judgement.verdict if cell.judgement else None
+    said = verdict if verdict in VERDICTS else None
     if cell.measured is None:
-        return Words(STATUS[cell.status], marks=cell.marks)
-    digits = UNITS[column.unit].digits
+        return Words(STATUS[cell.status], marks=cell.marks, verdict=said)
+    value, sd = shown(cell.measured, cell.sd, UNITS[column.unit].digits)
     count = f"({cell.n}/{cell.n_planned})" if cell.n < cell.n_planned else ""
-    sd = "" if cell.sd is None else f"{cell.sd:.{digits}f}"
-    return Words(f"{cell.measured:.{digits}f}", sd, count, cell.marks, cell.best)
+    return Words(value, sd, count, cell.marks, cell.best, said)
 
 
 def footnotes(table: Table) -> list[tuple[str, str]]:
-    """Mark and text of every line below the table: its notes, then the legend of the states that it shows."""
-    shown = {cell.status for row in table.rows for cell in row.cells}
-    legend = [("", text) for status, text in LEGEND.items() if status in shown]
-    return [*((note.mark, note.text) for note in table.notes), *legend]
+    """Mark and text of every line below the table: its notes, then the legend of what it shows."""
+    cells = [cell for row in table.rows for cell in row.cells]
+    statuses = {cell.status for cell in cells}
+    legend = [text for status, text in LEGEND.items() if status in statuses]
+    counts = sorted({(cell.n, cell.n_planned) for cell in cells if 0 < cell.n < cell.n_planned})
+    legend += [f"({n}/{planned}): the mean of {n} of {planned} seeds" for n, planned in counts]
+    return [*((note.mark, note.text) for note in table.notes), *(("", text) for text in legend)]
+
+
+def verdicts(table: Table) -> list[tuple[Verdict, str]]:
+    """The verdicts that the table shows, and what they mean."""
+    judged = {cell.judgement.verdict for row in table.rows for cell in row.cells if cell.judgement}
+    return [(verdict, meaning) for verdict, meaning in VERDICTS.items() if verdict in judged]

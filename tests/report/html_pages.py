@@ -10,9 +10,8 @@ from typing import Any
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
 from msbench import store
+from msbench.report import Report, html, run_folder
 from msbench.report.cells import Table
-from msbench.report.html.gather import gather
-from msbench.report.html.page import Page, render
 from msbench.store import RunRecord
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -109,14 +108,22 @@ class Reader(HTMLParser):
 def file(results: Path, records: Iterable[RunRecord], log: str = LOG + "0,5,2.0,1.9,0.2,0.3\n") -> None:
     """Write the records where runs are kept, each with this log."""
     for record in records:
-        folder = results / "suite" / "task" / "model" / record.run_id
+        folder = run_folder(results, record)
         store.write_record(folder, record)
         (folder / "metrics.csv").write_text(log, encoding="utf-8")
 
 
-def page(tables: Sequence[Table], results: Path, **options: Any) -> bytes:
-    """The page of these tables with the runs of `results`."""
-    return render(Page(tables, str(results.name), MADE, gather(tables, results), **options))
+def report(tables: Sequence[Table], results: Path, records: Iterable[RunRecord] = ()) -> Report:
+    """The report of these tables, made from these records."""
+    by_id: dict[str, tuple[RunRecord, ...]] = {}
+    for record in records:
+        by_id[record.run_id] = (*by_id.get(record.run_id, ()), record)
+    return Report(tuple(tables), results, by_id)
+
+
+def page(tables: Sequence[Table], results: Path, records: Iterable[RunRecord] = (), **options: Any) -> bytes:
+    """The page of these tables, made from these records."""
+    return html.render(html.page(report(tables, results, records), made=MADE, **options))
 
 
 def listops() -> tuple[Table, list[RunRecord]]:

@@ -2,10 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msbench.report.cells import Table
+from msbench.report.definitions import own_table
+from msbench.report.pool import SuiteRuns
 from msbench.report.reported import ReportedCell
 from msbench.report.tables import build_table
 from msbench.store import RunRecord
@@ -52,6 +54,8 @@ class SmallSuite:
     protocol: str = "scaled"
     caption: str = "Accuracy on the test split."
     reported: SuiteReported | None = None
+    tasks: Sequence[str] = ()
+    models: Sequence[str] = ()
 
 
 def run(spec: PlannedRun, value: float | None = 0.5, /, **changes: Any) -> RunRecord:
@@ -104,7 +108,17 @@ def build(
     """The table of these runs; with reported cells the task ``listops`` stands under ``Accuracy (%)``."""
     cells = list(reported)
     head = SuiteReported("listops", {"listops": "Accuracy (%)"}) if cells else None
-    return build_table(suite or SmallSuite(reported=head), specs, records, cells, **options)
+    runs = suite_runs(specs, records, suite or SmallSuite(reported=head))
+    return build_table(own_table(runs.suite), [runs], cells, **options)
+
+
+def suite_runs(
+    specs: Sequence[PlannedRun], records: Iterable[RunRecord], suite: SmallSuite | None = None
+) -> SuiteRuns:
+    """These runs as those of a suite that has their tasks and models."""
+    tasks = tuple(dict.fromkeys(spec.task for spec in specs))
+    models = tuple(dict.fromkeys(spec.model_name for spec in specs))
+    return SuiteRuns(replace(suite or SmallSuite(), tasks=tasks, models=models), specs, list(records))
 
 
 ODD_NAMES = [

@@ -64,7 +64,9 @@ def test_files_are_the_golden_ones(name: str, tmp_path: Path) -> None:
 @given(st.lists(st.text(), min_size=1, max_size=4), st.text(), st.text())
 def test_any_name_leaves_every_row_its_cells(names: list[str], label: str, group: str) -> None:
     columns = (Column("a", label), Column("b", label))
-    table = Table("t", "t", label, columns, tuple(Row(n, group, n, (Cell(), Cell("1.0"))) for n in names))
+    table = Table(
+        "t", "t", label, columns, tuple(Row(n, group, n, (Cell("2.0"), Cell("1.0"))) for n in names)
+    )
     rows = rows_of(fragment(table))
     assert len(rows) == len(names) + 1
     for line in rows:
@@ -105,7 +107,7 @@ def test_file_names_are_safe(name: str, safe: str) -> None:
     table = replace(odd_table(), id=name)
     assert stem(table) == safe
     assert rf"\label{{tab:{safe}}}" in fragment(table)
-    assert rf"\input{{{safe}.tex}}" in document(table)
+    assert rf"\input{{{safe}.tex}}" in document([table], safe)
 
 
 def latin() -> Table:

@@ -83,7 +83,7 @@ def test_nothing_run_is_undecided(tiny_file: Path, tmp_path: Path) -> None:
 
 
 def test_an_unknown_suite_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="unknown suite 'listopps'"):
+    with pytest.raises(UnknownName, match="unknown suite or table 'listopps'; did you mean 'listops'"):
         report.load_tables(["listopps"], tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_every_suite_finds_its_reported_table(name: str, tmp_path: Path) -> None
     suite = load(name)
     recorded(tmp_path, plan(suite)[0])
     [table] = report.load_tables([name], tmp_path)
-    assert table.kinds[0] == ("reported" if suite.reported else "measured")
+    assert table.kinds[0][0] == ("reported" if suite.reported else "measured")
 
 
 def test_files_are_written_whole_or_not_at_all(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from report_runs import RULES, PlannedRun, SmallSuite, SuiteReported, build, printed, run
 
-from msbench.errors import Undecided, UnknownName
+from msbench.errors import UnknownName
 from msbench.report.cells import (
     MEASURED_GROUP,
     MODIFIED_GROUP,
@@ -13,7 +13,6 @@ from msbench.report.cells import (
     Table,
     letters,
 )
-from msbench.report.tables import build_table
 
 MAMBA = [PlannedRun("listops", "mamba", seed) for seed in range(3)]
 OURS = [PlannedRun("listops", "msssm-s6", seed) for seed in range(3)]
@@ -80,7 +79,7 @@ def test_runs_under_overrides_are_counted_and_shown_only_on_request() -> None:
     records = [*(run(spec, 0.6) for spec in OURS), odd]
     table = build(OURS, records, PAPER)
     assert row(table, "MS-SSM (S6)").cells[0].measured == pytest.approx(60.0)
-    assert any("1 run of this suite with another spec" in text for text in texts(table))
+    assert any("1 run of suite small with another spec" in text for text in texts(table))
     assert any("'msbench report small --modified'" in text for text in texts(table))
     shown = build(OURS, records, PAPER, include_modified=True)
     last = shown.rows[-1]
@@ -142,20 +141,21 @@ def test_no_measurement_has_no_best() -> None:
     assert table.measured == 0
 
 
-def test_nothing_run_is_undecided_and_says_what_to_do() -> None:
+def test_nothing_run_leaves_the_reported_rows_alone() -> None:
     elsewhere = run(MAMBA[0], suite="another")
     for records in ([], [elsewhere]):
-        with pytest.raises(Undecided, match="suite small: nothing has been run; 'msbench run small'"):
-            build(MAMBA, records, PAPER)
+        table = build(MAMBA, records, PAPER)
+        assert table.measured == 0
+        assert [row.cells[0].status for row in table.rows] == ["missing"] * 4
 
 
 def test_an_unknown_table_or_column_is_named() -> None:
     records = [run(MAMBA[0])]
     with pytest.raises(UnknownName, match="reported table 'listop'; did you mean 'listops'"):
-        build_table(SmallSuite(reported=SuiteReported("listop", {})), MAMBA, records, PAPER)
+        build(MAMBA, records, PAPER, SmallSuite(reported=SuiteReported("listop", {})))
     suite = SmallSuite(reported=SuiteReported("listops", {"listops": "Accuracy"}))
     with pytest.raises(UnknownName, match=re.escape("did you mean 'Accuracy (%)'")):
-        build_table(suite, MAMBA, records, PAPER)
+        build(MAMBA, records, PAPER, suite)
 
 
 def test_columns_of_the_paper_that_are_no_task_are_named() -> None:
@@ -177,7 +177,7 @@ def test_several_tasks_have_a_column_each_in_the_units_of_the_paper() -> None:
     ]
     suite = SmallSuite(reported=SuiteReported("listops", {"listops": "ListOps", "ptbxl": "PTB-XL"}))
     records = [run(specs[0], 0.38), run(specs[1], None, metrics={"test_macro_auroc": 0.92})]
-    table = build_table(suite, specs, records, cells)
+    table = build(specs, records, cells, suite)
     assert [(column.label, column.unit) for column in table.columns] == [
         ("ListOps", "percent"),
         ("PTB-XL", "auroc"),

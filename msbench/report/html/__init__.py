@@ -2,38 +2,22 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 
-from msbench import store
-from msbench.errors import ConfigError
-from msbench.report.cells import Table
 from msbench.report.html.drawing import Figure
 from msbench.report.html.gather import gather
 from msbench.report.html.page import Page, render
+from msbench.report.load import Report
 
-__all__ = ["NAME", "Figure", "Page", "gather", "render", "write"]
+__all__ = ["NAME", "Figure", "Page", "gather", "page", "render"]
 
 NAME = "report.html"
 
 
-def write(
-    tables: Sequence[Table],
-    out: Path,
-    results: Path,
-    *,
-    made: datetime,
-    suites: Sequence[str] = (),
-    figures: Sequence[Figure] = (),
-) -> Path:
-    """Write ``report.html`` to the folder `out`, whole or not at all, and return its path.
+def page(
+    report: Report, *, made: datetime, names: Sequence[str] = (), figures: Sequence[Figure] = ()
+) -> Page:
+    """The page of `report`, with the logs of its runs read; `names` are suites and files as they were typed.
 
-    `results` holds the runs behind `tables`; `suites` are names or files as they were typed, so that commands
-    name them so. Raises ConfigError where nothing can be written.
+    `made` is the time that it shows; all else follows from what the report and the results folder hold.
     """
-    page = Page(tables, str(results), made, gather(tables, results, suites), figures)
-    path = out / NAME
-    try:
-        store.write_atomically(path, render(page))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
-    return path
+    return Page(report, made, gather(report, names), figures)

@@ -1,84 +1,77 @@
-"""What a page needs beside its tables, read from the results: the runs behind cells, and their logs."""
+"""What a page shows beside its tables: the runs behind their cells, each with its log and its command."""
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from msbench import store, suite
-from msbench.errors import ConfigError, DamagedRecord, MsbenchError
-from msbench.report.cells import Table
+from msbench.errors import MsbenchError
 from msbench.report.html.command import command, overrides
+from msbench.report.load import Report
+from msbench.specs.run import LABEL
 from msbench.store import RUN_ID, RunRecord
 
 MOST_RUNS = 2000
 """Runs that get a section of their own; a page of more would open slowly and be read by nobody."""
 
 Epoch = Mapping[str, float]
+Key = tuple[str, str, str, str]
+"""Suite, task, model and id: suites with the same settings have runs of the same id."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run behind a cell. `folder` is relative to the results; `epochs` are the rows of ``metrics.csv``.
+    """A run behind a cell. `anchor` is the id of its section, `epochs` are the rows of ``metrics.csv``."""
 
-    `elsewhere` are other folders with a run of the same id, as made by another suite of the same settings.
-    """
-
+    anchor: str
     record: RunRecord
-    folder: str
     command: str
     epochs: tuple[Epoch, ...] = ()
-    elsewhere: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The runs behind shown cells by id, in the order of the cells, and counts of what is left out.
+    """The runs behind shown cells, in the order of the cells, and counts of what is left out.
 
     `others` are run folders that no shown cell rests on, `beyond` runs behind cells that came after
-    `MOST_RUNS`, `unread` ids that no readable record has.
+    `MOST_RUNS`.
     """
 
-    runs: Mapping[str, Run] = field(default_factory=dict)
+    runs: Mapping[Key, Run] = field(default_factory=dict)
     others: int = 0
     beyond: int = 0
-    unread: tuple[str, ...] = ()
 
 
-def gather(
-    tables: Iterable[Table], results: Path, suites: Sequence[str] = (), most: int = MOST_RUNS
-) -> Gathered:
-    """Read the runs behind the cells of `tables`, at most `most`; `suites` are names or files as typed."""
-    wanted = list(dict.fromkeys(each for table in tables for row in table.rows for each in row.run_ids))
-    folders: dict[str, list[Path]] = {}
-    for folder in store.run_folders(results):
-        folders.setdefault(folder.name, []).append(folder)
-    asked = set(wanted)
-    others = sum(len(found) for name, found in folders.items() if name not in asked)
-    commands = Commands(suites)
-    runs: dict[str, Run] = {}
-    for identity in wanted[:most]:
-        if run := _read(identity, folders.get(identity, ()), results, commands):
-            runs[identity] = run
-    unread = tuple(identity for identity in wanted[:most] if identity not in runs)
-    return Gathered(runs, others, len(wanted[most:]), unread)
+def key(record: RunRecord) -> Key:
+    """What tells the record from all others of a results folder."""
+    return record.suite, record.task, record.model, record.run_id
 
 
-def _read(
-    identity: str, folders: Sequence[Path], results: Path, commands: Callable[[RunRecord], str]
-) -> Run | None:
-    """The run of this id in the first of its folders that has a record of it."""
-    for folder in folders:
-        with suppress(ConfigError, DamagedRecord):
-            record = store.read_record(folder)
-            if record is not None and record.run_id == identity and RUN_ID.fullmatch(identity):
-                places = [each.relative_to(results).as_posix() for each in folders]
-                here = folder.relative_to(results).as_posix()
-                elsewhere = tuple(place for place in places if place != here)
-                return Run(record, here, commands(record), _epochs(folder / "metrics.csv"), elsewhere)
-    return None
+def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> Gathered:
+    """The runs behind the cells of `report`, at most `most`; `names` are suites and files as typed."""
+    wanted = {key(record): record for record in _behind(report)}
+    folders = sum(1 for _ in store.run_folders(report.results))
+    commands = Commands(names)
+    runs: dict[Key, Run] = {}
+    taken: dict[str, int] = {}
+    for each, record in list(wanted.items())[:most]:
+        number = taken[record.run_id] = taken.get(record.run_id, 0) + 1
+        anchor = f"run-{record.run_id}" + (f".{number}" if number > 1 else "")
+        runs[each] = Run(anchor, record, commands(record), _epochs(report.folder(record) / "metrics.csv"))
+    return Gathered(runs, max(0, folders - len(wanted)), len(wanted) - len(runs))
+
+
+def _behind(report: Report) -> Iterator[RunRecord]:
+    """Every run behind a cell; one whose id is none, and could be no anchor, is left out."""
+    for table in report.tables:
+        for row in table.rows:
+            for index in range(len(table.columns)):
+                for record in report.behind(table, row, index):
+                    if RUN_ID.fullmatch(record.run_id):
+                        yield record
 
 
 def _epochs(path: Path) -> tuple[Epoch, ...]:
@@ -105,6 +98,7 @@ class Commands:
         self.suites: dict[str, tuple[str, suite.Suite]] = {}
         self.planned: dict[tuple[str, str, str], Mapping[str, Any]] = {}
         for name in typed:
+            # A name may be that of a table of the paper, which is no suite.
             with suppress(MsbenchError):
                 found = suite.load(name)
                 self.suites[found.name] = (name, found)
@@ -122,8 +116,9 @@ class Commands:
     def _plan(self, record: RunRecord) -> Mapping[str, Any]:
         """The settings that the suite gives this model on this task; empty where that cannot be told."""
         with suppress(MsbenchError):
-            if record.suite not in self.suites:
+            if record.suite not in self.suites and LABEL.fullmatch(record.suite):
                 self.suites[record.suite] = (record.suite, suite.load(record.suite))
-            _, found = self.suites[record.suite]
-            return suite.plan(found, [record.model], [record.task])[0].model_dump(mode="json")
+            if record.suite in self.suites:
+                _, found = self.suites[record.suite]
+                return suite.plan(found, [record.model], [record.task])[0].model_dump(mode="json")
         return {}

@@ -26,6 +26,7 @@ from msbench.report.html.palette import DARK, LIGHT, variables
 from msbench.report.html.run_view import RunView, Shared, run_views
 from msbench.report.html.table_view import TableView, anchors, table_view
 from msbench.report.html.verdicts import LOOKS, count
+from msbench.report.load import Report
 from msbench.report.measure import runs_in_words
 from msbench.report.printable import printable
 
@@ -50,10 +51,9 @@ FOOTNOTES = (
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows. `results` names the folder as it was typed, `made` is when, in UTC."""
+    """What a page shows; `made` is when."""
 
-    tables: Sequence[Table]
-    results: str
+    report: Report
     made: datetime
     gathered: Gathered = field(default_factory=Gathered)
     figures: Sequence[Figure] = ()
@@ -61,26 +61,26 @@ class Page:
 
 def render(page: Page) -> bytes:
     """The page as UTF-8: the same for the same `page`."""
-    runs = page.gathered.runs
+    tables = page.report.tables
     views = [
-        table_view(table, anchor, runs)
-        for table, anchor in zip(page.tables, anchors(page.tables), strict=True)
+        table_view(page.report, table, anchor, page.gathered)
+        for table, anchor in zip(tables, anchors(tables), strict=True)
     ]
     text = _environment().get_template("page.html.j2").render(_context(page, views))
     return (text.strip() + "\n").encode()
 
 
 def _context(page: Page, views: Sequence[TableView]) -> dict[str, Any]:
-    runs = _with_cells(run_views(page.gathered.runs), views)
+    runs = _with_cells(run_views(page.gathered.runs.values()), views)
     statuses = Counter(run.record.status for run in runs)
     made = page.made.astimezone(UTC)
     return {
-        "title": _title(page.tables),
+        "title": _title(page.report.tables),
         "made": f"{made:%Y-%m-%d %H:%M} UTC",
         "made_iso": made.isoformat(timespec="seconds"),
-        "results": page.results,
+        "results": str(page.report.results),
         "views": views,
-        "verdicts": count(page.tables),
+        "verdicts": count(page.report.tables),
         "evidence": any(view.evidence for view in views),
         "figures": [
             replace(figure, svg=Markup(inlined(figure.svg, f"drawing-{at + 1}-")))
@@ -95,7 +95,7 @@ def _context(page: Page, views: Sequence[TableView]) -> dict[str, Any]:
 
 def _title(tables: Sequence[Table]) -> str:
     if len(tables) == 1 and tables[0].title:
-        return f"{tables[0].title}: reported beside measured"
+        return f"{tables[0].heading}: reported beside measured"
     return "MS-SSM: reported beside measured"
 
 
@@ -105,11 +105,11 @@ def _with_cells(runs: Sequence[RunView], views: Sequence[TableView]) -> list[Run
     for view in views:
         for cell in view.evidence:
             for run in cell.runs:
-                words = f"{view.table.title or view.table.id}, {cell.column}, {cell.row}"
-                cells.setdefault(run.run_id, []).append((cell.anchor, words))
+                words = f"{view.table.heading or view.table.id}, {cell.column}, {cell.row}"
+                cells.setdefault(run.link, []).append((cell.anchor, words))
     places = list(dict.fromkeys(run.place for run in runs))
     ordered = sorted(runs, key=lambda run: places.index(run.place))
-    return [replace(run, cells=tuple(cells.get(run.record.run_id, ()))) for run in ordered]
+    return [replace(run, cells=tuple(cells.get(run.anchor, ()))) for run in ordered]
 
 
 def _shared(runs: Sequence[RunView]) -> list[Shared]:
@@ -134,8 +134,6 @@ def _left_out(gathered: Gathered) -> list[str]:
             "them: without a result, under overrides, on other data, from other source code, or of other "
             "suites; 'msbench list runs' lists them."
         )
-    if gathered.unread:
-        lines.append(f"No readable record of: {', '.join(gathered.unread)}.")
     return lines
 
 

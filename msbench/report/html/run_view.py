@@ -2,15 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msbench.report.cells import UNIT_OF_METRIC, UNITS
 from msbench.report.collect import flat
 from msbench.report.html.chart import Chart, Line, chart
-from msbench.report.html.gather import Epoch, Run
-from msbench.report.html.table_view import run_anchor
+from msbench.report.html.gather import Epoch, Run, key
 from msbench.store import RunRecord
 
 Facts = Sequence[tuple[str, str]]
@@ -49,12 +48,13 @@ class RunView:
         return f"{self.record.suite} / {self.record.task}"
 
 
-def run_views(runs: Mapping[str, Run]) -> list[RunView]:
+def run_views(runs: Iterable[Run]) -> list[RunView]:
     """All runs in their order; what they share is one object for all that share it."""
-    records = [run.record for run in runs.values()]
+    runs = list(runs)
+    records = [run.record for run in runs]
     environments = _shared("environment", "Environment", [record.environment for record in records])
     sources = _shared("source", "Source files", [record.sources for record in records])
-    return [_view(*each) for each in zip(runs.values(), environments, sources, strict=True)]
+    return [_view(*each) for each in zip(runs, environments, sources, strict=True)]
 
 
 def _shared(name: str, title: str, groups: Sequence[Mapping[str, Any]]) -> list[Shared]:
@@ -87,10 +87,10 @@ def _view(run: Run, environment: Shared, sources: Shared) -> RunView:
         ("Settings", facts({key: value for key, value in record.spec.items() if key not in LABELS})),
         ("Data", _data(record)),
         ("Training", _training(record)),
-        ("Identity", _identity(run)),
+        ("Identity", _identity(record)),
     ]
     return RunView(
-        run_anchor(record.run_id),
+        run.anchor,
         record,
         _headline(record),
         run.command,
@@ -137,11 +137,9 @@ def _training(record: RunRecord) -> Facts:
     return [*facts({**known, **record.timing}), *attempts]
 
 
-def _identity(run: Run) -> Facts:
-    record = run.record
+def _identity(record: RunRecord) -> Facts:
     digests = {"run": record.run_id, "spec_digest": record.spec_digest, "source_digest": record.source_digest}
-    elsewhere = [("same id in", folder) for folder in run.elsewhere]
-    return [*facts(digests), ("folder", run.folder), *elsewhere]
+    return facts({**digests, "folder": "/".join(key(record))})
 
 
 def _charts(epochs: Sequence[Epoch], record: RunRecord) -> tuple[Chart, ...]:

@@ -1,15 +1,17 @@
 """A table as the template shows it: rows in groups, numbers with links, cells with their evidence."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from msbench.gate.judgement import Judgement, Verdict
 from msbench.report import latex, words
 from msbench.report.cells import UNITS, Cell, Column, Row, Table
-from msbench.report.html.gather import Run
+from msbench.report.html.gather import Gathered, key
 from msbench.report.html.verdicts import count
+from msbench.report.load import Report
 from msbench.report.words import Words
+from msbench.store import RunRecord
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Number:
     verdict: Verdict | None = None
     seeds: str = ""
     """How many seeds it is the mean of, and of how many that were planned."""
+    first: bool = False
+    """True for the first number of a column."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,10 @@ class Group:
 
 @dataclass(frozen=True)
 class RunOfCell:
-    """A run behind a cell: its id, `seed` and `value` as texts, and the id of its section, if it has one."""
+    """A run behind a cell: its id, `name` and `value` as texts, and the id of its section, if it has one."""
 
     run_id: str
-    seed: str
+    name: str
     value: str
     link: str = ""
 
@@ -78,7 +82,7 @@ class TableView:
     @property
     def width(self) -> int:
         """How many columns of numbers there are."""
-        return len(self.table.columns) * len(self.table.kinds)
+        return sum(map(len, self.table.kinds))
 
     @property
     def reported(self) -> bool:
@@ -91,8 +95,8 @@ class TableView:
         return bool(self.verdicts)
 
 
-def table_view(table: Table, anchor: str, runs: Mapping[str, Run]) -> TableView:
-    """The table with ids that begin with `anchor`; `runs` are those that have a section."""
+def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) -> TableView:
+    """A table of `report` with ids that begin with `anchor`; what is `gathered` has a section of its own."""
     found = [(mark, text) for mark, text in words.footnotes(table)]
     notes = tuple((_note(anchor, mark) if mark else "", mark, text) for mark, text in found)
     groups = [
@@ -100,9 +104,8 @@ def table_view(table: Table, anchor: str, runs: Mapping[str, Run]) -> TableView:
         for name, rows in groupby(enumerate(table.rows), key=lambda pair: pair[1].group)
     ]
     sources = tuple((row.name, row.provenance) for row in table.rows if row.provenance)
-    return TableView(
-        anchor, table, count([table]), tuple(groups), notes, tuple(_evidence(table, anchor, runs)), sources
-    )
+    evidence = tuple(_evidence(report, table, anchor, gathered))
+    return TableView(anchor, table, count([table]), tuple(groups), notes, evidence, sources)
 
 
 def anchors(tables: Sequence[Table]) -> list[str]:
@@ -118,11 +121,6 @@ def anchors(tables: Sequence[Table]) -> list[str]:
     return taken
 
 
-def run_anchor(identity: str) -> str:
-    """The id of a run's section."""
-    return f"run-{identity}"
-
-
 def _note(anchor: str, mark: str) -> str:
     return f"{anchor}.note-{mark}"
 
@@ -132,20 +130,25 @@ def _cell(anchor: str, row: int, column: int) -> str:
 
 
 def _numbers(table: Table, at: int, row: Row, anchor: str) -> tuple[Number, ...]:
+    """The numbers of row `at`, in the order in which they are shown."""
     shown = iter(words.numbers(table, row))
     noted = {note.mark for note in table.notes}
     numbers = []
-    for column, cell in enumerate(row.cells):
-        for kind in table.kinds:
-            said = next(shown)
+    for column, (cell, kinds) in enumerate(zip(row.cells, table.kinds, strict=True)):
+        for kind in kinds:
+            said, first = next(shown), kind == kinds[0]
             marks = tuple((mark, _note(anchor, mark) if mark in noted else "") for mark in said.marks)
             if kind == "reported":
-                numbers.append(Number(said, kind, marks=marks))
-                continue
-            link = _cell(anchor, at, column) if _rests(cell) else ""
-            verdict = cell.judgement.verdict if cell.judgement else None
-            numbers.append(Number(said, cell.status, link, marks, verdict, _seeds(cell)))
+                numbers.append(Number(said, kind, marks=marks, first=first))
+            else:
+                measured = _measured(said, cell, _cell(anchor, at, column))
+                numbers.append(replace(measured, marks=marks, first=first))
     return tuple(numbers)
+
+
+def _measured(said: Words, cell: Cell, link: str) -> Number:
+    verdict = cell.judgement.verdict if cell.judgement else None
+    return Number(said, cell.status, link if _rests(cell) else "", verdict=verdict, seeds=_seeds(cell))
 
 
 def _seeds(cell: Cell) -> str:
@@ -161,20 +164,16 @@ def _rests(cell: Cell) -> bool:
     return bool(cell.run_ids) or cell.judgement is not None
 
 
-def _evidence(table: Table, anchor: str, runs: Mapping[str, Run]) -> Iterator[Evidence]:
+def _evidence(report: Report, table: Table, anchor: str, gathered: Gathered) -> Iterator[Evidence]:
     for at, row in enumerate(table.rows):
         for index, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
             if _rests(cell):
+                runs = tuple(_runs(cell, report.behind(table, row, index), column, gathered))
                 yield _of_cell(cell, column, row.name, _cell(anchor, at, index), runs)
 
 
-def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: Mapping[str, Run]) -> Evidence:
-    said, judgement = words.measured(cell, column), cell.judgement
-    scale, digits = UNITS[column.unit].scale, UNITS[column.unit].digits
-
-    def shown(fraction: float | None) -> str:
-        return "" if fraction is None else f"{fraction * scale:.{digits}f}"
-
+def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: tuple[RunOfCell, ...]) -> Evidence:
+    said, judgement, shown = words.measured(cell, column), cell.judgement, _shown(column)
     expected = shown(judgement.expected) if judgement else ""
     if judgement and judgement.margin is not None:
         expected += f" − {shown(judgement.margin)}"
@@ -184,19 +183,26 @@ def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: Mapping[s
         column=column.label,
         measured=" ± ".join(filter(None, (said.value, said.sd))),
         reported=" ± ".join(filter(None, (cell.reported, cell.reported_sd))),
-        difference=_difference(cell, digits),
-        runs=tuple(_run_of_cell(each, runs.get(each), column, shown) for each in cell.run_ids),
+        difference=_difference(cell, column),
+        runs=runs,
         judgement=judgement,
         expected=expected,
         interval=_interval(judgement, shown) if judgement else "",
     )
 
 
-def _difference(cell: Cell, digits: int) -> str:
+def _shown(column: Column) -> Callable[[float | None], str]:
+    """Fraction -> its text in the unit of the column; empty for None."""
+    unit = UNITS[column.unit]
+    return lambda value: "" if value is None else f"{value * unit.scale:.{unit.digits}f}"
+
+
+def _difference(cell: Cell, column: Column) -> str:
     """Measured less reported, signed."""
     if cell.measured is None or not cell.reported:
         return ""
-    return f"{cell.measured - float(cell.reported):+.{digits}f}".replace("-", "−")
+    difference = cell.measured - float(cell.reported)
+    return f"{difference:+.{UNITS[column.unit].digits}f}".replace("-", "−")
 
 
 def _interval(judgement: Judgement, shown: Callable[[float | None], str]) -> str:
@@ -204,13 +210,15 @@ def _interval(judgement: Judgement, shown: Callable[[float | None], str]) -> str
     return f"{low or '−∞'} to {high or '∞'}" if low or high else ""
 
 
-def _run_of_cell(
-    identity: str, run: Run | None, column: Column, shown: Callable[[float | None], str]
-) -> RunOfCell:
-    if run is None:
-        return RunOfCell(identity, "", "")
-    record = run.record
-    value = record.metrics.get(UNITS[column.unit].metric)
-    return RunOfCell(
-        identity, str(record.seed), shown(value) if record.finished else record.status, run_anchor(identity)
-    )
+def _runs(
+    cell: Cell, records: Sequence[RunRecord], column: Column, gathered: Gathered
+) -> Iterator[RunOfCell]:
+    """The runs of a cell, then ids of which there is no record."""
+    shown, metric = _shown(column), UNITS[column.unit].metric
+    for record in records:
+        run = gathered.runs.get(key(record))
+        value = shown(record.metrics.get(metric)) if record.finished else record.status
+        where = f"{record.task}, seed" if len(column.places) > 1 else "seed"
+        yield RunOfCell(record.run_id, f"{where} {record.seed}", value, run.anchor if run else "")
+    known = {record.run_id for record in records}
+    yield from (RunOfCell(identity, identity, "") for identity in cell.run_ids if identity not in known)

@@ -1,0 +1,185 @@
+"""The paper's seven tables, and a suite's own table as the same thing: where each column comes from.
+
+Rows are not here: they are those of ``results/reported``, whose ``model`` says what is measured for a row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msbench.report.cells import Place, Source
+from msbench.report.contracts import SuiteFacts
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """A column: its heading, and the suite's task that it shows.
+
+    `source` says what of the task's runs: their result, or their mean mixing distance. An average is over the
+    tasks `of`, and its `task` is a name of its own. `printed` is off where the paper has no such column.
+    """
+
+    label: str
+    suite: str
+    task: str
+    source: Source = "run"
+    of: tuple[Place, ...] = ()
+    printed: bool = True
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The suites and tasks whose runs it needs."""
+        return self.of or ((self.suite, self.task),)
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table: a name, what is said of it, the table of ``results/reported`` beside it, and its columns.
+
+    `number` is the paper's, and None for a suite's own table. `others` says whether models that the paper has
+    no row for are listed too.
+    """
+
+    id: str
+    title: str
+    caption: str
+    reported: str
+    columns: tuple[ColumnDefinition, ...]
+    number: int | None = None
+    protocol: str = "paper"
+    notes: tuple[str, ...] = ()
+    others: bool = True
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The suites and tasks whose runs it needs, each once."""
+        return tuple(dict.fromkeys(place for column in self.columns for place in column.places))
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The suites whose runs it needs, each once."""
+        return tuple(dict.fromkeys(suite for suite, _ in self.places))
+
+    @property
+    def where(self) -> str:
+        """What a message calls it."""
+        return f"suite {self.id}" if self.number is None else f"table {self.id}"
+
+
+def paper(
+    number: int,
+    name: str,
+    title: str,
+    caption: str,
+    *columns: ColumnDefinition,
+    notes: tuple[str, ...] = (),
+    others: bool = True,
+) -> TableDefinition:
+    """A table of the paper, named as its file in ``results/reported``."""
+    return TableDefinition(name, title, caption, name, columns, number, "paper", notes, others)
+
+
+ABLATED = (ColumnDefinition("PTB-XL", "ptbxl", "all"), ColumnDefinition("ListOps", "listops", "listops"))
+WHICH_PTBXL = "PTB-XL: measured is task all; the paper does not say which of its six tasks it shows"
+LRA = tuple(("lra", task) for task in ("text", "retrieval", "image", "pathfinder", "pathx"))
+LISTOPS = ("listops", "listops")
+AVERAGES = (
+    "AVG.: reported is as printed, a mean without ListOps and without a missing Path-X; measured is the mean"
+    " of the five tasks of this table",
+    "Avg. of 6: HGRN2's average, the mean of these five and ListOps (suite listops). HGRN2 counts a missing"
+    " Path-X as 0; measured averages need every task",
+    "± of an average: its tasks' deviations taken as independent, the root of their squares' sum over their"
+    " number; that of one run a task. (k/n) is that of the task with the fewest seeds",
+)
+SPREAD = (
+    "± is over layers, channels and examples of a run, not over seeds; of several seeds the mean of their"
+    " means, and the root mean square of their ±. What the paper's ± is over is not stated",
+)
+
+PAPER_TABLES = (
+    paper(
+        1,
+        "classification",
+        "sCIFAR and ImageNet-1K",
+        "Accuracy on the test split of CIFAR-10 pixel by pixel, and on the validation images of ImageNet-1K.",
+        ColumnDefinition("sCIFAR", "scifar", "scifar"),
+        ColumnDefinition("ImageNet-1K", "imagenet", "imagenet"),
+    ),
+    paper(
+        2,
+        "listops",
+        "Long ListOps",
+        "Accuracy on the test split of ListOps (Long Range Arena).",
+        ColumnDefinition("Accuracy (%)", *LISTOPS),
+    ),
+    paper(
+        3,
+        "ptbxl",
+        "PTB-XL",
+        "Macro AUROC on the test fold of PTB-XL at 100 Hz, for each of its six sets of labels.",
+        ColumnDefinition("All", "ptbxl", "all"),
+        ColumnDefinition("Diag", "ptbxl", "diagnostic"),
+        ColumnDefinition("Sub-diag", "ptbxl", "subdiagnostic"),
+        ColumnDefinition("Super-diag", "ptbxl", "superdiagnostic"),
+        ColumnDefinition("Form", "ptbxl", "form"),
+        ColumnDefinition("Rhythm", "ptbxl", "rhythm"),
+    ),
+    paper(
+        4,
+        "lra",
+        "Long Range Arena",
+        "Accuracy on the test split of Long Range Arena. AVG. is the paper's average, over the five tasks"
+        " shown; Avg. of 6 is HGRN2's, with ListOps.",
+        ColumnDefinition("Text", "lra", "text"),
+        ColumnDefinition("Retrieval", "lra", "retrieval"),
+        ColumnDefinition("Image", "lra", "image"),
+        ColumnDefinition("Pathfinder", "lra", "pathfinder"),
+        ColumnDefinition("Path-X", "lra", "pathx"),
+        ColumnDefinition("AVG.", "lra", "average-of-5", "average", LRA),
+        ColumnDefinition("Avg. of 6", "lra", "average-of-6", "average", (*LRA, LISTOPS), printed=False),
+        notes=AVERAGES,
+    ),
+    paper(
+        5,
+        "ablation",
+        "Ablation of the architecture",
+        "MS-SSM with parts removed or replaced: macro AUROC on PTB-XL, accuracy on ListOps.",
+        *ABLATED,
+        notes=(WHICH_PTBXL,),
+        others=False,
+    ),
+    paper(
+        6,
+        "mixing-distance",
+        "Mean mixing distance",
+        "How far back the layers of trained models look on ListOps, averaged over layers and channels.",
+        ColumnDefinition("Mean Mixing Distance", *LISTOPS, "mixing"),
+        notes=SPREAD,
+    ),
+    paper(
+        7,
+        "ablation-initialisation",
+        "Ablation of the initialisation",
+        "MS-SSM from its own and from Mamba's initial decays: macro AUROC on PTB-XL, accuracy on ListOps.",
+        *ABLATED,
+        notes=(WHICH_PTBXL,),
+        others=False,
+    ),
+)
+
+
+def own_table(suite: SuiteFacts) -> TableDefinition:
+    """The table of one suite: a column a task, under the paper's heading where the suite names it."""
+    labels = suite.reported.columns if suite.reported else {}
+    columns = (
+        ColumnDefinition(labels.get(task, task), suite.name, task, printed=task in labels)
+        for task in suite.tasks
+    )
+    table = suite.reported.table if suite.reported else ""
+    return TableDefinition(
+        suite.name, suite.title, suite.caption, table, tuple(columns), protocol=suite.protocol
+    )
+
+
+def paper_names(table: TableDefinition) -> Sequence[str]:
+    """What a table of the paper can be called: its id, ``table-5`` and ``5``."""
+    return (table.id, f"table-{table.number}", str(table.number))

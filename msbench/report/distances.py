@@ -1,0 +1,105 @@
+"""Measured mean mixing distances -> a cell. They lie beside the run that they are of.
+
+::
+
+    results/<suite>/<task>/<model>/<run-id>/mixing/<any name>.json
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from msbench.report.cells import Cell
+from msbench.store import RunRecord
+
+
+class Layer(BaseModel):
+    """The distances of one layer: their mean, standard deviation and number."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    layer: int
+    mean: FiniteFloat
+    sd: FiniteFloat
+    n: int
+
+
+class Distances(BaseModel):
+    """One measurement, as its file has it; read tolerantly, as records are.
+
+    `mean` and `sd` are over layers, channels and `examples`, in tokens.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int
+    run_id: str
+    trained: bool
+    default_options: bool
+    options_digest: str
+    mean: FiniteFloat
+    sd: FiniteFloat
+    layers: tuple[Layer, ...]
+    examples: int
+    created: str
+
+    @property
+    def counts(self) -> bool:
+        """True where it may stand beside the paper's: of a trained model, with the default options."""
+        return self.trained and self.default_options
+
+
+def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
+    """The measurements of this run, oldest first, and a warning for each file that cannot be read."""
+    found: list[Distances] = []
+    warnings: list[str] = []
+    for path in sorted((run_folder / "mixing").glob("*.json")):
+        try:
+            measured = Distances.model_validate_json(path.read_bytes())
+        except OSError as error:
+            warnings.append(f"{path}: cannot be read: {error.strerror}")
+        except ValidationError as error:
+            detail = error.errors()[0]
+            key = ".".join(map(str, detail["loc"])) or "the file"
+            warnings.append(
+                f"{path}: no mixing distances: {key}: {detail['msg']}; delete it, or measure again"
+            )
+        else:
+            if measured.run_id == run_folder.name:
+                found.append(measured)
+            else:
+                warnings.append(f"{path}: is of run {measured.run_id}, and not of the run beside it")
+    return sorted(found, key=lambda each: each.created), warnings
+
+
+def distance(
+    runs: Sequence[RunRecord],
+    n_planned: int,
+    measured: Mapping[str, Sequence[Distances]],
+    notes: list[str],
+) -> Cell:
+    """The cell of these finished runs, one a seed: of each run the newest measurement that counts.
+
+    The spread is over layers, channels and examples: the root mean square of that of the seeds. What is not
+    shown is told in `notes`.
+    """
+    counted = {
+        record.run_id: [each for each in measured.get(record.run_id, ()) if each.counts] for record in runs
+    }
+    found = [measurements[-1] for measurements in counted.values() if measurements]
+    other = sum(len(measured.get(identity, ())) - len(kept) for identity, kept in counted.items())
+    if other:
+        notes.append(f"mixing distances with other options, or before training, are not shown: {other}")
+    if not found:
+        return Cell(n_planned=n_planned)
+    return Cell(
+        measured=statistics.fmean(each.mean for each in found),
+        sd=math.hypot(*(each.sd for each in found)) / math.sqrt(len(found)),
+        n=len(found),
+        n_planned=n_planned,
+        status="measured",
+        run_ids=tuple(each.run_id for each in found),
+    )

@@ -1,0 +1,204 @@
+"""From names to tables: which suites and runs each needs, every one of them read once."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msbench import console, store, suite
+from msbench.errors import ConfigError, Undecided, UnknownName
+from msbench.report.cells import Row, Table
+from msbench.report.definitions import PAPER_TABLES, TableDefinition, own_table, paper_names
+from msbench.report.distances import Distances, read_distances
+from msbench.report.pool import SuiteRuns
+from msbench.report.reported import find_reported, read_all
+from msbench.report.tables import build_table
+from msbench.specs import MODELS, RunSpec
+from msbench.store import RunRecord
+from msbench.suite import Suite
+
+PAPER = "paper"
+"""All of the paper's tables together."""
+HINT = f"'msbench report {PAPER}' shows all seven tables of the paper"
+Judge = Callable[[Table], Table]
+"""Sets the `judgement` of a table's cells."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Tables, and the records that they are made from, by run id."""
+
+    tables: tuple[Table, ...]
+    results: Path
+    records: Mapping[str, tuple[RunRecord, ...]]
+
+    def behind(self, table: Table, row: Row, column: int) -> tuple[RunRecord, ...]:
+        """The runs behind a cell, in the order of its run ids."""
+        places = table.columns[column].places
+        return tuple(
+            record
+            for identity in row.cells[column].run_ids
+            for record in self.records.get(identity, ())
+            if record.model == row.model and (record.suite, record.task) in places
+        )
+
+    def folder(self, record: RunRecord) -> Path:
+        """Where the files of a run are."""
+        return run_folder(self.results, record)
+
+
+def run_folder(results: Path, record: RunRecord) -> Path:
+    """Where the files of a run are."""
+    return results / record.suite / record.task / record.model / record.run_id
+
+
+def load(
+    names: Sequence[str], results: Path, *, include_modified: bool = False, judge: Judge | None = None
+) -> Report:
+    """The tables of these names, each judged by `judge` where there is one.
+
+    A name is that of a suite or its file, of a table of the paper (its id, ``table-5`` or ``5``), or
+    ``paper`` for all seven. No name means the tables of the suites that have runs in `results`, and those of
+    the paper with a measured cell.
+
+    Records that cannot be read are named on stderr and left out. Raises UnknownName, ConfigError where two
+    tables would have one name, Undecided where nothing has been run of a suite that was named, or, without
+    names, at all.
+    """
+    library = _Library(results)
+    reported = read_all(find_reported(results))
+
+    def build(definition: TableDefinition) -> Table:
+        material = [library.runs(name) for name in definition.suites]
+        table = build_table(definition, material, reported, include_modified=include_modified)
+        return judge(table) if judge else table
+
+    if names:
+        tables = [build(definition) for definition in library.named(names)]
+    else:
+        own, papers = library.with_runs()
+        tables = [table for table in map(build, papers) if table.measured or table.id in library.found]
+        tables += map(build, own)
+    return Report(tuple(tables), results, library.by_id())
+
+
+class _Library:
+    """Suites, and the runs of each, read when they are first asked for."""
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self.suites: dict[str, Suite] = {}
+        self.found: list[str] = []
+        self.read: dict[str, SuiteRuns] = {}
+
+    def named(self, names: Iterable[str]) -> list[TableDefinition]:
+        """The tables of these names, each once and in the order of asking."""
+        chosen: dict[str, TableDefinition] = {}
+        for definition in (each for name in names for each in self._named(name)):
+            if chosen.setdefault(definition.id, definition) != definition:
+                raise ConfigError(f"two tables are called {definition.id}; report them one by one")
+        for definition in chosen.values():
+            if definition.number is None and not self.runs(definition.id).records:
+                name = definition.id
+                raise Undecided(f"suite {name}: nothing has been run; 'msbench run {name}' makes its runs")
+        return list(chosen.values())
+
+    def with_runs(self) -> tuple[list[TableDefinition], list[TableDefinition]]:
+        """The own tables of the suites that have runs, and the tables of the paper that may show some."""
+        self.found = store.suites_with_runs(self.results)
+        if not self.found:
+            raise Undecided(f"{self.results}: nothing has been run; 'msbench run SUITE' makes runs; {HINT}")
+        self.suites |= {each.name: each for each in suite.available(on_error=_passed_over)}
+        for name in self.found:
+            if name not in self.suites:
+                console.say(
+                    f"msbench: {self.results / name}: no suite of this name here; name its file to report it"
+                )
+        known = [self.suites[name] for name in self.found if name in self.suites]
+        if not known:
+            raise Undecided(f"{self.results}: no run of a suite that is known here")
+        papers = [each for each in PAPER_TABLES if set(self.found) & set(each.suites) <= self.suites.keys()]
+        ids = {each.id for each in papers}
+        return [own_table(each) for each in known if each.name not in ids], papers
+
+    def runs(self, name: str) -> SuiteRuns:
+        """What there is of this suite."""
+        if name not in self.read:
+            self.read[name] = self._read(self._suite(name))
+        return self.read[name]
+
+    def by_id(self) -> dict[str, tuple[RunRecord, ...]]:
+        """All records that were read, by run id; one id may stand in several suites."""
+        grouped: dict[str, tuple[RunRecord, ...]] = {}
+        for record in (record for each in self.read.values() for record in each.records):
+            grouped[record.run_id] = (*grouped.get(record.run_id, ()), record)
+        return grouped
+
+    def _named(self, name: str) -> Sequence[TableDefinition]:
+        if name == PAPER:
+            return PAPER_TABLES
+        for definition in PAPER_TABLES:
+            if name in paper_names(definition):
+                return [definition]
+        return [own_table(self._suite(name))]
+
+    def _suite(self, name: str) -> Suite:
+        if name not in self.suites:
+            found = _load(name)
+            if self.suites.setdefault(found.name, found) != found:
+                raise ConfigError(f"two suites are called {found.name}; report them one by one")
+            self.suites[name] = found
+        return self.suites[name]
+
+    def _read(self, each: Suite) -> SuiteRuns:
+        records, warnings = store.records(self.results, each.name)
+        records = [record for record in records if record.suite == each.name]
+        distances = self._distances(each.name, records, warnings)
+        for warning in warnings:
+            console.say(f"msbench: {warning}")
+        strangers = dict.fromkeys(r.model for r in records if r.model not in each.models)
+        more = [spec for model in strangers for spec in _planned(each, model)]
+        notes = tuple(suite.strangers(each, more))
+        return SuiteRuns(each, [*suite.plan(each), *more], records, distances, notes)
+
+    def _distances(
+        self, name: str, records: Iterable[RunRecord], warnings: list[str]
+    ) -> dict[str, list[Distances]]:
+        """The mixing distances beside runs on the tasks whose distances a table shows."""
+        wanted = {
+            place
+            for table in PAPER_TABLES
+            for column in table.columns
+            if column.source == "mixing"
+            for place in column.places
+        }
+        found: dict[str, list[Distances]] = {}
+        for record in records:
+            if (name, record.task) in wanted and record.finished:
+                found[record.run_id], bad = read_distances(run_folder(self.results, record))
+                warnings += bad
+        return found
+
+
+def _load(name: str) -> Suite:
+    try:
+        return suite.load(name)
+    except UnknownName as error:
+        names = suite.names()
+        if Path(name).name != name or name in names or name.endswith((".yaml", ".yml")):
+            raise
+        known = {*names, PAPER, *(each for table in PAPER_TABLES for each in paper_names(table))}
+        raise UnknownName("suite or table", name, known) from error
+
+
+def _planned(each: Suite, model: str) -> list[RunSpec]:
+    """What the suite plans for a model that it does not list; nothing where it cannot run it."""
+    if model not in MODELS:
+        return []
+    try:
+        return suite.plan(each, models=[model])
+    except ConfigError:
+        return []
+
+
+def _passed_over(error: ConfigError) -> None:
+    console.say(f"msbench: passed over, as it is no suite: {error}")

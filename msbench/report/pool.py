@@ -1,0 +1,107 @@
+"""The runs of the suites and tasks that a table shows: planned or not, and on which data."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msbench.report.cells import Place
+from msbench.report.collect import Outcome, newest, outcome
+from msbench.report.contracts import Planned, SuiteFacts
+from msbench.report.distances import Distances
+from msbench.store import RunRecord
+
+Key = tuple[str, str, str]
+"""Suite, task and model."""
+
+
+@dataclass(frozen=True)
+class SuiteRuns:
+    """What tables take of one suite: its planned runs, its records, and what was measured beside them.
+
+    `specs` may have models that the suite does not list. `distances` are by run id; `notes` are texts.
+    """
+
+    suite: SuiteFacts
+    specs: Sequence[Planned]
+    records: Sequence[RunRecord]
+    distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Pool:
+    """The runs of some `places`, sorted.
+
+    `plan`, `planned` and `modified` are by suite, task and model; `data` is the digest of the data that
+    counts there. A run on a task that its suite does not have is among the modified ones. `notes` are of the
+    whole table.
+    """
+
+    def __init__(self, material: Iterable[SuiteRuns], places: Collection[Place]) -> None:
+        self.material = [each for each in material if any(suite == each.suite.name for suite, _ in places)]
+        self.places = places
+        self.plan: dict[Key, list[Planned]] = defaultdict(list)
+        self.planned: dict[Key, list[RunRecord]] = defaultdict(list)
+        self.modified: dict[Key, list[RunRecord]] = defaultdict(list)
+        self.notes: list[str] = []
+        for each in self.material:
+            self._sort(each)
+        self.models = list(dict.fromkeys(model for _, _, model in self.plan))
+        self.data = self._newest_data()
+
+    @property
+    def listed(self) -> set[str]:
+        """The models that one of the suites lists."""
+        return {model for each in self.material for model in each.suite.models}
+
+    @property
+    def distances(self) -> Mapping[str, Sequence[Distances]]:
+        """All measured mixing distances, by run id."""
+        return {identity: found for each in self.material for identity, found in each.distances.items()}
+
+    def outcome(self, place: Place, model: str) -> Outcome:
+        """What the planned runs of this model came to."""
+        key = (*place, model)
+        return outcome(self.planned.get(key, ()), self.data.get(key, ""))
+
+    def n_planned(self, place: Place, model: str) -> int:
+        """How many seeds are planned."""
+        return len(self.plan.get((*place, model), ()))
+
+    def counted(self, place: Place) -> list[RunRecord]:
+        """The planned runs of all models, on the data that counts."""
+        return [
+            record
+            for model in self.models
+            for record in self.planned.get((*place, model), ())
+            if record.data_digest == self.data.get((*place, model), "")
+        ]
+
+    def _sort(self, each: SuiteRuns) -> None:
+        name, tasks = each.suite.name, set(each.suite.tasks)
+        for place in self.places:
+            if place[0] == name and place[1] not in tasks:
+                self.notes.append(f"suite {name} as it is here has no task {place[1]}")
+        for spec in each.specs:
+            if (name, spec.task) in self.places:
+                self.plan[name, spec.task, spec.model_name].append(spec)
+        digests = {key: {spec.digest for spec in specs} for key, specs in self.plan.items()}
+        for record in each.records:
+            key = (name, record.task, record.model)
+            if record.suite != name or ((name, record.task) not in self.places and record.task in tasks):
+                continue
+            known = record.spec_digest in digests.get(key, ())
+            (self.planned if known else self.modified)[key].append(record)
+
+    def _newest_data(self) -> dict[Key, str]:
+        """The data digest of every key: one a task, unless the suite gives models data of their own."""
+        groups: dict[tuple[Place, str], list[Key]] = defaultdict(list)
+        for key, specs in self.plan.items():
+            groups[key[:2], str(specs[0].model_dump(mode="json").get("data"))].append(key)
+        digests: dict[Key, str] = {}
+        for keys in groups.values():
+            runs = [record for key in keys for record in self.planned.get(key, ())]
+            digests |= dict.fromkeys(keys, newest(runs).data_digest if runs else "")
+        for place in dict.fromkeys(key[:2] for key in digests):
+            if len({digest for key, digest in digests.items() if key[:2] == place and digest}) > 1:
+                self.notes.append(f"{place[1]}: not all models have the same data, as the suite asks")
+        return digests
