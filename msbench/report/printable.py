@@ -7,6 +7,8 @@ INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 def printable(text: str) -> str:
     """`text` with its control, formatting (bidi too), surrogate and non-characters as Python escapes."""
+    if text.isprintable():  # nearly all are, and a large page has a million characters
+        return text
     return "".join(_escaped(character) if _hidden(character) else character for character in text)
 
 

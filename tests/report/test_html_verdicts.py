@@ -3,11 +3,11 @@ from typing import get_args
 
 from msbench.gate.judgement import Judgement, Verdict
 from msbench.report.cells import Cell, Column, Row, Table
-from msbench.report.html.verdicts import LOOKS, count
+from msbench.report.html.verdicts import LOOKS, MEANINGS, count
 
 
 def test_every_verdict_has_a_look_of_its_own() -> None:
-    assert set(LOOKS) == set(get_args(Verdict))
+    assert set(LOOKS) == set(MEANINGS) == set(get_args(Verdict))
     assert len({(look.tone, look.shape) for look in LOOKS.values()}) == len(LOOKS)
     assert len({look.shape for look in LOOKS.values()}) == len(LOOKS)
 
@@ -18,7 +18,7 @@ def test_every_shape_is_drawn() -> None:
         assert f'id="shape-{look.shape}"' in shapes
 
 
-def test_verdicts_are_counted_in_the_order_of_the_legend() -> None:
+def test_verdicts_are_counted_in_one_order() -> None:
     verdicts: list[Verdict] = ["fail", "pass", "fail"]
     cells = tuple(Cell(judgement=Judgement(each, "")) for each in verdicts)
     row = Row("m", "", "m", (*cells, Cell()))

@@ -14,7 +14,7 @@ from msbench.report.load import Report
 from msbench.specs.run import LABEL
 from msbench.store import RUN_ID, RunRecord
 
-MOST_RUNS = 2000
+MOST_RUNS = 1000
 """Runs that get a section of their own; a page of more would open slowly and be read by nobody."""
 
 Epoch = Mapping[str, float]
@@ -120,5 +120,7 @@ class Commands:
                 self.suites[record.suite] = (record.suite, suite.load(record.suite))
             if record.suite in self.suites:
                 _, found = self.suites[record.suite]
-                return suite.plan(found, [record.model], [record.task])[0].model_dump(mode="json")
+                listed = found.planned.get((record.task, record.model))
+                spec = listed or suite.plan(found, [record.model], [record.task])[0]
+                return spec.model_dump(mode="json")
         return {}

@@ -25,7 +25,7 @@ from msbench.report.html.gather import Gathered
 from msbench.report.html.palette import DARK, LIGHT, variables
 from msbench.report.html.run_view import RunView, Shared, run_views
 from msbench.report.html.table_view import TableView, anchors, table_view
-from msbench.report.html.verdicts import LOOKS, count
+from msbench.report.html.verdicts import LOOKS, MEANINGS, count
 from msbench.report.load import Report
 from msbench.report.measure import runs_in_words
 from msbench.report.printable import printable
@@ -161,6 +161,7 @@ def _constants() -> Mapping[str, Any]:
     return {
         "version": __version__,
         "looks": LOOKS,
+        "meanings": MEANINGS,
         "terms": TERMS,
         "footnotes": FOOTNOTES,
         "style": Markup(_style()),

@@ -28,6 +28,8 @@ class Number:
     verdict: Verdict | None = None
     seeds: str = ""
     """How many seeds it is the mean of, and of how many that were planned."""
+    rests: bool = False
+    """True where runs are behind it."""
     first: bool = False
     """True for the first number of a column."""
 
@@ -148,7 +150,14 @@ def _numbers(table: Table, at: int, row: Row, anchor: str) -> tuple[Number, ...]
 
 def _measured(said: Words, cell: Cell, link: str) -> Number:
     verdict = cell.judgement.verdict if cell.judgement else None
-    return Number(said, cell.status, link if _rests(cell) else "", verdict=verdict, seeds=_seeds(cell))
+    return Number(
+        words=said,
+        state=cell.status,
+        link=link if _shown_below(cell) else "",
+        verdict=verdict,
+        seeds=_seeds(cell),
+        rests=bool(cell.run_ids),
+    )
 
 
 def _seeds(cell: Cell) -> str:
@@ -159,15 +168,15 @@ def _seeds(cell: Cell) -> str:
     return f"{count} seed{'' if count == '1' else 's'}"
 
 
-def _rests(cell: Cell) -> bool:
-    """True for a cell that has evidence to show."""
+def _shown_below(cell: Cell) -> bool:
+    """True for a cell that has a row of evidence."""
     return bool(cell.run_ids) or cell.judgement is not None
 
 
 def _evidence(report: Report, table: Table, anchor: str, gathered: Gathered) -> Iterator[Evidence]:
     for at, row in enumerate(table.rows):
         for index, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
-            if _rests(cell):
+            if _shown_below(cell):
                 runs = tuple(_runs(cell, report.behind(table, row, index), column, gathered))
                 yield _of_cell(cell, column, row.name, _cell(anchor, at, index), runs)
 

@@ -1,4 +1,4 @@
-"""How a verdict looks and what it means: a word, a tone and a shape, so that colour alone never says it."""
+"""How a verdict looks: a word, a tone and a shape, so that colour alone never says it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from msbench.gate.judgement import Verdict
+from msbench.report import words
 from msbench.report.cells import Table
 
 Tone = Literal["good", "bad", "unsure", "absent"]
@@ -13,30 +14,34 @@ Tone = Literal["good", "bad", "unsure", "absent"]
 
 @dataclass(frozen=True)
 class Look:
-    """`shape` is the id of a symbol of the page, without its prefix; `meaning` stands in the legend."""
+    """`shape` is the id of a symbol of the page, without its prefix."""
 
     tone: Tone
     shape: str
-    meaning: str
 
 
 LOOKS: Mapping[Verdict, Look] = {
-    "pass": Look("good", "tick", "not below what was expected, less its margin"),
-    "improved": Look("good", "up", "above what was expected by more than its margin"),
-    "inconclusive": Look("unsure", "question", "too few seeds, or too wide a spread, to tell"),
-    "fail": Look("bad", "cross", "below what was expected, less its margin"),
-    "chance-level": Look("bad", "dice", "no better than guessing"),
-    "trivial-rule": Look("bad", "equals", "no better than a rule that needs no training"),
-    "diverged": Look("bad", "burst", "training stopped at a value that is not finite"),
-    "missing": Look("absent", "ring", "no result where one was asked for"),
-    "invalid": Look("bad", "bar", "runs that may not be compared with what was expected"),
-    "other-data": Look("unsure", "pair", "measured on other data than what was expected"),
-    "xfail": Look("absent", "known", "fails, as is known and written down"),
+    "pass": Look("good", "tick"),
+    "improved": Look("good", "up"),
+    "inconclusive": Look("unsure", "question"),
+    "fail": Look("bad", "cross"),
+    "chance-level": Look("bad", "dice"),
+    "trivial-rule": Look("bad", "equals"),
+    "diverged": Look("bad", "burst"),
+    "missing": Look("absent", "ring"),
+    "invalid": Look("bad", "bar"),
+    "other-data": Look("unsure", "pair"),
+    "xfail": Look("absent", "known"),
+}
+MEANINGS: Mapping[Verdict, str] = {
+    **words.VERDICTS,
+    "diverged": "a loss or a parameter stopped being finite",
+    "missing": "no result where one was asked for",
 }
 
 
 def count(tables: Iterable[Table]) -> list[tuple[Verdict, int]]:
-    """How many cells have each verdict, in the order of the legend; those that none has are left out."""
+    """How many cells have each verdict, in the order of `LOOKS`; those that none has are left out."""
     judgements = (cell.judgement for table in tables for row in table.rows for cell in row.cells)
     found = Counter(judgement.verdict for judgement in judgements if judgement)
     return [(verdict, found[verdict]) for verdict in LOOKS if found[verdict]]
