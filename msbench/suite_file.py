@@ -53,3 +53,11 @@ class SuiteFile(TaskLayer):
             if task not in self.tasks:
                 raise ValueError(f"reported.columns: no task {task!r}{did_you_mean(task, self.tasks)}")
         return self
+
+    @model_validator(mode="after")
+    def _reported_has_the_papers_protocol(self) -> "SuiteFile":
+        if self.reported and self.protocol != "paper":
+            raise ValueError(
+                f"reported: protocol {self.protocol!r} never stands beside the paper's numbers; leave it out"
+            )
+        return self

@@ -70,7 +70,7 @@ class TestLoad:
 
     def test_reported(self, tmp_path: Path) -> None:
         reported = "reported: {table: listops, columns: {short: 'Accuracy (%)'}}\n"
-        found = load(write(tmp_path, TEXT + reported)).reported
+        found = load(write(tmp_path, TEXT.replace("protocol: scaled", "protocol: paper") + reported)).reported
         assert found is not None
         assert (found.table, found.columns) == ("listops", {"short": "Accuracy (%)"})
 
@@ -238,6 +238,12 @@ class TestRefused:
     def test_a_reported_column_of_no_task(self, tmp_path: Path) -> None:
         said = refusal(tmp_path, "data:\n", "reported: {table: t, columns: {shor: x}}\ndata:\n")
         assert said == "tiny.yaml:5: reported.columns: no task 'shor'; did you mean 'short'?"
+
+    def test_a_scaled_suite_stands_beside_no_reported_numbers(self, tmp_path: Path) -> None:
+        said = refusal(tmp_path, "data:\n", "reported: {table: t, columns: {short: x}}\ndata:\n")
+        assert said.startswith(
+            "tiny.yaml:3 and tiny.yaml:5: reported: protocol 'scaled' never stands beside the paper's"
+        )
 
     def test_every_fault_is_told_at_once(self, tmp_path: Path) -> None:
         said = refusal(tmp_path, "lr: 1e-3\n  epochs: 2\n", "lrr: 1e-3\n  epochs: 0\n")

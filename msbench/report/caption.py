@@ -38,7 +38,8 @@ def _measured(columns: Sequence[Column], seeds: dict[str, int]) -> str:
 
 
 def _sizes(pool: Pool, columns: Sequence[Column]) -> str:
-    places = dict.fromkeys(place for column in columns for place in column.places)
+    results = (column for column in columns if column.source != "mixing")
+    places = dict.fromkeys(place for column in results for place in column.places)
     sizes = {place: [record.n_test for record in pool.counted(place) if record.n_test] for place in places}
     several = len({task for _, task in places}) < len(places)
     named = [(f"{s}/{t}" if several else t, found[-1]) for (s, t), found in sizes.items() if found]

@@ -55,6 +55,11 @@ class TableDefinition:
         return tuple(dict.fromkeys(place for column in self.columns for place in column.places))
 
     @property
+    def own_places(self) -> tuple[Place, ...]:
+        """Those of them whose results are a column, and no mere part of an average or of another measure."""
+        return tuple(dict.fromkeys(each.places[0] for each in self.columns if each.source == "run"))
+
+    @property
     def suites(self) -> tuple[str, ...]:
         """The suites whose runs it needs, each once."""
         return tuple(dict.fromkeys(suite for suite, _ in self.places))

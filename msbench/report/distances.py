@@ -92,7 +92,8 @@ def distance(
     found = [measurements[-1] for measurements in counted.values() if measurements]
     other = sum(len(measured.get(identity, ())) - len(kept) for identity, kept in counted.items())
     if other:
-        notes.append(f"mixing distances with other options, or before training, are not shown: {other}")
+        count = f"{other} measurement{'' if other == 1 else 's'}"
+        notes.append(f"mixing distances with other options, or before training, are not shown: {count}")
     if not found:
         return Cell(n_planned=n_planned)
     return Cell(

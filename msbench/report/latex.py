@@ -48,8 +48,14 @@ def fragment(table: Table) -> str:
 
 def document(tables: Sequence[Table], name: str) -> str:
     """A document that inputs the fragments of these tables and nothing else; `name` is its file's."""
-    inputs = "\n\\clearpage\n".join(rf"\input{{{stem(table)}.tex}}" for table in tables)
+    inputs = "\n\\clearpage\n".join(map(_input, tables))
     return DOCUMENT.format(name=name, inputs=inputs)
+
+
+def _input(table: Table) -> str:
+    """The fragment, under the paper's number where the table has one."""
+    number = "" if table.number is None else rf"\setcounter{{table}}{{{table.number - 1}}}" "\n"
+    return rf"{number}\input{{{stem(table)}.tex}}"
 
 
 def stem(table: Table) -> str:
@@ -124,12 +130,15 @@ def _superscript(marks: Sequence[str]) -> str:
 
 
 def _footnotes(table: Table) -> Iterator[str]:
-    notes = [
-        _superscript((mark,) if mark else ()) + escape(" ".join(text.split()))
-        for mark, text in words.footnotes(table)
+    """What is marked in one paragraph, what is of the whole table in another: a line each would be a page."""
+    notes = [(mark, escape(" ".join(text.split()))) for mark, text in words.footnotes(table)]
+    marked = [_superscript((mark,)) + text for mark, text in notes if mark]
+    general = [text for mark, text in notes if not mark]
+    general += [
+        f"{VERDICT_SIGNS[verdict]} {verdict}: {meaning}" for verdict, meaning in words.verdicts(table)
     ]
-    notes += [f"{VERDICT_SIGNS[verdict]} {verdict}: {meaning}" for verdict, meaning in words.verdicts(table)]
-    if notes:
+    if notes or general:
         yield r"\par\medskip"
-        yield r"\footnotesize\raggedright"
-        yield from (note + r"\par" for note in notes)
+        yield r"\scriptsize\raggedright"
+    for paragraph in filter(None, (marked, general)):
+        yield ".\n".join(paragraph) + r".\par"

@@ -157,8 +157,7 @@ class _Library:
             console.say(f"msbench: {warning}")
         strangers = dict.fromkeys(r.model for r in records if r.model not in each.models)
         more = [spec for model in strangers for spec in _planned(each, model)]
-        notes = tuple(suite.strangers(each, more))
-        return SuiteRuns(each, [*suite.plan(each), *more], records, distances, notes)
+        return SuiteRuns(each, [*suite.plan(each), *more], records, distances)
 
     def _distances(
         self, name: str, records: Iterable[RunRecord], warnings: list[str]

@@ -18,27 +18,28 @@ Key = tuple[str, str, str]
 class SuiteRuns:
     """What tables take of one suite: its planned runs, its records, and what was measured beside them.
 
-    `specs` may have models that the suite does not list. `distances` are by run id; `notes` are texts.
+    `specs` may have models that the suite does not list. `distances` are by run id.
     """
 
     suite: SuiteFacts
     specs: Sequence[Planned]
     records: Sequence[RunRecord]
     distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 class Pool:
     """The runs of some `places`, sorted.
 
     `plan`, `planned` and `modified` are by suite, task and model; `data` is the digest of the data that
-    counts there. A run on a task that its suite does not have is among the modified ones. `notes` are of the
-    whole table.
+    counts there. Modified runs are those on `own_places`, and those of their suites on tasks that these do
+    not have. `notes` are of the whole table.
     """
 
-    def __init__(self, material: Iterable[SuiteRuns], places: Collection[Place]) -> None:
+    def __init__(
+        self, material: Iterable[SuiteRuns], places: Collection[Place], own_places: Collection[Place]
+    ) -> None:
         self.material = [each for each in material if any(suite == each.suite.name for suite, _ in places)]
-        self.places = places
+        self.places, self.own_places = places, own_places
         self.plan: dict[Key, list[Planned]] = defaultdict(list)
         self.planned: dict[Key, list[RunRecord]] = defaultdict(list)
         self.modified: dict[Key, list[RunRecord]] = defaultdict(list)
@@ -48,15 +49,23 @@ class Pool:
         self.models = list(dict.fromkeys(model for _, _, model in self.plan))
         self.data = self._newest_data()
 
-    @property
-    def listed(self) -> set[str]:
-        """The models that one of the suites lists."""
-        return {model for each in self.material for model in each.suite.models}
+    def listed(self, suites: Collection[str]) -> set[str]:
+        """The models that one of these suites lists."""
+        return {model for each in self.material if each.suite.name in suites for model in each.suite.models}
 
     @property
     def distances(self) -> Mapping[str, Sequence[Distances]]:
         """All measured mixing distances, by run id."""
         return {identity: found for each in self.material for identity, found in each.distances.items()}
+
+    def strangers(self) -> dict[str, list[str]]:
+        """By suite the models that it does not list, and that have planned runs all the same."""
+        found = {
+            each.suite.name: [model for model in self.models if model not in each.suite.models]
+            for each in self.material
+        }
+        ran = {(suite, model) for (suite, _, model), records in self.planned.items() if records}
+        return {suite: [each for each in models if (suite, each) in ran] for suite, models in found.items()}
 
     def outcome(self, place: Place, model: str) -> Outcome:
         """What the planned runs of this model came to."""
@@ -78,6 +87,7 @@ class Pool:
 
     def _sort(self, each: SuiteRuns) -> None:
         name, tasks = each.suite.name, set(each.suite.tasks)
+        own = {suite for suite, _ in self.own_places}
         for place in self.places:
             if place[0] == name and place[1] not in tasks:
                 self.notes.append(f"suite {name} as it is here has no task {place[1]}")
@@ -87,10 +97,12 @@ class Pool:
         digests = {key: {spec.digest for spec in specs} for key, specs in self.plan.items()}
         for record in each.records:
             key = (name, record.task, record.model)
-            if record.suite != name or ((name, record.task) not in self.places and record.task in tasks):
+            if record.suite != name:
                 continue
-            known = record.spec_digest in digests.get(key, ())
-            (self.planned if known else self.modified)[key].append(record)
+            if record.spec_digest in digests.get(key, ()):
+                self.planned[key].append(record)
+            elif key[:2] in self.own_places or (name in own and record.task not in tasks):
+                self.modified[key].append(record)
 
     def _newest_data(self) -> dict[Key, str]:
         """The data digest of every key: one a task, unless the suite gives models data of their own."""

@@ -46,7 +46,7 @@ def build_table(
 
     Raises UnknownName where the definition names a reported table or column that there is not.
     """
-    pool = Pool(material, definition.places)
+    pool = Pool(material, definition.places, definition.own_places)
     builder = _Builder(definition, pool, _printed(definition, list(reported)))
     rows, notes = lettered(builder.rows(include_modified), [*definition.notes, *builder.notes])
     return Table(
@@ -72,10 +72,12 @@ class _Builder:
 
     def rows(self, include_modified: bool) -> list[Row]:
         """All rows, in the order in which they are shown."""
-        rows = mark_best([*self._reported_rows(), *self._other_rows()], self.columns)
+        others = self._other_rows() if self.definition.others else []
+        rows = mark_best([*self._reported_rows(), *others], self.columns)
         rows += self._rule_rows()
         if include_modified:
             rows += modified_rows(self.pool, self.columns, self.notes)
+        self._note_strangers({row.model for row in rows})
         self._note_what_is_not_shown(include_modified)
         return rows
 
@@ -88,7 +90,10 @@ class _Builder:
     def _make(self, column: Column, model: str) -> Cell:
         if column.source == "average":
             parts = [self._part(place, column) for place in column.of]
-            return average(column.label, [(part.label, self._cell(part, model)) for part in parts])
+            cell = average(column.label, [(part.label, self._cell(part, model)) for part in parts])
+            # A row without any number of its own needs no word on what its average lacks.
+            some = any(self._cell(part, model).n for part in parts if part in self.columns)
+            return cell if some else replace(cell, marks=())
         (place,) = column.places
         found, n_planned = self.pool.outcome(place, model), self.pool.n_planned(place, model)
         if column.source == "mixing":
@@ -119,9 +124,12 @@ class _Builder:
         """Models that the paper's table has no row for: those that the suites list, and those that ran."""
         shown = {cell.model for cell in self.printed}
         group = MEASURED_GROUP if self.printed else MODELS_GROUP
-        others = [model for model in self.pool.models if self.definition.others and model not in shown]
+        places = {column.places[0] for column in self.columns if column.source != "average"}
+        planned = {key[2] for key in self.pool.plan if key[:2] in places}
+        listed = self.pool.listed({suite for suite, _ in places})
+        others = [each for each in self.pool.models if each in planned and each not in shown]
         rows = [Row(each, group, each, tuple(self._cell(c, each) for c in self.columns)) for each in others]
-        return [row for row in rows if row.model in self.pool.listed or any(map(_says_something, row.cells))]
+        return [row for row in rows if row.model in listed or any(map(_says_something, row.cells))]
 
     def _rule_rows(self) -> list[Row]:
         rates: dict[str, dict[Column, float]] = defaultdict(dict)
@@ -138,6 +146,13 @@ class _Builder:
             for name, by_column in rates.items()
         ]
 
+    def _note_strangers(self, shown: set[str]) -> None:
+        for suite, models in self.pool.strangers().items():
+            if named := ", ".join(model for model in models if model in shown):
+                self.notes.append(
+                    f"not listed by suite {suite}, and run with its common settings and own defaults: {named}"
+                )
+
     def _note_what_is_not_shown(self, include_modified: bool) -> None:
         for suite in () if include_modified else self.definition.suites:
             count = sum(len(runs) for key, runs in self.pool.modified.items() if key[0] == suite)
@@ -146,7 +161,6 @@ class _Builder:
                     f"{runs_in_words(count)} of suite {suite} with another spec than the planned one not"
                     f" shown; 'msbench report {self.definition.id} --modified' lists them"
                 )
-        self.notes += [note for each in self.pool.material for note in each.notes]
         shown = {column.label for column in self.columns}
         left = list(dict.fromkeys(cell.column for cell in self.printed if cell.column not in shown))
         if left:

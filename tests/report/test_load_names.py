@@ -1,0 +1,148 @@
+"""What `msbench report NAME...` means."""
+
+from pathlib import Path
+
+import pytest
+from test_distances import written
+from test_load_tables import recorded
+
+from msbench import report
+from msbench.errors import ConfigError, Undecided, UnknownName
+from msbench.report.cells import Table
+from msbench.report.definitions import PAPER_TABLES
+from msbench.suite import load, plan
+
+
+def ids(tables: list[Table]) -> list[str]:
+    return [table.id for table in tables]
+
+
+PAPER = [table.id for table in PAPER_TABLES]
+
+
+@pytest.mark.parametrize("name", ["ablation", "table-5", "5"])
+def test_a_table_of_the_paper_has_three_names(name: str, tmp_path: Path) -> None:
+    [table] = report.load_tables([name], tmp_path)
+    assert (table.id, table.number) == ("ablation", 5)
+
+
+def test_paper_means_all_seven_without_any_run(tmp_path: Path) -> None:
+    tables = report.load_tables(["paper"], tmp_path)
+    assert ids(tables) == PAPER
+    assert all(table.kinds[0] == ("reported", "measured") for table in tables)
+    assert not any(table.measured for table in tables)
+
+
+def test_a_table_that_is_named_twice_is_shown_once(tmp_path: Path) -> None:
+    assert ids(report.load_tables(["5", "paper", "table-5"], tmp_path)) == [
+        "ablation",
+        *(name for name in PAPER if name != "ablation"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["listops", "ptbxl", "lra"])
+def test_a_suite_and_a_table_of_one_name_are_one(name: str, tmp_path: Path) -> None:
+    recorded(tmp_path, plan(load(name))[0])
+    [table] = report.load_tables([name], tmp_path)
+    assert table.number is not None
+    assert next(row.run_ids for row in table.rows if row.model == "mamba")
+
+
+def test_a_suite_of_another_name_has_its_own_table_and_fills_the_papers(tmp_path: Path) -> None:
+    recorded(tmp_path, plan(load("scifar"))[0])
+    own, paper = report.load_tables(["scifar", "1"], tmp_path)
+    assert (own.number, len(own.columns)) == (None, 1)
+    assert (paper.number, len(paper.columns)) == (1, 2)
+    assert own.measured == paper.measured == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("ablaton", "ablation"), ("papr", "paper"), ("table5", "table-5"), ("scifr", "scifar")],
+)
+def test_an_unknown_name_is_told_the_nearest_of_suites_and_tables(
+    name: str, near: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UnknownName, match=f"unknown suite or table '{name}'; did you mean '{near}'"):
+        report.load_tables([name], tmp_path)
+
+
+def test_a_file_that_is_not_there_is_no_unknown_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"mine\.yaml"):
+        report.load_tables([str(tmp_path / "mine.yaml")], tmp_path)
+
+
+def test_two_suites_of_one_name_are_not_mixed(tiny_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(tiny_file.read_text().replace("epochs: 3", "epochs: 4"))
+    recorded(tmp_path, plan(load(tiny_file))[0])
+    with pytest.raises(ConfigError, match="two suites are called tiny"):
+        report.load_tables([str(tiny_file), str(other)], tmp_path)
+    assert len(report.load_tables([str(tiny_file), str(tiny_file)], tmp_path)) == 1
+
+
+def test_without_a_name_come_tables_with_measurements_and_suites_with_runs(tmp_path: Path) -> None:
+    """Table 2 is that of the suite; Table 5 shows its runs too, Table 6 and 7 have nothing of theirs."""
+    recorded(tmp_path, plan(load("listops"), models=["msssm-no-ssm"])[0])
+    recorded(tmp_path, plan(load("quick"))[0])
+    assert ids(report.load_tables([], tmp_path)) == ["listops", "ablation", "quick"]
+
+
+def test_the_table_of_a_suite_whose_runs_all_failed_is_shown(tmp_path: Path) -> None:
+    spec = plan(load("listops"))[0]
+    recorded(tmp_path, spec, status="diverged", metrics={})
+    [table] = report.load_tables([], tmp_path)
+    assert (table.id, table.measured) == ("listops", 0)
+
+
+def test_a_suite_without_runs_is_undecided_and_the_papers_table_is_not(tmp_path: Path) -> None:
+    with pytest.raises(Undecided, match="suite scifar: nothing has been run; 'msbench run scifar'"):
+        report.load_tables(["scifar"], tmp_path)
+    assert ids(report.load_tables(["listops"], tmp_path)) == ["listops"]
+
+
+def test_nothing_at_all_points_to_the_papers_tables(tmp_path: Path) -> None:
+    with pytest.raises(Undecided, match="'msbench report paper' shows all seven tables"):
+        report.load_tables([], tmp_path)
+
+
+def test_distances_beside_runs_are_read_and_bad_ones_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (plan(load("listops"), models=[model])[0] for model in ("mamba", "msssm-s6"))
+    written(recorded(tmp_path, first).parent, mean=41.0, sd=20.0)
+    bad = written(recorded(tmp_path, second).parent, mean="far")
+    [table] = report.load_tables(["6"], tmp_path)
+    assert [(row.name, row.cells[0].measured) for row in table.rows] == [
+        ("Mamba", 41.0),
+        ("MS-SSM (S6)", None),
+    ]
+    assert str(bad) in capsys.readouterr().err
+
+
+def test_every_table_is_judged_once_by_who_is_asked_to(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def judge(table: Table) -> Table:
+        seen.append(table.id)
+        return table
+
+    report.load_tables(["paper"], tmp_path, judge=judge)
+    assert seen == PAPER
+
+
+def test_the_runs_behind_a_cell_are_found(tmp_path: Path) -> None:
+    """Also where another suite has a run of the same id: the id does not tell the suite."""
+    files = {
+        (name, model): recorded(tmp_path, plan(load(name), models=[model])[0], source_digest=name)
+        for name in ("lra", "listops", "listops-release")
+        for model in ("mamba", "msssm-s6")
+    }
+    loaded = report.load(["lra", "listops", "listops-release"], tmp_path)
+    for table, name in zip(loaded.tables, ("lra", "listops", "listops-release"), strict=True):
+        [row] = (row for row in table.rows if row.model == "mamba")
+        [record] = loaded.behind(table, row, 0)
+        assert (record.suite, record.model) == (name, "mamba")
+        assert loaded.folder(record) / "run.json" == files[name, "mamba"]
+    lra = loaded.tables[0]
+    assert [loaded.behind(lra, row, 6) for row in lra.rows if row.model == "mamba"] == [()]
