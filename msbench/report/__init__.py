@@ -9,6 +9,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msbench.report.cells import Cell, Column, Note, Row, Table
 from msbench.report.definitions import ColumnDefinition, TableDefinition, own_table
@@ -18,6 +19,9 @@ from msbench.report.pool import SuiteRuns
 from msbench.report.reported import ReportedCell, find_reported, read_all, read_reported
 from msbench.report.tables import build_table
 from msbench.report.terminal import print_table, print_tables
+
+if TYPE_CHECKING:
+    from msbench.report.html import Figure
 
 __all__ = [
     "Cell",
@@ -55,10 +59,15 @@ def load_tables(
     return list(load(names, results, include_modified=include_modified, judge=judge).tables)
 
 
-def write_page(report: Report, out: Path, names: Sequence[str] = ()) -> list[Path]:
-    """Write the page ``report.html`` of a report to `out`; `names` are the suites and files as typed."""
+def write_page(
+    report: Report, out: Path, names: Sequence[str] = (), figures: "Sequence[Figure]" = ()
+) -> list[Path]:
+    """Write the page ``report.html`` of a report to `out`, as `write_all` writes files.
+
+    `names` are the suites and files as typed; without `figures` the page has no section of them.
+    """
     from msbench.report import html
 
     refuse_file(out)
-    page = html.page(report, made=datetime.now(UTC), names=names)
+    page = html.page(report, made=datetime.now(UTC), names=names, figures=figures)
     return write_files({html.NAME: html.render(page)}, out)

@@ -21,6 +21,13 @@ def test_ids_and_what_refers_to_them_begin_with_the_prefix() -> None:
     assert [each.tag for each in ET.fromstring(text)] == ["style", "clipPath", "use", "rect"]
 
 
+def test_what_names_a_figure_still_does() -> None:
+    head = HEAD.replace("<svg ", '<svg aria-labelledby="t d" ')
+    root = ET.fromstring(inlined(f'{head}<title id="t">T</title><desc id="d">D</desc></svg>', "a-"))
+    assert root.get("aria-labelledby") == "a-t a-d"
+    assert [each.get("id") for each in root] == ["a-t", "a-d"]
+
+
 def test_a_figure_of_matplotlib_can_stand_twice_in_a_page() -> None:
     from matplotlib.figure import Figure
 

@@ -3,7 +3,7 @@ from importlib import resources
 
 import pytest
 
-from msbench.report.html.palette import DARK, LIGHT, SHAPE_ON, TEXT_ON, contrast
+from msbench.report.html.palette import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT, SHAPE_ON, TEXT_ON, contrast
 
 
 def test_contrast_is_that_of_wcag() -> None:
@@ -22,6 +22,12 @@ def test_text_can_be_read(colours: dict[str, str], text: str, ground: str) -> No
 @pytest.mark.parametrize(("shape", "ground"), SHAPE_ON)
 def test_lines_can_be_seen(colours: dict[str, str], shape: str, ground: str) -> None:
     assert contrast(colours[shape], colours[ground]) >= 3
+
+
+@pytest.mark.parametrize(("series", "ground"), [(SERIES_LIGHT, LIGHT), (SERIES_DARK, DARK)])
+def test_series_of_figures_can_be_seen_and_told_apart(series: list[str], ground: dict[str, str]) -> None:
+    assert all(contrast(colour, ground["ground"]) >= 3 for colour in series)
+    assert len(set(series)) == len(series) == 7
 
 
 def test_light_and_dark_have_every_colour_of_the_style_and_no_other() -> None:

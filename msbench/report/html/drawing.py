@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 REFERENCE = re.compile(r"url\(\s*['\"]?#([^'\")]+)['\"]?\s*\)")
 OUTSIDE = re.compile(r"url\((?!\s*['\"]?(#|data:image/))|@import", re.IGNORECASE)
-DROPPED = ("metadata", "title", "desc")
+LISTS_OF_IDS = ("aria-labelledby", "aria-describedby")
 REFUSED = ("script", "foreignObject", "iframe", "animate", "set", "a")
 
 
@@ -27,7 +27,7 @@ def inlined(svg: str, prefix: str) -> str:
     """
     root = ET.fromstring(svg)
     for parent in root.iter():
-        for child in [child for child in parent if _local(child.tag) in DROPPED]:
+        for child in [child for child in parent if _local(child.tag) == "metadata"]:
             parent.remove(child)
     for element in root.iter():
         element.tag = _local(element.tag)
@@ -48,6 +48,8 @@ def _attributes(element: ET.Element, prefix: str) -> Iterator[tuple[str, str]]:
             raise ValueError(f"a figure may hold no handler: {local}")
         if local == "id":
             yield local, prefix + value
+        elif local in LISTS_OF_IDS:
+            yield local, " ".join(prefix + identity for identity in value.split())
         elif local == "href":
             if not value.startswith(("#", "data:image/")):
                 raise ValueError(f"a figure may refer to nothing outside itself: {value}")

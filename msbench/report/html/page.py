@@ -22,7 +22,7 @@ from msbench.report.cells import Table
 from msbench.report.html import chart
 from msbench.report.html.drawing import Figure, inlined
 from msbench.report.html.gather import Gathered
-from msbench.report.html.palette import DARK, LIGHT, variables
+from msbench.report.html.palette import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT, variables
 from msbench.report.html.run_view import RunView, Shared, run_views
 from msbench.report.html.table_view import TableView, anchors, table_view
 from msbench.report.html.verdicts import LOOKS, MEANINGS, count
@@ -186,8 +186,8 @@ def policy(script: str) -> str:
 
 def _style() -> str:
     return (
-        f":root {{ {variables(LIGHT)} }}\n"
-        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}\n"
+        f":root {{ {variables(LIGHT, SERIES_LIGHT)} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(DARK, SERIES_DARK)} }} }}\n"
         f"{_asset('style.css')}"
     )
 

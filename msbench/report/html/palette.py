@@ -1,6 +1,6 @@
 """The colours of the page, light and dark: a test holds every pair of text and ground against WCAG AA."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 LIGHT: Mapping[str, str] = {
     "ground": "#ffffff",
@@ -38,6 +38,9 @@ DARK: Mapping[str, str] = {
     "absent": "#b9c0cc",
     "absent-ground": "#2a303a",
 }
+SERIES_LIGHT = ("#4477aa", "#dd5566", "#228833", "#8f7f12", "#1f88aa", "#aa3377", "#777777")
+"""For the ``var(--series-1, ...)`` and so on of figures: the colours of print, dark enough to be seen."""
+SERIES_DARK = ("#7aa6d9", "#ee6677", "#4fb463", "#ccbb44", "#66ccee", "#d965a6", "#bbbbbb")
 TEXT_ON: tuple[tuple[str, str], ...] = (
     *((text, ground) for text in ("text", "muted", "link") for ground in ("ground", "raised", "target")),
     *((tone, f"{tone}-ground") for tone in ("good", "bad", "unsure", "absent")),
@@ -58,9 +61,10 @@ def contrast(first: str, second: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def variables(colours: Mapping[str, str]) -> str:
+def variables(colours: Mapping[str, str], series: Sequence[str]) -> str:
     """The colours as CSS custom properties."""
-    return " ".join(f"--{name}: {value};" for name, value in colours.items())
+    named = {**colours, **{f"series-{number}": value for number, value in enumerate(series, 1)}}
+    return " ".join(f"--{name}: {value};" for name, value in named.items())
 
 
 def _luminance(colour: str) -> float:

@@ -184,7 +184,7 @@ def _evidence(report: Report, table: Table, anchor: str, gathered: Gathered) -> 
 def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: tuple[RunOfCell, ...]) -> Evidence:
     said, judgement, shown = words.measured(cell, column), cell.judgement, _shown(column)
     expected = shown(judgement.expected) if judgement else ""
-    if judgement and judgement.margin is not None:
+    if judgement and expected and judgement.margin is not None:
         expected += f" − {shown(judgement.margin)}"
     return Evidence(
         anchor=anchor,

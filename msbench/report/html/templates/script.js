@@ -31,7 +31,7 @@
     } else { byHand(); }
   }
 
-  function all(open) { each("details.run", function (node) { node.open = open; }); }
+  function all(open) { each("details.panel", function (node) { node.open = open; }); }
 
   each("button[hidden]", function (button) { button.hidden = false; });
   document.addEventListener("click", function (event) {
