@@ -110,6 +110,7 @@ def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
         (("setup", "listop"), ExitCode.USAGE, "listop"),
         (("show", "abc"), ExitCode.USAGE, "msbench list runs"),
         (("report", "quick"), ExitCode.UNDECIDED, "msbench run quick"),
+        (("report", "ablaton"), ExitCode.USAGE, "did you mean 'ablation'"),
         (("report",), ExitCode.UNDECIDED, "msbench run"),
     ],
 )
@@ -133,6 +134,18 @@ def test_one_damaged_record_leaves_the_others_going(tiny_file: Path, results: Pa
     assert "not a run record" in done.stderr
     assert "mamba" in done.stdout
     assert msbench("explain", tiny_file, "--results", results).exit_code == 0
+
+
+def test_the_papers_tables_are_written_without_any_run(results: Path) -> None:
+    done = msbench("report", "paper", "--results", results, "--csv", "--latex", "--out", results / "out")
+    assert done.exit_code == ExitCode.UNDECIDED
+    assert "'msbench run SUITE' makes runs" in done.stderr
+    assert [f"Table {number}: " in done.stdout for number in range(1, 8)] == [True] * 7
+    assert len(list((results / "out").glob("*.csv"))) == 14
+    assert len(list((results / "out").glob("*.tex"))) == 15
+    one = msbench("report", "table-5", "--results", results, "--json")
+    assert (one.exit_code, json.loads(one.stdout)[0]["id"]) == (ExitCode.UNDECIDED, "ablation")
+    assert "report paper" not in one.stderr
 
 
 def test_a_report_of_nothing_measured_says_so(tiny_file: Path, results: Path) -> None:

@@ -22,6 +22,7 @@ from msbench.report.words import Words
 
 GAP = "  "
 WIDEST_NAME = 30
+"""Where not all columns fit beside longer ones."""
 ASCII = str.maketrans({"±": "+/-", "†": "+", "–": "-", "×": "x", "→": "->", "Δ": "Delta"})
 
 
@@ -120,7 +121,10 @@ class _Layout:
 
     def _name_width(self) -> int:
         widest = max([cell_len(line.name) for line in self.body if line.cells], default=0)
-        return max(len("Model"), widest if self.width is None else min(widest, WIDEST_NAME))
+        if self.width is not None:
+            room = self.width - sum(_span(widths) + len(GAP) for widths in self._widths())
+            widest = min(widest, max(WIDEST_NAME, room))
+        return max(len("Model"), widest)
 
     def _widths(self) -> list[list[int]]:
         """For every column the widths of its parts, reported and measured; the label fits over them."""

@@ -79,7 +79,7 @@ def _write(results: Path, spec: RunSpec, number: int, state: str) -> None:
 
 
 def _record(spec: RunSpec, identity: str, number: int, state: str) -> dict[str, Any]:
-    metric = "macro-auroc" if spec.suite == "ptbxl" else "accuracy"
+    metric: store.Metric = "macro-auroc" if spec.suite == "ptbxl" else "accuracy"
     value = 0.3 + number % 500 / 1000
     attempt = {"device": "cpu", "host": "node", "kernel": "cpp-avx2", "threads": "1"}
     finished = state == "finished"

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from test_distances import written
 from test_load_tables import recorded
+from typer.testing import CliRunner
 
 from msbench import report
+from msbench.cli import app
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.report.cells import Table
 from msbench.report.definitions import PAPER_TABLES
@@ -104,6 +106,14 @@ def test_a_suite_without_runs_is_undecided_and_the_papers_table_is_not(tmp_path:
 def test_nothing_at_all_points_to_the_papers_tables(tmp_path: Path) -> None:
     with pytest.raises(Undecided, match="'msbench report paper' shows all seven tables"):
         report.load_tables([], tmp_path)
+
+
+def test_the_command_without_a_name_points_to_the_papers_tables(tmp_path: Path) -> None:
+    recorded(tmp_path, plan(load("quick"))[0])
+    done = CliRunner().invoke(app, ["report", "--results", str(tmp_path)])
+    assert done.exit_code == 0
+    assert done.stderr == "msbench: 'msbench report paper' shows all seven tables of the paper\n"
+    assert CliRunner().invoke(app, ["report", "quick", "--results", str(tmp_path)]).stderr == ""
 
 
 def test_distances_beside_runs_are_read_and_bad_ones_named(

@@ -1,0 +1,80 @@
+"""What a report reads of many run folders: counted, as times depend on the machine.
+
+``python tests/report/many_runs.py FOLDER`` makes 10,000, to time ``msbench report --results FOLDER`` on.
+"""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from many_runs import write_many
+
+from msbench import report, store
+
+COUNT = 500
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    results = tmp_path_factory.mktemp("many")
+    return results, write_many(results, COUNT)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:
+    """How often each file was read."""
+    counts: Counter[Path] = Counter()
+    read = Path.read_bytes
+
+    def counted(path: Path) -> bytes:
+        counts[path] += 1
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    return counts
+
+
+def test_each_record_is_read_once_whatever_tables_show_it(
+    many: tuple[Path, dict[str, int]], opened: Counter[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, states = many
+    tables = report.load_tables([], results)
+    inside = {path: times for path, times in opened.items() if path.is_relative_to(results)}
+    assert len(inside) == COUNT
+    assert set(inside.values()) == {1}
+    assert {path.name for path in inside} == {"run.json"}
+    assert {times for path, times in opened.items() if path.suffix == ".yaml"} == {1}
+    assert len(tables) > 6
+    assert capsys.readouterr().err.count("not a run record") == states["damaged"]
+
+
+def test_one_table_reads_the_runs_of_its_suites_alone(
+    many: tuple[Path, dict[str, int]], opened: Counter[Path]
+) -> None:
+    results, _ = many
+    report.load_tables(["listops"], results)
+    inside = {path.relative_to(results).parts[0] for path in opened if path.is_relative_to(results)}
+    assert inside == {"listops"}
+
+
+def test_no_run_is_lost(many: tuple[Path, dict[str, int]]) -> None:
+    results, states = many
+    loaded = report.load([], results)
+    found = Counter(record.status for records in loaded.records.values() for record in records)
+    assert found == {state: n for state, n in states.items() if state not in ("damaged", "not ended")}
+    assert len(list(store.run_folders(results))) == COUNT
+
+
+def test_a_report_imports_nothing_that_trains(many: tuple[Path, dict[str, int]]) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from msbench import report\n"
+        "report.print_tables(report.load_tables(['paper'], Path(sys.argv[1])))\n"
+        "heavy = {'torch', 'pandas', 'pyarrow', 'scipy', 'matplotlib', 'lightning_fabric', 'jinja2'}\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(many[0])], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
