@@ -1,17 +1,19 @@
 """Pages of small tables, and what a reader without a browser sees of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
 from msbench import store
+from msbench.gate.judgement import Judgement, Verdict
 from msbench.report import Report, html, run_folder
 from msbench.report.cells import Table
+from msbench.report.html import Figure
 from msbench.store import RunRecord
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -29,6 +31,7 @@ HOSTILE = [
     "\ufffe\uffff\udc80\x00",
 ]
 """Names that have got out of pages, or that hide."""
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/><rect clip-path="url(#a)"/></svg>'
 LOG = "epoch,step,train_loss,validation_loss,train_accuracy,validation_accuracy\n"
 
 
@@ -148,3 +151,36 @@ def _facts(diverged: bool) -> dict[str, Any]:
         "timing": {"train_seconds": 12.5},
         "parameters": 1234,
     }
+
+
+def small(results: Path, **options: Any) -> tuple[Reader, Table]:
+    """The page of `listops`, read, and its table."""
+    table, records = listops()
+    file(results, records)
+    return Reader(page([table], results, records, **options)), table
+
+
+def judged(table: Table, *verdicts: Verdict) -> Table:
+    """The table with these verdicts on its measured cells, in order, over and over."""
+    rows, at = [], 0
+    for row in table.rows:
+        cells = []
+        for cell in row.cells:
+            if cell.n_planned:
+                said = Judgement(verdicts[at % len(verdicts)], f"reason {at}", 0.3802, 0.005, 0.35, None, 2)
+                cells.append(replace(cell, judgement=said))
+                at += 1
+            else:
+                cells.append(cell)
+        rows.append(replace(row, cells=tuple(cells)))
+    return replace(table, rows=tuple(rows))
+
+
+def every_page(results: Path) -> bytes:
+    """A page with everything that one can hold."""
+    table, records = listops()
+    file(results, records)
+    tables = [judged(table, *get_args(Verdict)), table]
+    return page(
+        tables, results, records, figures=[Figure("One", "First.", SVG), Figure("Two", "Second.", SVG)]
+    )

@@ -1,6 +1,4 @@
-import base64
 import fnmatch
-import hashlib
 import re
 import tomllib
 import xml.etree.ElementTree as ET
@@ -8,60 +6,21 @@ from dataclasses import replace
 from datetime import timedelta
 from importlib import resources
 from pathlib import Path
-from typing import get_args
 
 import pytest
-from html_pages import HOSTILE, LOG, MADE, Reader, file, listops, page, report
+from html_pages import LOG, MADE, SVG, Reader, every_page, file, judged, listops, page, report, small
 from report_runs import PlannedRun, build, run
 
 from msbench.errors import ConfigError
-from msbench.gate.judgement import Judgement, Verdict
 from msbench.report import html, words, write_page
-from msbench.report.cells import Cell, Column, Note, Row, Table
 from msbench.report.html.drawing import Figure
 from msbench.report.html.gather import Gathered
 from msbench.report.html.page import Page
-from msbench.report.printable import printable
-
-SVG = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/><rect clip-path="url(#a)"/></svg>'
-LOADING = ("src", "srcset", "poster", "data", "action", "formaction", "background", "manifest", "ping")
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
-
-
-def small(results: Path, **options: object) -> tuple[Reader, Table]:
-    table, records = listops()
-    file(results, records)
-    return Reader(page([table], results, records, **options)), table
-
-
-def judged(table: Table, *verdicts: Verdict) -> Table:
-    """The table with these verdicts on its measured cells, in order, over and over."""
-    rows, at = [], 0
-    for row in table.rows:
-        cells = []
-        for cell in row.cells:
-            if cell.n_planned:
-                said = Judgement(verdicts[at % len(verdicts)], f"reason {at}", 0.3802, 0.005, 0.35, None, 2)
-                cells.append(replace(cell, judgement=said))
-                at += 1
-            else:
-                cells.append(cell)
-        rows.append(replace(row, cells=tuple(cells)))
-    return replace(table, rows=tuple(rows))
-
-
-def every_page(results: Path) -> bytes:
-    """A page with everything that one can hold."""
-    table, records = listops()
-    file(results, records)
-    tables = [judged(table, *get_args(Verdict)), table]
-    return page(
-        tables, results, records, figures=[Figure("One", "First.", SVG), Figure("Two", "Second.", SVG)]
-    )
 
 
 def test_the_page_is_well_formed_for_html_and_xml(results: Path) -> None:
@@ -82,32 +41,6 @@ def test_ids_are_unique_and_every_link_leads_somewhere(results: Path) -> None:
     assert {link[1:] for link in links} <= set(ids)
     labels = {label for each in reader.elements for label in each.get("aria-labelledby").split()}
     assert labels <= set(ids)
-
-
-def test_nothing_is_loaded_from_anywhere(results: Path) -> None:
-    text = every_page(results)
-    reader = Reader(text)
-    assert not [name for each in reader.elements for name in each.attributes if name in LOADING]
-    assert not {"link", "iframe", "object", "embed", "img", "base", "form"} & {e.tag for e in reader.elements}
-    assert b"://" not in text
-    assert not re.search(rb"@import|url\((?!#)", text)
-
-
-def test_the_policy_lets_the_one_script_run_and_nothing_else(results: Path) -> None:
-    reader, _ = small(results)
-    (script,) = reader.all("script")
-    assert not script.attributes
-    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
-    (policy,) = reader.all("meta", **{"http-equiv": "Content-Security-Policy"})
-    directives = dict(part.strip().split(" ", 1) for part in policy.get("content").split(";"))
-    assert directives == {
-        "default-src": "'none'",
-        "style-src": "'unsafe-inline'",
-        "img-src": "data:",
-        "script-src": f"'sha256-{digest}'",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
 
 
 def test_numbers_are_those_of_the_table(results: Path) -> None:
@@ -189,38 +122,6 @@ def test_a_run_shows_all_that_its_number_depends_on(results: Path) -> None:
     assert "models/mamba.py0123456789abcdef" in reader.named("source-1").text
 
 
-def test_hostile_names_are_printed_and_never_obeyed() -> None:
-    rows = tuple(Row(name, name, name, (Cell("1.00", marks=("a",)),), name) for name in HOSTILE)
-    notes = tuple(Note("a" if index == 0 else "", name) for index, name in enumerate(HOSTILE))
-    tables = [
-        Table(name, name, name, tuple(Column("t", each) for each in (name,)), rows, notes) for name in HOSTILE
-    ]
-    text = page(tables, Path(HOSTILE[-9]))
-    reader = Reader(text)
-    heads = [each.text for each in reader.all("th", scope="row")]
-    assert heads == [printable(name) for name in HOSTILE] * len(HOSTILE)
-    captions = [each.text for each in reader.all("caption")]
-    assert captions == [printable(name) for name in HOSTILE]
-    assert len(reader.all("script")) == 1
-    assert not reader.all("img") + reader.all("tag")
-    assert not [name for each in reader.elements for name in each.attributes if name.startswith("on")]
-    ET.fromstring(text)
-
-
-def test_hostile_records_are_printed_and_never_obeyed(results: Path) -> None:
-    texts = {f"key {name}": name for name in HOSTILE if name and "\udc80" not in name}
-    spec = PlannedRun("listops", "mamba")
-    record = run(spec, 0.5, environment=texts, sources=texts, kernel=HOSTILE[-9], data_notes=tuple(texts))
-    record = record.model_copy(update={"spec": {**record.spec, "model": texts}, "classes": tuple(texts)})
-    file(results, [record], LOG + f'{HOSTILE[-9]},"</script>",nan,inf,1,2\n0,1,2,nan,<b>,0.5\n')
-    reader = Reader(page([build([spec], [record])], results, [record]))
-    values = [each.text for each in reader.all("dd")]
-    for key, value in texts.items():
-        assert values.count(printable(value)) >= 3, key
-    assert len(reader.all("script")) == 1
-    assert not reader.all("img") + reader.all("tag")
-
-
 def test_all_is_there_without_scripts(results: Path) -> None:
     reader = Reader(every_page(results))
     hidden = [each for each in reader.elements if "hidden" in each.attributes]
@@ -297,14 +198,6 @@ def test_two_tables_of_one_name_have_ids_of_their_own(results: Path) -> None:
     reader = Reader(page([table, table, replace(table, id="é")], results))
     links = [each.get("href") for each in reader.elements if each.within(**{"aria-label": "Contents"})]
     assert [link for link in links if "table" in link] == ["#table-small", "#table-small.2", "#table-table"]
-
-
-def test_an_id_that_is_none_is_no_link(results: Path) -> None:
-    table = Table("t", "T", "C", (Column("a", "A"),), (Row("m", "", "m", (Cell(run_ids=("x y", "../z")),)),))
-    reader = Reader(page([table], results))
-    (row,) = [each for each in reader.all("tr") if each.get("id") == "table-t.cell-1-1"]
-    assert not reader.inside(row, "a")
-    assert "x y../z" in row.words
 
 
 def test_a_section_of_a_run_stays_small(results: Path) -> None:
