@@ -2,7 +2,7 @@
 
 ::
 
-    names -> load -> Report of Tables -> terminal, csv, latex
+    names -> load -> Report of Tables -> terminal, csv, latex, html
              definitions.PAPER_TABLES says what each table of the paper shows
 """
 
