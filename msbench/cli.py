@@ -297,6 +297,9 @@ def report(
     ] = None,
     latex: Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")] = False,
     csv: Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html/--no-html", help="Write one page with every run, to open offline.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")] = Path(
         "reports"
     ),
@@ -313,6 +316,9 @@ def report(
     against: Annotated[
         str | None, typer.Option("--against", help="Verdicts: paper, baseline, or a baseline file.")
     ] = None,
+    versus: Annotated[
+        str | None, typer.Option("--versus", metavar="MODEL", help="Mark what is better or worse than this.")
+    ] = None,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -320,28 +326,20 @@ def report(
     from msbench import report as reports
     from msbench.report.load import HINT
 
-    judge = None
-    if against is not None:
-        from msbench.check.gate import verdicts
-
-        judge = verdicts(names or [], against, results)
-    found = reports.load(names or [], results, include_modified=modified, judge=judge)
-    tables = found.tables
+    request = reports.Request(
+        names or [], results, out, csv, latex, html, figures, initialisation, modified, against, versus
+    )
     # Files first: a reader of the table that goes away must not cost them.
-    written = reports.write_all(tables, out, csv=csv, latex=latex)
-    notes: list[str] = []
-    if figures or initialisation:
-        drawn, notes = reports.write_figures(found, out, initialisation=initialisation)
-        written += drawn
+    done = reports.carry_out(request)
     if as_json:
-        console.out_json([table.as_dict() for table in tables])
+        console.out_json([table.as_dict() for table in done.tables])
     else:
-        reports.print_tables(tables)
-    for line in (*map(str, written), *notes):
+        reports.print_tables(done.tables)
+    for line in (*map(str, done.written), *done.notes):
         console.say(line)
     if not names:
         console.say(f"msbench: {HINT}")
-    if not any(table.measured for table in tables):
+    if not any(table.measured for table in done.tables):
         raise Undecided(
             "nothing was measured under the protocol; 'msbench run SUITE' makes runs, and"
             " 'msbench list runs' shows what became of them"

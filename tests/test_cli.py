@@ -89,13 +89,16 @@ def test_run_then_everything_that_reads_it(tiny_file: Path, results: Path) -> No
     assert [row["action"] for row in explained] == ["keep", "keep"]
 
     reported = msbench(
-        "report", tiny_file, "--results", results, "--csv", "--latex", "--out", results / "out"
+        "report", tiny_file, "--results", results, "--csv", "--latex", "--html", "--out", results / "out"
     )
     assert reported.exit_code == 0, reported.stderr
     assert "root operator only" in reported.stdout
     assert "\x1b" not in reported.stdout
     assert list((results / "out").rglob("*.tex"))
     assert list((results / "out").rglob("*.csv"))
+    page = (results / "out" / "report.html").read_text(encoding="utf-8")
+    assert f'id="run-{run_id}"' in page
+    assert f"msbench run {tiny_file} --model msssm-s6 --task listops-tiny --seed 0</code>" in page
 
 
 def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:

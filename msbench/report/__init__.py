@@ -2,7 +2,7 @@
 
 ::
 
-    names -> load -> Report of Tables -> terminal, csv, latex
+    names -> load -> Report of Tables -> terminal, csv, latex, html
              definitions.PAPER_TABLES says what each table of the paper shows
 """
 
@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from msbench.report.cells import Cell, Column, Note, Row, Table
+from msbench.report.command import Outcome, Request, carry_out
 from msbench.report.definitions import ColumnDefinition, TableDefinition, own_table
-from msbench.report.files import refuse_file, write, write_all, write_files
+from msbench.report.files import write, write_all, write_files
 from msbench.report.load import Judge, Report, load, run_folder
 from msbench.report.pool import SuiteRuns
 from msbench.report.reported import ReportedCell, find_reported, read_all, read_reported
@@ -24,13 +25,16 @@ __all__ = [
     "ColumnDefinition",
     "Judge",
     "Note",
+    "Outcome",
     "Report",
     "ReportedCell",
+    "Request",
     "Row",
     "SuiteRuns",
     "Table",
     "TableDefinition",
     "build_table",
+    "carry_out",
     "find_reported",
     "load",
     "load_tables",
@@ -42,7 +46,6 @@ __all__ = [
     "run_folder",
     "write",
     "write_all",
-    "write_figures",
     "write_files",
 ]
 
@@ -52,22 +55,3 @@ def load_tables(
 ) -> list[Table]:
     """The tables of `load`."""
     return list(load(names, results, include_modified=include_modified, judge=judge).tables)
-
-
-def write_figures(report: Report, out: Path, *, initialisation: bool = False) -> tuple[list[Path], list[str]]:
-    """Write the figures of a report to `out`; returns their paths, and lines on what is not drawn and why.
-
-    `initialisation` adds where the states of MS-SSM start. Raises ConfigError as `write_all` does.
-    """
-    # matplotlib takes a while to import: only who asks for figures waits for it.
-    from msbench.report import figures as drawn
-
-    refuse_file(out)
-    found = drawn.figures(report, tuple(drawn.KINDS) if initialisation else drawn.WITHOUT_MODELS)
-    notes = [f"{each.stem}: {note}" for each in found for note in each.notes]
-    missing: dict[str, list[str]] = {}
-    for each in found:
-        if each.reason:
-            missing.setdefault(each.reason, []).append(each.stem)
-    lines = [f"no figure {', '.join(stems)}: {reason}" for reason, stems in missing.items()]
-    return drawn.write(found, out), [*notes, *lines]

@@ -7,7 +7,6 @@ where ``NO_COLOR`` is set or ``TERM`` is ``dumb``; there, as in a pipe, a star m
 import io
 import os
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from msbench.report import words
 from msbench.report.cells import Table
+from msbench.report.printable import printable
 from msbench.report.words import Words
 
 GAP = "  "
@@ -94,7 +94,7 @@ class _Layout:
 
     def show(self, text: str) -> str:
         """One printable line that the encoding has."""
-        plain = "".join(_printable(character) for character in text)
+        plain = printable(text)
         try:
             plain.encode(self.encoding)
         except UnicodeEncodeError:
@@ -190,13 +190,6 @@ def _row(name: str, width: int, cells: Sequence[Text], widths: Sequence[int]) ->
     for cell, column in zip(cells, widths, strict=True):
         line.append(GAP).append_text(cell).append(" " * (column - cell_len(cell.plain)))
     return line
-
-
-def _printable(character: str) -> str:
-    """The character, or its escape where it would move the cursor, hide, or be no character at all."""
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return character.encode("unicode_escape").decode()
-    return character
 
 
 def _terminal_width(stream: TextIO) -> int:

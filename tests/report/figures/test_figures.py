@@ -14,11 +14,11 @@ import pytest
 from figure_values import COLUMN, CPU, GPU, NAMES, cell, column, record, report_of, table, write_log
 from typer.testing import CliRunner
 
-from msbench import report
 from msbench.cli import app
 from msbench.errors import ConfigError
 from msbench.report.cells import Cell
-from msbench.report.figures import WITHOUT_MODELS, FigureFile, figures
+from msbench.report.command import told
+from msbench.report.figures import WITHOUT_MODELS, FigureFile, figures, write
 from msbench.report.figures.look import styled
 from msbench.report.load import Report
 from msbench.store import RunRecord, run_directory, write_record
@@ -100,13 +100,10 @@ def test_what_there_is_no_data_for_is_told_and_not_written(tmp_path: Path) -> No
         "no cell has both a reported and a measured number",
         "no run has a measured mixing distance; `msbench mixing` measures it",
     ]
-    paths, told = report.write_figures(nothing, tmp_path / "out")
-    assert paths == []
-    assert told[0] == "no figure small-curves: no run has a log of epochs"
-    again = replace(nothing, tables=nothing.tables * 2)
-    assert report.write_figures(again, tmp_path / "out")[1][0] == (
-        "no figure small-curves, small-curves-2: no run has a log of epochs"
-    )
+    assert write(found, tmp_path / "out") == []
+    assert told(found)[0] == "no figure small-curves: no run has a log of epochs"
+    again = figures(replace(nothing, tables=nothing.tables * 2))
+    assert told(again)[0] == ("no figure small-curves, small-curves-2: no run has a log of epochs")
     assert not (tmp_path / "out").exists()
 
 
@@ -226,4 +223,4 @@ def test_the_command_draws_the_start_where_asked(
 
 def test_out_must_be_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be a folder"):
-        report.write_figures(report_of(), tmp_path / "figure.pdf")
+        write(figures(report_of()), tmp_path / "figure.pdf")

@@ -1,0 +1,106 @@
+"""What ``msbench report`` is asked for, and what comes of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msbench.report.cells import Table
+from msbench.report.files import refuse_file, write_all, write_files
+from msbench.report.load import Judge, Report, load
+
+if TYPE_CHECKING:
+    from msbench.report.figures import FigureFile
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of the verb.
+
+    `names` are suites, tables or files as typed; `against` is what verdicts are held against and `versus`
+    the model that others are compared with, where that is asked for.
+    """
+
+    names: Sequence[str]
+    results: Path
+    out: Path
+    csv: bool = False
+    latex: bool = False
+    html: bool = False
+    figures: bool = False
+    initialisation: bool = False
+    modified: bool = False
+    against: str | None = None
+    versus: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The tables, the files that were written, and lines on what could not be drawn."""
+
+    tables: tuple[Table, ...]
+    written: list[Path]
+    notes: list[str]
+
+
+def carry_out(request: Request) -> Outcome:
+    """Load the tables, judge and compare them, and write the files; each is whole or not written at all.
+
+    Raises what `load` does, UnknownName where no table has the model to compare with, and ConfigError where
+    the folder for files is none or cannot be written to.
+    """
+    refuse_file(request.out)
+    report = load(request.names, request.results, include_modified=request.modified, judge=_judge(request))
+    if request.versus is not None:
+        from msbench.report.versus import versus
+
+        report = replace(report, tables=tuple(versus(report.tables, request.results, request.versus)))
+    written = write_all(report.tables, request.out, csv=request.csv, latex=request.latex)
+    drawn = _figures(report, request)
+    if request.figures or request.initialisation:
+        from msbench.report import figures
+
+        written += figures.write(drawn, request.out)
+    if request.html:
+        written += write_page(report, request.out, request.names, drawn)
+    return Outcome(report.tables, written, told(drawn))
+
+
+def write_page(
+    report: Report, out: Path, names: Sequence[str] = (), drawn: "Sequence[FigureFile]" = ()
+) -> list[Path]:
+    """Write the page ``report.html`` of a report to `out`; `names` are the suites and files as typed."""
+    from msbench.report import html
+
+    pictures = [html.Figure(each.title, each.caption, each.svg()) for each in drawn if not each.reason]
+    page = html.page(report, made=datetime.now(UTC), names=names, figures=pictures)
+    return write_files({html.NAME: html.render(page)}, out)
+
+
+def told(drawn: "Sequence[FigureFile]") -> list[str]:
+    """A line for each note on a figure, and one for each reason for which some are not drawn."""
+    notes = [f"{each.stem}: {note}" for each in drawn for note in each.notes]
+    missing: dict[str, list[str]] = {}
+    for each in drawn:
+        if each.reason:
+            missing.setdefault(each.reason, []).append(each.stem)
+    return [*notes, *(f"no figure {', '.join(stems)}: {reason}" for reason, stems in missing.items())]
+
+
+def _judge(request: Request) -> Judge | None:
+    if request.against is None:
+        return None
+    from msbench.check.gate import verdicts
+
+    return verdicts(request.names, request.against, request.results)
+
+
+def _figures(report: Report, request: Request) -> "list[FigureFile]":
+    if not (request.figures or request.initialisation or request.html):
+        return []
+    # matplotlib takes a while to import: only who asks for figures waits for it.
+    from msbench.report import figures
+
+    kinds = tuple(figures.KINDS) if request.initialisation else figures.WITHOUT_MODELS
+    return figures.figures(report, kinds)

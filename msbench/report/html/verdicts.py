@@ -1,0 +1,47 @@
+"""How a verdict looks: a word, a tone and a shape, so that colour alone never says it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from msbench.gate.judgement import Verdict
+from msbench.report import words
+from msbench.report.cells import Table
+
+Tone = Literal["good", "bad", "unsure", "absent"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """`shape` is the id of a symbol of the page, without its prefix."""
+
+    tone: Tone
+    shape: str
+
+
+LOOKS: Mapping[Verdict, Look] = {
+    "pass": Look("good", "tick"),
+    "improved": Look("good", "up"),
+    "inconclusive": Look("unsure", "question"),
+    "fail": Look("bad", "cross"),
+    "chance-level": Look("bad", "dice"),
+    "trivial-rule": Look("bad", "equals"),
+    "diverged": Look("bad", "burst"),
+    "missing": Look("absent", "ring"),
+    "invalid": Look("bad", "bar"),
+    "other-data": Look("unsure", "pair"),
+    "xfail": Look("absent", "known"),
+}
+MEANINGS: Mapping[Verdict, str] = {
+    **words.VERDICTS,
+    "diverged": "a loss or a parameter stopped being finite",
+    "missing": "no result where one was asked for",
+}
+
+
+def count(tables: Iterable[Table]) -> list[tuple[Verdict, int]]:
+    """How many cells have each verdict, in the order of `LOOKS`; those that none has are left out."""
+    judgements = (cell.judgement for table in tables for row in table.rows for cell in row.cells)
+    found = Counter(judgement.verdict for judgement in judgements if judgement)
+    return [(verdict, found[verdict]) for verdict in LOOKS if found[verdict]]
