@@ -36,7 +36,6 @@ def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: b
     absent, and other files in it are left alone. Raises ConfigError where it is a file, is named like one, or
     cannot be written to.
     """
-    refuse_file(out)
     tables = list(tables)
     files: dict[str, bytes] = {}
     for table in tables:
@@ -47,7 +46,11 @@ def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: b
 
 
 def write_files(files: dict[str, bytes], out: Path) -> list[Path]:
-    """Write files of these names to the folder `out`; what a report that was killed left there goes first."""
+    """Write files of these names to the folder `out`; what a report that was killed left there goes first.
+
+    Raises ConfigError where `out` is a file, is named like one, or cannot be written to.
+    """
+    refuse_file(out)
     if not files:
         return []
     name = ""

@@ -20,7 +20,7 @@ from msbench.report.cells import Cell
 from msbench.report.command import told
 from msbench.report.figures import WITHOUT_MODELS, FigureFile, figures, write
 from msbench.report.figures.look import styled
-from msbench.report.load import Report
+from msbench.report.load import Report, run_folder
 from msbench.store import RunRecord, run_directory, write_record
 from msbench.suite import Suite, plan
 
@@ -42,7 +42,7 @@ def finished(names: Sequence[str], results: Path, seeds: int = 1) -> Report:
             sd = 1.5 if seeds > 1 else None
             rows[name].append(cell(*ids, measured=50.0 + number, sd=sd, reported="52.5"))
     for each in records:
-        folder = report.run_folder(results, each)
+        folder = run_folder(results, each)
         write_log(folder, [(2.0 - each.seed / 8, 0.25), (1.0, 0.5)])
         layers = [{"mean": 1.0 + each.seed, "sd": 1.0, "n": 2}, {"mean": 40.0, "sd": 1.0, "n": 2}]
         measured = {
