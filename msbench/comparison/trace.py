@@ -15,6 +15,7 @@ from msbench.report import Column, ReportedCell
 from msbench.report.cells import UNITS
 from msbench.report.collect import usable
 from msbench.report.distances import read_distances
+from msbench.report.load import more_seeds
 from msbench.specs import RunSpec
 from msbench.specs.run import SECTIONS
 from msbench.store import RunRecord
@@ -127,6 +128,7 @@ def _source(place: Place, results: Path, data_root: Path) -> Source:
     name = place.name if place.table.number is None else suite_name
     try:
         specs = suite.plan(suite.load(name), [model], [task])
+        specs += more_seeds(specs, mine)
     except ConfigError as error:
         specs, problem = [], str(error)
     else:
@@ -178,10 +180,10 @@ def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSp
 
 
 def _unplanned(record: RunRecord, planned: RunSpec) -> str:
-    """How the settings of a run differ from the planned ones; its seed alone, where nothing else does."""
+    """How the settings of a run differ from the planned ones."""
     found = changes.settings(planned.model_dump(mode="json"), record.spec)
     departures = [str(each) for each in found if each.name.partition(".")[0] in SECTIONS]
-    return f"modified: {', '.join(departures)}" if departures else f"seed {record.seed} is not planned"
+    return f"modified: {', '.join(departures) or 'another version of the spec'}"
 
 
 def _commands(

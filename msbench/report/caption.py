@@ -11,7 +11,7 @@ def caption(definition: TableDefinition, pool: Pool, columns: Sequence[Column], 
     """The definition's caption, then protocol, units, seeds and the sizes of the test splits."""
     scaled = "" if definition.protocol == "paper" else " down from the paper's, so no test of its numbers"
     units = ", ".join(dict.fromkeys(UNITS[column.unit].words for column in columns))
-    measured = _measured(columns, _seeds(pool))
+    measured = _measured(columns, _seeds(pool), more=bool(pool.more))
     parts = [
         " ".join(definition.caption.split()).rstrip("."),
         f"Protocol: {definition.protocol}{scaled}",
@@ -26,15 +26,17 @@ def _seeds(pool: Pool) -> dict[str, int]:
     return {each.suite.name: len({spec.seed for spec in each.specs}) for each in pool.material}
 
 
-def _measured(columns: Sequence[Column], seeds: dict[str, int]) -> str:
+def _measured(columns: Sequence[Column], seeds: dict[str, int], *, more: bool) -> str:
     if all(column.source == "mixing" for column in columns):
         return "measured is from trained models"
     counts = sorted(set(seeds.values())) or [1]
     if counts == [1]:
-        return "measured is one seed"
+        several = ", or the mean ± sample standard deviation of those noted" if more else ""
+        return f"measured is one seed{several}"
     over = f"{counts[0]} seeds" if len(counts) == 1 else f"the seeds planned ({_listed(seeds.items())})"
     fewer = f"(k/{counts[0]})" if len(counts) == 1 else "(k/n)"
-    return f"measured is the mean ± sample standard deviation over {over}, fewer where {fewer}"
+    also = ", more where noted" if more else ""
+    return f"measured is the mean ± sample standard deviation over {over}, fewer where {fewer}{also}"
 
 
 def _sizes(pool: Pool, columns: Sequence[Column]) -> str:

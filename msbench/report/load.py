@@ -170,8 +170,8 @@ class _Library:
         for warning in warnings:
             console.say(f"msbench: {warning}")
         strangers = dict.fromkeys(r.model for r in records if r.model not in each.models)
-        more = [spec for model in strangers for spec in _planned(each, model)]
-        return SuiteRuns(each, [*suite.plan(each), *more], records, distances)
+        specs = [*suite.plan(each), *(spec for model in strangers for spec in _planned(each, model))]
+        return SuiteRuns(each, specs, records, distances, more_seeds(specs, records))
 
     def _distances(
         self, name: str, records: Iterable[RunRecord], warnings: list[str]
@@ -211,6 +211,24 @@ def _planned(each: Suite, model: str) -> list[RunSpec]:
         return suite.plan(each, models=[model])
     except ConfigError:
         return []
+
+
+def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> list[RunSpec]:
+    """The specs of those records that differ from one of `specs` in the seed alone, each once."""
+    known = {spec.digest for spec in specs}
+    first = {(spec.task, spec.model_name): spec for spec in reversed(specs)}
+    tried: dict[tuple[str, str, int], RunSpec] = {}
+    found: dict[str, RunSpec] = {}
+    for record in records:
+        place = (record.task, record.model)
+        if record.spec_digest in known or place not in first:
+            continue
+        key = (*place, record.seed)
+        if key not in tried:
+            tried[key] = first[place].model_copy(update={"seed": record.seed})
+        if tried[key].digest == record.spec_digest:
+            found[record.spec_digest] = tried[key]
+    return list(found.values())
 
 
 def _passed_over(error: ConfigError) -> None:

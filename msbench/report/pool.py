@@ -18,21 +18,24 @@ Key = tuple[str, str, str]
 class SuiteRuns:
     """What tables take of one suite: its planned runs, its records, and what was measured beside them.
 
-    `specs` may have models that the suite does not list. `distances` are by run id.
+    `specs` may have models that the suite does not list. `distances` are by run id. `more_seeds` are specs of
+    runs that differ from a planned one in the seed alone: they follow the protocol, and count.
     """
 
     suite: SuiteFacts
     specs: Sequence[Planned]
     records: Sequence[RunRecord]
     distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
+    more_seeds: Sequence[Planned] = ()
 
 
 class Pool:
     """The runs of some `places`, sorted.
 
-    `plan`, `planned` and `modified` are by suite, task and model; `data` is the digest of the data that
-    counts there. Modified runs are those on `own_places`, and those of their suites on tasks that these do
-    not have. `notes` are of the whole table.
+    `plan`, `more`, `planned` and `modified` are by suite, task and model; `more` has the seeds beyond the
+    plan, whose runs are in `planned` too. `data` is the digest of the data that counts there. Modified runs
+    are those on `own_places`, and those of their suites on tasks that these do not have. `notes` are of the
+    whole table.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class Pool:
         self.material = [each for each in material if any(suite == each.suite.name for suite, _ in places)]
         self.places, self.own_places = places, own_places
         self.plan: dict[Key, list[Planned]] = defaultdict(list)
+        self.more: dict[Key, set[int]] = defaultdict(set)
         self.planned: dict[Key, list[RunRecord]] = defaultdict(list)
         self.modified: dict[Key, list[RunRecord]] = defaultdict(list)
         self.notes: list[str] = []
@@ -73,8 +77,9 @@ class Pool:
         return outcome(self.planned.get(key, ()), self.data.get(key, ""))
 
     def n_planned(self, place: Place, model: str) -> int:
-        """How many seeds are planned."""
-        return len(self.plan.get((*place, model), ()))
+        """How many seeds are planned, with those that ran beyond the plan."""
+        key = (*place, model)
+        return len(self.plan.get(key, ())) + len(self.more.get(key, ()))
 
     def counted(self, place: Place) -> list[RunRecord]:
         """The planned runs of all models, on the data that counts."""
@@ -94,12 +99,17 @@ class Pool:
         for spec in each.specs:
             if (name, spec.task) in self.places:
                 self.plan[name, spec.task, spec.model_name].append(spec)
-        digests = {key: {spec.digest for spec in specs} for key, specs in self.plan.items()}
+        for spec in each.more_seeds:
+            if (name, spec.task) in self.places:
+                self.more[name, spec.task, spec.model_name].add(spec.seed)
+        digests: dict[Key, set[str]] = defaultdict(set)
+        for spec in (*each.specs, *each.more_seeds):
+            digests[name, spec.task, spec.model_name].add(spec.digest)
         for record in each.records:
             key = (name, record.task, record.model)
             if record.suite != name:
                 continue
-            if record.spec_digest in digests.get(key, ()):
+            if key[:2] in self.places and record.spec_digest in digests.get(key, ()):
                 self.planned[key].append(record)
             elif key[:2] in self.own_places or (name in own and record.task not in tasks):
                 self.modified[key].append(record)

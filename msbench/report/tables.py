@@ -77,6 +77,7 @@ class _Builder:
         rows += self._rule_rows()
         if include_modified:
             rows += modified_rows(self.pool, self.columns, self.notes)
+        self._note_more_seeds({row.model for row in rows})
         self._note_strangers({row.model for row in rows})
         self._note_what_is_not_shown(include_modified)
         return rows
@@ -146,6 +147,17 @@ class _Builder:
             for name, by_column in rates.items()
         ]
 
+    def _note_more_seeds(self, shown: set[str]) -> None:
+        """Seeds beyond the plan follow the protocol and count, but a reader must know where they do."""
+        places = list(dict.fromkeys(place for column in self.columns for place in column.places))
+        counted = [
+            _counts(model, {place[1]: self.pool.n_planned(place, model) for place in places})
+            for model in self.pool.models
+            if model in shown and any(self.pool.more.get((*place, model)) for place in places)
+        ]
+        if counted:
+            self.notes.append(f"seeds beyond the plan count too; in all: {', '.join(counted)}")
+
     def _note_strangers(self, shown: set[str]) -> None:
         for suite, models in self.pool.strangers().items():
             if named := ", ".join(model for model in models if model in shown):
@@ -167,6 +179,17 @@ class _Builder:
             self.notes.append(
                 f"columns of the paper's table that are no task of this suite: {', '.join(left)}"
             )
+
+
+def _counts(model: str, seeds: Mapping[str, int]) -> str:
+    """``mamba 3``, or ``mamba 3 (text), 1 (image)`` where its tasks differ."""
+    tasks: dict[int, list[str]] = defaultdict(list)
+    for task, count in seeds.items():
+        tasks[count].append(task)
+    if len(tasks) == 1:
+        return f"{model} {next(iter(tasks))}"
+    listed = (f"{count} ({', '.join(names)})" for count, names in tasks.items())
+    return f"{model} {', '.join(listed)}"
 
 
 def _printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[ReportedCell]:

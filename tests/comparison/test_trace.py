@@ -68,32 +68,32 @@ def test_every_run_is_in_the_mean_or_has_its_reason() -> None:
 
     found = follow("tiny:mamba")
     (source,) = found.sources
-    assert [record.run_id[0] for record in source.used] == ["1", "2"]
-    assert source.values == (25.0, 50.0)
+    assert [record.run_id[0] for record in source.used] == ["1", "2", "8"]
+    assert source.values == (25.0, 50.0, 90.0)
     assert by_id(found) == {
         "3": "diverged: not finite at step 3",
         "4": "on other data: zzzzzzzz, not b",
         "5": "from other source code: yyyyyyyy, not c",
         "6": "an older run of its seed",
         "7": "modified: train.lr 0.01 → 0.5",
-        "8": "seed 7 is not planned",
     }
     assert (
-        how(found) == "(25.00 + 50.00) / 2 = 37.50; ±: sample standard deviation over seeds (divisor n - 1)"
+        how(found)
+        == "(25.00 + 50.00 + 90.00) / 3 = 55.00; ±: sample standard deviation over seeds (divisor n - 1)"
     )
     again = "msbench run tiny --model mamba --task listops-tiny"
     what = dict(source.commands)
     assert what["data"].startswith("msbench setup listops --set data.train=60")
-    assert what["runs"] == f"{again} --seed 0 --seed 1"
+    assert what["runs"] == f"{again} --seed 0 --seed 1 --seed 7"
     assert what["missing seeds"] == f"{again} --seed 2"
     assert found.printed is None
 
     document = json.loads(json.dumps(as_dict(found), allow_nan=False))
-    assert document["measured"]["value"] == 37.5
-    assert document["measured"]["n"] == 2
-    assert [run["value"] for run in document["sources"][0]["runs"]] == [25.0, 50.0]
-    assert [run["hardware"] for run in document["sources"][0]["runs"]] == ["cpu", "H100"]
-    assert len(document["sources"][0]["set_aside"]) == 6
+    assert document["measured"]["value"] == pytest.approx(55.0)
+    assert document["measured"]["n"] == 3
+    assert [run["value"] for run in document["sources"][0]["runs"]] == [25.0, 50.0, 90.0]
+    assert [run["hardware"] for run in document["sources"][0]["runs"]] == ["cpu", "H100", "cpu"]
+    assert len(document["sources"][0]["set_aside"]) == 5
 
 
 @pytest.mark.usefixtures("suites")

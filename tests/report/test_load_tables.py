@@ -41,6 +41,19 @@ def test_a_suites_runs_become_its_table(tiny: Suite, tiny_file: Path, tmp_path: 
     assert json.loads(json.dumps(table.as_dict()))["rows"][0]["cells"][0]["n"] == 1
 
 
+def test_seeds_beyond_the_plan_are_the_suites_and_those_under_overrides_are_not(
+    tiny: Suite, tiny_file: Path, tmp_path: Path
+) -> None:
+    more = plan(tiny, models=["mamba"], seeds=[0, 5, 6])
+    changed = plan(tiny, models=["mamba"], seeds=[7], overrides=["train.epochs=1"])
+    for accuracy, spec in enumerate([*more, *changed], start=1):
+        recorded(tmp_path, spec, metrics={"test_accuracy": accuracy / 10})
+    [table] = report.load_tables([str(tiny_file)], tmp_path, include_modified=True)
+    cells = {row.name: row.cells[0] for row in table.rows}
+    assert (cells["mamba"].measured, cells["mamba"].n) == (pytest.approx(20.0), 3)
+    assert cells["mamba † modified: train.epochs 1"].measured == pytest.approx(40.0)
+
+
 def test_runs_under_overrides_are_not_the_suites(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
     [spec, _] = plan(tiny, overrides=["train.epochs=1"])
     recorded(tmp_path, spec)

@@ -2,7 +2,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from report_runs import RULES, PlannedRun, SmallSuite, SuiteReported, build, printed, run
+from report_runs import RULES, PlannedRun, SmallSuite, SuiteReported, build, printed, run, suite_runs
 
 from msbench.errors import UnknownName
 from msbench.report.cells import (
@@ -13,6 +13,8 @@ from msbench.report.cells import (
     Table,
     letters,
 )
+from msbench.report.definitions import own_table
+from msbench.report.tables import build_table
 
 MAMBA = [PlannedRun("listops", "mamba", seed) for seed in range(3)]
 OURS = [PlannedRun("listops", "msssm-s6", seed) for seed in range(3)]
@@ -97,11 +99,22 @@ def test_a_modified_run_on_other_data_says_so() -> None:
     ] == "measured on other data than the planned runs"
 
 
-def test_an_unplanned_seed_is_no_part_of_the_mean() -> None:
-    extra = run(PlannedRun("listops", "msssm-s6", 9), 0.9)
-    table = build(OURS, [run(OURS[0], 0.6), extra], include_modified=True)
-    assert row(table, "msssm-s6").cells[0].measured == 60.0
-    assert table.rows[-1].name == "msssm-s6 † modified: seed 9"
+def test_a_seed_beyond_the_plan_counts_and_is_told() -> None:
+    nine, modified = PlannedRun("listops", "mamba", 9), run(OURS[0], 0.9, spec_digest="another")
+    runs = suite_runs([MAMBA[0], OURS[0]], [run(MAMBA[0], 0.6), run(nine, 0.9), run(OURS[0], 0.5), modified])
+    table = build_table(own_table(runs.suite), [replace(runs, more_seeds=[nine])], [], include_modified=True)
+    cell = row(table, "mamba").cells[0]
+    assert (cell.measured, cell.n, cell.n_planned) == (75.0, 2, 2)
+    assert (row(table, "msssm-s6").cells[0].n, table.rows[-1].group) == (1, MODIFIED_GROUP)
+    assert "seeds beyond the plan count too; in all: mamba 2" in texts(table)
+    assert "measured is one seed, or the mean ± sample standard deviation of those noted" in table.caption
+
+
+def test_seeds_beyond_the_plan_are_told_by_task_where_tasks_differ() -> None:
+    specs, more = [PlannedRun("a", "mamba"), PlannedRun("b", "mamba")], PlannedRun("b", "mamba", 4)
+    runs = suite_runs(specs, [run(each, 0.5) for each in (*specs, more)])
+    table = build_table(own_table(runs.suite), [replace(runs, more_seeds=[more])], [])
+    assert "seeds beyond the plan count too; in all: mamba 1 (a), 2 (b)" in texts(table)
 
 
 def test_data_of_another_digest_never_shares_a_column() -> None:
