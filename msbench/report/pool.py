@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from msbench.report.cells import Place
 from msbench.report.collect import Outcome, newest, outcome
@@ -19,14 +20,23 @@ class SuiteRuns:
     """What tables take of one suite: its planned runs, its records, and what was measured beside them.
 
     `specs` may have models that the suite does not list. `distances` are by run id. `more_seeds` are specs of
-    runs that differ from a planned one in the seed alone: they follow the protocol, and count.
+    runs that differ from a planned one in the seed alone, by digest: they follow the protocol, and count.
     """
 
     suite: SuiteFacts
     specs: Sequence[Planned]
     records: Sequence[RunRecord]
     distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
-    more_seeds: Sequence[Planned] = ()
+    more_seeds: Mapping[str, Planned] = field(default_factory=dict)
+
+    @cached_property
+    def digests(self) -> Mapping[tuple[str, str], set[str]]:
+        """The digests of all specs that count, by task and model: told once, and used by every table."""
+        found: dict[tuple[str, str], set[str]] = defaultdict(set)
+        planned = {spec.digest: spec for spec in self.specs}
+        for digest, spec in {**planned, **self.more_seeds}.items():
+            found[spec.task, spec.model_name].add(digest)
+        return found
 
 
 class Pool:
@@ -99,17 +109,14 @@ class Pool:
         for spec in each.specs:
             if (name, spec.task) in self.places:
                 self.plan[name, spec.task, spec.model_name].append(spec)
-        for spec in each.more_seeds:
+        for spec in each.more_seeds.values():
             if (name, spec.task) in self.places:
                 self.more[name, spec.task, spec.model_name].add(spec.seed)
-        digests: dict[Key, set[str]] = defaultdict(set)
-        for spec in (*each.specs, *each.more_seeds):
-            digests[name, spec.task, spec.model_name].add(spec.digest)
         for record in each.records:
             key = (name, record.task, record.model)
             if record.suite != name:
                 continue
-            if key[:2] in self.places and record.spec_digest in digests.get(key, ()):
+            if key[:2] in self.places and record.spec_digest in each.digests.get(key[1:], ()):
                 self.planned[key].append(record)
             elif key[:2] in self.own_places or (name in own and record.task not in tasks):
                 self.modified[key].append(record)
