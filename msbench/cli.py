@@ -257,6 +257,77 @@ def report(
 
 @app.command()
 @verb
+def mixing(
+    suite: Annotated[str, typer.Argument(help="A suite's name or the path of its YAML file.")],
+    model: Models = None,
+    task: Tasks = None,
+    seed: Seeds = None,
+    sets: Sets = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained/--trained", help="Models as they start, instead of finished runs.")
+    ] = False,
+    examples: Annotated[int, typer.Option(help="Test examples, always the same.")] = 16,
+    channels: Annotated[
+        int | None, typer.Option(help="Output channels, always the same; all if unset.")
+    ] = None,
+    scope: Annotated[str, typer.Option(help="layers, each by itself, or the whole network")] = "layers",
+    entries: Annotated[str, typer.Option(help="Weight of a position: l1, l2 or same-channel.")] = "l1",
+    normaliser: Annotated[str, typer.Option(help="absolute, or printed as in the paper")] = "absolute",
+    residual: Annotated[
+        bool, typer.Option("--residual/--no-residual", help="Layers with their residual.")
+    ] = False,
+    position: Annotated[str, typer.Option(help="Output position: last, or a number from 0.")] = "last",
+    dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--no-fresh", help="Measure again what was measured before.")
+    ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv/--no-csv", help="Write CSV: a row a layer and sequence.")
+    ] = False,
+    figure: Annotated[
+        bool, typer.Option("--figure/--no-figure", help="Write figures: SVG, PDF, PNG.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")] = Path(
+        "reports"
+    ),
+    results: Results = RESULTS,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Mean mixing distance of each layer: how far back its last output draws."""
+    from msbench.mixing.options import from_command_line
+
+    options = from_command_line(
+        position,
+        examples=examples,
+        channels=channels,
+        scope=scope,
+        entries=entries,
+        normaliser=normaliser,
+        residual=residual,
+        dtype=dtype,
+    )
+    specs = _plan(suite, model, task, seed, sets)
+    from msbench.mixing import command, files, table
+
+    again = " ".join([suite, *(f"--set {text}" for text in sets or ())])
+    request = command.Request(results, options, not untrained, device, fresh, quiet, again)
+    found = command.carry_out(specs, request)
+    stem = specs[0].suite + ("-untrained" if untrained else "")
+    written = files.write(found.documents, out, stem, csv=csv, figure=figure) if found.documents else []
+    if as_json:
+        console.out_json(found.documents)
+    else:
+        table.print_documents(found.documents)
+    for path in written:
+        console.say(str(path))
+    if found.missing:
+        raise Undecided("not measured, for want of a trained model:\n" + "\n".join(found.missing))
+
+
+@app.command()
+@verb
 def bench(
     what: Annotated[str, typer.Argument(help="scan, step (whole training steps) or data")] = "scan",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
