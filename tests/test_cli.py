@@ -45,9 +45,9 @@ def test_help_needs_nothing_heavy() -> None:
 
 def test_help_shows_every_verb_and_the_exit_codes() -> None:
     text = msbench("--help").stdout
-    for word in ("list", "setup", "run", "show", "explain", "report", "bench", "doctor", "130/143"):
+    for word in ("list", "setup", "run", "show", "explain", "report", "mixing", "bench", "doctor", "130/143"):
         assert word in text
-    for verb in ("list", "setup", "run", "show", "explain", "report", "bench", "doctor"):
+    for verb in ("list", "setup", "run", "show", "explain", "report", "mixing", "bench", "doctor"):
         assert msbench(verb, "--help").exit_code == 0
 
 

@@ -169,8 +169,8 @@ def _positions_at_once(model: Classifier, options: Options, longest: int, device
     each, free = bytes_a_position(model, options), free_memory(device)
     if longest * each > free:
         raise OutOfMemory(
-            f"an example of {longest:,} positions takes about {longest * each / 1e9:.1f} GB to measure, and"
-            f" {free / 1e9:.1f} GB are free on {device}"
+            f"an example of {longest:,} positions takes about {longest * each / 1e6:,.2f} MB to measure, and"
+            f" {free / 1e6:,.2f} MB are free on {device}"
         )
     # On a CPU a batch beyond its caches is slower; a GPU wants to be filled.
     return min(free // 2 // each, 1 << (16 if device == "cuda" else 12))
