@@ -266,7 +266,7 @@ def mixing(
     untrained: Annotated[
         bool, typer.Option("--untrained/--trained", help="Models as they start, instead of finished runs.")
     ] = False,
-    examples: Annotated[int, typer.Option(help="Test examples, always the same.")] = 16,
+    examples: Annotated[int, typer.Option(help="Test examples, always the same.")] = 64,
     channels: Annotated[
         int | None, typer.Option(help="Output channels, always the same; all if unset.")
     ] = None,

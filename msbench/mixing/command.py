@@ -84,9 +84,12 @@ def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> 
     path = document.path_of(entry.directory, request.options, trained=request.trained)
     digest = sources.source_digest(sources.source_files(SOURCES))
     old = None if request.fresh else document.read(path)
-    if old is not None and old.get("source_digest") == digest:
+    # A run that is trained again under the same id may have other weights, on another device.
+    ended = entry.record.ended if request.trained and entry.record else None
+    of = {"source_digest": digest, "run_ended": ended}
+    if old is not None and {key: old.get(key) for key in of} == of:
         return old
-    found = _measured(entry, dataset, request, device) | {"source_digest": digest}
+    found = _measured(entry, dataset, request, device) | of
     try:
         document.write(path, found)
     except OSError as error:
@@ -101,10 +104,11 @@ def _measured(entry: Entry, dataset: Dataset, request: Request, device: str) -> 
     began = time.monotonic()
     try:
         measured, examples = _measure_split(model, entry, dataset, request, device)
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise OutOfMemory(
-            f"{spec.model_name}: {next(iter(str(error).splitlines()), 'out of memory')}"
-        ) from None
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _ran_out(error):
+            raise
+        first_line = next(iter(str(error).splitlines()), "out of memory")
+        raise OutOfMemory(f"{spec.model_name}: {first_line}") from None
     facts = {
         "run_id": entry.run_id,
         **_named(spec),
@@ -120,6 +124,11 @@ def _measured(entry: Entry, dataset: Dataset, request: Request, device: str) -> 
         "seconds": round(time.monotonic() - began, 3),
     }
     return document.build(measured, options, examples, facts)
+
+
+def _ran_out(error: RuntimeError) -> bool:
+    """A plain RuntimeError is what torch raises where the CPU's memory ran out."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _named(spec: RunSpec) -> Document:

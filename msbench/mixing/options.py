@@ -31,7 +31,7 @@ class Options(Config):
     dtype : the precision that everything is computed in
     """
 
-    examples: Count = 16
+    examples: Count = 64
     channels: Count | None = None
     scope: Literal["layers", "network"] = "layers"
     entries: Entries = "l1"

@@ -74,9 +74,7 @@ def test_a_finished_run_is_measured_with_its_best_weights(
         assert json.loads(kept[0].read_text(encoding="utf-8")) == each
 
 
-def test_what_was_measured_is_kept_until_it_is_asked_for_anew(
-    tiny_file: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_is_kept_until_it_is_asked_for_anew(tiny_file: Path, results: Path) -> None:
     asked = (tiny_file, "--results", results, "--model", "mamba", *SHORT)
     (first,) = documents(*asked)
     (path,) = results.rglob("mixing/*.json")
@@ -84,9 +82,9 @@ def test_what_was_measured_is_kept_until_it_is_asked_for_anew(
     assert documents(*asked)[0]["mean"] == 77
     assert documents(*asked, "--residual")[0]["mean"] < first["mean"]
     assert documents(*asked, "--fresh")[0]["mean"] == first["mean"]
-    path.write_text(json.dumps({**first, "mean": 77.0}), encoding="utf-8")
-    monkeypatch.setattr(command, "SOURCES", ("msbench.mixing.measure",))
-    assert documents(*asked)[0]["mean"] == first["mean"]
+    for key in ("source_digest", "run_ended"):
+        path.write_text(json.dumps({**first, "mean": 77.0, key: "other"}), encoding="utf-8")
+        assert documents(*asked)[0]["mean"] == first["mean"]
 
 
 def test_untrained_models_need_no_run_and_make_none(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
@@ -165,6 +163,22 @@ def test_a_machine_that_is_too_small_is_told_first(
         match=r"an example of \d+ positions takes about 0\.\d+ MB to measure, and 0\.01 MB are free",
     ):
         command.carry_out(runs(tiny), command.Request(tmp_path, Options(), trained=False))
+
+
+def test_memory_that_runs_out_is_told(tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_out(*_: Any) -> None:
+        raise RuntimeError(words)
+
+    data.setup(runs(tiny)[0].data, data.data_root())
+    monkeypatch.setattr(command, "measure", run_out)
+    request = command.Request(tmp_path, Options(), trained=False)
+    words = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+    with pytest.raises(OutOfMemory, match=f"msssm-s6: {words}"):
+        command.carry_out(runs(tiny), request)
+    words = "a bug"
+    with pytest.raises(RuntimeError, match="a bug"):
+        command.carry_out(runs(tiny), request)
+    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_measuring_is_no_part_of_a_runs_id(tiny: Suite) -> None:

@@ -97,7 +97,7 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
     assert Options().default
-    assert from_command_line("last", examples=16) == Options()
+    assert from_command_line("last", examples=64) == Options()
     assert from_command_line("0").position == 0
     assert not from_command_line("0").default
     assert len({Options().digest, Options(position=0).digest, Options(entries="l2").digest}) == 3
