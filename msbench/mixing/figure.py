@@ -5,7 +5,7 @@
     documents -> by_layer / by_distance -> Figure -> render -> bytes
 
 Runs that differ in their seed alone share a colour and a line, the mean over their rows. Untrained models
-have dashed lines.
+have dashed lines and hollow markers.
 """
 
 import io
@@ -42,7 +42,19 @@ class Group:
     documents: tuple[Document, ...]
     colour: str
     marker: str
-    dashes: str
+    trained: bool
+
+    @property
+    def dashes(self) -> str:
+        """The style of its lines."""
+        return "-" if self.trained else "--"
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Of a line with markers, which are hollow where the model is untrained."""
+        face = self.colour if self.trained else "white"
+        line = {"color": self.colour, "linestyle": self.dashes}
+        return {**line, "marker": self.marker, "markersize": 4, "markerfacecolor": face}
 
 
 def groups(documents: Iterable[Document]) -> list[Group]:
@@ -58,7 +70,7 @@ def groups(documents: Iterable[Document]) -> list[Group]:
         names = [model, *([task] if len(tasks) > 1 else []), *([] if trained else ["untrained"])]
         index = models.index(model)
         colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-        result.append(Group(" · ".join(names), tuple(members), colour, marker, "-" if trained else "--"))
+        result.append(Group(" · ".join(names), tuple(members), colour, marker, trained))
     return result
 
 
@@ -74,8 +86,7 @@ def by_layer(documents: Iterable[Document], title: str = "") -> Figure:
         most = max(most, len(layers))
         x = np.arange(1, len(layers) + 1) + shift
         means, sds = np.array([_pooled(layer) for layer in layers]).T
-        style: dict[str, Any] = {"color": group.colour, "marker": group.marker, "linestyle": group.dashes}
-        axes.errorbar(x, means, sds, label=group.label, capsize=2, elinewidth=0.7, markersize=4, **style)
+        axes.errorbar(x, means, sds, label=group.label, capsize=2, elinewidth=0.7, **group.style)
         dots = [(place, each["mean"]) for place, layer in zip(x, layers, strict=True) for each in layer]
         if len(group.documents) > 1:
             axes.plot(*np.array(dots, float).T, ".", color=group.colour, markersize=3, alpha=0.5)
@@ -91,12 +102,10 @@ def by_distance(documents: Iterable[Document], title: str = "") -> Figure:
     axes = drawn.add_subplot()
     for group in groups(documents):
         edges = max((each["profile_edges"] for each in group.documents), key=len)[1:]
-        style: dict[str, Any] = {"color": group.colour, "linestyle": group.dashes}
         for k in range(_depth(group)):
             layer = _farther([each["layers"][k] for each in group.documents], len(edges))
-            axes.plot(edges, layer, linewidth=0.6, alpha=0.5, **style)
-        whole = _farther(group.documents, len(edges))
-        axes.plot(edges, whole, label=group.label, marker=group.marker, markersize=4, **style)
+            axes.plot(edges, layer, color=group.colour, linestyle=group.dashes, linewidth=0.6, alpha=0.5)
+        axes.plot(edges, _farther(group.documents, len(edges)), label=group.label, **group.style)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylim(0, 1)
@@ -152,7 +161,8 @@ def _ticks(layers: int) -> list[int]:
 def _finish(drawn: Figure, axes: Axes, title: str) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize="small")
+    # Outside: no corner is free in every figure.
+    drawn.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     if title:
         axes.set_title(title)
     return drawn

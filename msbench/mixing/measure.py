@@ -23,8 +23,8 @@ Floats = NDArray[np.float64]
 Batch = tuple[Tensor, Tensor]
 """Inputs and true lengths of a batch, as a classifier takes them."""
 
-ROUNDING = 1e-4
-"""The largest |J| from the future that rounding may make, beside the largest of all: an FFT makes 1e-7."""
+ROUNDING = 1e-5
+"""The largest |J| from the future that rounding may make, beside the largest of all: an FFT makes 3e-8."""
 
 
 @dataclass(frozen=True)
