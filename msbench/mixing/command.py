@@ -70,7 +70,8 @@ def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
 def _missing(entry: Entry, request: Request) -> str:
     spec = entry.spec
     what = f"{spec.task} · {spec.model_name} · seed {spec.seed} has no finished run ({entry.reason})"
-    return f"{what}; train it: msbench run {_words(spec, request)}"
+    fresh = " --fresh" if entry.action in ("keep", "damaged") else ""
+    return f"{what}; train it: msbench run {_words(spec, request)}{fresh}"
 
 
 def _words(spec: RunSpec, request: Request) -> str:
@@ -100,7 +101,9 @@ def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> 
 def _measured(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:
     spec, options = entry.spec, request.options
     model, epoch = _model(entry, dataset, request)
-    model.to(device, torch.float64 if options.dtype == "float64" else torch.float32)
+    model.to(device)
+    if options.dtype == "float64":
+        model.double()  # and not to(torch.float64), which would make complex parameters real
     began = time.monotonic()
     try:
         measured, examples = _measure_split(model, entry, dataset, request, device)

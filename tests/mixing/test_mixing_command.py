@@ -82,6 +82,9 @@ def test_what_was_measured_is_kept_until_it_is_asked_for_anew(tiny_file: Path, r
     assert documents(*asked)[0]["mean"] == 77
     assert documents(*asked, "--residual")[0]["mean"] < first["mean"]
     assert documents(*asked, "--fresh")[0]["mean"] == first["mean"]
+    (precise,) = documents(*asked, "--dtype", "float64")
+    assert precise["mean"] == pytest.approx(first["mean"], rel=1e-4)
+    assert precise["mean"] != first["mean"]
     for key in ("source_digest", "run_ended"):
         path.write_text(json.dumps({**first, "mean": 77.0, key: "other"}), encoding="utf-8")
         assert documents(*asked)[0]["mean"] == first["mean"]
@@ -117,6 +120,18 @@ def test_what_is_not_trained_is_named_with_its_command(tiny_file: Path, results:
     )
     assert nothing.exit_code == ExitCode.UNDECIDED
     assert not (results / "out").exists()
+
+
+def test_a_run_that_diverged_is_named_with_what_trains_it_anew(tiny_file: Path, results: Path) -> None:
+    (path,) = results.glob("*/*/mamba/*/run.json")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    failure = {"type": "Diverged", "message": "not finite at step 3"}
+    values = {**record, "status": "diverged", "metrics": {}, "failure": failure}
+    path.write_text(json.dumps(values), encoding="utf-8")
+    done = msbench("mixing", tiny_file, "--results", results, "--model", "mamba", *SHORT)
+    assert done.exit_code == ExitCode.UNDECIDED
+    assert "has no finished run (diverged: not finite at step 3)" in done.stderr
+    assert done.stderr.rstrip().endswith(f"--results {results} --fresh")
 
 
 def test_weights_that_are_lost_are_told_and_nothing_else_is(tiny_file: Path, results: Path) -> None:
