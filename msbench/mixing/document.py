@@ -16,6 +16,8 @@ from msbench.store import write_atomically
 
 SCHEMA_VERSION = 1
 FOLDER = "mixing"
+NETWORK = 0
+"""What stands for the whole network where layers count from 1."""
 OVER = "layers, sequences and output channels"
 """What a mean and its standard deviation (of a sample, with n - 1) are over."""
 
@@ -73,7 +75,7 @@ def _row(examples: Sequence[int], lengths: Any, place: int) -> Document:
 
 def _layer(layer: Layer, rows: Sequence[Document]) -> Document:
     return {
-        "layer": layer.name,
+        "layer": NETWORK if layer.name == "network" else layer.name,
         "kind": layer.kind,
         **_statistics(layer.distance),
         "future_share": layer.future_share,

@@ -35,7 +35,9 @@ def title(document: Document) -> str:
 
 def rows(document: Document) -> list[tuple[str, ...]]:
     """Cells under `HEADER`: distances with their standard deviation, shares of |J| beyond each distance."""
-    layers = [_row(str(layer["layer"]), layer, layer["future_share"]) for layer in document["layers"]]
+    layers = [
+        _row(str(layer["layer"] or "network"), layer, layer["future_share"]) for layer in document["layers"]
+    ]
     if len(layers) == 1:
         return layers
     seen = [layer["future_share"] for layer in document["layers"] if layer["future_share"] is not None]
