@@ -1,0 +1,35 @@
+"""The verbs: parse, call, print, exit. Nothing heavy is imported before a verb needs it."""
+
+from collections.abc import Callable
+
+from msbench import console
+from msbench.cli import compare, measure, reports, runs
+from msbench.cli.app import app
+
+__all__ = ["app", "main"]
+
+VERBS: dict[str, Callable[..., None]] = {
+    "list": runs.list_,
+    "setup": runs.setup,
+    "run": runs.run,
+    "explain": runs.explain,
+    "report": reports.report,
+    "check": reports.check,
+    "baseline": reports.baseline,
+    "mixing": measure.mixing,
+    "show": compare.show,
+    "diff": compare.diff,
+    "trace": compare.trace,
+    "bench": measure.bench,
+    "doctor": measure.doctor,
+}
+"""In the order in which ``--help`` lists them."""
+
+for name, function in VERBS.items():
+    app.command(name)(function)
+
+
+def main() -> None:
+    """Entry point of the ``msbench`` command."""
+    console.prepare()
+    app()

@@ -1,0 +1,5 @@
+"""``python -m msbench.cli``."""
+
+from msbench.cli import main
+
+main()

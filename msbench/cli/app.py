@@ -1,0 +1,96 @@
+"""The command itself: what all verbs share, and how each of them ends."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import typer
+
+from msbench import __version__, console
+from msbench.errors import ExitCode, MsbenchError
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    name="msbench",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: boxes drawn by rich take as long as all the rest of --help
+    help="Benchmark suite and reproducibility harness for MS-SSM.",
+    epilog=(
+        "Exit codes: 0 done · 2 usage or configuration · 3 a run failed · 4 the gate failed · "
+        "5 undecided or nothing measured · 6 data missing or damaged · 130/143 interrupted"
+    ),
+)
+
+Results = Annotated[Path, typer.Option("--results", help="Folder that runs are kept in.")]
+Json = Annotated[bool, typer.Option("--json/--no-json", help="One JSON document on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
+Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable.")]
+Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task; repeatable.")]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", help="This seed instead of the suite's; repeatable.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override, such as train.lr=1e-3; repeatable."),
+]
+Scan = Annotated[
+    str | None,
+    typer.Option("--scan", help="Scan kernel: auto, triton, cpp, torch, mamba-ssm or reference."),
+]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="Start of a run's id, suite:task:model[:seed], or its folder.")
+]
+SuiteFile = Annotated[
+    Path | None, typer.Option("--suite", help="The suite's file, where its name does not find it.")
+]
+Name = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or the path of its YAML file.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")]
+RESULTS = Path("results")
+REPORTS = Path("reports")
+
+
+def verb(function: Callable[P, None]) -> Callable[P, None]:
+    """End in one message and the documented exit code wherever msbench knows what went wrong."""
+
+    @functools.wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except MsbenchError as error:
+            console.say(f"msbench: {error}")
+            raise typer.Exit(error.exit_code) from None
+        except BrokenPipeError:
+            leave_stdout()
+            raise typer.Exit(ExitCode.OK) from None
+        except KeyboardInterrupt:
+            console.say("msbench: interrupted")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+    return guarded
+
+
+def leave_stdout() -> None:
+    """The reader has what it wanted (`| head`): the interpreter must not complain at its own exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.out(f"msbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that stand before the verb."""

@@ -1,0 +1,151 @@
+"""The verbs that measure models and this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from msbench import console
+from msbench.cli.app import (
+    REPORTS,
+    RESULTS,
+    Device,
+    Json,
+    Models,
+    Name,
+    Out,
+    Quiet,
+    Results,
+    Seeds,
+    Sets,
+    Tasks,
+    verb,
+)
+from msbench.cli.plans import plan
+from msbench.errors import Undecided
+
+
+@verb
+def mixing(
+    suite: Name,
+    model: Models = None,
+    task: Tasks = None,
+    seed: Seeds = None,
+    sets: Sets = None,
+    untrained: Annotated[
+        bool, typer.Option("--untrained/--trained", help="Models as they start, instead of finished runs.")
+    ] = False,
+    examples: Annotated[int, typer.Option(help="Test examples, always the same.")] = 64,
+    channels: Annotated[
+        int | None, typer.Option(help="Output channels, always the same; all if unset.")
+    ] = None,
+    scope: Annotated[str, typer.Option(help="layers, each by itself, or the whole network")] = "layers",
+    entries: Annotated[str, typer.Option(help="Weight of a position: l1, l2 or same-channel.")] = "l1",
+    normaliser: Annotated[str, typer.Option(help="absolute, or printed as in the paper")] = "absolute",
+    residual: Annotated[
+        bool, typer.Option("--residual/--no-residual", help="Layers with their residual.")
+    ] = False,
+    position: Annotated[str, typer.Option(help="Output position: last, or a number from 0.")] = "last",
+    dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
+    device: Device = "auto",
+    fresh: Annotated[
+        bool, typer.Option("--fresh/--no-fresh", help="Measure again what was measured before.")
+    ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv/--no-csv", help="Write CSV: a row a layer and sequence.")
+    ] = False,
+    figure: Annotated[
+        bool, typer.Option("--figure/--no-figure", help="Write figures: SVG, PDF, PNG.")
+    ] = False,
+    out: Out = REPORTS,
+    results: Results = RESULTS,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Mean mixing distance of each layer: how far back its last output draws."""
+    from msbench.mixing.options import from_command_line
+
+    options = from_command_line(
+        position,
+        examples=examples,
+        channels=channels,
+        scope=scope,
+        entries=entries,
+        normaliser=normaliser,
+        residual=residual,
+        dtype=dtype,
+    )
+    specs = plan(suite, model, task, seed, sets)
+    from msbench.mixing import command, files, table
+
+    again = " ".join([suite, *(f"--set {text}" for text in sets or ())])
+    request = command.Request(results, options, not untrained, device, fresh, quiet, again)
+    found = command.carry_out(specs, request)
+    stem = specs[0].suite + ("-untrained" if untrained else "")
+    written = files.write(found.documents, out, stem, csv=csv, figure=figure) if found.documents else []
+    if as_json:
+        console.out_json(found.documents)
+    else:
+        table.print_documents(found.documents)
+    for path in written:
+        console.say(str(path))
+    if found.missing:
+        raise Undecided("not measured, for want of a trained model:\n" + "\n".join(found.missing))
+
+
+@verb
+def bench(
+    what: Annotated[str, typer.Argument(help="scan, step (whole training steps) or data")] = "scan",
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of the CPU; PyTorch's number if unset.")
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(help="Turns of each; 5, quick 3.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scan, model or dataset; repeatable.")
+    ] = None,
+    b: Annotated[int | None, typer.Option("--b", help="scan: examples.")] = None,
+    length: Annotated[int | None, typer.Option("--l", help="scan: steps.")] = None,
+    m: Annotated[int | None, typer.Option("--m", help="scan: streams.")] = None,
+    d: Annotated[int | None, typer.Option("--d", help="scan: channels.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="scan: states of a stream.")] = None,
+    shape: Annotated[
+        list[str] | None, typer.Option(help="step: quick, deep or listops (large); repeatable.")
+    ] = None,
+    scaling: Annotated[
+        bool, typer.Option("--scaling/--no-scaling", help="scan: time over length and states.")
+    ] = True,
+    quick: Annotated[bool, typer.Option("--quick/--no-quick", help="Smaller: below a minute.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="File for the JSON document.")] = None,
+    compare: Annotated[
+        Path | None, typer.Option("--compare", help="An older document; ratios to it.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Speed and memory beside public implementations, checked in the same run."""
+    from msbench.bench import command, document, terminal
+
+    sizes, names, shapes = (b, length, m, d, n), tuple(only or ()), tuple(shape or ())
+    request = command.Request(
+        what, device, threads, repeats, names, sizes, shapes, scaling, quick, out, compare, quiet
+    )
+    found = command.carry_out(request)
+    if as_json:
+        console.out_json(found)
+    else:
+        terminal.print_document(found)
+    if not document.measured_rows(found):
+        raise Undecided("nothing could be measured: the reasons stand with the rows")
+
+
+@verb
+def doctor(as_json: Json = False) -> None:
+    """What this machine can do, and which kernels are in use."""
+    from msbench import examine
+
+    findings = examine.findings()
+    if as_json:
+        console.out_json(dict(findings))
+    else:
+        console.out_rows(("what", "found"), findings)

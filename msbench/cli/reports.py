@@ -1,0 +1,151 @@
+"""The verbs that judge results together: tables, the gate, what it is held against."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from msbench import console
+from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, leave_stdout, verb
+from msbench.errors import ConfigError, GateFailed, Undecided
+
+
+@verb
+def report(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Suites, the paper's tables (ablation, table-5, 5) or paper for all; none: what has runs.",
+        ),
+    ] = None,
+    latex: Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")] = False,
+    csv: Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html/--no-html", help="Write one page with every run, to open offline.")
+    ] = False,
+    out: Out = REPORTS,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Write figures, and their numbers as CSV.")
+    ] = False,
+    initialisation: Annotated[
+        bool,
+        typer.Option("--initialisation/--no-initialisation", help="Draw where MS-SSM's states start too."),
+    ] = False,
+    modified: Annotated[
+        bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
+    ] = False,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Verdicts: paper, baseline, or a baseline file.")
+    ] = None,
+    versus: Annotated[
+        str | None, typer.Option("--versus", metavar="MODEL", help="Mark what is better or worse than this.")
+    ] = None,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """The paper's tables, reported beside measured."""
+    from msbench import report as reports
+    from msbench.report.load import HINT
+
+    request = reports.Request(
+        names or [], results, out, csv, latex, html, figures, initialisation, modified, against, versus
+    )
+    # Files first: a reader of the table that goes away must not cost them.
+    done = reports.carry_out(request)
+    if as_json:
+        console.out_json([table.as_dict() for table in done.tables])
+    else:
+        reports.print_tables(done.tables)
+    for line in (*map(str, done.written), *done.notes):
+        console.say(line)
+    if not names:
+        console.say(f"msbench: {HINT}")
+    if not any(table.measured for table in done.tables):
+        raise Undecided(
+            "nothing was measured under the protocol; 'msbench run SUITE' makes runs, and"
+            " 'msbench list runs' shows what became of them"
+        )
+
+
+@verb
+def check(
+    suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
+    against: Annotated[
+        str, typer.Option("--against", metavar="paper|baseline|FILE", help="What must still hold.")
+    ] = "baseline",
+    junit: Annotated[Path | None, typer.Option("--junit", help="File for JUnit XML.")] = None,
+    github: Annotated[
+        bool, typer.Option("--github/--no-github", help="Annotations and the step's summary.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict/--no-strict", help="Undecided, missing and improved fail, too.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate/--no-calibrate", help="Only print the margins that the seeds bear.")
+    ] = False,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Do results still hold? The gate for CI: pass, fail, or not decided by these seeds."""
+    from msbench import check as gate
+
+    if calibrate:
+        if junit or github or strict:
+            raise ConfigError("--calibrate judges nothing: it goes without --junit, --github and --strict")
+        _print_calibration(suites or [], against, results, as_json)
+        return
+    try:
+        checked = gate.check(suites or [], against, results)
+    except Undecided as error:
+        if strict:
+            raise GateFailed(str(error)) from None
+        raise
+    # Files first: a reader of the table that goes away must not cost them.
+    gate.publish(checked, to_junit=junit, to_github=github, strict=strict)
+    try:
+        if as_json:
+            console.out_json(gate.as_dict(checked, strict=strict))
+        else:
+            gate.print_checked(checked)
+    except BrokenPipeError:
+        # The verdict stands whoever reads it: `check | head` must not turn a failure into a success.
+        leave_stdout()
+    raise typer.Exit(gate.code(checked, strict=strict))
+
+
+@verb
+def baseline(
+    suite: Name,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="File; baseline/SUITE.yaml in the results if unset.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace/--no-replace", help="Write over entries with other numbers.")
+    ] = False,
+    any_hardware: Annotated[
+        bool, typer.Option("--any-hardware/--no-any-hardware", help="Entries speak for all hardware.")
+    ] = False,
+    results: Results = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Write down what results are to be held against; prints old -> new."""
+    from msbench.check import baseline as baselines
+
+    path, changes = baselines.write(suite, results, out, replace=replace, any_hardware=any_hardware)
+    if as_json:
+        console.out_json(baselines.as_dicts(changes))
+    elif changes:
+        console.out_rows(baselines.HEADER, baselines.rows(changes))
+    console.say(f"{path}: {'written' if changes else 'unchanged'}")
+
+
+def _print_calibration(suites: list[str], against: str, results: Path, as_json: bool) -> None:
+    from msbench.check import calibration
+
+    learned = calibration.learn(suites, against, results)
+    if as_json:
+        console.out_json(calibration.as_dicts(learned))
+        return
+    console.out_rows(calibration.HEADER, calibration.rows(learned))
+    console.out(f"\n{calibration.suggestion(learned)}")

@@ -1,0 +1,200 @@
+"""What ``msbench mixing`` was asked, carried out: a document for each planned run."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from msbench import agenda, data, models, sources
+from msbench.agenda import Entry
+from msbench.console import say
+from msbench.data.dataset import Dataset
+from msbench.environment import accelerator, environment, free_memory
+from msbench.errors import CheckpointError, ConfigError, DataError, OutOfMemory
+from msbench.mixing import document, sample
+from msbench.mixing.document import Document
+from msbench.mixing.measure import Batch, Measure, bytes_a_position, measure
+from msbench.mixing.options import Options
+from msbench.models.classifier import Classifier
+from msbench.specs import RunSpec
+from msbench.training.checkpoint import CheckpointFolder, load_weights
+
+SOURCES = ("msbench.mixing.measure", "msbench.mixing.document")
+"""With all that they import, what decides a measure besides the run: an older one is not kept."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of ``msbench mixing``, as typed; `again` is how the runs were named."""
+
+    results: Path
+    options: Options
+    trained: bool = True
+    device: str = "auto"
+    fresh: bool = False
+    quiet: bool = False
+    again: str = ""
+
+
+@dataclass
+class Outcome:
+    """Documents of what could be measured, in order, and a line for each run that is not there."""
+
+    documents: list[Document] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
+    """Measure every planned run, or take what was measured of it before with the same options.
+
+    Raises DataError where data are not set up, CheckpointError where a run has lost its weights, ConfigError
+    and RunError as `measure`.
+    """
+    device = accelerator(request.device)
+    agenda.check_kernels(specs, device)
+    outcome = Outcome()
+    for entry in agenda.agenda(specs, request.results, data.data_root()):
+        if entry.dataset is None:
+            raise DataError(f"{entry.reason}; set it up: {data.command(entry.spec.data)}")
+        if request.trained and (entry.record is None or not entry.record.finished):
+            outcome.missing.append(_missing(entry, request))
+        else:
+            outcome.documents.append(_document(entry, entry.dataset, request, device))
+    return outcome
+
+
+def _missing(entry: Entry, request: Request) -> str:
+    spec = entry.spec
+    what = f"{spec.task} · {spec.model_name} · seed {spec.seed} has no finished run ({entry.reason})"
+    fresh = " --fresh" if entry.action in ("keep", "damaged") else ""
+    return f"{what}; train it: msbench run {_words(spec, request)}{fresh}"
+
+
+def _words(spec: RunSpec, request: Request) -> str:
+    chosen = f"--model {spec.model_name} --task {spec.task} --seed {spec.seed}"
+    return f"{request.again or spec.suite} {chosen} --results {request.results}"
+
+
+def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:
+    """Read, or measured and written."""
+    assert entry.directory is not None
+    path = document.path_of(entry.directory, request.options, trained=request.trained)
+    digest = sources.source_digest(sources.source_files(SOURCES))
+    old = None if request.fresh else document.read(path)
+    # A run that is trained again under the same id may have other weights, on another device.
+    ended = entry.record.ended if request.trained and entry.record else None
+    of = {"source_digest": digest, "run_ended": ended}
+    if old is not None and {key: old.get(key) for key in of} == of:
+        return old
+    found = _measured(entry, dataset, request, device) | of
+    try:
+        document.write(path, found)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}; choose another --results") from None
+    return found
+
+
+def _measured(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:
+    spec, options = entry.spec, request.options
+    model, epoch = _model(entry, dataset, request)
+    model.to(device)
+    if options.dtype == "float64":
+        model.double()  # and not to(torch.float64), which would make complex parameters real
+    began = time.monotonic()
+    try:
+        measured, examples = _measure_split(model, entry, dataset, request, device)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _ran_out(error):
+            raise
+        first_line = next(iter(str(error).splitlines()), "out of memory")
+        raise OutOfMemory(f"{spec.model_name}: {first_line}") from None
+    facts = {
+        "run_id": entry.run_id,
+        **_named(spec),
+        "trained": request.trained,
+        "epoch": epoch,
+        "data_digest": dataset.digest,
+        "split": "test",
+        "causal": models.FAMILIES[type(spec.model)].causal(spec.model),
+        "kernel": models.family(spec.model_name).kernel(spec.model, device),
+        "device": device,
+        "environment": environment(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    return document.build(measured, options, examples, facts)
+
+
+def _ran_out(error: RuntimeError) -> bool:
+    """A plain RuntimeError is what torch raises where the CPU's memory ran out."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _named(spec: RunSpec) -> Document:
+    return {"suite": spec.suite, "task": spec.task, "model": spec.model_name, "seed": spec.seed}
+
+
+def _model(entry: Entry, dataset: Dataset, request: Request) -> tuple[Classifier, int | None]:
+    """The run's model as it started, or with the weights of its best epoch; and which that is."""
+    spec = entry.spec
+    model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
+    if not request.trained:
+        return model, None
+    assert entry.record is not None
+    assert entry.directory is not None
+    assert entry.run_id is not None
+    epoch = int(entry.record.metrics["best_epoch"])
+    folder = CheckpointFolder(entry.directory / "checkpoint", entry.run_id)
+    try:
+        load_weights(model, folder.load(folder.best(epoch)).tensors)
+    except CheckpointError as error:
+        again = f"msbench run {_words(spec, request)} --fresh"
+        raise CheckpointError(f"{error}; train it again: {again}") from None
+    return model, epoch
+
+
+def _measure_split(
+    model: Classifier, entry: Entry, dataset: Dataset, request: Request, device: str
+) -> tuple[Measure, list[int]]:
+    """The measure of the chosen test examples, and the number of the example of each sequence."""
+    spec, split, sequences = entry.spec, dataset.splits["test"], dataset.info.sequences
+    chosen = sample.first(len(split), request.options.examples)
+    lengths = split.lengths[chosen]
+    room = _positions_at_once(model, request.options, int(lengths.max()) * sequences, device)
+    # A model that reads padding is measured with the padding that it was trained with.
+    pad_to = spec.train.pad_to if spec.model.padding == "paper" else None
+    taken = [chosen[places] for places in sample.batches(lengths, room // sequences)]
+    batches = [_on_device(split.batch(indices, pad_to), model, device) for indices in taken]
+    measured = measure(model, batches, request.options, _note(spec, quiet=request.quiet))
+    return measured, np.repeat(np.concatenate(taken), sequences).tolist()
+
+
+def _positions_at_once(model: Classifier, options: Options, longest: int, device: str) -> int:
+    """Positions of a batch that fit into half the free memory, as far as larger batches gain speed.
+
+    OutOfMemory where the longest example does not fit at all.
+    """
+    each, free = bytes_a_position(model, options), free_memory(device)
+    if longest * each > free:
+        raise OutOfMemory(
+            f"an example of {longest:,} positions takes about {longest * each / 1e6:,.2f} MB to measure, and"
+            f" {free / 1e6:,.2f} MB are free on {device}"
+        )
+    # On a CPU a batch beyond its caches is slower; a GPU wants to be filled.
+    return min(free // 2 // each, 1 << (16 if device == "cuda" else 12))
+
+
+def _on_device(batch: data.dataset.Batch, model: Classifier, device: str) -> Batch:
+    inputs = torch.from_numpy(batch.inputs).to(device)
+    if inputs.is_floating_point():
+        inputs = inputs.to(next(model.parameters()).dtype)
+    return inputs, torch.from_numpy(batch.lengths).to(device)
+
+
+def _note(spec: RunSpec, *, quiet: bool) -> Callable[[str], None]:
+    name = f"{spec.task} · {spec.model_name} · seed {spec.seed}"
+    return (lambda _: None) if quiet else (lambda text: say(f"{name}: {text}"))

@@ -1,0 +1,100 @@
+"""What is differentiated: each layer of a classifier as a function of its own input.
+
+A layer's input is what flows along the residuals: the encoder's output for the first one, not token ids. A
+block that treats each position alone (a feed-forward network) mixes nothing and is no layer here.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from msbench.models.blocks import Mlp
+from msbench.models.classifier import Block, Classifier, Residual
+from msbench.models.griffin import GatedMlp
+from msbench.models.inceptiontime import InceptionGroup
+from msbench.models.layers import Bidirectional, Padding, normalise
+
+POSITIONWISE = (Mlp, GatedMlp)
+
+Apply = Callable[[Tensor, Padding], Tensor]
+"""From an input (b, l, d) and where it is real to an output (b, l, d); examples do not see each other."""
+
+
+class Unit(NamedTuple):
+    """A layer (`name` counts from 1) or the network; `kind` is the class of what mixes positions.
+
+    `at` is the block whose input is the unit's.
+    """
+
+    name: int | Literal["network"]
+    kind: str
+    at: Block
+    apply: Apply
+
+
+def units(model: Classifier, scope: Literal["layers", "network"], *, residual: bool) -> list[Unit]:
+    """The layers of a model in order, with their residuals or without; or one unit, the whole network."""
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    if scope == "network":
+        return [Unit("network", type(model).__name__, blocks[0], partial(_network, model, blocks))]
+    mixing = [block for block in blocks if not isinstance(block.layer, POSITIONWISE)]
+    # forward, not the call: the hooks that catch a block's input must not see these passes.
+    return [
+        Unit(number, _kind(block), block, block.forward if residual else partial(mixer, block))
+        for number, block in enumerate(mixing, start=1)
+    ]
+
+
+def mixer(block: Block, x: Tensor, padding: Padding) -> Tensor:
+    """A block's output without its residual: of x + layer(norm(x)), or of norm(x + layer(x)), the layer's.
+
+    The norm before a layer belongs to it, so that with the residual the Jacobian is this one's plus I. Of
+    InceptionTime's groups, which have their own norms, the shortcut is left out.
+    """
+    if isinstance(block, Residual) and block.prenorm:
+        inner = normalise(block.norm, x, padding.mask, zero=True)
+    else:
+        inner = x * padding.mask
+    if isinstance(block.layer, InceptionGroup):
+        mask = Padding.of(padding.lengths, x.shape[1], x.dtype).mask
+        for module in block.layer.inception:
+            inner = module(inner, mask)
+        return inner
+    y: Tensor = block.layer(inner, padding.lengths)
+    return y
+
+
+def _network(model: Classifier, blocks: Sequence[Block], x: Tensor, padding: Padding) -> Tensor:
+    """All blocks and the last norm, up to what is pooled."""
+    for block in blocks:
+        x = block.forward(x, padding)
+    return x if model.final_norm is None else normalise(model.final_norm, x, padding.mask)
+
+
+def _kind(block: Block) -> str:
+    layer = block.layer.ahead if isinstance(block.layer, Bidirectional) else block.layer
+    return type(layer).__name__
+
+
+@contextmanager
+def caught(all_units: Sequence[Unit], visit: Callable[[Unit, Tensor, Padding], None]) -> Iterator[None]:
+    """While a model runs in here, `visit` gets each unit with its input, detached, just before it is used.
+
+    One layer after the other, so that no more than one input is kept.
+    """
+    handles: list[RemovableHandle] = []
+
+    def hook(unit: Unit, _: torch.nn.Module, arguments: tuple[Tensor, Padding]) -> None:
+        visit(unit, arguments[0].detach(), arguments[1])
+
+    try:
+        handles += [unit.at.register_forward_pre_hook(partial(hook, unit)) for unit in all_units]
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
