@@ -155,7 +155,7 @@ def test_weights_that_are_lost_are_told_and_nothing_else_is(tiny_file: Path, res
         (("--examples", "0"), ExitCode.USAGE, "--examples"),
         (("--model", "mambo"), ExitCode.USAGE, "did you mean 'mamba'"),
         (("--device", "cudo"), ExitCode.USAGE, "did you mean 'cuda'"),
-        (("--set", "data.test=21", "--untrained"), ExitCode.DATA, "not set up yet; set it up: msbench setup"),
+        (("--set", "data.test=21", "--untrained"), ExitCode.DATA, "not set up yet: msbench setup"),
     ],
 )
 def test_what_cannot_be_done_is_said(
