@@ -154,7 +154,8 @@ def _value(place: Place, column: Column, record: RunRecord) -> float | None:
     unit = UNITS[column.unit]
     if column.source == "mixing":
         measured = [each for each in read_distances(place.report.folder(record))[0] if each.counts]
-        return unit.scale * measured[-1].mean if measured else None
+        mean = measured[-1].mean if measured else None
+        return None if mean is None else unit.scale * mean
     value = record.metrics.get(unit.metric)
     return unit.scale * value if usable(value) else None
 

@@ -59,7 +59,7 @@ def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
     outcome = Outcome()
     for entry in agenda.agenda(specs, request.results, data.data_root()):
         if entry.dataset is None:
-            raise DataError(f"{entry.reason}; set it up: {data.command(entry.spec.data)}")
+            raise DataError(entry.reason)
         if request.trained and (entry.record is None or not entry.record.finished):
             outcome.missing.append(_missing(entry, request))
         else:

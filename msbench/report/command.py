@@ -103,4 +103,6 @@ def _figures(report: Report, request: Request) -> "list[FigureFile]":
     from msbench.report import figures
 
     kinds = tuple(figures.KINDS) if request.initialisation else figures.WITHOUT_MODELS
-    return figures.figures(report, kinds)
+    # A table without any run has nothing to draw, and nothing to be told of it.
+    measured = tuple(table for table in report.tables if table.measured)
+    return figures.figures(replace(report, tables=measured), kinds)

@@ -3,7 +3,7 @@
 Rows are not here: they are those of ``results/reported``, whose ``model`` says what is measured for a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from msbench.report.cells import Place, Source
@@ -96,8 +96,8 @@ AVERAGES = (
     " number; that of one run a task. (k/n) is that of the task with the fewest seeds",
 )
 SPREAD = (
-    "± is over layers, channels and examples of a run, not over seeds; of several seeds the mean of their"
-    " means, and the root mean square of their ±. What the paper's ± is over is not stated",
+    "± of a mixing distance is over layers, channels and examples of a run, not over seeds; of several seeds"
+    " the mean of their means, and the root mean square of their ±"
 )
 
 PAPER_TABLES = (
@@ -158,7 +158,7 @@ PAPER_TABLES = (
         "Mean mixing distance",
         "How far back the layers of trained models look on ListOps, averaged over layers and channels.",
         ColumnDefinition("Mean Mixing Distance", *LISTOPS, "mixing"),
-        notes=SPREAD,
+        notes=(f"{SPREAD}. What the paper's ± is over is not stated",),
     ),
     paper(
         7,
@@ -172,16 +172,24 @@ PAPER_TABLES = (
 )
 
 
-def own_table(suite: SuiteFacts) -> TableDefinition:
-    """The table of one suite: a column a task, under the paper's heading where the suite names it."""
+def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition:
+    """The table of one suite: a column a task, under the paper's heading where the suite names it.
+
+    Tasks in `mixed` have a column for the mean mixing distance of their runs too.
+    """
     labels = suite.reported.columns if suite.reported else {}
-    columns = (
+    columns = [
         ColumnDefinition(labels.get(task, task), suite.name, task, printed=task in labels)
         for task in suite.tasks
-    )
+    ]
+    for task in suite.tasks:
+        if task in mixed:
+            label = f"{labels.get(task, task)}: mixing distance"
+            columns.append(ColumnDefinition(label, suite.name, task, "mixing", printed=False))
     table = suite.reported.table if suite.reported else ""
+    notes = (SPREAD,) if mixed else ()
     return TableDefinition(
-        suite.name, suite.title, suite.caption, table, tuple(columns), protocol=suite.protocol
+        suite.name, suite.title, suite.caption, table, tuple(columns), protocol=suite.protocol, notes=notes
     )
 
 

@@ -22,15 +22,16 @@ class Layer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     layer: int
-    mean: FiniteFloat
-    sd: FiniteFloat
+    mean: FiniteFloat | None
+    sd: FiniteFloat | None
     n: int
 
 
 class Distances(BaseModel):
     """One measurement, as its file has it; read tolerantly, as records are.
 
-    `mean` and `sd` are over layers, channels and `examples`, in tokens.
+    `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output drew
+    on anything, and the deviation where there is one number alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -40,8 +41,8 @@ class Distances(BaseModel):
     trained: bool
     default_options: bool
     options_digest: str
-    mean: FiniteFloat
-    sd: FiniteFloat
+    mean: FiniteFloat | None
+    sd: FiniteFloat | None
     layers: tuple[Layer, ...]
     examples: int
     created: str
@@ -89,16 +90,18 @@ def distance(
     counted = {
         record.run_id: [each for each in measured.get(record.run_id, ()) if each.counts] for record in runs
     }
-    found = [measurements[-1] for measurements in counted.values() if measurements]
+    newest = [measurements[-1] for measurements in counted.values() if measurements]
+    found = [each for each in newest if each.mean is not None]
     other = sum(len(measured.get(identity, ())) - len(kept) for identity, kept in counted.items())
     if other:
         count = f"{other} measurement{'' if other == 1 else 's'}"
         notes.append(f"mixing distances with other options, or before training, are not shown: {count}")
     if not found:
         return Cell(n_planned=n_planned)
+    spreads = [each.sd for each in found if each.sd is not None]
     return Cell(
-        measured=statistics.fmean(each.mean for each in found),
-        sd=math.hypot(*(each.sd for each in found)) / math.sqrt(len(found)),
+        measured=statistics.fmean(each.mean for each in found if each.mean is not None),
+        sd=math.hypot(*spreads) / math.sqrt(len(found)) if len(spreads) == len(found) else None,
         n=len(found),
         n_planned=n_planned,
         status="measured",

@@ -1,5 +1,6 @@
 """From names to tables: which suites and runs each needs, every one of them read once."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,7 @@ class _Library:
             each for each in PAPER_TABLES if set(each.suites) & set(self.found) and set(each.suites) <= usable
         ]
         ids = {each.id for each in papers}
-        return [own_table(each) for each in known if each.name not in ids], papers
+        return [self._own(each) for each in known if each.name not in ids], papers
 
     def runs(self, name: str) -> SuiteRuns:
         """What there is of this suite."""
@@ -144,7 +145,7 @@ class _Library:
         for definition in PAPER_TABLES:
             if name in paper_names(definition):
                 return [definition]
-        return [own_table(self._suite(name))]
+        return [self._own(self._suite(name))]
 
     def _refuse_scaled(self, definition: TableDefinition) -> None:
         """Raise ConfigError where a suite found here took the name of one of the paper's protocol."""
@@ -166,28 +167,31 @@ class _Library:
     def _read(self, each: Suite) -> SuiteRuns:
         records, warnings = store.records(self.results, each.name)
         records = [record for record in records if record.suite == each.name]
-        distances = self._distances(each.name, records, warnings)
+        distances = self._distances(records, warnings)
         for warning in warnings:
             console.say(f"msbench: {warning}")
         strangers = dict.fromkeys(r.model for r in records if r.model not in each.models)
         specs = [*suite.plan(each), *(spec for model in strangers for spec in _planned(each, model))]
         return SuiteRuns(each, specs, records, distances, more_seeds(specs, records))
 
-    def _distances(
-        self, name: str, records: Iterable[RunRecord], warnings: list[str]
-    ) -> dict[str, list[Distances]]:
-        """The mixing distances beside runs on the tasks whose distances a table shows."""
-        wanted = {
-            place
-            for table in PAPER_TABLES
-            for column in table.columns
-            if column.source == "mixing"
-            for place in column.places
+    def _own(self, each: Suite) -> TableDefinition:
+        """The table of a suite, with the mixing distances that count beside its runs."""
+        runs = self.runs(each.name)
+        mixed = {
+            record.task
+            for record in runs.records
+            if any(measured.counts for measured in runs.distances.get(record.run_id, ()))
         }
+        return own_table(each, mixed)
+
+    def _distances(self, records: Iterable[RunRecord], warnings: list[str]) -> dict[str, list[Distances]]:
+        """The mixing distances beside these runs."""
         found: dict[str, list[Distances]] = {}
         for record in records:
-            if (name, record.task) in wanted and record.finished:
-                found[record.run_id], bad = read_distances(run_folder(self.results, record))
+            folder = run_folder(self.results, record)
+            # A look that costs next to nothing for thousands of runs without any.
+            if record.finished and os.path.isdir(folder / "mixing"):
+                found[record.run_id], bad = read_distances(folder)
                 warnings += bad
         return found
 

@@ -221,6 +221,8 @@ def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool:
 
 def _own_unit(column: ColumnDefinition, pool: Pool) -> str:
     """The unit of a column that the paper does not print; without any run it is accuracy."""
+    if column.source == "mixing":
+        return "tokens"
     runs = (record for runs in (pool.planned, pool.modified) for key in runs for record in runs[key])
     metrics = [record.metric for record in runs if (record.suite, record.task) in column.places]
     return UNIT_OF_METRIC[metrics[0] if metrics else "accuracy"]

@@ -45,7 +45,7 @@ def test_files_beside_a_run_are_read_oldest_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"mean": None}, "mean"), ({"mean": math.inf}, "mean"), ({"run_id": "other"}, "is of run other")],
+    [({"mean": "far"}, "mean"), ({"mean": math.inf}, "mean"), ({"run_id": "other"}, "is of run other")],
 )
 def test_a_file_that_cannot_be_meant_is_named(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     folder = tmp_path / "0123456789ab"
@@ -102,3 +102,15 @@ def test_without_a_measurement_that_counts_the_cell_is_missing(tmp_path: Path) -
     for changes in ({"trained": False}, OPTIONS_CHANGED):
         cell = distance([record], 1, {record.run_id: of(record.run_id, tmp_path, changes)}, [])
         assert (cell.status, cell.measured, cell.n, cell.n_planned) == ("missing", None, 0, 1)
+
+
+def test_a_measurement_without_any_number_is_read_and_has_no_part_in_the_mean(tmp_path: Path) -> None:
+    runs = [run(PlannedRun("listops", "mamba", seed)) for seed in range(2)]
+    none = {"mean": None, "sd": None, "layers": [{"layer": 1, "mean": None, "sd": None, "n": 0}]}
+    folders = [tmp_path / record.run_id for record in runs]
+    written(folders[0], "none", **none)
+    written(folders[1], "one", mean=40.0, sd=None)
+    read = [read_distances(folder) for folder in folders]
+    assert [warnings for _, warnings in read] == [[], []]
+    cell = distance(runs, 2, {run.run_id: found for run, (found, _) in zip(runs, read, strict=True)}, [])
+    assert (cell.measured, cell.sd, cell.n, cell.n_planned) == (40.0, None, 1, 2)

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_distances import written
 
 from msbench import report, store
 from msbench.errors import ConfigError, Undecided, UnknownName
@@ -178,3 +179,23 @@ def test_an_absent_out_is_made_and_an_existing_one_kept(
 def test_all_public_names_exist() -> None:
     assert all(hasattr(report, name) for name in report.__all__)
     assert sorted(report.__all__) == report.__all__
+
+
+def test_mixing_distances_beside_a_suites_runs_are_a_column_of_its_own_table(
+    tiny: Suite, tiny_file: Path, tmp_path: Path
+) -> None:
+    first, second = plan(tiny)
+    written(recorded(tmp_path, first).parent, mean=12.0, sd=3.0)
+    written(recorded(tmp_path, second).parent, trained=False)
+    [table] = report.load_tables([str(tiny_file)], tmp_path)
+    assert [column.label for column in table.columns] == ["listops-tiny", "listops-tiny: mixing distance"]
+    assert [row.cells[1].measured for row in table.rows[:2]] == [12.0, None]
+    assert table.rows[0].cells[1].sd == 3.0
+    assert not any(row.cells[1].best for row in table.rows)
+    assert any(note.text.startswith("± of a mixing distance is over layers") for note in table.notes)
+
+
+def test_distances_before_training_alone_make_no_column(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    written(recorded(tmp_path, plan(tiny)[0]).parent, trained=False)
+    [table] = report.load_tables([str(tiny_file)], tmp_path)
+    assert [column.label for column in table.columns] == ["listops-tiny"]
