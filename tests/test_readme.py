@@ -25,7 +25,8 @@ KNOWN = {
     "list": catalogue.KINDS,
     "setup": (*DATASETS, *SUITES, "NAME"),
     "bench": ("scan", "step", "data"),
-    **dict.fromkeys(("run", "report", "explain"), tuple(SUITES)),
+    "report": (*SUITES, "paper", *map(str, range(1, 8))),
+    **dict.fromkeys(("run", "explain", "check", "baseline", "mixing"), tuple(SUITES)),
 }
 
 
@@ -50,6 +51,13 @@ def test_commands_are_found() -> None:
 
 def test_models_are_counted() -> None:
     assert re.findall(r"\| (\d+) models:", TEXT) == [str(len(MODELS))]
+
+
+def test_systems_of_the_paper_are_counted_as_their_document_counts_them() -> None:
+    systems, built, *_ = re.findall(
+        r"\b\d+\b", (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
+    )
+    assert re.findall(r"Of the (\d+) systems in the paper's tables (\d+) are", FLAT) == [(systems, built)]
 
 
 def test_every_dataset_has_its_row() -> None:
