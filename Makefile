@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml $(wildcard msbench/ops/native/* msbench/data/native/*)
 
 demo: $(STAMP)  ## train both models on short ListOps and print the table
 	$(BIN)/msbench run quick
-	$(BIN)/msbench report quick --csv --latex
+	$(BIN)/msbench report quick --csv --latex --html
 
 test: $(STAMP)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
