@@ -84,6 +84,9 @@ def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen | str:
     done = [record for record in found.finished if record.result is not None]
     if broken:
         return f"seed {', '.join(map(str, broken))} diverged"
+    if found.newer:
+        listed = ", ".join(f"{record.run_id} {record.status}" for record in found.newer)
+        return f"newer runs, from other source code, have no result ({listed}); train them again, or delete them"
     if not kind:
         return "the records do not say on what they ran"
     if not done:

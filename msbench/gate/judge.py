@@ -37,8 +37,8 @@ def judge(evidence: Evidence, expectation: Expectation) -> Judgement:
 
 
 def crashed(evidence: Evidence) -> int:
-    """How many seeds have no result since their run broke."""
-    return sum(evidence.unfinished.get(status, 0) for status in CRASHES)
+    """How many runs broke: those of seeds without a result, and newer ones of other code or data."""
+    return sum(found.get(status, 0) for found in (evidence.unfinished, evidence.newer) for status in CRASHES)
 
 
 def _unmeasured(evidence: Evidence, _: Expectation) -> Judgement | None:
@@ -147,6 +147,9 @@ def _compared(evidence: Evidence, expectation: Expectation) -> Judgement:
     if absent := evidence.n_planned - len(evidence.values):
         told = f" ({_listed(evidence.unfinished)})" if evidence.unfinished else ""
         return replace(judged, reason=f"{text}; {absent} of {evidence.n_planned} seeds missing{told}")
+    if evidence.newer:
+        told = f"newer runs, on other data or from other source code, have none: {_listed(evidence.newer)}"
+        return replace(judged, reason=f"{text}; {told}; train them again, or delete them")
     return replace(
         judged, verdict="improved" if found.low > expectation.mean + expectation.margin else "pass"
     )

@@ -109,6 +109,22 @@ class TestExitCodes:
         assert checked()[:2] == (ExitCode.RUN_FAILED, {"mamba": "inconclusive", "griffin": "fail"})
         assert checked("--strict")[0] == ExitCode.RUN_FAILED
 
+    @pytest.mark.parametrize(
+        ("status", "code"),
+        [
+            ("failed", ExitCode.RUN_FAILED),
+            ("out-of-memory", ExitCode.RUN_FAILED),
+            ("interrupted", ExitCode.UNDECIDED),
+        ],
+    )
+    def test_no_pass_where_newer_code_has_no_result(
+        self, status: str, code: ExitCode, path: Path, results: Path, checked: Checks
+    ) -> None:
+        """Results of the code before it are still there, and do not speak for it."""
+        run_all(results, path, *SETTLED)
+        lose(results, path, status, source_digest="6" * 64, ended="2026-02-01T00:00:00+00:00")
+        assert checked()[:2] == (code, {"mamba": "inconclusive", "griffin": "pass"})
+
     def test_6_where_the_data_are_others(self, path: Path, results: Path, checked: Checks) -> None:
         run_all(results, path, SETTLED[0], SETTLED[1], data_digest="e" * 64)
         assert checked()[:2] == (ExitCode.DATA, {"mamba": "other-data", "griffin": "other-data"})
@@ -124,10 +140,10 @@ class TestExitCodes:
         assert checked("--strict")[0] == ExitCode.GATE_FAILED
 
 
-def lose(results: Path, path: Path, status: str) -> None:
+def lose(results: Path, path: Path, status: str, **changes: str) -> None:
     """Seed 2 of mamba ends without a result."""
     (spec,) = plan(load(str(path)), models=["mamba"], seeds=[2])
-    recorded(results, spec, None, status=status)
+    recorded(results, spec, None, status=status, **changes)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,12 @@ NAN, INF = math.nan, math.inf
             "inconclusive",
             "1 of 3 seeds missing (1 failed)",
         ),
+        (
+            evidence(0.62, 0.62, newer={"failed": 2}),
+            expectation(),
+            "inconclusive",
+            "newer runs, on other data or from other source code, have none: 2 failed",
+        ),
     ],
 )
 def test_nothing_broken_passes(measured: Evidence, expected: Expectation, verdict: str, words: str) -> None:
