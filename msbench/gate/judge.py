@@ -162,15 +162,17 @@ def comparison(evidence: Evidence, expectation: Expectation) -> Noninferiority:
     test split adds its binomial variance once for each side, whatever the number of seeds.
     """
     spread = seed_spread(evidence, expectation)
+    step = 1 / evidence.n_test if evidence.n_test else 0.0
     if spread is not None and expectation.n:
         inflated = math.sqrt(1 + len(evidence.values) / expectation.n)
-        spread = replace(spread, sd=inflated * spread.sd)
+        # Values are rounded on both sides, so that the least spread is inflated, too.
+        spread = replace(spread, sd=inflated * max(spread.sd, step / math.sqrt(12)))
     return noninferiority(
         evidence.values,
         expectation.bound,
         pooled=spread,
         sampling=_test_noise(evidence, expectation),
-        step=1 / evidence.n_test if evidence.n_test else 0.0,
+        step=step,
     )
 
 

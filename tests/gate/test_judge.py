@@ -206,6 +206,22 @@ def test_seeds_on_both_sides_add_their_variance() -> None:
     assert both.error == pytest.approx(0.01 * math.sqrt(1 / 2 + 1 / 4))
 
 
+def test_seeds_that_agree_on_a_small_test_split_are_not_free_of_noise() -> None:
+    """Accuracies of 20 examples come in steps of 5 points, on both sides."""
+    found = comparison(evidence(0.6, 0.6, n_test=20), expectation(0.6, n=4, groups=((0.6, 0.6, 0.6, 0.6),)))
+    assert found.error == pytest.approx(0.05 / math.sqrt(12) * math.sqrt(1 / 2 + 1 / 4))
+
+
+def test_better_needs_a_bound_above_and_not_a_mean() -> None:
+    known: dict[str, Any] = {"known": Pooled(0.01, 100)}
+    assert judge(evidence(0.65), expectation(**known)).verdict == "pass"
+    assert judge(evidence(0.66), expectation(**known)).verdict == "improved"
+
+
+def test_other_data_come_before_numbers_that_cannot_be_meant() -> None:
+    assert judge(evidence(62.0, data_digest="bbbb"), expectation()).verdict == "other-data"
+
+
 def test_own_seeds_are_pooled_with_those_of_the_expectation() -> None:
     found = seed_spread(evidence(0.61, 0.63), expectation(groups=((0.5, 0.52, 0.54), (0.4,))))
     assert found is not None
