@@ -196,6 +196,39 @@ def test_results_without_a_run_of_any_suite_end_in_5(results: Path) -> None:
     assert msbench("check", "--strict", "--results", results).exit_code == ExitCode.GATE_FAILED
 
 
+def test_where_nothing_was_checked_no_older_file_says_so(results: Path, tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    junit.write_text("<testsuites tests='1' />")
+    assert msbench("check", "--results", results, "--junit", junit).exit_code == ExitCode.UNDECIDED
+    assert ElementTree.parse(junit).getroot().get("tests") == "0"
+
+
+def test_two_suites_of_one_name_are_not_one(path: Path, results: Path, tmp_path: Path) -> None:
+    """The second must not take the place of the first."""
+    (tmp_path / "other").mkdir()
+    other = suite_file(tmp_path / "other", seeds="[0]")
+    run_all(results, path, *SETTLED)
+    done = msbench("check", path, other, "--results", results)
+    assert done.exit_code == ExitCode.USAGE
+    assert "two suites are called small" in done.stderr
+    assert msbench("check", path, path, "--results", results).exit_code == ExitCode.UNDECIDED
+
+
+def test_a_reference_in_the_place_of_a_suite_is_told(results: Path) -> None:
+    done = msbench("check", "paper", "--results", results)
+    assert done.exit_code == ExitCode.USAGE
+    assert "--against paper" in done.stderr
+
+
+def test_a_reason_of_several_lines_is_one_row(tmp_path: Path, agreed: Path, results: Path) -> None:
+    mark = '{task: listops, model: mamba, reason: "slow\\nstart", link: "https://example.org/7"}'
+    path = suite_file(tmp_path, f"gate: {{margin: 0.02, reason: for tests, xfail: [{mark}]}}\n")
+    run_all(results, path, (0.5, 0.501, 0.502), SETTLED[1])
+    done = msbench("check", path, "--against", agreed, "--results", results)
+    assert "slow start" in done.stdout
+    assert len(done.stdout.splitlines()) == 3
+
+
 def test_a_file_names_its_suite(agreed: Path, results: Path) -> None:
     """It is a suite that only its file reaches: the name in the baseline does not find it."""
     done = msbench("check", "--against", agreed, "--results", results)
