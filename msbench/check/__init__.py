@@ -9,7 +9,7 @@ from msbench import console, store
 from msbench.check import github, junit, words
 from msbench.check.gate import Checked, check, expectations_of
 from msbench.errors import ConfigError, ExitCode
-from msbench.gate.verdicts import exit_code
+from msbench.gate.verdicts import exit_code, most_fundamental
 
 __all__ = ["Checked", "as_dict", "check", "code", "expectations_of", "print_checked", "publish"]
 
@@ -24,8 +24,7 @@ def code(checked: Sequence[Checked], *, strict: bool = False) -> ExitCode:
         )
         for one in checked
     ]
-    order = (ExitCode.DATA, ExitCode.RUN_FAILED, ExitCode.GATE_FAILED, ExitCode.UNDECIDED, ExitCode.OK)
-    return min(codes, key=order.index) if codes else exit_code([], strict=strict)
+    return most_fundamental(codes) if codes else exit_code([], strict=strict)
 
 
 def print_checked(checked: Sequence[Checked]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msbench import console, store, suite
 from msbench.check.collect import Place, collect
-from msbench.check.gate import with_runs
+from msbench.check.gate import check_reference, with_runs
 from msbench.errors import Undecided
 from msbench.gate.baseline_file import Seen
 from msbench.gate.calibrate import Calibration, calibrate
@@ -35,8 +35,10 @@ def learn(names: Sequence[str], against: str, results: Path) -> list[Learned]:
     """A calibration for every task of these suites, or of all with runs.
 
     What is learned is meant for results that are held `against` the paper, whose numbers count as exact, or
-    else against a baseline from these same seeds. Raises Undecided where no run has a result.
+    else against a baseline from these same seeds. Raises Undecided where no run has a result, and ConfigError
+    where `against` is neither of them, nor a file.
     """
+    check_reference(against)
     learned = []
     for chosen in [suite.load(name) for name in names] or with_runs(results):
         records, warnings = store.records(results, chosen.name)

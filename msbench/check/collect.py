@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from msbench import __version__
 from msbench.gate.baseline_file import ANY, Baseline, Cells, Seen, spread
 from msbench.report.collect import newest, outcome
@@ -84,6 +86,11 @@ def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen | str:
     done = [record for record in found.finished if record.result is not None]
     if broken:
         return f"seed {', '.join(map(str, broken))} diverged"
+    if found.newer:
+        listed = ", ".join(f"{record.run_id} {record.status}" for record in found.newer)
+        return (
+            f"newer runs, from other source code, have no result ({listed}); train them again, or delete them"
+        )
     if not kind:
         return "the records do not say on what they ran"
     if not done:
@@ -91,7 +98,12 @@ def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen | str:
     sizes = {record.n_test for record in done}
     if len(sizes) > 1 or None in sizes:
         return "the records do not agree on the number of test examples"
-    return _entry(suite, task, model, done)
+    try:
+        return _entry(suite, task, model, done)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        said = wrong["msg"].removeprefix("Value error, ")
+        return f"the records cannot be meant: {wrong['loc'][0]}: {said}; train these runs again"
 
 
 def _entry(suite: Suite, task: str, model: str, runs: Sequence[RunRecord]) -> Seen:

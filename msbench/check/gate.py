@@ -95,6 +95,12 @@ def _by_name(names: Sequence[str]) -> dict[str, Suite]:
     return found
 
 
+def check_reference(against: str) -> None:
+    """ConfigError for what results cannot be held against."""
+    if against not in REFERENCES:
+        _file(against)
+
+
 def expectations_of(chosen: Suite, against: str, results: Path) -> tuple[Expectations, str]:
     """What the cells of a suite are held against, and that in words."""
     if against == "paper":
@@ -113,8 +119,7 @@ def _chosen(names: Sequence[str], against: str, results: Path) -> list[tuple[str
     if not names and against not in REFERENCES:
         names = [baseline_file.suite_name(_file(against))]
     if names:
-        found = {chosen.name: (name, chosen) for name in names for chosen in [suite.load(name)]}
-        return list(found.values())
+        return _named(names)
     chosen = with_runs(results)
     if against == "paper":
         for each in chosen:
@@ -126,6 +131,22 @@ def _chosen(names: Sequence[str], against: str, results: Path) -> list[tuple[str
             f"{results}: no run of a suite that can be held against {against}; nothing was checked"
         )
     return [(each.name, each) for each in chosen]
+
+
+def _named(names: Sequence[str]) -> list[tuple[str, Suite]]:
+    found: dict[str, tuple[str, Suite]] = {}
+    for name in names:
+        try:
+            chosen = suite.load(name)
+        except UnknownName as error:
+            raise ConfigError(f"{error}{_as_option(name)}") from None
+        if found.setdefault(chosen.name, (name, chosen))[1] != chosen:
+            raise ConfigError(f"two suites are called {chosen.name}; check them one by one")
+    return list(found.values())
+
+
+def _as_option(name: str) -> str:
+    return f"; what results are held against is an option: --against {name}" if name in REFERENCES else ""
 
 
 def with_runs(results: Path) -> list[Suite]:

@@ -14,7 +14,7 @@ from msbench.errors import ConfigError
 SUMMARY_BYTES = 1024 * 1024
 NAMED = 5
 """Cells that an annotation names; the summary has them all."""
-MARKED = {each: f"\\{each}" for each in "\\`*_[]|~#"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+MARKED = {each: f"\\{each}" for each in "\\`*_[]|~#$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def annotation(checked: Checked, *, strict: bool = False) -> str | None:
@@ -50,19 +50,21 @@ def property_value(text: str) -> str:
 def markdown(checked: Sequence[Checked], room: int = SUMMARY_BYTES) -> str:
     """A heading and a table for each suite, the worst cells first, in at most `room` bytes of UTF-8.
 
-    Rows for which there is no room are counted.
+    Rows for which there is no room are counted; there is nothing where not even that has room.
     """
     lines: list[str] = []
     rows = 0
     left = room - 200  # for the line that counts what is left out
     total = sum(len(one.cells) for one in checked)
+    if left < 0:
+        return ""
     for one in checked:
         head = f"### msbench check: {escaped(one.suite)}\n\n"
         head += f"Against {escaped(one.against)}: {counts(one.cells)}.\n\n"
         head += f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n"
         body = [f"| {' | '.join(map(escaped, row(cell)))} |\n" for cell in worst_first(one.cells)]
         for number, line in enumerate([head, *body, "\n"]):
-            left -= len(line.encode())
+            left -= len(line.encode(errors="replace"))
             if left < 0:
                 return "".join(lines) + f"\n{total - rows} more cells: no room for them here.\n"
             lines.append(line)
@@ -83,7 +85,7 @@ def append_summary(checked: Sequence[Checked]) -> None:
     path = Path(name)
     try:
         used = path.stat().st_size if path.exists() else 0
-        with path.open("a", encoding="utf-8") as stream:
+        with path.open("a", encoding="utf-8", errors="replace") as stream:
             stream.write(markdown(checked, SUMMARY_BYTES - used))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error.strerror} (GITHUB_STEP_SUMMARY)") from None

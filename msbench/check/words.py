@@ -33,5 +33,6 @@ def counts(cells: Sequence[Judged]) -> str:
 
 
 def row(cell: Judged) -> tuple[str, ...]:
-    """The cell under `HEADER`."""
-    return (cell.suite, cell.task, cell.model, cell.judgement.verdict, cell.judgement.reason)
+    """The cell under `HEADER`, on one line: a reason in a suite may have several."""
+    told = " ".join(cell.judgement.reason.split())
+    return (cell.suite, cell.task, cell.model, cell.judgement.verdict, told)

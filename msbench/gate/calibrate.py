@@ -69,7 +69,8 @@ def calibrate(groups: Sequence[Sequence[float]], n: int, n_expected: int) -> Cal
     if spread is None or not spread.sd:
         return None
     error = spread.sd * math.sqrt(1 / n + (1 / n_expected if n_expected else 0))
-    degrees = spread.degrees + n - 1
+    # Against the paper the stated spread counts alone; against a baseline the run's own seeds join it.
+    degrees = spread.degrees + (n - 1 if n_expected else 0)
     margin = next(
         (
             step * STEP

@@ -37,8 +37,8 @@ def judge(evidence: Evidence, expectation: Expectation) -> Judgement:
 
 
 def crashed(evidence: Evidence) -> int:
-    """How many seeds have no result since their run broke."""
-    return sum(evidence.unfinished.get(status, 0) for status in CRASHES)
+    """How many runs broke: those of seeds without a result, and newer ones of other code or data."""
+    return sum(found.get(status, 0) for found in (evidence.unfinished, evidence.newer) for status in CRASHES)
 
 
 def _unmeasured(evidence: Evidence, _: Expectation) -> Judgement | None:
@@ -147,6 +147,9 @@ def _compared(evidence: Evidence, expectation: Expectation) -> Judgement:
     if absent := evidence.n_planned - len(evidence.values):
         told = f" ({_listed(evidence.unfinished)})" if evidence.unfinished else ""
         return replace(judged, reason=f"{text}; {absent} of {evidence.n_planned} seeds missing{told}")
+    if evidence.newer:
+        told = f"newer runs, on other data or from other source code, have none: {_listed(evidence.newer)}"
+        return replace(judged, reason=f"{text}; {told}; train them again, or delete them")
     return replace(
         judged, verdict="improved" if found.low > expectation.mean + expectation.margin else "pass"
     )
@@ -158,17 +161,19 @@ def comparison(evidence: Evidence, expectation: Expectation) -> Noninferiority:
     Seeds vary on both sides: the variance is that of a seed times ``1/n + 1/n_expected``. Another draw of the
     test split adds its binomial variance once for each side, whatever the number of seeds.
     """
-    spread = seed_spread(evidence, expectation)
-    if spread is not None and expectation.n:
-        inflated = math.sqrt(1 + len(evidence.values) / expectation.n)
-        spread = replace(spread, sd=inflated * spread.sd)
     return noninferiority(
         evidence.values,
         expectation.bound,
-        pooled=spread,
+        pooled=seed_spread(evidence, expectation),
+        n_expected=expectation.n,
         sampling=_test_noise(evidence, expectation),
-        step=1 / evidence.n_test if evidence.n_test else 0.0,
+        step=_step(evidence),
     )
+
+
+def _step(evidence: Evidence) -> float:
+    """How far apart neighbouring accuracies are."""
+    return 1 / evidence.n_test if evidence.n_test else 0.0
 
 
 def seed_spread(evidence: Evidence, expectation: Expectation) -> Pooled | None:
@@ -190,18 +195,17 @@ def _test_noise(evidence: Evidence, expectation: Expectation) -> float:
 
 def _undecided(judged: Judgement, evidence: Evidence, expectation: Expectation) -> Judgement:
     """With the number of further seeds that would decide four times in five."""
-    spread = seed_spread(evidence, expectation)
-    theirs = spread.sd / math.sqrt(expectation.n) if spread is not None and expectation.n else 0.0
     more = seeds_needed(
         evidence.values,
         expectation.bound,
-        pooled=spread,
-        sampling=math.hypot(theirs, _test_noise(evidence, expectation)),
+        pooled=seed_spread(evidence, expectation),
+        n_expected=expectation.n,
+        sampling=_test_noise(evidence, expectation),
+        step=_step(evidence),
     )
     if more is None:
         told = "more seeds alone would hardly decide"
     else:
-        more = max(more, 1)
         told = f"{more} more seed{'' if more == 1 else 's'} like these would decide four times in five"
     return replace(judged, reason=f"{judged.reason}; {told}", seeds_needed=more)
 

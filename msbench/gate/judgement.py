@@ -27,7 +27,8 @@ class Evidence:
     seeds without a result by status. `rules` are what trivial rules reach on the same test split; `chance` is
     what the metric is without a model, where that is known. `hardware` is the class of device, such as
     ``cpu`` or the name of a GPU; it is empty where runs were on several. `data_notes` are what set-up told of
-    the data, such as that they are not all of the published ones.
+    the data, such as that they are not all of the published ones. `newer` counts by status the runs on other
+    data or from other source code that ended without a result after all of these.
     """
 
     metric: str
@@ -41,6 +42,7 @@ class Evidence:
     hardware: str = ""
     unfinished: Mapping[str, int] = field(default_factory=dict)
     data_notes: tuple[str, ...] = ()
+    newer: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What each verdict means to CI: what ends the command how, and how JUnit and annotations call it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from msbench.errors import ExitCode
@@ -64,6 +64,11 @@ def exit_code(verdicts: Iterable[Verdict], *, crashed: bool = False, strict: boo
         codes.add(ExitCode.GATE_FAILED if strict else ExitCode.UNDECIDED)
     if crashed:
         codes.add(ExitCode.RUN_FAILED)
+    return most_fundamental(codes)
+
+
+def most_fundamental(codes: Collection[ExitCode]) -> ExitCode:
+    """The code that counts where several apply."""
     return next((code for code in PRECEDENCE if code in codes), ExitCode.OK)
 
 

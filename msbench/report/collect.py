@@ -22,6 +22,17 @@ class Outcome:
     unfinished: tuple[RunRecord, ...] = ()
     set_aside: tuple[RunRecord, ...] = ()
 
+    @property
+    def newer(self) -> tuple[RunRecord, ...]:
+        """Those set aside that ended without a result after all that count.
+
+        Whatever they ran, newer code perhaps, has shown no result: those that count do not speak for it.
+        """
+        counted = [ended(record) for record in (*self.finished, *self.unfinished)]
+        if not counted:
+            return ()
+        return tuple(each for each in self.set_aside if not each.finished and ended(each) > max(counted))
+
 
 def ended(record: RunRecord) -> datetime:
     """When the run ended, in UTC; the beginning of time where its record does not say."""

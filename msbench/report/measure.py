@@ -44,7 +44,8 @@ def measure(column: Column, found: Outcome, n_planned: int, notes: list[str]) ->
             evidence=_evidence(unit.metric, (), n_planned, failed),
         )
     cell = _mean(column, runs, n_planned, (*_unfinished(failed), *marks), notes)
-    return replace(cell, evidence=_evidence(unit.metric, runs, n_planned, failed))
+    evidence = _evidence(unit.metric, runs, n_planned, failed)
+    return replace(cell, evidence=replace(evidence, newer=Counter(record.status for record in found.newer)))
 
 
 def _evidence(metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int]) -> Evidence:

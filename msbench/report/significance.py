@@ -141,6 +141,8 @@ def _over_examples(ours: Run, theirs: Run) -> Comparison:
 def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
     (labels, first), (others, second) = read_correct(ours.folder), read_correct(theirs.folder)
     _refuse_other_examples(ours, theirs, labels, others)
+    for run, correct in ((ours, first), (theirs, second)):
+        _refuse_other_answers(run, correct)
     found = paired_bootstrap(first, second, SEED, DRAWS["accuracy"], 1 - LEVEL)
     p = mcnemar(int((first & ~second).sum()), int((~first & second).sum()))
     return replace(found, p=p), len(labels), "McNemar"
@@ -167,6 +169,16 @@ def _refuse_other_examples(
             )
     if not np.array_equal(first, second):
         raise DataError(f"{ours.folder} and {theirs.folder}: other labels, so other examples; run both again")
+
+
+def _refuse_other_answers(run: Run, correct: NDArray[np.bool_]) -> None:
+    """Predictions may be of another attempt than the record, such as one that was stopped before its end."""
+    result = run.record.result
+    if result is not None and abs(float(correct.mean()) - result) * len(correct) > 0.5:
+        raise DataError(
+            f"{run.folder}: predictions are right in {correct.mean():.2%}, the record says {result:.2%};"
+            " train this run again with --fresh"
+        )
 
 
 def _p_in_words(p: float) -> str:

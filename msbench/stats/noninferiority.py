@@ -7,7 +7,7 @@ test sets differ (generated data), `sampling` adds theirs in quadrature.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from msbench.stats.distributions import noncentral_t_above, t_quantile
@@ -49,6 +49,7 @@ def noninferiority(
     confidence: float = 0.95,
     pooled: Pooled | None = None,
     *,
+    n_expected: int = 0,
     sampling: float = 0.0,
     step: float = 0.0,
 ) -> Noninferiority:
@@ -57,7 +58,8 @@ def noninferiority(
     above where mean - t·error >= bound, below where mean + t·error < bound, else undecided, with error² =
     sd²/n + sampling² and t the quantile of Student's t at `confidence`: n - 1 degrees of freedom, those of
     `pooled` where its sd takes the place of the sample's, and Satterthwaite's (1946) with `sampling`, which
-    counts as known. A single value without `pooled` is undecided, whatever it is.
+    counts as known. A single value without `pooled` is undecided, whatever it is. Where the expectation is a
+    mean over `n_expected` seeds with the same spread, sd² (1/n + 1/n_expected) takes the place of sd²/n.
 
     `step` is how far apart neighbouring values are (1 / n_test for an accuracy): the sd is never taken below
     step/√12, that of rounding to it, so that few seeds which agree by chance on a small test set do not look
@@ -65,7 +67,7 @@ def noninferiority(
     """
     check_confidence(confidence)
     found = summary(values)
-    own = _own(found, pooled, step)
+    own = _own(found, pooled, step, n_expected)
     if own is None:
         return Noninferiority("undecided", found.mean)
     return _decided(found.mean, bound, confidence, [own, _Part(sampling**2)])
@@ -105,6 +107,7 @@ def seeds_needed(
     power: float = 0.8,
     pooled: Pooled | None = None,
     *,
+    n_expected: int = 0,
     sampling: float = 0.0,
     step: float = 0.0,
 ) -> int | None:
@@ -115,17 +118,17 @@ def seeds_needed(
     value without `pooled`, a mean on the bound, or more than `MOST_SEEDS` more.
     """
     found = summary(values)
-    now = noninferiority(values, bound, confidence, pooled, sampling=sampling, step=step)
+    now = noninferiority(
+        values, bound, confidence, pooled, n_expected=n_expected, sampling=sampling, step=step
+    )
     if now.state != "undecided":
         return 0
-    sd, degrees = _spread(found, pooled, step)
     gap = abs(found.mean - bound)
-    if sd is None or gap == 0:
+    if now.low is None or gap == 0:
         return None
     for more in range(1, MOST_SEEDS + 1):
-        n = found.n + more
-        own = _Part(sd**2 / n, n - 1 if degrees is None else degrees)
-        if _power(gap, confidence, [own, _Part(sampling**2)]) >= power:
+        own = _own(replace(found, n=found.n + more), pooled, step, n_expected)
+        if own is not None and _power(gap, confidence, [own, _Part(sampling**2)]) >= power:
             return more
     return None
 
@@ -141,9 +144,12 @@ def _floored(sd: float, step: float) -> float:
     return max(sd, step / math.sqrt(12))
 
 
-def _own(found: Summary, pooled: Pooled | None, step: float) -> _Part | None:
+def _own(found: Summary, pooled: Pooled | None, step: float, n_expected: int = 0) -> _Part | None:
     sd, degrees = _spread(found, pooled, step)
-    return None if sd is None else _Part(sd**2 / found.n, found.n - 1 if degrees is None else degrees)
+    if sd is None:
+        return None
+    inverse = 1 / found.n + (1 / n_expected if n_expected else 0)
+    return _Part(sd**2 * inverse, found.n - 1 if degrees is None else degrees)
 
 
 def _combined(parts: Sequence[_Part]) -> tuple[float, float]:

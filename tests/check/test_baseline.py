@@ -67,6 +67,14 @@ class TestCollect:
             ({"status": "diverged", "metrics": {}}, "seed 2 diverged"),
             ({"n_test": None}, "number of test examples"),
             ({"n_test": 5}, "number of test examples"),
+            (
+                {"metrics": {"test_accuracy": 60.0}},
+                "values: 60 is no fraction from 0 to 1; is it a percentage?",
+            ),
+            (
+                {"status": "failed", "metrics": {}, "source_digest": "6" * 64, "ended": "2026-02-01"},
+                "newer runs, from other source code, have no result (",
+            ),
         ],
     )
     def test_what_cannot_be_held_against_has_no_entry(
@@ -78,6 +86,13 @@ class TestCollect:
         found = entries(tmp_path, path)
         assert list(found.entries) == [("listops", "griffin", "cpu")]
         assert words in found.left_out[0]
+
+    @pytest.mark.parametrize("key", ["data_digest", "source_digest"])
+    def test_records_without_a_digest_are_told(self, key: str, path: Path, tmp_path: Path) -> None:
+        run_all(tmp_path, path, MAMBA, (), **{key: ""})
+        done = msbench("baseline", path, "--results", tmp_path)
+        assert done.exit_code == ExitCode.UNDECIDED
+        assert f"cannot be meant: {key.split('_')[0]}: " in done.stderr
 
     def test_records_without_hardware_or_result_are_told(self, path: Path, tmp_path: Path) -> None:
         (one, *_, other) = plan(load(str(path)))

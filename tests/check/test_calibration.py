@@ -61,7 +61,21 @@ def test_without_results_there_is_nothing_to_learn(path: Path, tmp_path: Path) -
     assert done.exit_code == ExitCode.UNDECIDED
 
 
+def test_a_misspelt_reference_is_none(path: Path, tmp_path: Path) -> None:
+    run_all(tmp_path, path, MAMBA, GRIFFIN)
+    done = msbench("check", path, "--calibrate", "--against", "papr", "--results", tmp_path)
+    assert done.exit_code == ExitCode.USAGE
+    assert "did you mean 'paper'" in done.stderr
+
+
 def test_it_takes_no_option_of_a_check(path: Path, tmp_path: Path) -> None:
     done = msbench("check", path, "--calibrate", "--strict", "--results", tmp_path)
     assert done.exit_code == ExitCode.USAGE
     assert "--calibrate judges nothing" in done.stderr
+
+
+def test_the_model_of_fewest_seeds_is_what_a_baseline_bears(path: Path, tmp_path: Path) -> None:
+    run_all(tmp_path, path, MAMBA, GRIFFIN[:2])
+    done = msbench("check", path, "--calibrate", "--results", tmp_path, "--json")
+    (learned,) = json.loads(done.stdout)
+    assert learned["calibration"]["n_expected"] == 2

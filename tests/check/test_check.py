@@ -109,6 +109,22 @@ class TestExitCodes:
         assert checked()[:2] == (ExitCode.RUN_FAILED, {"mamba": "inconclusive", "griffin": "fail"})
         assert checked("--strict")[0] == ExitCode.RUN_FAILED
 
+    @pytest.mark.parametrize(
+        ("status", "code"),
+        [
+            ("failed", ExitCode.RUN_FAILED),
+            ("out-of-memory", ExitCode.RUN_FAILED),
+            ("interrupted", ExitCode.UNDECIDED),
+        ],
+    )
+    def test_no_pass_where_newer_code_has_no_result(
+        self, status: str, code: ExitCode, path: Path, results: Path, checked: Checks
+    ) -> None:
+        """Results of the code before it are still there, and do not speak for it."""
+        run_all(results, path, *SETTLED)
+        lose(results, path, status, source_digest="6" * 64, ended="2026-02-01T00:00:00+00:00")
+        assert checked()[:2] == (code, {"mamba": "inconclusive", "griffin": "pass"})
+
     def test_6_where_the_data_are_others(self, path: Path, results: Path, checked: Checks) -> None:
         run_all(results, path, SETTLED[0], SETTLED[1], data_digest="e" * 64)
         assert checked()[:2] == (ExitCode.DATA, {"mamba": "other-data", "griffin": "other-data"})
@@ -124,10 +140,10 @@ class TestExitCodes:
         assert checked("--strict")[0] == ExitCode.GATE_FAILED
 
 
-def lose(results: Path, path: Path, status: str) -> None:
+def lose(results: Path, path: Path, status: str, **changes: str) -> None:
     """Seed 2 of mamba ends without a result."""
     (spec,) = plan(load(str(path)), models=["mamba"], seeds=[2])
-    recorded(results, spec, None, status=status)
+    recorded(results, spec, None, status=status, **changes)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +194,39 @@ def test_results_without_a_run_of_any_suite_end_in_5(results: Path) -> None:
     done = msbench("check", "--results", results)
     assert done.exit_code == ExitCode.UNDECIDED
     assert msbench("check", "--strict", "--results", results).exit_code == ExitCode.GATE_FAILED
+
+
+def test_where_nothing_was_checked_no_older_file_says_so(results: Path, tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    junit.write_text("<testsuites tests='1' />")
+    assert msbench("check", "--results", results, "--junit", junit).exit_code == ExitCode.UNDECIDED
+    assert ElementTree.parse(junit).getroot().get("tests") == "0"
+
+
+def test_two_suites_of_one_name_are_not_one(path: Path, results: Path, tmp_path: Path) -> None:
+    """The second must not take the place of the first."""
+    (tmp_path / "other").mkdir()
+    other = suite_file(tmp_path / "other", seeds="[0]")
+    run_all(results, path, *SETTLED)
+    done = msbench("check", path, other, "--results", results)
+    assert done.exit_code == ExitCode.USAGE
+    assert "two suites are called small" in done.stderr
+    assert msbench("check", path, path, "--results", results).exit_code == ExitCode.UNDECIDED
+
+
+def test_a_reference_in_the_place_of_a_suite_is_told(results: Path) -> None:
+    done = msbench("check", "paper", "--results", results)
+    assert done.exit_code == ExitCode.USAGE
+    assert "--against paper" in done.stderr
+
+
+def test_a_reason_of_several_lines_is_one_row(tmp_path: Path, agreed: Path, results: Path) -> None:
+    mark = '{task: listops, model: mamba, reason: "slow\\nstart", link: "https://example.org/7"}'
+    path = suite_file(tmp_path, f"gate: {{margin: 0.02, reason: for tests, xfail: [{mark}]}}\n")
+    run_all(results, path, (0.5, 0.501, 0.502), SETTLED[1])
+    done = msbench("check", path, "--against", agreed, "--results", results)
+    assert "slow start" in done.stdout
+    assert len(done.stdout.splitlines()) == 3
 
 
 def test_a_file_names_its_suite(agreed: Path, results: Path) -> None:

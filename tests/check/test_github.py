@@ -79,7 +79,7 @@ def test_a_table_keeps_its_columns(text: str) -> None:
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 3
     assert {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table} == {6}
-    assert "<" not in lines[0] + table[2]
+    assert not re.search(r"<|(?<!\\)\$", lines[0] + table[2])
 
 
 def test_the_worst_stands_first() -> None:
@@ -119,3 +119,19 @@ def test_a_summary_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     with pytest.raises(ConfigError, match="GITHUB_STEP_SUMMARY"):
         github.append_summary([checked(cell("pass"))])
+
+
+def test_a_full_summary_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GitHub drops one that is too large as a whole."""
+    path = tmp_path / "summary.md"
+    path.write_text("x" * github.SUMMARY_BYTES, encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    github.append_summary([checked(cell("fail"))])
+    assert path.stat().st_size == github.SUMMARY_BYTES
+
+
+def test_a_path_of_any_bytes_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    github.append_summary([checked(cell("fail", reason="in a\udcff.yaml"))])
+    assert "in a?.yaml" in path.read_text(encoding="utf-8")

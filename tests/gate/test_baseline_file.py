@@ -68,6 +68,7 @@ def test_any_reason_survives(reason: str, tiny: Suite, tmp_path: Path) -> None:
         ("[0.61, 0.62, 0.63]", "[0.61, true, 0.63]", 7, "must be a number, not true"),
         ("[0.61, 0.62, 0.63]", "[0.61, 0.62]", 7, "n is 3, with 2 values and 3 seeds"),
         ("mean: 0.62", "mean: 62.0", 10, "is it a percentage? then it is 0.62"),
+        ("mean: 0.62", "mean: 0.621", 10, "mean is 0.621, but values have 0.62"),
         (
             "mean: 0.62",
             "mean: 0.61",

@@ -23,6 +23,17 @@ def test_the_margin_is_the_smallest_that_passes_reliably() -> None:
     assert found.fails_at_twice == pytest.approx(found.passes, abs=1e-6)
 
 
+def test_against_the_paper_own_seeds_add_no_degrees() -> None:
+    """There, the spread that a suite states stands alone, as `seed_spread` has it."""
+    exact, both = calibrate(GROUPS, 5, 0), calibrate(GROUPS, 5, 3)
+    assert exact is not None
+    assert both is not None
+    for found, degrees, share in ((exact, 4, 1 / 5), (both, 8, 1 / 5 + 1 / 3)):
+        assert found.margin is not None
+        shift = found.margin / (found.sd * math.sqrt(share))
+        assert found.passes == pytest.approx(stats.nct.sf(stats.t.ppf(0.95, degrees), degrees, shift))
+
+
 def test_more_seeds_bear_a_smaller_margin() -> None:
     margins = [
         found.margin

@@ -107,6 +107,12 @@ NAN, INF = math.nan, math.inf
             "inconclusive",
             "1 of 3 seeds missing (1 failed)",
         ),
+        (
+            evidence(0.62, 0.62, newer={"failed": 2}),
+            expectation(),
+            "inconclusive",
+            "newer runs, on other data or from other source code, have none: 2 failed",
+        ),
     ],
 )
 def test_nothing_broken_passes(measured: Evidence, expected: Expectation, verdict: str, words: str) -> None:
@@ -122,6 +128,8 @@ def test_a_gap_that_the_margin_allows_is_no_trivial_rule() -> None:
     near = evidence(0.495, 0.496, 0.494)
     assert judge(near, expectation(0.52, margin=0.05)).verdict == "pass"
     assert judge(near, expectation(0.62, margin=0.05)).verdict == "trivial-rule"
+    commonest = evidence(0.17, 0.171, 0.169)
+    assert judge(commonest, expectation(0.2, margin=0.05)).verdict == "trivial-rule"
     coin: dict[str, Any] = {"rules": {}, "chance": 0.5, "n_test": 20_000}
     assert judge(evidence(0.5, 0.501, **coin), expectation(0.52, margin=0.2, n_test=20_000)).verdict == (
         "chance-level"
@@ -198,6 +206,44 @@ def test_seeds_on_both_sides_add_their_variance() -> None:
     assert both.error is not None
     assert exact.error == pytest.approx(0.01 * math.sqrt(1 / 2))
     assert both.error == pytest.approx(0.01 * math.sqrt(1 / 2 + 1 / 4))
+
+
+def test_seeds_that_agree_on_a_small_test_split_are_not_free_of_noise() -> None:
+    """Accuracies of 20 examples come in steps of 5 points, on both sides."""
+    found = comparison(evidence(0.6, 0.6, n_test=20), expectation(0.6, n=4, groups=((0.6, 0.6, 0.6, 0.6),)))
+    assert found.error == pytest.approx(0.05 / math.sqrt(12) * math.sqrt(1 / 2 + 1 / 4))
+
+
+def test_better_needs_a_bound_above_and_not_a_mean() -> None:
+    known: dict[str, Any] = {"known": Pooled(0.01, 100)}
+    assert judge(evidence(0.65), expectation(**known)).verdict == "pass"
+    assert judge(evidence(0.66), expectation(**known)).verdict == "improved"
+
+
+def test_other_data_come_before_numbers_that_cannot_be_meant() -> None:
+    assert judge(evidence(62.0, data_digest="bbbb"), expectation()).verdict == "other-data"
+
+
+def test_what_the_baseline_tells_of_spread_wins_over_what_a_suite_states() -> None:
+    found = seed_spread(evidence(0.62), expectation(groups=((0.5, 0.52),), known=Pooled(0.1, 9)))
+    assert found is not None
+    assert found.degrees == 1
+
+
+def test_seeds_that_do_not_decide_are_not_said_to_need_only_one_more() -> None:
+    """The expected mean is from three seeds, and no number of ours takes its noise away."""
+    known: dict[str, Any] = {"known": Pooled(0.01, 6), "n": 3}
+    found = judge(evidence(0.614, 0.615, 0.616), expectation(**known))
+    assert (found.verdict, found.seeds_needed) == ("inconclusive", None)
+    assert "more seeds alone would hardly decide" in found.reason
+    settled = judge(evidence(0.61, 0.611, 0.612), expectation(**{**known, "n": 10}))
+    assert (settled.verdict, settled.seeds_needed) == ("inconclusive", 17)
+
+
+@pytest.mark.parametrize(("mean", "invalid"), [(0.085, True), (0.088, False)])
+def test_an_expectation_is_below_chance_by_two_standard_errors(mean: float, invalid: bool) -> None:
+    """Of 2,000 examples one at 10 % is 0.67 points."""
+    assert (judge(evidence(0.62, 0.621), expectation(mean)).verdict == "invalid") is invalid
 
 
 def test_own_seeds_are_pooled_with_those_of_the_expectation() -> None:

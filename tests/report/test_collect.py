@@ -31,6 +31,20 @@ def test_an_interrupted_rerun_does_not_displace_a_result() -> None:
     assert (found.finished, found.set_aside) == ((result,), (rerun,))
 
 
+def test_what_ended_without_a_result_after_all_that_count_is_newer() -> None:
+    result = run(SPEC, ended=at(2))
+    before, after = (
+        run(SPEC, None, status="failed", ended=at(day), source_digest="source-2") for day in (1, 3)
+    )
+    assert outcome([before, result, after], "data-1").newer == (after,)
+    assert outcome([after], "data-2").newer == ()
+
+
+def test_a_result_from_older_source_is_not_newer() -> None:
+    old = run(SPEC, ended=at(1), source_digest="source-2")
+    assert outcome([old, run(SPEC, ended=at(2))], "data-1").newer == ()
+
+
 def test_a_divergence_under_newer_source_displaces_a_result() -> None:
     result = run(SPEC, ended=at(1))
     rerun = run(SPEC, None, status="diverged", ended=at(2), source_digest="source-2")

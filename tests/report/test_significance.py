@@ -131,3 +131,9 @@ def test_auroc_of_no_class_is_refused(tmp_path: Path) -> None:
 def test_in_words(difference: float, p: float, mark: str) -> None:
     found = Comparison("msssm-s6", "mamba", difference, -1, 1, p / 2, p, True, "some test")
     assert found.mark == mark
+
+
+def test_predictions_of_another_attempt_are_refused(tmp_path: Path) -> None:
+    ours = kept(tmp_path, "msssm-s6", answered(right(100, 0.9, 1)), metrics={"test_accuracy": 0.5})
+    with pytest.raises(DataError, match=r"predictions are right in .*, the record says 50\.00%"):
+        compare([ours], [kept(tmp_path, "mamba", answered(right(100, 0.6, 2)))])

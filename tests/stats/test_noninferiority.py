@@ -180,3 +180,20 @@ def test_a_decided_cell_needs_no_more_seeds_and_a_pooled_spread_fewer() -> None:
     assert pooled is not None
     assert 0 < pooled < alone <= MOST_SEEDS
     assert seeds_needed([0.618], 0.61, pooled=Pooled(0.0085, 30)) == pooled + 1
+
+
+def test_seeds_of_an_expectation_with_the_same_spread() -> None:
+    """Both means share one sd and its degrees of freedom; only ours gains seeds."""
+    pooled, values = Pooled(0.01, 6), [0.614, 0.616]
+    found = noninferiority(values, 0.6, pooled=pooled, n_expected=4, step=0.0001)
+    assert found.error == pytest.approx(0.01 * math.sqrt(1 / 2 + 1 / 4))
+    assert found.degrees == 6
+    coarse = noninferiority([0.6, 0.6], 0.6, pooled=Pooled(0.0, 6), n_expected=4, step=0.05)
+    assert coarse.error == pytest.approx(0.05 / math.sqrt(12) * math.sqrt(1 / 2 + 1 / 4))
+    more = seeds_needed(values, 0.6, pooled=pooled, n_expected=4)
+    assert more is not None
+    powers = [
+        stats.nct.sf(stats.t.ppf(0.95, 6), 6, 0.015 / (0.01 * math.sqrt(1 / n + 1 / 4)))
+        for n in (2 + more - 1, 2 + more)
+    ]
+    assert powers[0] < 0.8 <= powers[1]
