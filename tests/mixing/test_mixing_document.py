@@ -89,6 +89,9 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
     others = [document.path_of(tmp_path, Options(residual=True), trained=True)]
     others.append(document.path_of(tmp_path, Options(), trained=False))
     assert len({path, *others}) == 3
+    assert document.read(path / "below a file.json") is None
+    with pytest.raises(DamagedRecord, match="mixing: cannot be read: Is a directory"):
+        document.read(path.parent)
     for text in ("{", "[]", '{"schema_version": 0}'):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DamagedRecord, match=rf"{path.name}: not a measure of mixing.*; delete it"):
