@@ -166,11 +166,11 @@ def _measure_split(
     """The measure of the chosen test examples, and the number of the example of each sequence."""
     spec, split, sequences = entry.spec, dataset.splits["test"], dataset.info.sequences
     chosen = sample.first(len(split), request.options.examples)
-    lengths = split.lengths[chosen]
-    room = _positions_at_once(model, request.options, int(lengths.max()) * sequences, device)
     # A model that reads padding is measured with the padding that it was trained with.
     pad_to = spec.train.pad_to if spec.model.padding == "paper" else None
-    taken = [chosen[places] for places in sample.batches(lengths, room // sequences)]
+    widths = np.maximum(split.lengths[chosen], pad_to or 0)
+    room = _positions_at_once(model, request.options, int(widths.max()) * sequences, device)
+    taken = [chosen[places] for places in sample.batches(widths, room // sequences)]
     batches = [_on_device(split.batch(indices, pad_to), model, device) for indices in taken]
     measured = measure(model, batches, request.options, _note(spec, quiet=request.quiet))
     return measured, np.repeat(np.concatenate(taken), sequences).tolist()

@@ -220,6 +220,24 @@ def test_a_command_that_trains_can_be_pasted(tiny_file: Path, tmp_path: Path) ->
     assert words[-2:] == ["--results", str(results)]
 
 
+def test_batches_are_measured_by_the_width_that_they_are_padded_to(
+    tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that reads padding gets all of it: 20 short examples are not one batch then."""
+    data.setup(runs(tiny)[0].data, data.data_root())
+    seen: list[tuple[int, ...]] = []
+
+    def recorded(model: Any, batches: Any, *others: Any) -> Any:
+        seen.extend(tuple(inputs.shape) for inputs, _ in batches)
+        return measure(model, batches, *others)
+
+    monkeypatch.setattr(command, "measure", recorded)
+    spec = plan(tiny, overrides=["model.padding=paper", "train.pad_to=1024"])[1]
+    command.carry_out([spec], command.Request(tmp_path, Options(channels=1), trained=False))
+    assert sum(examples for examples, _ in seen) == 20
+    assert all(width == 1024 and examples <= 4 for examples, width in seen)
+
+
 def test_a_machine_that_is_too_small_is_told_first(
     tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
