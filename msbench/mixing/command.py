@@ -52,8 +52,8 @@ class Outcome:
 def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
     """Measure every planned run, or take what was measured of it before with the same options.
 
-    Nothing is measured before all data are seen to be there. Raises DataError where data are not set up, CheckpointError where a run has lost its weights, ConfigError
-    and RunError as `measure`.
+    Nothing is measured before all data are seen to be there. Raises DataError where they are not set up,
+    CheckpointError where a run has lost its weights, ConfigError and RunError as `measure`.
     """
     device = accelerator(request.device)
     agenda.check_kernels(specs, device)

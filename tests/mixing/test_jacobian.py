@@ -158,6 +158,15 @@ def test_the_modes_of_a_caller_do_not_reach_it(name: str) -> None:
             np.testing.assert_array_equal(one.distance, other.distance)
 
 
+def test_nothing_is_rounded_to_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    for backend in both:
+        monkeypatch.setattr(backend, "allow_tf32", True)
+    with exact(model_of("mamba")):
+        assert [backend.allow_tf32 for backend in both] == [False, False]
+    assert [backend.allow_tf32 for backend in both] == [True, True]
+
+
 def test_less_than_float32_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"weight is torch.bfloat16: .* measure in float32"):
         measure(model_of("mamba", dtype=torch.bfloat16), [tokens(5)], Options())
