@@ -159,7 +159,7 @@ def test_the_modes_of_a_caller_do_not_reach_it(name: str) -> None:
 
 
 def test_nothing_is_rounded_to_tf32() -> None:
-    both = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    both: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [backend.allow_tf32 for backend in both]
     try:
         for backend in both:
