@@ -78,7 +78,7 @@ def mixing(
     specs = plan(suite, model, task, seed, sets)
     from msbench.mixing import command, files, table
 
-    again = " ".join([suite, *(f"--set {text}" for text in sets or ())])
+    again = (suite, *(word for text in sets or () for word in ("--set", text)))
     request = command.Request(results, options, not untrained, device, fresh, quiet, again)
     found = command.carry_out(specs, request)
     stem = specs[0].suite + ("-untrained" if untrained else "")

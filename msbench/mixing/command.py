@@ -1,5 +1,6 @@
 """What ``msbench mixing`` was asked, carried out: a document for each planned run."""
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from msbench.agenda import Entry
 from msbench.console import say
 from msbench.data.dataset import Dataset
 from msbench.environment import accelerator, environment, free_memory
-from msbench.errors import CheckpointError, ConfigError, DataError, OutOfMemory
+from msbench.errors import CheckpointError, DataError, OutOfMemory
 from msbench.mixing import document, sample
 from msbench.mixing.document import Document
 from msbench.mixing.measure import Batch, Measure, bytes_a_position, measure
@@ -29,7 +30,7 @@ SOURCES = ("msbench.mixing.measure", "msbench.mixing.document")
 
 @dataclass(frozen=True)
 class Request:
-    """The options of ``msbench mixing``, as typed; `again` is how the runs were named."""
+    """The options of ``msbench mixing``, as typed; `again` are the words that named the runs."""
 
     results: Path
     options: Options
@@ -37,7 +38,7 @@ class Request:
     device: str = "auto"
     fresh: bool = False
     quiet: bool = False
-    again: str = ""
+    again: tuple[str, ...] = ()
 
 
 @dataclass
@@ -51,15 +52,18 @@ class Outcome:
 def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
     """Measure every planned run, or take what was measured of it before with the same options.
 
-    Raises DataError where data are not set up, CheckpointError where a run has lost its weights, ConfigError
-    and RunError as `measure`.
+    Nothing is measured before all data are seen to be there. Raises DataError where they are not set up,
+    CheckpointError where a run has lost its weights, ConfigError and RunError as `measure`.
     """
     device = accelerator(request.device)
     agenda.check_kernels(specs, device)
     outcome = Outcome()
-    for entry in agenda.agenda(specs, request.results, data.data_root()):
-        if entry.dataset is None:
-            raise DataError(entry.reason)
+    entries = agenda.agenda(specs, request.results, data.data_root())
+    lacking = next((entry.reason for entry in entries if entry.dataset is None), None)
+    if lacking is not None:
+        raise DataError(lacking)
+    for entry in entries:
+        assert entry.dataset is not None
         if request.trained and (entry.record is None or not entry.record.finished):
             outcome.missing.append(_missing(entry, request))
         else:
@@ -75,8 +79,9 @@ def _missing(entry: Entry, request: Request) -> str:
 
 
 def _words(spec: RunSpec, request: Request) -> str:
-    chosen = f"--model {spec.model_name} --task {spec.task} --seed {spec.seed}"
-    return f"{request.again or spec.suite} {chosen} --results {request.results}"
+    chosen = ["--model", spec.model_name, "--task", spec.task, "--seed", str(spec.seed)]
+    again = request.again or (spec.suite,)
+    return shlex.join([*again, *chosen, "--results", str(request.results)])
 
 
 def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:
@@ -90,11 +95,9 @@ def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> 
     of = {"source_digest": digest, "run_ended": ended}
     if old is not None and {key: old.get(key) for key in of} == of:
         return old
+    document.check_writable(path)  # before hours of measuring, not after them
     found = _measured(entry, dataset, request, device) | of
-    try:
-        document.write(path, found)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}; choose another --results") from None
+    document.write(path, found)
     return found
 
 
@@ -163,11 +166,11 @@ def _measure_split(
     """The measure of the chosen test examples, and the number of the example of each sequence."""
     spec, split, sequences = entry.spec, dataset.splits["test"], dataset.info.sequences
     chosen = sample.first(len(split), request.options.examples)
-    lengths = split.lengths[chosen]
-    room = _positions_at_once(model, request.options, int(lengths.max()) * sequences, device)
     # A model that reads padding is measured with the padding that it was trained with.
     pad_to = spec.train.pad_to if spec.model.padding == "paper" else None
-    taken = [chosen[places] for places in sample.batches(lengths, room // sequences)]
+    widths = np.maximum(split.lengths[chosen], pad_to or 0)
+    room = _positions_at_once(model, request.options, int(widths.max()) * sequences, device)
+    taken = [chosen[places] for places in sample.batches(widths, room // sequences)]
     batches = [_on_device(split.batch(indices, pad_to), model, device) for indices in taken]
     measured = measure(model, batches, request.options, _note(spec, quiet=request.quiet))
     return measured, np.repeat(np.concatenate(taken), sequences).tolist()

@@ -1,13 +1,14 @@
 """A measure as one JSON document, kept in its run's folder: ``mixing/<trained|untrained>-<options>.json``."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from msbench.errors import DamagedRecord
+from msbench.errors import ConfigError, DamagedRecord
 from msbench.mixing import sample
 from msbench.mixing.distance import BEYOND
 from msbench.mixing.measure import Floats, Layer, Measure
@@ -125,18 +126,39 @@ def _plain(values: Floats) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
+def check_writable(path: Path) -> None:
+    """ConfigError where `write` could not write there; nothing is made."""
+    there = next(folder for folder in path.parents if folder.exists())
+    if not there.is_dir():
+        raise _unwritable(path, f"{there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _unwritable(path, f"{there} is read-only")
+
+
 def write(path: Path, document: Document) -> None:
-    """Whole or not at all; sorted keys, two spaces, no NaN, a newline at the end."""
+    """Whole or not at all; sorted keys, two spaces, no NaN, a newline at the end.
+
+    Raises ConfigError where it cannot be written.
+    """
     text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    write_atomically(path, (text + "\n").encode())
+    try:
+        write_atomically(path, (text + "\n").encode())
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from None
+
+
+def _unwritable(path: Path, why: str | None) -> ConfigError:
+    return ConfigError(f"{path}: cannot be written: {why}; choose another --results")
 
 
 def read(path: Path) -> Document | None:
     """What `write` wrote, or None where nothing is; DamagedRecord, naming the file, where it is no such."""
     try:
         found = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise DamagedRecord(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise DamagedRecord(f"{path}: not a measure of mixing: {error}; delete it") from None
     if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION:

@@ -8,30 +8,16 @@ Runs that differ in their seed alone share a colour and a line, the mean over th
 have dashed lines and hollow markers.
 """
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from msbench.drawing import BARS, COLOURS, MARKERS, Format, picture, styled
 from msbench.mixing.document import Document
-
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
-"""Told apart by colour-blind readers; models have markers besides."""
-MARKERS = "osD^vPX"
-STYLE = {"svg.fonttype": "none", "svg.hashsalt": "msbench", "font.size": 9.0}
-"""Text stays text, and the same figure is the same file."""
-FORMATS: dict[str, dict[str, None]] = {
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "png": {"Software": None},
-}
-"""Formats, and what a file of each would say about when and by what it was made."""
-Format = Literal["svg", "pdf", "png"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,7 @@ class Group:
         """Of a line with markers, which are hollow where the model is untrained."""
         face = self.colour if self.trained else "white"
         line = {"color": self.colour, "linestyle": self.dashes}
-        return {**line, "marker": self.marker, "markersize": 4, "markerfacecolor": face}
+        return {**line, "marker": self.marker, "markeredgewidth": 1.0, "markerfacecolor": face}
 
 
 def groups(documents: Iterable[Document]) -> list[Group]:
@@ -76,7 +62,7 @@ def groups(documents: Iterable[Document]) -> list[Group]:
 
 def by_layer(documents: Iterable[Document], title: str = "") -> Figure:
     """The mean distance of each layer with its standard deviation over all rows; a dot for every seed."""
-    drawn = Figure(figsize=(5.6, 3.4), layout="constrained")
+    drawn = Figure(figsize=(5.5, 3.4))
     axes, found = drawn.add_subplot(), groups(documents)
     most = 1
     for index, group in enumerate(found):
@@ -86,7 +72,7 @@ def by_layer(documents: Iterable[Document], title: str = "") -> Figure:
         most = max(most, len(layers))
         x = np.arange(1, len(layers) + 1) + shift
         means, sds = np.array([_pooled(layer) for layer in layers]).T
-        axes.errorbar(x, means, sds, label=group.label, capsize=2, elinewidth=0.7, **group.style)
+        axes.errorbar(x, means, sds, label=group.label, **BARS, **group.style)
         dots = [(place, each["mean"]) for place, layer in zip(x, layers, strict=True) for each in layer]
         if len(group.documents) > 1:
             axes.plot(*np.array(dots, float).T, ".", color=group.colour, markersize=3, alpha=0.5)
@@ -98,7 +84,7 @@ def by_layer(documents: Iterable[Document], title: str = "") -> Figure:
 
 def by_distance(documents: Iterable[Document], title: str = "") -> Figure:
     """Of all |J| the share that lies at each distance or farther; thin lines are single layers."""
-    drawn = Figure(figsize=(5.6, 3.4), layout="constrained")
+    drawn = Figure(figsize=(5.5, 3.4))
     axes = drawn.add_subplot()
     for group in groups(documents):
         edges = max((each["profile_edges"] for each in group.documents), key=len)[1:]
@@ -120,10 +106,8 @@ FIGURES = {"layers": by_layer, "distances": by_distance}
 
 def render(documents: Iterable[Document], name: str, form: Format, title: str = "") -> bytes:
     """One of `FIGURES` as a file: the same documents give the same bytes, whenever they are drawn."""
-    out = io.BytesIO()
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
-        FIGURES[name](documents, title).savefig(out, format=form, dpi=200, metadata=FORMATS[form])
-    return out.getvalue()
+    with styled():
+        return picture(FIGURES[name](documents, title), form)
 
 
 def _depth(group: Group) -> int:
@@ -159,10 +143,9 @@ def _ticks(layers: int) -> list[int]:
 
 
 def _finish(drawn: Figure, axes: Axes, title: str) -> Figure:
-    axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=0)
     # Outside: no corner is free in every figure.
-    drawn.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    drawn.legend(loc="outside lower center", ncols=2)
     if title:
         axes.set_title(title)
     return drawn

@@ -30,10 +30,11 @@ def write(documents: Sequence[Document], out: Path, stem: str, *, csv: bool, fig
 
 
 def _figures(documents: Sequence[Document], stem: str) -> dict[str, bytes]:
+    from msbench.drawing import FORMATS
     from msbench.mixing import figure  # matplotlib takes longer to import than most measures to read
 
     return {
-        f"{stem}-mixing-{name}.{form}": figure.render(documents, name, form)  # type: ignore[arg-type]
+        f"{stem}-mixing-{name}.{form}": figure.render(documents, name, form)
         for name in figure.FIGURES
-        for form in figure.FORMATS
+        for form in FORMATS
     }

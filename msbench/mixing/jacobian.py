@@ -2,7 +2,7 @@
 
 The forward's graph is kept and each backward starts at one channel of one position of every example: d
 backwards of one layer, whatever the kernel. Batched gradients (``is_grads_batched``) would run the custom
-kernels slice by slice all the same, and copies of an example side by side are not faster than a batch.
+kernels slice by slice all the same, and copies of an example side by side would take d times the memory.
 """
 
 from collections.abc import Iterator, Sequence

@@ -82,6 +82,10 @@ def test_positions_other_than_the_last() -> None:
     found = measure(with_layer(Mean()), [tokens(30, 5, 12)], Options(position=8))
     assert found.measured.tolist() == [True, False, True]
     assert found.layers[0].distance.shape == (2, 4)
+    # Of 12 positions the last is number 11.
+    found = measure(with_layer(Mean()), [tokens(30, 5, 12)], Options(position=12))
+    assert found.measured.tolist() == [True, False, False]
+    np.testing.assert_allclose(found.layers[0].distance, [[6.0] * 4])
     with pytest.raises(ConfigError, match="--position 40: no example is that long"):
         measure(with_layer(Mean()), [tokens(30)], Options(position=40))
 
@@ -90,6 +94,9 @@ def test_rows_of_zeros_have_no_distance() -> None:
     found = distances(Nothing(), 9)
     assert found[0, 0] == 0
     assert np.isnan(found[0, 1:]).all()
+    (layer,) = measure(with_layer(Nothing()), [tokens(9)], Options()).layers
+    np.testing.assert_allclose(layer.profile[0], [1, 0, 0, 0, 0])  # of the first channel alone
+    assert layer.beyond[0].tolist() == [0, 0, 0, 0]
 
 
 def test_one_product_for_the_sum_of_all_channels_is_another_quantity() -> None:

@@ -158,6 +158,30 @@ def test_the_modes_of_a_caller_do_not_reach_it(name: str) -> None:
             np.testing.assert_array_equal(one.distance, other.distance)
 
 
+def test_nothing_is_rounded_to_tf32() -> None:
+    both: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in both]
+    try:
+        for backend in both:
+            backend.allow_tf32 = True
+        with exact(model_of("mamba")):
+            assert [backend.allow_tf32 for backend in both] == [False, False]
+        assert [backend.allow_tf32 for backend in both] == [True, True]
+    finally:
+        for backend, allowed in zip(both, before, strict=True):
+            backend.allow_tf32 = allowed
+
+
+def test_the_network_ends_behind_its_last_norm() -> None:
+    model, (x, padding) = model_of("mamba", norm="rms"), flow(20, 4)
+    (network,) = units(model, "network", residual=False)
+    whole = x
+    for block in model.blocks:
+        whole = block(whole, padding)
+    norm: Any = model.final_norm
+    torch.testing.assert_close(network.apply(x, padding), norm(whole))
+
+
 def test_less_than_float32_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"weight is torch.bfloat16: .* measure in float32"):
         measure(model_of("mamba", dtype=torch.bfloat16), [tokens(5)], Options())

@@ -1,6 +1,8 @@
 """``msbench mixing`` as a user meets it: which runs it takes, what it keeps, and how it ends."""
 
 import json
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from msbench import agenda, data, models, store
 from msbench.cli import app
-from msbench.errors import ExitCode, OutOfMemory
+from msbench.errors import ConfigError, DataError, ExitCode, OutOfMemory
 from msbench.mixing import command, sample
 from msbench.mixing.measure import measure
 from msbench.mixing.options import Options
@@ -166,6 +168,74 @@ def test_what_cannot_be_done_is_said(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(results.rglob("mixing"))
+
+
+def no_measure(*_: Any) -> None:
+    raise AssertionError("measured, though it could not be kept")
+
+
+def test_results_that_cannot_be_written_are_told_before_anything_is_measured(
+    tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.setup(runs(tiny)[0].data, data.data_root())
+    monkeypatch.setattr(command, "measure", no_measure)
+    request = command.Request(tmp_path, Options(), trained=False)
+    (entry,) = agenda.agenda(runs(tiny)[:1], tmp_path, data.data_root())
+    assert entry.directory is not None
+    entry.directory.mkdir(parents=True)
+    file = entry.directory / "mixing"
+    file.touch()
+    with pytest.raises(ConfigError, match=rf"untrained-.*: cannot be written: {file} is a file; choose"):
+        command.carry_out(runs(tiny)[:1], request)
+    file.unlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match=f"cannot be written: {entry.directory} is read-only; choose"):
+        command.carry_out(runs(tiny)[:1], request)
+    assert not list(entry.directory.iterdir())
+
+
+def test_data_that_are_absent_are_told_once_and_before_anything_is_measured(
+    tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.setup(runs(tiny)[0].data, data.data_root())
+    monkeypatch.setattr(command, "measure", no_measure)
+    specs = [runs(tiny)[0], plan(tiny, overrides=["data.test=22"])[1]]
+    with pytest.raises(DataError) as told:
+        command.carry_out(specs, command.Request(tmp_path, Options(), trained=False))
+    assert str(told.value).count("msbench setup") == 1
+
+
+def test_a_command_that_trains_can_be_pasted(tiny_file: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "my suites" / "tiny.yaml"
+    moved.parent.mkdir()
+    tiny_file.rename(moved)
+    assert msbench("setup", moved, "--quiet").exit_code == 0
+    results = tmp_path / "my results"
+    done = msbench("mixing", moved, "--model", "mamba", "--results", results, "--set", "train.lr=[1e-3]")
+    assert done.exit_code == ExitCode.USAGE
+    done = msbench("mixing", moved, "--model", "mamba", "--results", results, "--set", "train.epochs = 1")
+    assert done.exit_code == ExitCode.UNDECIDED, done.stderr
+    words = shlex.split(done.stderr.splitlines()[-1].partition("train it: ")[2])
+    assert words[:5] == ["msbench", "run", str(moved), "--set", "train.epochs = 1"]
+    assert words[-2:] == ["--results", str(results)]
+
+
+def test_batches_are_measured_by_the_width_that_they_are_padded_to(
+    tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that reads padding gets all of it: 20 short examples are not one batch then."""
+    data.setup(runs(tiny)[0].data, data.data_root())
+    seen: list[tuple[int, ...]] = []
+
+    def recorded(model: Any, batches: Any, *others: Any) -> Any:
+        seen.extend(tuple(inputs.shape) for inputs, _ in batches)
+        return measure(model, batches, *others)
+
+    monkeypatch.setattr(command, "measure", recorded)
+    spec = plan(tiny, overrides=["model.padding=paper", "train.pad_to=1024"])[1]
+    command.carry_out([spec], command.Request(tmp_path, Options(channels=1), trained=False))
+    assert sum(examples for examples, _ in seen) == 20
+    assert all(width == 1024 and examples <= 4 for examples, width in seen)
 
 
 def test_a_machine_that_is_too_small_is_told_first(

@@ -8,10 +8,12 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 from mixing_cases import model_of, tokens
 
+from msbench.drawing import FORMATS, Format, styled
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.mixing import csv as csv_renderer
 from msbench.mixing import document, figure, files, sample, table
@@ -89,6 +91,9 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
     others = [document.path_of(tmp_path, Options(residual=True), trained=True)]
     others.append(document.path_of(tmp_path, Options(), trained=False))
     assert len({path, *others}) == 3
+    assert document.read(path / "below a file.json") is None
+    with pytest.raises(DamagedRecord, match="mixing: cannot be read: Is a directory"):
+        document.read(path.parent)
     for text in ("{", "[]", '{"schema_version": 0}'):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DamagedRecord, match=rf"{path.name}: not a measure of mixing.*; delete it"):
@@ -123,6 +128,7 @@ def test_batches_hold_all_and_no_more_than_fits() -> None:
     lengths = np.array([5, 90, 7, 30, 6, 30])
     found = [part.tolist() for part in sample.batches(lengths, 60)]
     assert found == [[0, 4, 2], [3, 5], [1]]
+    assert [part.tolist() for part in sample.batches(lengths, 59)] == [[0, 4, 2], [3], [5], [1]]
     assert [part.tolist() for part in sample.batches(lengths, 0)] == [[0], [4], [2], [3], [5], [1]]
 
 
@@ -192,14 +198,31 @@ def test_the_figure_by_distance_falls_from_all_that_is_not_the_position_itself()
 
 
 @pytest.mark.parametrize("name", figure.FIGURES)
-@pytest.mark.parametrize("form", figure.FORMATS)
-def test_the_same_documents_are_the_same_bytes(name: str, form: figure.Format) -> None:
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_same_documents_are_the_same_bytes(name: str, form: Format) -> None:
     first = figure.render(documents(), name, form, "Δ & <A>")
     assert first == figure.render(documents(), name, form, "Δ & <A>")
     assert first.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[form])
     if form == "svg":
         assert ElementTree.fromstring(first.decode()).tag.endswith("svg")
         assert not re.search(rb"20\d\d-\d\d-\d\dT", first)
+
+
+@pytest.mark.parametrize("name", figure.FIGURES)
+def test_a_users_settings_have_no_effect_and_names_are_no_mathematics(name: str) -> None:
+    title = "price_$ and $x^{"
+    first = figure.render(documents(), name, "svg", title)
+    assert title in first.decode()
+    with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
+        assert figure.render(documents(), name, "svg", title) == first
+
+
+def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
+    with styled():
+        (axes,) = figure.by_layer([built(trained=False)]).axes
+    line = axes.get_lines()[0]
+    assert line.get_markerfacecolor() == "white"
+    assert line.get_markeredgewidth() > 0
 
 
 def test_files_land_in_a_folder(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from msbench.report.figures.look import INK, Look, axis_label, bars, dots, grid_panels, scaled_axis, title
+from msbench.drawing import INK
+from msbench.report.figures.look import Look, axis_label, bars, dots, grid_panels, scaled_axis, title
 from msbench.report.figures.names import clean
 from msbench.report.figures.series import Series, grouped
 

@@ -1,6 +1,5 @@
 """A figure and the numbers in it: CSV, PDF, PNG and SVG with bytes that depend on nothing but those."""
 
-import io
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -8,16 +7,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from msbench.drawing import FORMATS, picture, styled
 from msbench.report import csv as csv_renderer
 from msbench.report.figures import inline
-from msbench.report.figures.look import styled
 from msbench.report.files import write_files
-
-DPI = 300
-UNDATED: dict[str, dict[str, Any]] = {
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    "png": {"Software": None},
-}
 
 
 @dataclass(frozen=True)
@@ -58,21 +51,11 @@ class FigureFile:
     def pictures(self) -> dict[str, bytes]:
         """The bytes of ``pdf``, ``png`` and ``svg``."""
         drawn = self.figure()
-        return {kind: picture(drawn, kind) for kind in ("pdf", "png", "svg")}
+        return {form: picture(drawn, form) for form in FORMATS}
 
     def svg(self) -> str:
         """The figure as an element of an HTML page, in light and dark: see `inline`."""
         return inline.svg(self.figure(), prefix=self.stem, title=self.title, description=self.caption)
-
-
-def picture(figure: Figure, kind: str) -> bytes:
-    """A figure as ``pdf``, ``png`` or ``svg``."""
-    if kind == "svg":
-        return inline.text(figure).encode()
-    out = io.BytesIO()
-    with styled():
-        figure.savefig(out, format=kind, dpi=DPI, metadata=UNDATED[kind])
-    return out.getvalue()
 
 
 def write(figures: Iterable[FigureFile], out: Path) -> list[Path]:

@@ -20,8 +20,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from msbench.config import Located
+from msbench.drawing import COLOURS
 from msbench.errors import ConfigError
-from msbench.report.figures.look import COLOURS, Look, grid_panels, title
+from msbench.report.figures.look import Look, grid_panels, title
 from msbench.report.figures.names import clean
 from msbench.report.figures.series import Series, grouped
 from msbench.store import RunRecord

@@ -4,18 +4,15 @@ What is black in print is ``currentColor``. A series has the colour ``var(--seri
 so that a page can set other ones for its dark mode; without them those of print hold.
 """
 
-import io
 import re
 import xml.etree.ElementTree as ElementTree
 
 from matplotlib.figure import Figure
 
-from msbench.report.figures.look import COLOURS, INK, styled
+from msbench.drawing import COLOURS, INK, picture
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 LINK = "{http://www.w3.org/1999/xlink}href"
-METADATA = {"Date": None, "Creator": None}
-"""Of any SVG: the same figure is the same bytes, whenever it is drawn."""
 PAINT = {INK: "currentColor"} | {
     colour: f"var(--series-{number}, {colour})" for number, colour in enumerate(COLOURS, 1)
 }
@@ -33,7 +30,7 @@ def svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
 
     `prefix` goes before every id and must be a figure's own on its page.
     """
-    root = ElementTree.fromstring(text(figure, transparent=True))
+    root = ElementTree.fromstring(picture(figure, "svg", transparent=True))
     for parent in list(root.iter()):
         for child in list(parent):
             # matplotlib's rule is for `*`: inside a page it would hold for all of it.
@@ -43,14 +40,6 @@ def svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
         _adapt(element, prefix)
     _head(root, prefix, title, description)
     return ElementTree.tostring(root, encoding="unicode")
-
-
-def text(figure: Figure, *, transparent: bool = False) -> str:
-    """The SVG document that matplotlib writes."""
-    out = io.StringIO()
-    with styled():
-        figure.savefig(out, format="svg", metadata=METADATA, transparent=transparent)
-    return out.getvalue()
 
 
 def _adapt(element: ElementTree.Element, prefix: str) -> None:

@@ -1,66 +1,32 @@
-"""How all figures look: as wide as a column, in colours that colour-blind readers tell apart, in plain text.
+"""How the figures of a report are made up: as wide as a column, with names that are told apart.
 
-Names are never read as mathematics, and what a user's matplotlibrc says has no effect.
+Palette and style are those of `msbench.drawing`.
 """
 
 import math
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from msbench.drawing import BARS, COLOURS, MARKERS
 from msbench.report.cells import UNITS
 from msbench.report.figures.names import shortened, shown
 
-COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
-"""Told apart by colour-blind readers (Tol's bright scheme); markers and line styles differ besides."""
-INK = "#000000"
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 Line = Literal["-", "--", "-.", ":", ""]
 LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
 WIDTH, NARROW = 5.5, 3.4
 """Inches: the text of a one-column paper, and a figure that has a single panel."""
-STYLE: Mapping[str, Any] = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so that it is the same everywhere
-    "font.size": 8.0,
-    "axes.labelsize": 8.0,
-    "axes.titlesize": 8.0,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": INK,
-    "grid.alpha": 0.15,
-    "grid.linewidth": 0.5,
-    "xtick.labelsize": 7.0,
-    "ytick.labelsize": 7.0,
-    "legend.fontsize": 7.0,
-    "legend.frameon": False,
-    "legend.handlelength": 2.4,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4.5,
-    "lines.markeredgewidth": 0.0,
-    "figure.constrained_layout.use": True,
-    "text.parse_math": False,
-    "svg.fonttype": "none",  # text stays text: searched, read aloud, in the reader's own colour
-    "svg.hashsalt": "msbench",
-    "pdf.fonttype": 42,  # TrueType: many venues refuse Type 3
-}
 AXIS = {
     "percent": "accuracy (%)",
     "auroc": "macro AUROC",
     "auroc-percent": "macro AUROC (%)",
     "tokens": "mixing distance (tokens)",
 }
-BARS: Mapping[str, Any] = {"elinewidth": 0.9, "capthick": 0.9, "capsize": 2.0}
 STEPS = (1, 2, 2.5, 5, 10)
 CROWD = 6
 LEGEND_LINE = 0.17
@@ -75,18 +41,6 @@ class Look:
     colour: str
     marker: str
     line: Line
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Within it figures are made, laid out and saved; whatever was set before holds again after it."""
-    settings: dict[Any, Any] = {
-        key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith("backend")
-    }
-    with matplotlib.rc_context(settings | dict(STYLE)), warnings.catch_warnings():
-        # A character that the font lacks is a box in PDF and PNG and itself in SVG: no reason to stop.
-        warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
-        yield
 
 
 def slimmer(figure: Figure, names: int) -> None:

@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from msbench.drawing import BARS
 from msbench.report.figures.look import (
-    BARS,
     STEPS,
     Look,
     axis_label,

@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from msbench.report.figures.look import COLOURS, INK, NARROW, Look, panels, scaled_axis
+from msbench.drawing import COLOURS, INK
+from msbench.report.figures.look import NARROW, Look, panels, scaled_axis
 from msbench.report.figures.names import clean, shortened, unique
 
 SCHEMA, SCHEMA_VERSION = "msbench-bench", 1

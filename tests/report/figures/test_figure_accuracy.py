@@ -8,6 +8,7 @@ from figure_values import CPU, GPU, cell, column, points_of, record, series_in, 
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
+from msbench.drawing import styled
 from msbench.report.cells import Cell
 from msbench.report.figures.accuracy import (
     SEVERAL,
@@ -19,7 +20,7 @@ from msbench.report.figures.accuracy import (
     of_time,
     time_unit,
 )
-from msbench.report.figures.look import looks, styled
+from msbench.report.figures.look import looks
 
 
 def timed(identity: str, seconds: float, where: dict[str, Any] = CPU, **changes: Any) -> Any:

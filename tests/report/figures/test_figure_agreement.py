@@ -6,9 +6,10 @@ import pytest
 from figure_values import cell, column, points_of, record, series_in, table
 from matplotlib.container import ErrorbarContainer
 
+from msbench.drawing import styled
 from msbench.report.cells import Cell
 from msbench.report.figures.agreement import Pair, draw, pairs
-from msbench.report.figures.look import looks, styled
+from msbench.report.figures.look import looks
 
 
 def found(*cells: Cell) -> tuple[tuple[Pair, ...], tuple[str, ...]]:

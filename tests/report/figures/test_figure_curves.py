@@ -7,8 +7,9 @@ import pytest
 from figure_values import COLUMN, cell, column, points_of, record, series_in, table, write_log
 from matplotlib.lines import Line2D
 
+from msbench.drawing import styled
 from msbench.report.figures.curves import Point, draw, points, read_log
-from msbench.report.figures.look import looks, styled
+from msbench.report.figures.look import looks
 
 LOGS = {
     "a": [{"epoch": "0", "train_loss": "2.0", "validation_accuracy": "0.25"}],

@@ -12,9 +12,10 @@ import pytest
 from figure_values import NAMES
 from matplotlib.figure import Figure
 
+from msbench.drawing import COLOURS
 from msbench.errors import ConfigError
 from msbench.report.figures.file import FigureFile, write
-from msbench.report.figures.look import COLOURS, grid_panels, looks, title
+from msbench.report.figures.look import grid_panels, looks, title
 
 SUFFIXES = [".csv", ".pdf", ".png", ".svg"]
 

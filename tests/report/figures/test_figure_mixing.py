@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from figure_values import cell, points_of, record, series_in, table
 
-from msbench.report.figures.look import looks, styled
+from msbench.drawing import styled
+from msbench.report.figures.look import looks
 from msbench.report.figures.mixing import Document, chosen, draw, layers, read_documents
 
 DEFAULT = '{"entries": "l1"}'

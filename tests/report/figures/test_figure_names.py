@@ -5,7 +5,8 @@ from figure_values import NAMES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msbench.report.figures.look import COLOURS, LINES, MARKERS, compact, looks
+from msbench.drawing import COLOURS, MARKERS
+from msbench.report.figures.look import LINES, compact, looks
 from msbench.report.figures.names import LONGEST, clean, shortened, shown, unique
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from figure_values import points_of
 
-from msbench.report.figures.look import styled
+from msbench.drawing import styled
 from msbench.report.figures.scan import (
     Scan,
     draw_backends,

@@ -15,11 +15,11 @@ from figure_values import COLUMN, CPU, GPU, NAMES, cell, column, record, report_
 from typer.testing import CliRunner
 
 from msbench.cli import app
+from msbench.drawing import styled
 from msbench.errors import ConfigError
 from msbench.report.cells import Cell
 from msbench.report.command import told
 from msbench.report.figures import WITHOUT_MODELS, FigureFile, figures, write
-from msbench.report.figures.look import styled
 from msbench.report.load import Report, run_folder
 from msbench.store import RunRecord, run_directory, write_record
 from msbench.suite import Suite, plan
