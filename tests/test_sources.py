@@ -1,6 +1,7 @@
 """The source digest follows imports, and only those that decide a result."""
 
 from msbench import models, sources
+from msbench.specs import MODELS
 
 
 def files(model: str) -> dict[str, str]:
@@ -23,6 +24,12 @@ def test_what_decides_a_result_is_in_and_the_rest_is_out() -> None:
         assert name in found
     for name in ("cli/app.py", "store.py", "errors.py", "report/latex.py", "data/listops.py"):
         assert name not in found
+
+
+def test_a_models_entry_names_the_module_that_builds_it() -> None:
+    assert {name: entry.module for name, entry in MODELS.items()} == {
+        name: models.family(name).module for name in MODELS
+    }
 
 
 def test_another_family_is_not_part_of_a_models_source() -> None:

@@ -3,6 +3,8 @@
 import json
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,25 @@ def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) 
     assert [row["unlike"] for row in rows] == list(runs[:2])
     assert [row["changes"][0]["name"] for row in rows] == ["training/loop.py"] * 2
     assert json.loads(msbench("explain", "tiny", "--json").stdout)[1]["changes"] == []
+
+
+def test_what_is_stored_is_told_without_torch(runs: tuple[str, str, str]) -> None:
+    words = [
+        ("show", runs[0]),
+        ("diff", runs[0], runs[2]),
+        ("trace", "tiny:mamba"),
+        ("explain", "tiny"),
+        ("list", "runs"),
+        ("list", "datasets"),
+    ]
+    code = (
+        "import sys; from msbench.cli import app\n"
+        f"for words in {words}: app(words, standalone_mode=False)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(runs[0]) >= 5
 
 
 @pytest.mark.usefixtures("runs")
