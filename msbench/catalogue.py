@@ -132,7 +132,7 @@ def _runs(results: Path) -> Listing:
         for record in found
     ]
     header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended")
-    return Listing(header, rows, warnings)
+    return Listing(header, rows, warnings, below=3)
 
 
 def _text(column: str, value: Any) -> Any:
