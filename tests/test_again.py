@@ -13,7 +13,7 @@ from msbench.again import Commands, again
 from msbench.cli import app
 from msbench.specs import RunSpec
 from msbench.store import RunRecord
-from msbench.suite import load, plan
+from msbench.suite import Suite, load, plan
 
 SHORT = "train.max_steps=1"
 
@@ -101,7 +101,12 @@ def test_many_records_have_the_same_commands_and_each_suite_is_read_once(
     (suites / "tiny.yaml").rename(suites / "other name.yaml")
 
     read: list[str] = []
-    monkeypatch.setattr("msbench.suite.load", lambda name: read.append(str(name)) or load(name))
+
+    def told(name: str) -> Suite:
+        read.append(name)
+        return load(name)
+
+    monkeypatch.setattr("msbench.suite.load", told)
     commands = Commands(["suites/other name.yaml", "table-2"])
     found = [commands(record) for record in (*records, *records)]
     assert [each.line.replace("'suites/other name.yaml'", "tiny") for each in found] == [
