@@ -41,7 +41,3 @@ def test_the_digest_depends_on_names_and_contents() -> None:
     one = sources.source_digest({"a.py": "1", "b.py": "2"})
     assert one != sources.source_digest({"a.py": "1", "b.py": "3"})
     assert one != sources.source_digest({"a.py": "1", "c.py": "2"})
-
-
-def test_changed_names_what_differs_was_added_or_is_gone() -> None:
-    assert sources.changed({"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "1"}) == ["b", "c", "d"]
