@@ -9,14 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from msbench import changes, data, models, sources, store
+from msbench import changes, data, sources, store
 from msbench.changes import Change
 from msbench.config import gather
 from msbench.data.dataset import Dataset
 from msbench.errors import DamagedRecord, DataError
-from msbench.specs import RunSpec
+from msbench.specs import MODELS, RunSpec
 from msbench.store import RunRecord
-from msbench.training.schedule import Schedule
 
 NAMED = 3
 """Changed source files that a reason names; `Entry.changes` has them all."""
@@ -54,13 +53,15 @@ class Identity:
 
 def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
     """One ConfigError for all runs whose model the scan in use on a device type cannot take."""
+    from msbench import models
+
     gather(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
 
 
 def identify(spec: RunSpec, data_digest: str) -> Identity:
     """The id of this spec on this data with this source."""
     batches = sources.BATCHES.get(spec.data.dataset, ())
-    modules = ("msbench.training.loop", models.family(spec.model_name).module, *batches)
+    modules = ("msbench.training.loop", MODELS[spec.model_name].module, *batches)
     files = sources.source_files(modules)
     digest = sources.source_digest(files)
     return Identity(store.run_id(spec.digest, data_digest, digest), data_digest, digest, files)
@@ -190,6 +191,10 @@ def describe(entry: Entry, *, estimate: bool) -> dict[str, Any]:
 
 def _size(spec: RunSpec, dataset: Dataset | None) -> dict[str, Any]:
     """Parameters, states a channel, steps and tokens of a run; None where only the data would tell."""
+    # Whoever asks only what is stored must not wait for torch.
+    from msbench import models
+    from msbench.training.schedule import Schedule
+
     info = dataset.info if dataset else data.outline(spec.data)
     model = models.build(spec.model_name, spec.model, info, spec.seed)
     examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msbench import data, models, store
+from msbench import data, store
 from msbench.data.dataset import TaskInfo
 from msbench.environment import accelerator
 from msbench.errors import ConfigError, UnknownName
@@ -77,6 +77,9 @@ def _models() -> Listing:
 
 
 def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> tuple[Any, ...]:
+    # Only here: no other listing needs torch.
+    from msbench import models
+
     entry, family = MODELS[name], models.family(name)
     config, info, size = _sized(name, suite)
     causal = "yes" if family.causal(config) else "no"
@@ -129,7 +132,7 @@ def _runs(results: Path) -> Listing:
         for record in found
     ]
     header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended")
-    return Listing(header, rows, warnings)
+    return Listing(header, rows, warnings, below=3)
 
 
 def _text(column: str, value: Any) -> Any:

@@ -54,8 +54,20 @@ def out_rows(
     for row, whole in zip(beside, (header, *cells), strict=True):
         out("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         if under:
-            text = " · ".join(filter(None, whole[-under:]))
-            out(textwrap.fill(text, columns, initial_indent="    ", subsequent_indent="    "))
+            out(_below(" · ".join(filter(None, whole[-under:])), columns))
+
+
+def _below(text: str, columns: int) -> str:
+    """Text under a row, in lines of at most `columns`; a path or a command that is longer stays whole."""
+    indent = "    "
+    return textwrap.fill(
+        text,
+        columns,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _ruled_width(header: Sequence[str], cells: Sequence[Sequence[str]]) -> int:

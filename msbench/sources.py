@@ -48,11 +48,6 @@ def source_digest(files: dict[str, str]) -> str:
     ).hexdigest()
 
 
-def changed(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Files that differ, were added or are gone."""
-    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-
-
 def _digests(paths: Iterable[Path]) -> dict[str, str]:
     texts = {path: path.read_bytes().replace(b"\r\n", b"\n") for path in paths}
     return {

@@ -57,6 +57,15 @@ def test_long_columns_go_below_at_a_narrow_terminal_only(
             assert text.splitlines()[-2:] == ["three  3", "    short"]
 
 
+def test_a_path_below_a_row_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "results/listops-short/" + "a-long-name/" * 5
+    console.out_rows(("run", "why"), [("id", f"{path}: is damaged")], below=1)
+    assert f"    {path}:" in terminal.getvalue().splitlines()
+
+
 def test_no_rows_is_a_header(capsys: pytest.CaptureFixture[str]) -> None:
     console.out_rows(("a", "b"), [])
     assert capsys.readouterr().out.split() == ["a", "b"]

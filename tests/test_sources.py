@@ -1,6 +1,7 @@
 """The source digest follows imports, and only those that decide a result."""
 
 from msbench import models, sources
+from msbench.specs import MODELS
 
 
 def files(model: str) -> dict[str, str]:
@@ -25,6 +26,12 @@ def test_what_decides_a_result_is_in_and_the_rest_is_out() -> None:
         assert name not in found
 
 
+def test_a_models_entry_names_the_module_that_builds_it() -> None:
+    assert {name: entry.module for name, entry in MODELS.items()} == {
+        name: models.family(name).module for name in MODELS
+    }
+
+
 def test_another_family_is_not_part_of_a_models_source() -> None:
     assert not {"models/ms_ssm.py", "models/streams.py"} & set(files("mamba"))
     assert "models/ms_ssm.py" in files("msssm-s6")
@@ -34,7 +41,3 @@ def test_the_digest_depends_on_names_and_contents() -> None:
     one = sources.source_digest({"a.py": "1", "b.py": "2"})
     assert one != sources.source_digest({"a.py": "1", "b.py": "3"})
     assert one != sources.source_digest({"a.py": "1", "c.py": "2"})
-
-
-def test_changed_names_what_differs_was_added_or_is_gone() -> None:
-    assert sources.changed({"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "1"}) == ["b", "c", "d"]

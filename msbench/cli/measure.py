@@ -24,6 +24,12 @@ from msbench.cli.app import (
 from msbench.cli.plans import plan
 from msbench.errors import Undecided
 
+Untrained = Annotated[
+    bool, typer.Option("--untrained/--trained", help="Models as they start, instead of finished runs.")
+]
+Channels = Annotated[int | None, typer.Option(help="Output channels, always the same; all if unset.")]
+Again = Annotated[bool, typer.Option("--fresh/--no-fresh", help="Measure again what was measured before.")]
+
 
 @verb
 def mixing(
@@ -32,13 +38,9 @@ def mixing(
     task: Tasks = None,
     seed: Seeds = None,
     sets: Sets = None,
-    untrained: Annotated[
-        bool, typer.Option("--untrained/--trained", help="Models as they start, instead of finished runs.")
-    ] = False,
+    untrained: Untrained = False,
     examples: Annotated[int, typer.Option(help="Test examples, always the same.")] = 64,
-    channels: Annotated[
-        int | None, typer.Option(help="Output channels, always the same; all if unset.")
-    ] = None,
+    channels: Channels = None,
     scope: Annotated[str, typer.Option(help="layers, each by itself, or the whole network")] = "layers",
     entries: Annotated[str, typer.Option(help="Weight of a position: l1, l2 or same-channel.")] = "l1",
     normaliser: Annotated[str, typer.Option(help="absolute, or printed as in the paper")] = "absolute",
@@ -48,9 +50,7 @@ def mixing(
     position: Annotated[str, typer.Option(help="Output position: last, or a number from 0.")] = "last",
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     device: Device = "auto",
-    fresh: Annotated[
-        bool, typer.Option("--fresh/--no-fresh", help="Measure again what was measured before.")
-    ] = False,
+    fresh: Again = False,
     csv: Annotated[
         bool, typer.Option("--csv/--no-csv", help="Write CSV: a row a layer and sequence.")
     ] = False,

@@ -160,4 +160,5 @@ def _print_agenda(entries: "list[Entry]", as_json: bool, *, estimate: bool) -> N
     if as_json:
         console.out_json(rows)
     else:
-        console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        # Why may be a sentence; what an estimate has after it cannot be read away from its heading.
+        console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=0 if estimate else 1)

@@ -1,14 +1,17 @@
 """What a run answered, example by example: ``predictions.parquet`` read back and held against its record."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from msbench.comparison.lookup import Found
 from msbench.errors import DataError
 from msbench.training.auroc import macro_auroc
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CLOSE = 1e-6
 """A result as recorded and as counted from the predictions may differ by rounding and no more."""
@@ -42,6 +45,8 @@ def read_answers(found: Found) -> Answers:
     Raises DataError, naming the file, where there are none, where they are no predictions, and where they do
     not give the result that the record has.
     """
+    import pandas as pd  # an accuracy is shown without reading any answer
+
     path = found.folder / "predictions.parquet"
     try:
         answers = _answers(pd.read_parquet(path))
@@ -56,7 +61,7 @@ def read_answers(found: Found) -> Answers:
     return answers
 
 
-def _answers(table: pd.DataFrame) -> Answers:
+def _answers(table: "pd.DataFrame") -> Answers:
     if not len(table):
         raise ValueError("no examples")
     examples = table["example"].to_numpy(np.int64)

@@ -1,11 +1,11 @@
 """One run of those on disk, by the start of its id, by its place, or by its folder."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msbench import store
-from msbench.errors import ConfigError, UnknownName
+from msbench.errors import ConfigError, DamagedRecord, UnknownName
 from msbench.report.collect import ended, newest
 from msbench.store import RunRecord
 
@@ -15,7 +15,7 @@ LISTED = 8
 
 @dataclass(frozen=True)
 class Found:
-    """A run and its folder; `note` says which of several it is, where a name fitted more than one."""
+    """A run and its folder; `note` says which of several it is, and which others could not be read."""
 
     record: RunRecord
     folder: Path
@@ -73,12 +73,28 @@ def _placed(results: Path, folders: Sequence[Path], name: str) -> list[Found]:
         if parts[depth] not in known:
             raise UnknownName(f"{kind} with runs in {results}", parts[depth], known)
         folders = [folder for folder in folders if folder.parts[-4 + depth] == parts[depth]]
-    found = [Found(record, folder) for folder in folders if (record := store.read_record(folder))]
+    found, damaged = _read(folders)
     seeds = [each for each in found if len(parts) == 3 or each.record.seed == int(parts[3])]
+    if not seeds and damaged:
+        raise damaged[0]
     if not seeds:
         listed = _listed(sorted({str(each.record.seed) for each in found}))
         raise ConfigError(f"{name}: no run that has ended{f'; there are seeds {listed}' if found else ''}")
-    return seeds
+    return [replace(each, note="\n".join(map(str, damaged))) for each in seeds]
+
+
+def _read(folders: Iterable[Path]) -> tuple[list[Found], list[DamagedRecord]]:
+    """The runs that have ended, and what is wrong with those that cannot be read: they hide no other."""
+    found: list[Found] = []
+    damaged: list[DamagedRecord] = []
+    for folder in folders:
+        try:
+            record = store.read_record(folder)
+        except DamagedRecord as error:
+            damaged.append(error)
+        else:
+            found += [Found(record, folder)] if record else []
+    return found, damaged
 
 
 def _at_place(name: str, found: Sequence[Found]) -> Found:
@@ -92,7 +108,8 @@ def _at_place(name: str, found: Sequence[Found]) -> Found:
     if not others:
         return chosen
     ids = _listed([each.run_id for each in sorted(others, key=ended, reverse=True)])
-    return Found(record, chosen.folder, f"{name} is run {record.run_id}, the newest; older ones: {ids}")
+    note = f"{name} is run {record.run_id}, the newest; older ones: {ids}"
+    return replace(chosen, note="\n".join(filter(None, (note, chosen.note))))
 
 
 def _listed(names: Sequence[str]) -> str:

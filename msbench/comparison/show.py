@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from msbench import changes
-from msbench.comparison.command import Again, again
+from msbench.again import Again, again
 from msbench.comparison.curve import Epoch, bar, read_curve, thinned
 from msbench.comparison.lookup import Found, title
 from msbench.comparison.page import Facts, Grid, Part

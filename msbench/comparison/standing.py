@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msbench import agenda, changes, data
+from msbench.again import record_spec, resolved
 from msbench.agenda import Identity
 from msbench.changes import Change
-from msbench.comparison.command import record_spec, resolved
 from msbench.errors import ConfigError, DataError
 from msbench.specs import RunSpec
 from msbench.store import RunRecord

@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from msbench import changes, data, report, suite
+from msbench.again import words_of
 from msbench.comparison.address import Place
-from msbench.comparison.command import words_of
 from msbench.comparison.standing import Standing, standing
 from msbench.errors import ConfigError, Undecided
 from msbench.report import Column, ReportedCell

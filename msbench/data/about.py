@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,12 +32,13 @@ class About:
 
 
 def setup_command(config: DataConfig, bring: str = "", views: Iterable[str] = ()) -> str:
-    """What sets up this config, or another that differs in `views` alone.
+    """What sets up this config, or another that differs in `views` alone, as a shell takes it.
 
     `bring` names what has to be brought, such as PATH; where nothing has to be it is empty.
     """
+    from msbench import changes  # with PyYAML, which stays out of the worker processes too
+
     # Of `source` it is told by --from, or by its absence
     values = config.model_dump(mode="json", exclude={"dataset", "source", *views}, exclude_defaults=True)
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-    sets = (f" --set data.{key}={text}" for key, text in texts.items())
+    sets = (f" --set {shlex.quote(f'data.{key}={changes.spelled(value)}')}" for key, value in values.items())
     return "".join((f"msbench setup {config.dataset}", f" --from {bring}" if bring else "", *sets))

@@ -1,11 +1,12 @@
 """Which runs speak for a cell: the planned ones, from the newest data and source, one a seed."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
+from msbench import changes
 from msbench.report.contracts import Planned
 from msbench.store import RunRecord
 
@@ -87,26 +88,8 @@ def difference(record: RunRecord, planned: Planned | None) -> str:
         for values in (planned.model_dump(mode="json"), record.spec)
     )
     # Most have another seed and nothing else: thousands of them must not be flattened one by one.
-    changed = [] if asked == done else _changed(flat(asked), flat(done))
+    found = () if asked == done else changes.settings(asked, done)
+    changed = [f"{change.name} {change.now_text}" for change in found]
     if not changed and record.seed != planned.seed:
         changed = [f"seed {record.seed}"]
     return f"modified: {', '.join(changed) or 'another version of the spec'}"
-
-
-def _changed(asked: Mapping[str, Any], done: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{key} {done[key]}" if key in done else f"{key} absent"
-        for key in sorted(asked.keys() | done.keys())
-        if asked.get(key) != done.get(key)
-    ]
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys."""
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            result |= flat(value, f"{prefix}{key}.")
-        else:
-            result[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
-    return result

@@ -57,3 +57,8 @@ class ModelEntry:
     family: str
     preset: dict[str, Any] = field(default_factory=dict)
     rows: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """The module that builds it: with all that it imports, its part of a run's source digest."""
+        return f"msbench.models.{self.family.replace('-', '_')}"

@@ -1,8 +1,12 @@
 """The verbs on runs that were really made: what is printed, on which stream, and with which exit code."""
 
+import io
 import json
 import shlex
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from conftest import TINY_SUITE
 from typer.testing import CliRunner, Result
 
 from msbench.cli import app
+from msbench.cli import runs as runs_verbs
 from msbench.errors import ExitCode
 
 SETS = ("train.lr=5e-4", "train.bucketing=false", "train.clip=null", "model.pooling=last")
@@ -137,6 +142,42 @@ def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) 
     assert [row["unlike"] for row in rows] == list(runs[:2])
     assert [row["changes"][0]["name"] for row in rows] == ["training/loop.py"] * 2
     assert json.loads(msbench("explain", "tiny", "--json").stdout)[1]["changes"] == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("verb", [lambda: runs_verbs.list_("runs"), lambda: runs_verbs.explain("tiny")])
+def test_ids_stay_whole_at_a_narrow_terminal(
+    runs: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch, verb: Callable[[], None]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    verb()
+    lines = terminal.getvalue().splitlines()
+    assert all(any(run_id in line for line in lines) for run_id in runs[:2])
+    assert max(map(len, lines)) <= 60
+
+
+def test_what_is_stored_is_told_without_torch(runs: tuple[str, str, str]) -> None:
+    words = [
+        ("show", runs[0]),
+        ("diff", runs[0], runs[2]),
+        ("trace", "tiny:mamba"),
+        ("explain", "tiny"),
+        ("list", "runs"),
+        ("list", "datasets"),
+    ]
+    code = (
+        "import sys; from msbench.cli import app\n"
+        f"for words in {words}: app(words, standalone_mode=False)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(runs[0]) >= 5
 
 
 @pytest.mark.usefixtures("runs")

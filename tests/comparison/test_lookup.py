@@ -90,6 +90,16 @@ def test_what_has_not_ended_or_is_damaged_says_so(tmp_path: Path) -> None:
         find(tmp_path, "s:t:m")
 
 
+def test_a_damaged_run_hides_no_other_at_its_place(tmp_path: Path) -> None:
+    damaged, whole = keep(tmp_path, FIRST, seed=3), keep(tmp_path, SECOND, seed=4)
+    (damaged.folder / "run.json").write_text("{", encoding="utf-8")
+    found = find(tmp_path, "s:t:m:4")
+    assert (found.record, found.folder) == (whole.record, whole.folder)
+    assert f"{FIRST}/run.json: not a run record" in found.note
+    with pytest.raises(DamagedRecord, match=FIRST):
+        find(tmp_path, "s:t:m:3")
+
+
 def test_where_nothing_has_been_run_that_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing has been run"):
         find(tmp_path, "s:t:m")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from made_runs import answered, keep, write_curve
 
+from msbench.again import Again
 from msbench.changes import Change
-from msbench.comparison.command import Again
 from msbench.comparison.lookup import Found
 from msbench.comparison.page import Facts, Grid, Part
 from msbench.comparison.show import look_at, pages

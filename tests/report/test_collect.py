@@ -76,6 +76,8 @@ def test_the_difference_names_keys_and_values() -> None:
     assert difference(run(SPEC, spec=changed), SPEC) == "modified: train.epochs 1, train.max_steps 20"
     assert difference(run(PlannedRun("listops", "mamba", 7)), SPEC) == "modified: seed 7"
     del changed["train"]
-    assert difference(run(SPEC, spec=changed), SPEC) == "modified: train.epochs absent"
+    assert difference(run(SPEC, spec=changed), SPEC) == (
+        "modified: train.epochs absent, train.max_steps absent"
+    )
     assert difference(run(SPEC), SPEC) == "modified: another version of the spec"
     assert difference(run(SPEC), None) == "modified: not in the suite"

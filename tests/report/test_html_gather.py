@@ -1,10 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from html_pages import file, listops, report
 from report_runs import PlannedRun, build, run
 
+from msbench.report import Report
 from msbench.report.html.gather import gather, key
 from msbench.suite import load, plan
 
@@ -60,6 +62,18 @@ def test_a_log_that_is_none_costs_the_chart_alone(results: Path, log: str) -> No
     assert len(gather(report([table], results, records)).runs) == 8
 
 
+def behind_a_cell(
+    results: Path, planned: PlannedRun, suite: str, spec: dict[str, Any], digest: str
+) -> Report:
+    """The report of one cell, behind which is a run of this suite with these settings."""
+    record = run(planned)
+    table = build([planned], [record])
+    (column,) = table.columns
+    table = replace(table, columns=(replace(column, suite=suite),))
+    changes = {"suite": suite, "spec": spec, "spec_digest": digest}
+    return report([table], results, [record.model_copy(update=changes)])
+
+
 def test_commands_name_the_suite_as_it_was_typed_and_say_what_was_overridden(
     results: Path, tmp_path: Path
 ) -> None:
@@ -68,13 +82,21 @@ def test_commands_name_the_suite_as_it_was_typed_and_say_what_was_overridden(
     path.write_text(text.replace("name: quick", "name: mine"), encoding="utf-8")
     spec = plan(load(path), ["mamba"], overrides=["train.max_steps=7"])[0]
     planned = PlannedRun(spec.task, "mamba")
-    record = run(planned).model_copy(update={"spec": spec.model_dump(mode="json")})
-    table = build([planned], [record])
-    (column,) = table.columns
-    table = replace(table, columns=(replace(column, suite="mine"),))
-    found = report([table], results, [record.model_copy(update={"suite": "mine"})])
+    found = behind_a_cell(results, planned, "mine", spec.model_dump(mode="json"), spec.digest)
     (shown,) = gather(found, [str(path), "table-2"]).runs.values()
     start = f"--model mamba --task {spec.task} --seed 0"
-    assert shown.command == f"msbench run {path} {start} --set train.max_steps=7"
+    assert shown.again.line == f"msbench run {path} {start} --set train.max_steps=7"
     (without,) = gather(found).runs.values()
-    assert without.command == f"msbench run mine {start}"
+    assert without.again.line == ""
+    assert "unknown suite 'mine'" in without.again.reason
+
+
+def test_a_run_that_no_command_makes_now_has_none(results: Path) -> None:
+    spec = plan(load("quick"), ["mamba"])[0]
+    planned = PlannedRun(spec.task, "mamba")
+    older = spec.model_dump(mode="json")
+    del older["train"]["clip"]
+    found = behind_a_cell(results, planned, "quick", older, "of an older version")
+    (shown,) = gather(found).runs.values()
+    assert shown.again.line == ""
+    assert "train.clip absent → null" in shown.again.reason

@@ -92,8 +92,8 @@ def test_a_run_shows_all_that_its_number_depends_on(results: Path) -> None:
     reader, table = small(results)
     (identity, *_) = table.rows[0].cells[0].run_ids
     section = reader.named(f"run-{identity}")
-    (code,) = reader.inside(section, "code")
-    assert code.text == "msbench run small --model mamba --task listops --seed 0"
+    # The suite of these runs is none that can be read.
+    assert "No command is known that makes it again: unknown suite 'small'" in section.words
     pairs = dict(
         zip(
             (each.text for each in reader.inside(section, "dt")),

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msbench import store, suite
-from msbench.errors import MsbenchError
-from msbench.report.html.command import command, overrides
+from msbench import store
+from msbench.again import Again, Commands
 from msbench.report.load import Report
-from msbench.specs.run import LABEL
 from msbench.store import RUN_ID, RunRecord
 
 MOST_RUNS = 1000
@@ -28,7 +26,7 @@ class Run:
 
     anchor: str
     record: RunRecord
-    command: str
+    again: Again
     epochs: tuple[Epoch, ...] = ()
 
 
@@ -89,38 +87,3 @@ def _numbers(row: Mapping[str | None, Any]) -> dict[str, float]:
         with suppress(TypeError, ValueError):
             found[str(name)] = float(text)
     return found
-
-
-class Commands:
-    """Record -> the command that makes it again. Reads a suite once, and plans a model on a task once."""
-
-    def __init__(self, typed: Sequence[str]) -> None:
-        self.suites: dict[str, tuple[str, suite.Suite]] = {}
-        self.planned: dict[tuple[str, str, str], Mapping[str, Any]] = {}
-        for name in typed:
-            # A name may be that of a table of the paper, which is no suite.
-            with suppress(MsbenchError):
-                found = suite.load(name)
-                self.suites[found.name] = (name, found)
-
-    def __call__(self, record: RunRecord) -> str:
-        """Without its suite at hand, the command has no ``--set``: what it departs from is not known."""
-        place = (record.suite, record.task, record.model)
-        if place not in self.planned:
-            self.planned[place] = self._plan(record)
-        planned = self.planned[place]
-        sets = overrides(record.spec, planned) if planned else ()
-        typed, _ = self.suites.get(record.suite, (record.suite, None))
-        return command(record, typed, sets)
-
-    def _plan(self, record: RunRecord) -> Mapping[str, Any]:
-        """The settings that the suite gives this model on this task; empty where that cannot be told."""
-        with suppress(MsbenchError):
-            if record.suite not in self.suites and LABEL.fullmatch(record.suite):
-                self.suites[record.suite] = (record.suite, suite.load(record.suite))
-            if record.suite in self.suites:
-                _, found = self.suites[record.suite]
-                listed = found.planned.get((record.task, record.model))
-                spec = listed or suite.plan(found, [record.model], [record.task])[0]
-                return spec.model_dump(mode="json")
-        return {}

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msbench import changes
+from msbench.again import Again
 from msbench.report.cells import UNIT_OF_METRIC, UNITS
-from msbench.report.collect import flat
 from msbench.report.html.chart import Chart, Line, chart
 from msbench.report.html.gather import Epoch, Run, key
 from msbench.store import RunRecord
@@ -34,7 +35,7 @@ class RunView:
     anchor: str
     record: RunRecord
     result: str
-    command: str
+    again: Again
     charts: tuple[Chart, ...]
     sections: tuple[tuple[str, Facts], ...]
     environment: Shared
@@ -71,7 +72,7 @@ def _shared(name: str, title: str, groups: Sequence[Mapping[str, Any]]) -> list[
 
 def facts(values: Mapping[str, Any]) -> Facts:
     """Dotted keys and values as texts: strings as they are, all else as JSON has it."""
-    return [(key, text(value)) for key, value in flat(values).items()]
+    return [(key, text(value)) for key, value in changes.flatten(values).items() if value != {}]
 
 
 def text(value: Any) -> str:
@@ -93,7 +94,7 @@ def _view(run: Run, environment: Shared, sources: Shared) -> RunView:
         run.anchor,
         record,
         _headline(record),
-        run.command,
+        run.again,
         _charts(run.epochs, record),
         tuple((title, found) for title, found in sections if found),
         environment,

@@ -9,9 +9,11 @@ from conftest import TINY_SUITE
 from typer.testing import CliRunner
 
 from msbench import store
+from msbench.again import Commands, again
 from msbench.cli import app
-from msbench.comparison.command import again
+from msbench.specs import RunSpec
 from msbench.store import RunRecord
+from msbench.suite import Suite, load, plan
 
 SHORT = "train.max_steps=1"
 
@@ -33,6 +35,14 @@ def msbench(*words: str) -> RunRecord:
     assert done.exit_code == 0, done.stderr
     (record,) = json.loads(done.stdout)
     return RunRecord.model_validate(record)
+
+
+def made_of(spec: RunSpec) -> RunRecord:
+    """The record of a finished run of this spec, as far as a command needs it."""
+    place = {"suite": spec.suite, "task": spec.task, "model": spec.model_name, "seed": spec.seed}
+    asked = {"spec": spec.model_dump(mode="json"), "spec_digest": spec.digest}
+    other = {"run_id": "0" * 12, "status": "finished", "data_digest": "b", "source_digest": "c"}
+    return RunRecord.model_validate(place | asked | other)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +89,39 @@ def test_a_planned_run_needs_no_settings(suites: Path) -> None:
     by_file = again(record, moved)
     assert shlex.split(by_file.line)[2] == str(moved)
     assert msbench(*shlex.split(by_file.line)[1:]).run_id == record.run_id
+
+
+def test_many_records_have_the_same_commands_and_each_suite_is_read_once(
+    suites: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan(load("tiny"), ["mamba"])[0]
+    records = [made_of(planned.model_copy(update={"seed": seed})) for seed in range(3)]
+    records.append(made_of(plan(load("tiny"), ["lstm"], overrides=["train.lr=0.5", SHORT])[0]))
+    one_by_one = [again(record) for record in records]
+    (suites / "tiny.yaml").rename(suites / "other name.yaml")
+
+    read: list[str] = []
+
+    def told(name: str) -> Suite:
+        read.append(name)
+        return load(name)
+
+    monkeypatch.setattr("msbench.suite.load", told)
+    commands = Commands(["suites/other name.yaml", "table-2"])
+    found = [commands(record) for record in (*records, *records)]
+    assert [each.line.replace("'suites/other name.yaml'", "tiny") for each in found] == [
+        each.line for each in (*one_by_one, *one_by_one)
+    ]
+    assert read == ["suites/other name.yaml", "table-2"]
+
+
+@pytest.mark.parametrize("name", ["gone", "./tiny.yaml", "tiny; ls", ""])
+def test_a_suite_that_a_record_names_is_looked_up_by_its_name_alone(suites: Path, name: str) -> None:
+    record = made_of(plan(load("tiny"), ["mamba"])[0]).model_copy(update={"suite": name})
+    (suites / "tiny.yaml").rename(suites.parent / "tiny.yaml")
+    for found in (again(record), Commands()(record)):
+        assert found.command == ()
+        assert repr(name) in found.reason
 
 
 def test_settings_that_cannot_be_asked_for_have_a_reason_and_no_command(suites: Path) -> None:

@@ -1,7 +1,7 @@
 """The command that makes a run again, tried before it is shown: its plan has the digest of the run."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from msbench.changes import Change
 from msbench.config import Located
 from msbench.errors import ConfigError
 from msbench.specs import RunSpec
-from msbench.specs.run import SECTIONS
+from msbench.specs.run import LABEL, SECTIONS
 from msbench.store import RunRecord
+from msbench.suite import Suite
 
 RESULTS = Path("results")
 """Where runs are kept unless ``--results`` says otherwise."""
@@ -38,23 +39,69 @@ class Again:
 def again(record: RunRecord, where: str | Path | None = None, results: Path = RESULTS) -> Again:
     """The command for the settings of `record`; `where` is its suite's file, if its name does not find it."""
     name = str(where or record.suite)
+    return _again(_load(name) if where else _named(name), name, record, results)
+
+
+class Commands:
+    """Record -> how it is made again, for many of them: each suite is read once.
+
+    `typed` are names and files of suites as a user gave them, which is how the commands call these suites.
+    """
+
+    def __init__(self, typed: Iterable[str] = ()) -> None:
+        self._suites: dict[str, tuple[str, Suite | ConfigError]] = {}
+        for name in typed:
+            found = _load(name)
+            # A name may be that of a table of the paper, which is no suite.
+            if isinstance(found, Suite):
+                self._suites[found.name] = (name, found)
+
+    def __call__(self, record: RunRecord) -> Again:
+        """The command, or why there is none."""
+        if record.suite not in self._suites:
+            self._suites[record.suite] = (record.suite, _named(record.suite))
+        name, found = self._suites[record.suite]
+        return _again(found, name, record, RESULTS)
+
+
+def _load(name: str) -> Suite | ConfigError:
     try:
-        found = suite.load(name)
-        planned = suite.plan(found, [record.model], [record.task], [record.seed])[0]
+        return suite.load(name)
     except ConfigError as error:
-        return Again(reason=_unknown(record, error, where))
-    departures = tuple(
-        change for change in changes.settings(record_spec(planned), record.spec) if not _label(change)
-    )
+        return error
+
+
+def _named(name: str) -> Suite | ConfigError:
+    """The suite that a record names; it may hold anything, and no file is opened for that."""
+    return _load(name) if LABEL.fullmatch(name) else ConfigError(f"{name!r} is no suite's name")
+
+
+def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Path) -> Again:
+    if isinstance(found, ConfigError):
+        return Again(reason=_unknown(record, found, name))
+    try:
+        planned = _plan(found, record)
+    except ConfigError as error:
+        return Again(reason=_unknown(record, error, name))
+    differing = changes.settings(record_spec(planned), record.spec)
+    departures = tuple(change for change in differing if not _label(change))
     overrides = [f"{change.name}={changes.spelled(change.now)}" for change in departures if change.sides[1]]
     try:
-        made = suite.plan(found, [record.model], [record.task], [record.seed], overrides)[0]
+        made = _plan(found, record, overrides)
     except ConfigError as error:
         return Again(reason=f"these settings cannot be asked for now: {error}", departures=departures)
     if made.digest != record.spec_digest:
         return Again(reason=_not_these(made, record), departures=departures)
     words = words_of("run", name, record.model, record.task, [record.seed], overrides, results)
     return Again(words, "", departures)
+
+
+def _plan(found: Suite, record: RunRecord, overrides: Sequence[str] = ()) -> RunSpec:
+    """What the suite plans for task, model and seed of a record."""
+    listed = found.planned.get((record.task, record.model))
+    if listed is not None and not overrides:
+        return listed.model_copy(update={"seed": record.seed})
+    return suite.plan(found, [record.model], [record.task], [record.seed], overrides)[0]
 
 
 def words_of(
@@ -87,9 +134,9 @@ def _label(change: Change) -> bool:
     return change.name.split(".")[0] not in SECTIONS
 
 
-def _unknown(record: RunRecord, error: ConfigError, where: str | Path | None) -> str:
-    hint = "" if where else f"; where suite {record.suite!r} has another file, name it with --suite FILE"
-    return f"{error}{hint}"
+def _unknown(record: RunRecord, error: ConfigError, name: str) -> str:
+    another = f"; where suite {record.suite!r} has another file, name it with --suite FILE"
+    return f"{error}{another if name == record.suite else ''}"
 
 
 def _not_these(made: RunSpec, record: RunRecord) -> str:
