@@ -37,6 +37,8 @@ VERDICT_SIGNS: dict[Verdict, str] = {
     "invalid": "!",
     "other-data": r"$\neq$",
     "xfail": r"($\times$)",
+    "diverged": r"$\infty$",
+    "missing": r"$\emptyset$",
 }
 """Signs that need no package."""
 
