@@ -74,13 +74,16 @@ def measured(cell: Cell, column: Column) -> Words:
     return Words(value, sd, count, cell.marks, cell.best, verdict)
 
 
-def footnotes(table: Table) -> list[tuple[str, str]]:
-    """Mark and text of every line below the table: its notes, then the legend of what it shows."""
+def footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
+    """Mark and text of every line below the table: its notes, then the legend of what it shows.
+
+    `counts` is off where seeds are not shown as ``(2/3)``.
+    """
     cells = [cell for row in table.rows for cell in row.cells]
     statuses = {cell.status for cell in cells}
     legend = [text for status, text in LEGEND.items() if status in statuses]
-    counts = sorted({(cell.n, cell.n_planned) for cell in cells if 0 < cell.n < cell.n_planned})
-    legend += [f"({n}/{planned}): the mean of {n} of {planned} seeds" for n, planned in counts]
+    fewer = sorted({(cell.n, cell.n_planned) for cell in cells if counts and 0 < cell.n < cell.n_planned})
+    legend += [f"({n}/{planned}): the mean of {n} of {planned} seeds" for n, planned in fewer]
     return [*((note.mark, note.text) for note in table.notes), *(("", text) for text in legend)]
 
 
