@@ -42,7 +42,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
 
 @pytest.fixture(scope="module", params=range(7), ids=[each.id for each in PAPER_TABLES])
 def table(loaded: report.Report, request: pytest.FixtureRequest) -> Table:
-    return loaded.tables[request.param]
+    index: int = request.param
+    return loaded.tables[index]
 
 
 def test_the_tables_are_filled(table: Table) -> None:
