@@ -13,7 +13,7 @@ from msbench.report.words import Words
 DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {name}-report.tex
 \documentclass{{article}}
 \usepackage[utf8]{{inputenc}}
-\usepackage[margin=2cm]{{geometry}}
+\usepackage[{paper}margin=2cm]{{geometry}}
 \usepackage{{booktabs}}
 \usepackage{{graphicx}}
 \setlength{{\emergencystretch}}{{3em}}
@@ -21,6 +21,10 @@ DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {name}-report.tex
 {inputs}
 \end{{document}}
 """
+
+MANY = 8
+"""Numbers a row: with more, a portrait page would shrink the table beyond reading."""
+WIDE_PAPER = "a3paper,landscape,"
 
 # A table wider than the text is shrunk to it, and one that is too tall for a page with its notes to fit one.
 FIT_WIDTH = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
@@ -37,6 +41,8 @@ VERDICT_SIGNS: dict[Verdict, str] = {
     "invalid": "!",
     "other-data": r"$\neq$",
     "xfail": r"($\times$)",
+    "diverged": r"$\infty$",
+    "missing": r"$\emptyset$",
 }
 """Signs that need no package."""
 
@@ -49,7 +55,8 @@ def fragment(table: Table) -> str:
 def document(tables: Sequence[Table], name: str) -> str:
     """A document that inputs the fragments of these tables and nothing else; `name` is its file's."""
     inputs = "\n\\clearpage\n".join(map(_input, tables))
-    return DOCUMENT.format(name=name, inputs=inputs)
+    wide = any(sum(map(len, table.kinds)) > MANY for table in tables)
+    return DOCUMENT.format(name=name, inputs=inputs, paper=WIDE_PAPER if wide else "")
 
 
 def _input(table: Table) -> str:

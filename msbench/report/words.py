@@ -29,15 +29,18 @@ VERDICTS: dict[Verdict, str] = {
     "invalid": "no accuracy that can be",
     "other-data": "measured on other data than what was expected",
     "xfail": "below, as is known and expected",
+    "diverged": "a loss or a parameter of a seed stopped being finite",
+    "missing": "no result, or nothing to hold it against",
 }
-"""Verdicts that are shown beside a number; ``missing`` and ``diverged`` are what the cell says by itself."""
+SAID_BY_CELL: tuple[Verdict, ...] = ("missing", "diverged")
+"""Verdicts that a cell without a mean says by itself; beside a mean they are shown, as all others are."""
 
 
 @dataclass(frozen=True)
 class Words:
     """The parts of a number: `value`, `sd` (empty where there is none), `count` such as (2/3), and marks.
 
-    `verdict` is a key of `VERDICTS`, and empty where none was asked for or the value says as much.
+    `verdict` is None where none was asked for or the value says as much.
     """
 
     value: str
@@ -63,25 +66,28 @@ def reported(cell: Cell, _column: Column) -> Words:
 def measured(cell: Cell, column: Column) -> Words:
     """What was measured, to the decimals that its spread allows, or the mark of what came instead."""
     verdict = cell.judgement.verdict if cell.judgement else None
-    said = verdict if verdict in VERDICTS else None
     if cell.measured is None:
+        said = None if verdict in SAID_BY_CELL else verdict
         return Words(STATUS[cell.status], marks=cell.marks, verdict=said)
     value, sd = shown(cell.measured, cell.sd, UNITS[column.unit].digits)
     count = f"({cell.n}/{cell.n_planned})" if cell.n < cell.n_planned else ""
-    return Words(value, sd, count, cell.marks, cell.best, said)
+    return Words(value, sd, count, cell.marks, cell.best, verdict)
 
 
-def footnotes(table: Table) -> list[tuple[str, str]]:
-    """Mark and text of every line below the table: its notes, then the legend of what it shows."""
+def footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
+    """Mark and text of every line below the table: its notes, then the legend of what it shows.
+
+    `counts` is off where seeds are not shown as ``(2/3)``.
+    """
     cells = [cell for row in table.rows for cell in row.cells]
     statuses = {cell.status for cell in cells}
     legend = [text for status, text in LEGEND.items() if status in statuses]
-    counts = sorted({(cell.n, cell.n_planned) for cell in cells if 0 < cell.n < cell.n_planned})
-    legend += [f"({n}/{planned}): the mean of {n} of {planned} seeds" for n, planned in counts]
+    fewer = sorted({(cell.n, cell.n_planned) for cell in cells if counts and 0 < cell.n < cell.n_planned})
+    legend += [f"({n}/{planned}): the mean of {n} of {planned} seeds" for n, planned in fewer]
     return [*((note.mark, note.text) for note in table.notes), *(("", text) for text in legend)]
 
 
 def verdicts(table: Table) -> list[tuple[Verdict, str]]:
     """The verdicts that the table shows, and what they mean."""
-    judged = {cell.judgement.verdict for row in table.rows for cell in row.cells if cell.judgement}
-    return [(verdict, meaning) for verdict, meaning in VERDICTS.items() if verdict in judged]
+    shown = {number.verdict for row in table.rows for number in numbers(table, row)}
+    return [(verdict, meaning) for verdict, meaning in VERDICTS.items() if verdict in shown]

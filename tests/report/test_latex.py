@@ -133,3 +133,12 @@ def test_the_document_compiles_without_a_warning(make, tmp_path: Path) -> None: 
         assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
     log = (tmp_path / f"{stem(table)}-report.log").read_text(errors="replace")
     assert not re.findall(r".*(?:Warning|Overfull|Underfull|Missing character).*", log)
+
+
+@pytest.mark.parametrize(("tasks", "wide"), [(4, False), (5, True)])
+def test_a_page_is_wide_where_a_table_is(tasks: int, wide: bool) -> None:
+    columns = tuple(Column(f"t{task}", f"Task {task}") for task in range(tasks))
+    row = Row("m", "", "m", tuple(Cell(reported="1.0", measured=1.0, status="measured") for _ in columns))
+    source = document([Table("small", "Small", "Caption.", columns, (row,))], "small")
+    assert ("landscape" in source) == wide
+    assert source.count("geometry") == 1

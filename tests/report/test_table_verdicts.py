@@ -13,7 +13,7 @@ from msbench.report.cells import Table
 from msbench.report.csv import long
 from msbench.report.latex import VERDICT_SIGNS, fragment
 from msbench.report.terminal import render
-from msbench.report.words import VERDICTS
+from msbench.report.words import VERDICTS, verdicts
 
 SPECS = [PlannedRun("listops", name, seed) for name in ("mamba", "s4") for seed in range(2)]
 FULL = Judgement("fail", "mean 0.4 below 0.5 - 0.01", 0.5, 0.01, 0.38, 0.42, 3)
@@ -49,18 +49,20 @@ def test_in_latex_a_sign_stands_after_the_value_with_a_legend() -> None:
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
-def test_every_verdict_has_a_word_and_a_sign_or_is_what_the_cell_says(verdict: Verdict) -> None:
-    silent = verdict in ("missing", "diverged")
-    assert (verdict in VERDICTS) != silent
-    assert VERDICTS.keys() == VERDICT_SIGNS.keys()
+def test_every_verdict_stands_beside_a_mean_with_a_word_and_a_sign(verdict: Verdict) -> None:
+    """A seed that diverged, or nothing to compare with, is no less a verdict where others gave a mean."""
+    assert set(VERDICTS) == set(VERDICT_SIGNS) == set(get_args(Verdict))
     assert len(set(VERDICT_SIGNS.values())) == len(VERDICT_SIGNS)
     table = judged(Judgement(verdict, "why"))
-    assert line(table, "mamba").endswith("40.50±0.71" if silent else f" {verdict}")
+    assert line(table, "mamba").endswith(f" 40.50±0.71 {verdict}")
+    assert f"{verdict}: {VERDICTS[verdict]}" in render(table).splitlines()
+    assert rf"mamba & 40.50 $\pm$ 0.71~{VERDICT_SIGNS[verdict]} \\" in fragment(table)
 
 
 def test_a_cell_without_a_value_says_its_state_once() -> None:
     table = judged(Judgement("diverged", "a seed diverged"), status="diverged")
     assert line(table, "mamba").split() == ["mamba", "div."]
+    assert verdicts(table) == []
     xfail = judged(Judgement("xfail", "known"), status="diverged")
     assert line(xfail, "mamba").split() == ["mamba", "div.", "xfail"]
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from msbench.report.cells import Column
 from msbench.report.figures.look import Look, axis_label, bars, dots, grid_panels, scaled_axis, title
-from msbench.report.figures.names import clean, shortened
+from msbench.report.figures.names import clean, folded
 from msbench.report.figures.series import Series, grouped
 from msbench.report.measure import runs_in_words, spread
 from msbench.store import RunRecord
@@ -173,5 +173,5 @@ def _across(
         bars(axes, (point.cost / unit, point.value), (spread, point.sd), looks[point.name])
     scaled_axis(axes, [point.cost / unit for point in found])
     where = found[0].hardware
-    axes.set_xlabel(f"{label}\non {shortened(where, 44)}" if where else label)
+    axes.set_xlabel(f"{label}\n{folded(f'on {where}', 34)}" if where else label)
     axes.margins(0.12)

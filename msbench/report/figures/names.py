@@ -1,5 +1,6 @@
 """Names as they can be drawn: on one line, short enough for a legend, told apart."""
 
+import textwrap
 import unicodedata
 from collections.abc import Iterable
 
@@ -20,6 +21,13 @@ def shortened(text: str, longest: int = LONGEST) -> str:
         return line
     head = (longest - 1) * 2 // 3
     return f"{line[:head]}…{line[head + 1 - longest :]}"
+
+
+def folded(text: str, width: int, lines: int = 2) -> str:
+    """`shortened` to about what `lines` lines of `width` characters hold, and broken into those."""
+    # A word that does not fit leaves the end of its line empty, so a few characters are held back.
+    short = shortened(text, lines * width - width // 3)
+    return "\n".join(textwrap.wrap(short, width, max_lines=lines, placeholder="…"))
 
 
 def unique(texts: Iterable[str], numbered: str = "{} ({})") -> list[str]:

@@ -99,7 +99,7 @@ class TableView:
 
 def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) -> TableView:
     """A table of `report` with ids that begin with `anchor`; what is `gathered` has a section of its own."""
-    found = [(mark, text) for mark, text in words.footnotes(table)]
+    found = words.footnotes(table, counts=False)
     notes = tuple((_note(anchor, mark) if mark else "", mark, text) for mark, text in found)
     groups = [
         Group(name, tuple((row.name, _numbers(table, at, row, anchor)) for at, row in rows))

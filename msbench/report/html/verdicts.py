@@ -33,11 +33,7 @@ LOOKS: Mapping[Verdict, Look] = {
     "other-data": Look("unsure", "pair"),
     "xfail": Look("absent", "known"),
 }
-MEANINGS: Mapping[Verdict, str] = {
-    **words.VERDICTS,
-    "diverged": "a loss or a parameter stopped being finite",
-    "missing": "no result where one was asked for",
-}
+MEANINGS: Mapping[Verdict, str] = words.VERDICTS
 
 
 def count(tables: Iterable[Table]) -> list[tuple[Verdict, int]]:

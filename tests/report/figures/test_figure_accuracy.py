@@ -131,6 +131,21 @@ def test_the_picture_holds_the_rows() -> None:
             np.testing.assert_allclose(ends, [across, upwards])
 
 
+@pytest.mark.parametrize(
+    "name", ["Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "x" * 80, "a long name " * 9]
+)
+def test_the_hardware_below_a_panel_stays_clear_of_its_neighbour(name: str) -> None:
+    columns = [column("listops", "ListOps"), column("text", "Text")]
+    where = {**CPU, "cpu": name}
+    records = [timed("a", 60.0, where), timed("b", 5.0, where, task="text")]
+    rows, _ = of_time(series_in(table({"A": [cell("a"), cell("b")]}, columns), records))
+    with styled():
+        figure = draw_time(rows, looks(each.name for each in rows))
+        figure.draw_without_rendering()
+        first, second = (axes.xaxis.label.get_window_extent() for axes in figure.axes)
+    assert 0 <= first.x0 < first.x1 < second.x0 < second.x1 <= figure.bbox.width
+
+
 @pytest.mark.parametrize("draw", [draw_parameters, draw_time])
 def test_one_panel_a_task_and_one_entry_a_model(draw: Any) -> None:
     columns = [
