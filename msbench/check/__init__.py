@@ -33,6 +33,8 @@ def print_checked(checked: Sequence[Checked]) -> None:
     if rows:
         console.out_rows(words.HEADER, rows, below=1)
     for one in checked:
+        for line in one.stale:
+            console.say(f"msbench: {one.suite}: {line}")
         console.say(f"msbench: {one.suite} against {one.against}: {words.counts(one.cells)}")
 
 
@@ -45,6 +47,7 @@ def as_dict(checked: Sequence[Checked], *, strict: bool = False) -> dict[str, An
             {
                 "suite": one.suite,
                 "against": one.against,
+                "stale": list(one.stale),
                 "cells": [
                     {
                         "task": cell.task,

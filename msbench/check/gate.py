@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msbench import console, report, store, suite
 from msbench.check.baseline import find_baseline
+from msbench.check.stale import stale
 from msbench.errors import ConfigError, Undecided, UnknownName, did_you_mean
 from msbench.gate import baseline_file
 from msbench.gate.expectations import (
@@ -27,11 +28,15 @@ REFERENCES = ("paper", "baseline")
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts on one suite; `against` says in words what it was held against."""
+    """The verdicts on one suite.
+
+    `against` says in words what it was held against, `stale` which results are of other source code.
+    """
 
     suite: str
     against: str
     cells: tuple[Judged, ...]
+    stale: tuple[str, ...] = ()
 
 
 def check(names: Sequence[str], against: str, results: Path) -> list[Checked]:
@@ -43,9 +48,10 @@ def check(names: Sequence[str], against: str, results: Path) -> list[Checked]:
     checked = []
     for name, chosen in _chosen(names, against, results):
         expectations, words = expectations_of(chosen, against, results)
-        table = judged(_table(name, chosen, results), expectations)
+        found = _report(name, chosen, results)
+        table = judged(found.tables[0], expectations)
         cells = tuple(cell for cell in judgements(table) if cell.suite == chosen.name)
-        checked.append(Checked(chosen.name, words, cells))
+        checked.append(Checked(chosen.name, words, cells, stale(found, table)))
     return checked
 
 
@@ -185,14 +191,14 @@ def _file(text: str) -> Path:
     )
 
 
-def _table(name: str, chosen: Suite, results: Path) -> Table:
-    """The suite's table; one without a number where nothing has been run."""
+def _report(name: str, chosen: Suite, results: Path) -> report.Report:
+    """The suite's table and its runs; a table without a number where nothing has been run."""
     try:
-        (table,) = report.load_tables([name], results)
+        return report.load([name], results)
     except Undecided:
         nothing = Evidence("test_accuracy", (), (), len(chosen.seeds))
         cells = tuple(report.Cell(n_planned=len(chosen.seeds), evidence=nothing) for _ in chosen.tasks)
         columns = tuple(report.Column(task, task, suite=chosen.name) for task in chosen.tasks)
         rows = tuple(report.Row(model, "", model, cells) for model in chosen.models)
-        return Table(chosen.name, chosen.title, chosen.caption, columns, rows)
-    return table
+        table = Table(chosen.name, chosen.title, chosen.caption, columns, rows)
+        return report.Report((table,), results, {})

@@ -80,7 +80,7 @@ def write_page(
 
 def told(drawn: "Sequence[FigureFile]") -> list[str]:
     """A line for each note on a figure, and one for each reason for which some are not drawn."""
-    notes = [f"{each.stem}: {note}" for each in drawn for note in each.notes]
+    notes = list(dict.fromkeys(f"{each.stem}: {note}" for each in drawn for note in each.notes))
     missing: dict[str, list[str]] = {}
     for each in drawn:
         if each.reason:

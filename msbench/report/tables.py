@@ -185,7 +185,8 @@ def _counts(model: str, seeds: Mapping[str, int]) -> str:
     """``mamba 3``, or ``mamba 3 (text), 1 (image)`` where its tasks differ."""
     tasks: dict[int, list[str]] = defaultdict(list)
     for task, count in seeds.items():
-        tasks[count].append(task)
+        if count:
+            tasks[count].append(task)
     if len(tasks) == 1:
         return f"{model} {next(iter(tasks))}"
     listed = (f"{count} ({', '.join(names)})" for count, names in tasks.items())

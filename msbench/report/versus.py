@@ -35,7 +35,7 @@ def compare_table(table: Table, results: Path, reference: str) -> Versus:
     """
     index = _reference_row(table, reference)
     if index is None:
-        return Versus(reference, {}, (f"no {reference} in this table: nothing is compared with it",))
+        return Versus(reference, {}, (f"no measured {reference} in this table: nothing is compared with it",))
     found: dict[Place, Comparison] = {}
     same: dict[Place, tuple[str, ...]] = {}
     notes: list[str] = []

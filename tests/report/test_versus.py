@@ -103,7 +103,7 @@ def test_a_table_without_the_reference_says_so(table: Table, tmp_path: Path) -> 
     other = tmp_path / "other"
     alone = build([PlannedRun("listops", "lstm")], [kept(other, "lstm", answered(right(N, 0.5, 0))).record])
     both = versus([table, alone], tmp_path, "mamba")
-    assert "no mamba in this table" in both[1].notes[-1].text
+    assert "no measured mamba in this table" in both[1].notes[-1].text
     assert any("better than mamba" in note.text for note in both[0].notes)
 
 
