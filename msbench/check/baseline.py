@@ -41,7 +41,7 @@ def write(
     path = out or results / "baseline" / f"{chosen.name}.yaml"
     found, warnings = store.records(results, chosen.name)
     new = collect(chosen, found, any_hardware=any_hardware)
-    for text in (*warnings, *new.left_out):
+    for text in (*warnings, *new.left_out, *new.unlearned):
         console.say(f"msbench: {text}")
     if not new.entries:
         raise Undecided(f"{results}: no run under the protocol of {chosen.name} has a result to write down")

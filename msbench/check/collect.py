@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from msbench import __version__
 from msbench.gate.baseline_file import ANY, Baseline, Cells, Seen, spread
+from msbench.gate.rules import learned_rule
 from msbench.report.collect import newest, outcome
 from msbench.store import RunRecord
 from msbench.suite import Suite, plan
@@ -23,10 +24,11 @@ UNCOMPARED = {"date", "msbench"}
 
 @dataclass
 class Collected:
-    """New entries by place, and why some places have none."""
+    """New entries by place, why some places have none, and which are of models that learned too little."""
 
     entries: dict[Place, Seen] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    unlearned: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,17 @@ def collect(suite: Suite, records: Iterable[RunRecord], *, any_hardware: bool = 
                 collected.left_out.append(f"{task} · {model} · {kind or 'unknown hardware'}: {seen}")
             else:
                 collected.entries[place] = seen
+                collected.unlearned += _unlearned(place, seen, runs)
     return collected
+
+
+def _unlearned(place: Place, seen: Seen, runs: Sequence[RunRecord]) -> Iterator[str]:
+    """That later results at this level will pass, though they are what a trivial rule or chance gives."""
+    rules = {**runs[0].baselines, **({} if runs[0].chance is None else {"chance": runs[0].chance})}
+    rule = learned_rule(seen.mean, seen.sd, seen.n, seen.n_test, rules)
+    if rule is not None:
+        told = f"{seen.mean:.2%} is what {rule!r} gives ({rules[rule]:.2%})"
+        yield f"{' · '.join(place)}: {told}; this entry asks for no more"
 
 
 def _by_place(suite: Suite, records: Iterable[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:

@@ -78,8 +78,8 @@ def mixing(
     specs = plan(suite, model, task, seed, sets)
     from msbench.mixing import command, files, table
 
-    again = (suite, *(word for text in sets or () for word in ("--set", text)))
-    request = command.Request(results, options, not untrained, device, fresh, quiet, again)
+    overrides = tuple(sets or ())
+    request = command.Request(results, options, not untrained, device, fresh, quiet, suite, overrides)
     found = command.carry_out(specs, request)
     stem = specs[0].suite + ("-untrained" if untrained else "")
     written = files.write(found.documents, out, stem, csv=csv, figure=figure) if found.documents else []

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from msbench import agenda, data, models, sources
+from msbench.again import words_of
 from msbench.agenda import Entry
 from msbench.console import say
 from msbench.data.dataset import Dataset
@@ -30,7 +31,7 @@ SOURCES = ("msbench.mixing.measure", "msbench.mixing.document")
 
 @dataclass(frozen=True)
 class Request:
-    """The options of ``msbench mixing``, as typed; `again` are the words that named the runs."""
+    """The options of ``msbench mixing``, as typed; `suite` and `overrides` are what named the runs."""
 
     results: Path
     options: Options
@@ -38,7 +39,8 @@ class Request:
     device: str = "auto"
     fresh: bool = False
     quiet: bool = False
-    again: tuple[str, ...] = ()
+    suite: str = ""
+    overrides: tuple[str, ...] = ()
 
 
 @dataclass
@@ -74,14 +76,15 @@ def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
 def _missing(entry: Entry, request: Request) -> str:
     spec = entry.spec
     what = f"{spec.task} · {spec.model_name} · seed {spec.seed} has no finished run ({entry.reason})"
-    fresh = " --fresh" if entry.action in ("keep", "damaged") else ""
-    return f"{what}; train it: msbench run {_words(spec, request)}{fresh}"
+    again = _train(spec, request, fresh=entry.action in ("keep", "damaged"))
+    return f"{what}; train it: {again}"
 
 
-def _words(spec: RunSpec, request: Request) -> str:
-    chosen = ["--model", spec.model_name, "--task", spec.task, "--seed", str(spec.seed)]
-    again = request.again or (spec.suite,)
-    return shlex.join([*again, *chosen, "--results", str(request.results)])
+def _train(spec: RunSpec, request: Request, *, fresh: bool) -> str:
+    """The command that trains this run."""
+    name, seeds = request.suite or spec.suite, [spec.seed]
+    words = words_of("run", name, spec.model_name, spec.task, seeds, request.overrides, request.results)
+    return shlex.join((*words, *(("--fresh",) if fresh else ())))
 
 
 def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:
@@ -155,7 +158,7 @@ def _model(entry: Entry, dataset: Dataset, request: Request) -> tuple[Classifier
     try:
         load_weights(model, folder.load(folder.best(epoch)).tensors)
     except CheckpointError as error:
-        again = f"msbench run {_words(spec, request)} --fresh"
+        again = _train(spec, request, fresh=True)
         raise CheckpointError(f"{error}; train it again: {again}") from None
     return model, epoch
 

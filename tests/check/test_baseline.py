@@ -240,3 +240,13 @@ def test_an_installed_package_brings_its_baselines(tmp_path: Path, monkeypatch: 
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (pattern,) = settings["tool"]["setuptools"]["data-files"]["share/msbench/baseline"]
     assert [each.name for each in ROOT.glob(pattern)] == ["quick.yaml"]
+
+
+def test_an_entry_that_asks_for_no_more_than_a_trivial_rule_is_told(path: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    run_all(results, path, mamba=(0.6, 0.61), griffin=(0.363, 0.365))
+    done = msbench("baseline", path, "--results", results)
+    assert done.exit_code == 0
+    (line,) = [line for line in done.stderr.splitlines() if "gives" in line]
+    told = "36.40% is what 'root operator only' gives (36.30%); this entry asks for no more"
+    assert line == f"msbench: listops · griffin · cpu: {told}"
