@@ -58,13 +58,15 @@ def carry_out(request: Request) -> Outcome:
         report = replace(report, tables=tuple(versus(report.tables, request.results, request.versus)))
     written = write_all(report.tables, request.out, csv=request.csv, latex=request.latex)
     drawn = _figures(report, request)
-    if request.figures or request.initialisation:
+    asked = request.figures or request.initialisation
+    if asked:
         from msbench.report import figures
 
         written += figures.write(drawn, request.out)
     if request.html:
         written += write_page(report, request.out, request.names, drawn)
-    return Outcome(report.tables, written, told(drawn))
+    # Who asked for the page alone finds the notes beside its figures.
+    return Outcome(report.tables, written, told(drawn) if asked else [])
 
 
 def write_page(

@@ -224,3 +224,10 @@ def test_the_command_draws_the_start_where_asked(
 def test_out_must_be_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be a folder"):
         write(figures(report_of()), tmp_path / "figure.pdf")
+
+
+def test_the_page_alone_says_nothing_of_figures(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    recorded(tiny, tmp_path)
+    asked = ["report", str(tiny_file), "--results", str(tmp_path), "--out", str(tmp_path / "out"), "--html"]
+    assert "no figure" not in CliRunner().invoke(app, asked).stderr
+    assert "no figure" in CliRunner().invoke(app, [*asked, "--figures"]).stderr
