@@ -40,7 +40,9 @@ def figure(
 ) -> FigureFile:
     """The figure of this kind, or the reason why the table has none."""
     kind = KINDS[name]
-    rows, notes = kind.data(series, folder)
+    # Panels stand in the order of the columns, whichever of them has results first.
+    in_order = sorted(series, key=lambda each: table.columns.index(each.column))
+    rows, notes = kind.data(in_order, folder)
     title, stem = f"{clean(table.heading)}: {kind.title}", f"{latex.stem(table)}-{name}"
     if not rows:
         return FigureFile(stem, title, notes=tuple(notes), reason=kind.reason)
@@ -58,7 +60,10 @@ def _curves(series: Sequence[Series], folder: Folder) -> Drawn:
 def _mixing(series: Sequence[Series], folder: Folder) -> Drawn:
     read = {identity: mixing.read_documents(path) for identity, path in _folders(series, folder).items()}
     kept, notes = mixing.chosen({identity: found for identity, (found, _) in read.items()})
-    return mixing.layers(series, kept), [
+    # The same runs may stand in a column of results and in one of distances: one panel shows them.
+    own = {each.column.places for each in series if each.column.source == "mixing"}
+    shown = [each for each in series if each.column.source == "mixing" or each.column.places not in own]
+    return mixing.layers(shown, kept), [
         *notes,
         *(each for _, problems in read.values() for each in problems),
     ]

@@ -231,3 +231,23 @@ def test_the_page_alone_says_nothing_of_figures(tiny: Suite, tiny_file: Path, tm
     asked = ["report", str(tiny_file), "--results", str(tmp_path), "--out", str(tmp_path / "out"), "--html"]
     assert "no figure" not in CliRunner().invoke(app, asked).stderr
     assert "no figure" in CliRunner().invoke(app, [*asked, "--figures"]).stderr
+
+
+def test_panels_stand_in_the_order_of_the_columns(tmp_path: Path) -> None:
+    """Also where the first model has no result in the first of them."""
+    found = finished(["A", "B"], tmp_path)
+    (first, *others) = found.tables[0].rows
+    without = replace(first, cells=(Cell(), *first.cells[1:]))
+    made = replace(found, tables=(replace(found.tables[0], rows=(without, *others)),))
+    for each in figures(made, ["curves", "parameters", "mixing"]):
+        assert list(dict.fromkeys(row.label for row in each.rows)) == [place.label for place in COLUMNS]
+
+
+def test_runs_in_two_columns_have_one_panel_of_distances(tmp_path: Path) -> None:
+    found = finished(["A"], tmp_path)
+    (table_,) = found.tables
+    again = replace(COLUMNS[0], label="distance", unit="tokens", source="mixing")
+    (row,) = table_.rows
+    made = replace(table_, columns=(*COLUMNS, again), rows=(replace(row, cells=(*row.cells, row.cells[0])),))
+    (figure,) = figures(replace(found, tables=(made,)), ["mixing"])
+    assert list(dict.fromkeys(row.label for row in figure.rows)) == [COLUMNS[1].label, "distance"]
