@@ -216,8 +216,9 @@ def test_memory_grows_no_faster_than_the_length_and_is_foreseen(name: str) -> No
         call = partial(measure, model, [tokens(length)], Options(channels=channels))
         return memory.peak(call, "cpu")[0].bytes or 0
 
+    held_back = 4e6  # malloc keeps a few MB, from which a small measure may live without any growth
     peak(512, 1)
     long = peak(2048, 2)
-    assert long < 4.5 * peak(512, 2)
-    assert peak(2048, 8) < 1.3 * long
-    assert long < 2048 * bytes_a_position(model, Options()) + 4e6
+    assert long < 4.5 * peak(512, 2) + held_back
+    assert peak(2048, 8) < 1.3 * long + held_back
+    assert long < 2048 * bytes_a_position(model, Options()) + held_back
