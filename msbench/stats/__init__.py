@@ -4,13 +4,7 @@ from msbench.stats.auroc import AurocInterval, auroc_bootstrap, paired_auroc_boo
 from msbench.stats.bootstrap import Paired, paired_bootstrap
 from msbench.stats.difference import Difference, mcnemar, welch
 from msbench.stats.multiple import holm
-from msbench.stats.noninferiority import (
-    Noninferiority,
-    State,
-    noninferiority,
-    noninferiority_of_two,
-    seeds_needed,
-)
+from msbench.stats.noninferiority import Noninferiority, State, noninferiority, seeds_needed
 from msbench.stats.proportion import Interval, sampling_sd, wilson
 from msbench.stats.summary import Pooled, Summary, pooled_sd, summary
 
@@ -27,7 +21,6 @@ __all__ = [
     "holm",
     "mcnemar",
     "noninferiority",
-    "noninferiority_of_two",
     "paired_auroc_bootstrap",
     "paired_bootstrap",
     "pooled_sd",
