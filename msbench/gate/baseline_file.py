@@ -27,6 +27,7 @@ from msbench.config import Config, Located, load_yaml, validate
 from msbench.errors import did_you_mean
 from msbench.gate.expectation import rate_problem
 from msbench.specs.run import Label, Seed
+from msbench.stats import spread
 from msbench.store import Metric
 from msbench.suite import Suite
 from msbench.suite_gate import Margin, Reason
@@ -111,11 +112,6 @@ class Baseline(Config):
 
     suite: Label
     cells: Annotated[dict[Label, dict[Label, dict[str, Seen]]], Field(min_length=1)]
-
-
-def spread(values: tuple[float, ...]) -> float | None:
-    """The sample standard deviation, or None for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else None
 
 
 def read(path: Path, suite: Suite) -> Baseline:

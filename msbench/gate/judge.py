@@ -19,6 +19,7 @@ from msbench.stats import (
     pooled_sd,
     sampling_sd,
     seeds_needed,
+    spread,
 )
 from msbench.suite_gate import DEFAULT_REASON
 
@@ -117,8 +118,7 @@ def _explained(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
     if not evidence.n_test:
         return None
     values = evidence.values
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    name = learned_rule(statistics.fmean(values), sd, len(values), evidence.n_test, rules)
+    name = learned_rule(statistics.fmean(values), spread(values), len(values), evidence.n_test, rules)
     best = None if name is None else _explains(evidence, {name: rules[name]}, max(values))
     return name if best else None
 

@@ -6,7 +6,7 @@ from msbench.stats.difference import Difference, mcnemar, welch
 from msbench.stats.multiple import holm
 from msbench.stats.noninferiority import Noninferiority, State, noninferiority, seeds_needed
 from msbench.stats.proportion import Interval, sampling_sd, wilson
-from msbench.stats.summary import Pooled, Summary, pooled_sd, summary
+from msbench.stats.summary import Pooled, Summary, pooled_sd, spread, summary
 
 __all__ = [
     "AurocInterval",
@@ -26,6 +26,7 @@ __all__ = [
     "pooled_sd",
     "sampling_sd",
     "seeds_needed",
+    "spread",
     "summary",
     "welch",
     "wilson",
