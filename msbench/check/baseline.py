@@ -8,6 +8,7 @@ from typing import Any
 
 from msbench import console, store, suite
 from msbench.check.collect import Change, collect, merged
+from msbench.config import load_yaml
 from msbench.errors import ConfigError, Undecided
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Seen
@@ -45,7 +46,7 @@ def write(
         console.say(f"msbench: {text}")
     if not new.entries:
         raise Undecided(f"{results}: no run under the protocol of {chosen.name} has a result to write down")
-    old = baseline_file.read(path, chosen) if path.exists() else None
+    old = baseline_file.parsed(load_yaml(path), chosen) if path.exists() else None
     baseline, changes = merged(chosen, old, new)
     if (replaced := [change for change in changes if change.old]) and not replace:
         lines = [f"{path}: has other numbers; --replace writes over them. Nothing was written:"]
