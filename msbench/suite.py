@@ -8,14 +8,13 @@ What a run is made of is merged from layers, the later one winning:
 the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < ``--set``.
 """
 
-import sysconfig
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from msbench import data, fit
+from msbench import data, fit, shipped
 from msbench.config import Config, Located, gather, load_yaml, merge, parse_override, validate
 from msbench.errors import ConfigError, UnknownName, did_you_mean
 from msbench.specs import DATASETS, MODELS, RunSpec, TrainConfig
@@ -275,12 +274,7 @@ def _files(folder: Path | None) -> dict[str, Path]:
 
 
 def _folders() -> list[Path]:
-    """Where suites are: here, beside the checkout, and where wheels put data files (system, user, target)."""
+    """Where suites are: here, beside the checkout, and where wheels put data files."""
     root = Path(__file__).resolve().parents[1]
     checkout = [root / "suites"] if (root / "pyproject.toml").is_file() else []
-    data = (
-        sysconfig.get_path("data"),
-        sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")),
-        str(root),
-    )
-    return [Path("suites"), *checkout, *(Path(each) / "share" / "msbench" / "suites" for each in data)]
+    return [Path("suites"), *checkout, *shipped.folders("suites")]

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.core import TyperGroup
+from documents import options, rows
 
-from msbench.cli import app
 from msbench.config import load_yaml, parse_yaml, validate
 from msbench.errors import ExitCode
 from msbench.gate.calibrate import RELIABLY, STEP
@@ -21,25 +19,16 @@ GATE, CI = ((REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in
 WORKFLOW = load_yaml(REPOSITORY / ".github" / "workflows" / "gate.yml").values
 STEPS: list[dict[str, Any]] = WORKFLOW["jobs"]["quick"]["steps"]
 RUN = [step["run"] for step in STEPS if "run" in step]
-GROUP = typer.main.get_command(app)
-VERBS = GROUP.commands if isinstance(GROUP, TyperGroup) else {}
 SUITES = {suite.name for suite in available(REPOSITORY / "suites")}
 FLAT = re.sub(r"\s+", " ", GATE + CI)
 SHOWN = re.findall(r"(?:`|\$ |\")msbench ([a-z][^`$\"|]*?)(?=`|\"| \$| ```| \|| suite )", FLAT)
 COMMANDS = sorted({*SHOWN, *(line.removeprefix("msbench ") for line in RUN if line.startswith("msbench "))})
 
 
-def rows(text: str, header: str) -> list[list[str]]:
-    """The cells of the table that begins so."""
-    (body,) = re.findall(rf"^\| {header} \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_can_be_given(command: str) -> None:
     verb, *words = command.split()
-    options = {name for known in VERBS[verb].params for name in (*known.opts, *known.secondary_opts)}
-    assert {word for word in words if word.startswith("--")} <= options
+    assert {word for word in words if word.startswith("--")} <= options(verb)
     if words and not words[0].startswith("--"):
         assert words[0] in SUITES
 

@@ -4,11 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
-from typer.core import TyperGroup
+from documents import VERBS, options, rows
 
 from msbench import catalogue, data
-from msbench.cli import app
 from msbench.data.kept import Kept
 from msbench.errors import ExitCode
 from msbench.specs import DATASETS, MODELS
@@ -17,8 +15,6 @@ from msbench.suite import available, plan
 REPOSITORY = Path(__file__).resolve().parents[1]
 TEXT = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 FLAT = re.sub(r"\s+", " ", TEXT)
-GROUP = typer.main.get_command(app)
-VERBS = GROUP.commands if isinstance(GROUP, TyperGroup) else {}
 SUITES = {suite.name: suite for suite in available(REPOSITORY / "suites")}
 COMMANDS = sorted(set(re.findall(r"(?:`|\$ )msbench ([a-z][^`$]*?)(?=`| \$| ```)", FLAT)))
 KNOWN = {
@@ -30,17 +26,10 @@ KNOWN = {
 }
 
 
-def rows(header: str) -> list[list[str]]:
-    """The cells of the table that begins so."""
-    (body,) = re.findall(rf"^\| {header} \|.*\n\|[-|]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_can_be_given(command: str) -> None:
     verb, *words = command.split()
-    options = {name for known in VERBS[verb].params for name in (*known.opts, *known.secondary_opts)}
-    assert {word for word in words if word.startswith("--")} <= options
+    assert {word for word in words if word.startswith("--")} <= options(verb)
     if words and not words[0].startswith("--") and verb in KNOWN:
         assert words[0] in KNOWN[verb]
 
@@ -61,17 +50,17 @@ def test_systems_of_the_paper_are_counted_as_their_document_counts_them() -> Non
 
 
 def test_every_dataset_has_its_row() -> None:
-    assert [row[0] for row in rows("dataset")] == [f"`{name}`" for name in DATASETS]
+    assert [row[0] for row in rows(TEXT, "dataset")] == [f"`{name}`" for name in DATASETS]
 
 
-@pytest.mark.parametrize("row", rows("dataset"), ids=lambda row: row[0].strip("`"))
+@pytest.mark.parametrize("row", rows(TEXT, "dataset"), ids=lambda row: row[0].strip("`"))
 def test_suites_of_a_dataset_are_those_that_plan_it(row: list[str]) -> None:
     name = row[0].strip("`")
     using = {key for key, suite in SUITES.items() if any(spec.data.dataset == name for spec in plan(suite))}
     assert set(re.findall(r"`([a-z-]+)`", row[1])) == using
 
 
-@pytest.mark.parametrize("row", rows("dataset"), ids=lambda row: row[0].strip("`"))
+@pytest.mark.parametrize("row", rows(TEXT, "dataset"), ids=lambda row: row[0].strip("`"))
 def test_how_a_dataset_gets_here_is_said(row: list[str]) -> None:
     name = row[0].strip("`")
     source = DATASETS[name].model_fields.get("source")
@@ -85,7 +74,7 @@ def test_how_a_dataset_gets_here_is_said(row: list[str]) -> None:
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
-    listed = [code for row in rows("code") for code in re.findall(r"\d+", row[0])]
+    listed = [code for row in rows(TEXT, "code") for code in re.findall(r"\d+", row[0])]
     assert listed == [str(code.value) for code in ExitCode]
 
 

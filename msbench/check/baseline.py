@@ -1,13 +1,13 @@
 """``msbench baseline``: write down, on purpose, what results are to be held against."""
 
 import math
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msbench import console, store, suite
+from msbench import console, shipped, store, suite
 from msbench.check.collect import Change, collect, merged
+from msbench.config import load_yaml
 from msbench.errors import ConfigError, Undecided
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Seen
@@ -17,14 +17,8 @@ HEADER = ("task", "model", "hardware", "before", "now", "change", "margin")
 
 def find_baseline(results: Path, name: str) -> Path | None:
     """The suite's baseline: in `results`, in the checkout, or with an installed package; None without one."""
-    root = Path(__file__).resolve().parents[2]
-    data = (
-        sysconfig.get_path("data"),
-        sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")),
-        str(root),
-    )
-    places = [results / "baseline", root / "results" / "baseline"]
-    places += [Path(each) / "share" / "msbench" / "baseline" for each in data]
+    checkout = Path(__file__).resolve().parents[2]
+    places = [results / "baseline", checkout / "results" / "baseline", *shipped.folders("baseline")]
     return next((path for each in places if (path := each / f"{name}.yaml").is_file()), None)
 
 
@@ -45,7 +39,7 @@ def write(
         console.say(f"msbench: {text}")
     if not new.entries:
         raise Undecided(f"{results}: no run under the protocol of {chosen.name} has a result to write down")
-    old = baseline_file.read(path, chosen) if path.exists() else None
+    old = baseline_file.parsed(load_yaml(path), chosen) if path.exists() else None
     baseline, changes = merged(chosen, old, new)
     if (replaced := [change for change in changes if change.old]) and not replace:
         lines = [f"{path}: has other numbers; --replace writes over them. Nothing was written:"]

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from msbench import __version__
-from msbench.gate.baseline_file import ANY, Baseline, Cells, Seen, spread
+from msbench.gate.baseline_file import ANY, Baseline, Cells, Seen
 from msbench.gate.rules import learned_rule
 from msbench.report.collect import newest, outcome
+from msbench.stats import spread
 from msbench.store import RunRecord
 from msbench.suite import Suite, plan
 from msbench.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON
@@ -38,11 +39,6 @@ class Change:
     place: Place
     old: Seen | None
     new: Seen
-
-    @property
-    def replaces(self) -> bool:
-        """Whether something that was agreed on goes."""
-        return self.old is not None
 
 
 def collect(suite: Suite, records: Iterable[RunRecord], *, any_hardware: bool = False) -> Collected:

@@ -8,6 +8,7 @@ from pathlib import Path
 from msbench import console, report, store, suite
 from msbench.check.baseline import find_baseline
 from msbench.check.stale import stale
+from msbench.config import load_yaml
 from msbench.errors import ConfigError, Undecided, UnknownName, did_you_mean
 from msbench.gate import baseline_file
 from msbench.gate.expectations import (
@@ -70,7 +71,7 @@ class _References:
 
     def __init__(self, against: str, results: Path, suites: Mapping[str, Suite]) -> None:
         self.against, self.results, self.suites = against, results, suites
-        self.only = None if against in REFERENCES else baseline_file.suite_name(_file(against))
+        self.only = None if against in REFERENCES else baseline_file.suite_name(load_yaml(_file(against)))
         self.found: dict[str, Expectations | None] = {}
 
     def of(self, cell: Question) -> Answer:
@@ -116,14 +117,14 @@ def expectations_of(chosen: Suite, against: str, results: Path) -> tuple[Expecta
     path = find_baseline(results, chosen.name) if against == "baseline" else _file(against)
     if path is None:
         return NoExpectations(chosen.name, chosen.models), "no baseline"
-    baseline = baseline_file.read(path, chosen)
+    baseline = baseline_file.parsed(load_yaml(path), chosen)
     return BaselineExpectations(chosen.gate, chosen.models, baseline, str(path)), str(path)
 
 
 def _chosen(names: Sequence[str], against: str, results: Path) -> list[tuple[str, Suite]]:
     """The suites to check, each once, with the name by which it is reached."""
     if not names and against not in REFERENCES:
-        names = [baseline_file.suite_name(_file(against))]
+        names = [baseline_file.suite_name(load_yaml(_file(against)))]
     if names:
         return _named(names)
     chosen = with_runs(results)

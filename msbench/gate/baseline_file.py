@@ -17,16 +17,16 @@ import math
 import re
 import statistics
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, Field, model_validator
 
-from msbench.config import Config, Located, load_yaml, validate
+from msbench.config import Config, Located, validate
 from msbench.errors import did_you_mean
 from msbench.gate.expectation import rate_problem
 from msbench.specs.run import Label, Seed
+from msbench.stats import spread
 from msbench.store import Metric
 from msbench.suite import Suite
 from msbench.suite_gate import Margin, Reason
@@ -113,17 +113,11 @@ class Baseline(Config):
     cells: Annotated[dict[Label, dict[Label, dict[str, Seen]]], Field(min_length=1)]
 
 
-def spread(values: tuple[float, ...]) -> float | None:
-    """The sample standard deviation, or None for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else None
-
-
-def read(path: Path, suite: Suite) -> Baseline:
-    """The baseline in this file.
+def parsed(source: Located, suite: Suite) -> Baseline:
+    """The baseline in this document.
 
     Raises ConfigError, with file, line and near name, where it is none, or none of this suite.
     """
-    source = load_yaml(path)
     found = validate(Baseline, source)
     if found.suite != suite.name:
         raise source.error(("suite",), f"is {found.suite!r}, and what is checked is {suite.name!r}")
@@ -136,9 +130,8 @@ def read(path: Path, suite: Suite) -> Baseline:
     return found
 
 
-def suite_name(path: Path) -> str:
-    """Whose baseline a file is."""
-    source = load_yaml(path)
+def suite_name(source: Located) -> str:
+    """Whose baseline a document is."""
     name = source.at().values.get("suite")
     if not isinstance(name, str):
         raise source.error(("suite",), "must name a suite")

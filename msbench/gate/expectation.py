@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msbench.gate.judgement import Evidence
-from msbench.gate.rules import standard_error
-from msbench.stats import Pooled
+from msbench.stats import Pooled, sampling_sd
 from msbench.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, ExpectedFailure, checked_margin
 
 
@@ -90,5 +89,5 @@ def _below_chance(evidence: Evidence, expectation: Expectation) -> bool:
     if evidence.chance is None or not math.isfinite(expectation.mean):
         return False
     n_test = evidence.n_test or expectation.n_test
-    error = standard_error(evidence.chance, n_test, None, 1) if n_test else 0.0
+    error = sampling_sd(evidence.chance, n_test) if n_test else 0.0
     return expectation.mean < evidence.chance - 2 * error

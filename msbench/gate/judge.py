@@ -5,15 +5,22 @@ where the bound from above does not. The expected mean's own uncertainty and, on
 split, the noise of both draws are part of the bounds.
 """
 
-import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from msbench.gate.expectation import Expectation, faults
 from msbench.gate.judgement import Evidence, Judgement, Verdict
-from msbench.gate.rules import learned_rule, standard_error
-from msbench.stats import Noninferiority, Pooled, noninferiority, pooled_sd, seeds_needed
+from msbench.gate.rules import learned_rule
+from msbench.stats import (
+    Noninferiority,
+    Pooled,
+    noninferiority,
+    pooled_sd,
+    sampling_sd,
+    seeds_needed,
+    spread,
+)
 from msbench.suite_gate import DEFAULT_REASON
 
 CRASHES = ("failed", "out-of-memory")
@@ -111,8 +118,7 @@ def _explained(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
     if not evidence.n_test:
         return None
     values = evidence.values
-    sd = statistics.stdev(values) if len(values) > 1 else None
-    name = learned_rule(statistics.fmean(values), sd, len(values), evidence.n_test, rules)
+    name = learned_rule(statistics.fmean(values), spread(values), len(values), evidence.n_test, rules)
     best = None if name is None else _explains(evidence, {name: rules[name]}, max(values))
     return name if best else None
 
@@ -189,8 +195,7 @@ def _test_noise(evidence: Evidence, expectation: Expectation) -> float:
     if _same_data(evidence, expectation):
         return 0.0
     ours = evidence.n_test or expectation.n_test or 1
-    theirs = expectation.n_test or ours
-    return math.hypot(*(standard_error(expectation.mean, size, None, 1) for size in (ours, theirs)))
+    return sampling_sd(expectation.mean, ours, expectation.n_test or ours)
 
 
 def _undecided(judged: Judgement, evidence: Evidence, expectation: Expectation) -> Judgement:

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Mapping
 
+from msbench.stats import sampling_sd
+
 
 def standard_error(rate: float, n_test: int, sd: float | None, n: int) -> float:
     """Standard error, as a fraction, of a mean accuracy near `rate`.
 
     Seeds share the test split, so the binomial part does not shrink with `n`; the spread `sd` of seeds does.
     """
-    binomial = rate * (1 - rate) / n_test
-    between_seeds = 0.0 if sd is None else sd**2 / n
-    return math.sqrt(binomial + between_seeds)
+    between_seeds = 0.0 if sd is None else sd / math.sqrt(n)
+    return math.hypot(sampling_sd(rate, n_test), between_seeds)
 
 
 def learned_rule(

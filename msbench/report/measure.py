@@ -9,6 +9,7 @@ from msbench.gate.judgement import Evidence
 from msbench.gate.rules import learned_rule
 from msbench.report.cells import UNITS, Cell, CellStatus, Column
 from msbench.report.collect import Outcome, usable
+from msbench.stats import spread as spread
 from msbench.store import RunRecord
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")
@@ -70,11 +71,6 @@ def _common(values: Iterable[str]) -> str:
     """The value that all have; empty where they differ."""
     found = set(values)
     return found.pop() if len(found) == 1 else ""
-
-
-def spread(values: Sequence[float]) -> float | None:
-    """The sample standard deviation (divisor n - 1), or None for a single value."""
-    return statistics.stdev(values) if len(values) > 1 else None
 
 
 def _mean(

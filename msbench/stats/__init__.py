@@ -4,15 +4,9 @@ from msbench.stats.auroc import AurocInterval, auroc_bootstrap, paired_auroc_boo
 from msbench.stats.bootstrap import Paired, paired_bootstrap
 from msbench.stats.difference import Difference, mcnemar, welch
 from msbench.stats.multiple import holm
-from msbench.stats.noninferiority import (
-    Noninferiority,
-    State,
-    noninferiority,
-    noninferiority_of_two,
-    seeds_needed,
-)
+from msbench.stats.noninferiority import Noninferiority, State, noninferiority, seeds_needed
 from msbench.stats.proportion import Interval, sampling_sd, wilson
-from msbench.stats.summary import Pooled, Summary, pooled_sd, summary
+from msbench.stats.summary import Pooled, Summary, pooled_sd, spread, summary
 
 __all__ = [
     "AurocInterval",
@@ -27,12 +21,12 @@ __all__ = [
     "holm",
     "mcnemar",
     "noninferiority",
-    "noninferiority_of_two",
     "paired_auroc_bootstrap",
     "paired_bootstrap",
     "pooled_sd",
     "sampling_sd",
     "seeds_needed",
+    "spread",
     "summary",
     "welch",
     "wilson",

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.stats.bootstrap import Paired, percentiles
-from msbench.stats.proportion import check_confidence
+from msbench.stats.bootstrap import Paired, percentile_interval, percentiles
 from msbench.training.auroc import macro_auroc, scorable
 
 WEIGHTS = 250_000
@@ -41,12 +40,10 @@ def auroc_bootstrap(
     (Strodthoff et al. 2020), which are narrower where classes are rare. ValueError where no class can be
     scored, where not one draw in a hundred will do, or where a score is no number.
     """
-    check_confidence(confidence)
     value = _value(labels, scores)
     (drawn,) = _drawn(labels, [scores], seed, draws, every_class)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
-    return AurocInterval(value, float(low), float(high), float(drawn.mean()))
+    found = percentile_interval(drawn, confidence)
+    return AurocInterval(value, found.low, found.high, float(drawn.mean()))
 
 
 def paired_auroc_bootstrap(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.stats.proportion import check_confidence
+from msbench.stats.proportion import Interval, check_confidence
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,18 @@ def paired_bootstrap(
 def percentiles(difference: float, drawn: NDArray[np.float64], confidence: float) -> Paired:
     """Interval and p-value from differences drawn anew (draws,).
 
-    The interval is Efron's (1979) percentile interval. p is twice the smaller share of draws on or beyond 0,
-    each counted with one more draw, as the observed sample is one: p is never 0 (Davison and Hinkley 1997).
+    p is twice the smaller share of draws on or beyond 0, each counted with one more draw, as the observed
+    sample is one: p is never 0 (Davison and Hinkley 1997).
     """
+    found = percentile_interval(drawn, confidence)
+    beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    p = min(1.0, 2 * (beyond + 1) / (len(drawn) + 1))
+    return Paired(difference, found.low, found.high, p)
+
+
+def percentile_interval(drawn: NDArray[np.float64], confidence: float) -> Interval:
+    """Efron's (1979), of what was drawn anew (draws,)."""
     check_confidence(confidence)
     tail = (1 - confidence) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
-    p = min(1.0, 2 * (beyond + 1) / (len(drawn) + 1))
-    return Paired(difference, float(low), float(high), p)
+    return Interval(float(low), float(high))

@@ -73,33 +73,6 @@ def noninferiority(
     return _decided(found.mean, bound, confidence, [own, _Part(sampling**2)])
 
 
-def noninferiority_of_two(
-    values: Sequence[float],
-    expected: Summary,
-    margin: float,
-    confidence: float = 0.95,
-    pooled: Pooled | None = None,
-    *,
-    sampling: float = 0.0,
-    step: float = 0.0,
-) -> Noninferiority:
-    """The same against an expectation that is itself a mean over seeds: Welch's (1947) test, one-sided.
-
-    error² = sd²/n + expected.sd²/expected.n + sampling². `low` and `high` are the bounds of the difference
-    put back on the scale of the mean, to be held against ``expected.mean - margin``. ValueError where
-    `expected` has no sd.
-    """
-    check_confidence(confidence)
-    if expected.sd is None:
-        raise ValueError("an expectation from one value has no spread: hold the mean against it as it stands")
-    found = summary(values)
-    own = _own(found, pooled, step)
-    if own is None:
-        return Noninferiority("undecided", found.mean)
-    theirs = _Part(_floored(expected.sd, step) ** 2 / expected.n, expected.n - 1)
-    return _decided(found.mean, expected.mean - margin, confidence, [own, theirs, _Part(sampling**2)])
-
-
 def seeds_needed(
     values: Sequence[float],
     bound: float,
@@ -133,23 +106,12 @@ def seeds_needed(
     return None
 
 
-def _spread(found: Summary, pooled: Pooled | None, step: float) -> tuple[float | None, int | None]:
-    """The sd of one seed, and its degrees of freedom where the number of seeds does not give them."""
-    if pooled is not None:
-        return _floored(pooled.sd, step), pooled.degrees
-    return None if found.sd is None else _floored(found.sd, step), None
-
-
-def _floored(sd: float, step: float) -> float:
-    return max(sd, step / math.sqrt(12))
-
-
-def _own(found: Summary, pooled: Pooled | None, step: float, n_expected: int = 0) -> _Part | None:
-    sd, degrees = _spread(found, pooled, step)
+def _own(found: Summary, pooled: Pooled | None, step: float, n_expected: int) -> _Part | None:
+    sd, degrees = (found.sd, found.n - 1) if pooled is None else (pooled.sd, pooled.degrees)
     if sd is None:
         return None
     inverse = 1 / found.n + (1 / n_expected if n_expected else 0)
-    return _Part(sd**2 * inverse, found.n - 1 if degrees is None else degrees)
+    return _Part(max(sd, step / math.sqrt(12)) ** 2 * inverse, degrees)
 
 
 def _combined(parts: Sequence[_Part]) -> tuple[float, float]:

@@ -23,6 +23,11 @@ class Pooled:
     degrees: int
 
 
+def spread(values: Sequence[float]) -> float | None:
+    """The sample standard deviation (divisor n - 1), or None for a single value."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
 def summary(values: Iterable[float]) -> Summary:
     """Of one value or more; ValueError where there is none or one is not finite.
 
@@ -35,8 +40,7 @@ def summary(values: Iterable[float]) -> Summary:
     for value in found:
         if not math.isfinite(value):
             raise ValueError(f"{value} is no finite value")
-    sd = statistics.stdev(found) if len(found) > 1 else None
-    return Summary(len(found), statistics.mean(found), sd)
+    return Summary(len(found), statistics.mean(found), spread(found))
 
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> Pooled | None:

@@ -8,6 +8,7 @@ from check_runs import DATA, GATE, SETTLED, msbench, recorded, run_all, suite_fi
 
 from msbench.check.baseline import find_baseline
 from msbench.check.collect import Collected, collect, merged
+from msbench.config import load_yaml
 from msbench.errors import ExitCode
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Baseline
@@ -28,7 +29,7 @@ def entries(results: Path, path: Path, **options: bool) -> Collected:
 
 
 def written(results: Path, path: Path) -> Baseline:
-    return baseline_file.read(results / "baseline" / "small.yaml", load(str(path)))
+    return baseline_file.parsed(load_yaml(results / "baseline" / "small.yaml"), load(str(path)))
 
 
 class TestCollect:
@@ -222,7 +223,7 @@ def test_the_published_baseline_is_found_and_is_of_its_suite(tmp_path: Path) -> 
     path = find_baseline(tmp_path, "quick")
     assert path is not None
     suite = load("quick")
-    found = baseline_file.read(path, suite)
+    found = baseline_file.parsed(load_yaml(path), suite)
     (models,) = found.cells.values()
     assert set(models) == set(suite.models)
     for classes in models.values():

@@ -1,7 +1,6 @@
-from pathlib import Path
-
 import pytest
 
+from msbench.config import parse_yaml
 from msbench.errors import ConfigError
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Baseline
@@ -29,17 +28,15 @@ cells:
 """
 
 
-def read(text: str, tiny: Suite, folder: Path) -> Baseline:
-    path = folder / "tiny-baseline.yaml"
-    path.write_text(text, encoding="utf-8")
-    return baseline_file.read(path, tiny)
+def read(text: str, tiny: Suite) -> Baseline:
+    return baseline_file.parsed(parse_yaml(text, "tiny-baseline.yaml"), tiny)
 
 
-def test_what_is_written_is_what_is_read(tiny: Suite, tmp_path: Path) -> None:
-    found = read(GOOD, tiny, tmp_path)
+def test_what_is_written_is_what_is_read(tiny: Suite) -> None:
+    found = read(GOOD, tiny)
     written = baseline_file.text(found)
-    assert read(written, tiny, tmp_path) == found
-    assert baseline_file.text(read(written, tiny, tmp_path)) == written
+    assert read(written, tiny) == found
+    assert baseline_file.text(read(written, tiny)) == written
     seen = found.cells["listops-tiny"]["mamba"]["cpu"]
     assert (seen.data, seen.values) == ("12e456789012", (0.61, 0.62, 0.63))
 
@@ -47,11 +44,11 @@ def test_what_is_written_is_what_is_read(tiny: Suite, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reason", ["a: b # c", 'say "no"', "%&|<", "null", "1e5", "yes", "модель → δ", "- x"]
 )
-def test_any_reason_survives(reason: str, tiny: Suite, tmp_path: Path) -> None:
-    found = read(GOOD, tiny, tmp_path)
+def test_any_reason_survives(reason: str, tiny: Suite) -> None:
+    found = read(GOOD, tiny)
     seen = found.cells["listops-tiny"]["mamba"]["cpu"].model_copy(update={"reason": reason})
     changed = Baseline(suite="tiny", cells={"listops-tiny": {"mamba": {"NVIDIA H100 80GB HBM3": seen}}})
-    assert read(baseline_file.text(changed), tiny, tmp_path) == changed
+    assert read(baseline_file.text(changed), tiny) == changed
 
 
 @pytest.mark.parametrize(
@@ -101,21 +98,21 @@ def test_any_reason_survives(reason: str, tiny: Suite, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_baseline_is_said_with_its_line(
-    old: str, new: str, line: int, words: str, tiny: Suite, tmp_path: Path
+    old: str, new: str, line: int, words: str, tiny: Suite
 ) -> None:
     assert old in GOOD
     with pytest.raises(ConfigError) as refused:
-        read(GOOD.replace(old, new), tiny, tmp_path)
+        read(GOOD.replace(old, new), tiny)
     assert f"tiny-baseline.yaml:{line}" in str(refused.value)
     assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "cells:\n", "suite: tiny\ncells: {}\n", "suite: tiny\n", "- 1\n"])
-def test_an_empty_file_is_none(text: str, tiny: Suite, tmp_path: Path) -> None:
+def test_an_empty_file_is_none(text: str, tiny: Suite) -> None:
     with pytest.raises(ConfigError, match="tiny-baseline"):
-        read(text, tiny, tmp_path)
+        read(text, tiny)
 
 
-def test_a_model_without_an_entry_is_said(tiny: Suite, tmp_path: Path) -> None:
+def test_a_model_without_an_entry_is_said(tiny: Suite) -> None:
     with pytest.raises(ConfigError, match="has no class of hardware"):
-        read("suite: tiny\ncells:\n  listops-tiny:\n    mamba: {}\n", tiny, tmp_path)
+        read("suite: tiny\ncells:\n  listops-tiny:\n    mamba: {}\n", tiny)

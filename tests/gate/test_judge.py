@@ -288,6 +288,7 @@ def test_where_seeds_cannot_decide_that_is_told() -> None:
 def test_crashes_are_counted_apart_from_divergence() -> None:
     counts = {"failed": 1, "out-of-memory": 2, "interrupted": 4, "diverged": 8}
     assert crashed(evidence(unfinished=counts)) == 3
+    assert crashed(evidence(0.62, newer=counts)) == 3
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.06])
