@@ -231,5 +231,5 @@ def test_files_land_in_a_folder(tmp_path: Path) -> None:
     assert all(path.stat().st_size > 500 for path in written)
     assert files.write([built()], tmp_path / "none", "tiny", csv=False, figure=False) == []
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out .*file: is a file, and must be a folder"):
+    with pytest.raises(ConfigError, match=r"--out .*file: names a file, and must be a folder"):
         files.write([built()], tmp_path / "file", "tiny", csv=True, figure=False)
