@@ -8,11 +8,16 @@ from msbench.mixing import csv as csv_renderer
 from msbench.mixing.document import Document
 
 
-def write(documents: Sequence[Document], out: Path, stem: str, *, csv: bool, figure: bool) -> list[Path]:
-    """Write ``<stem>-mixing.csv``, and each figure as SVG, PDF and PNG, to the folder `out`; their paths.
+def write(documents: Sequence[Document], out: Path, *, csv: bool, figure: bool) -> list[Path]:
+    """Write ``<suite>-mixing.csv``, and each figure as SVG, PDF and PNG, to the folder `out`; their paths.
 
-    Raises ConfigError as `write_files` does.
+    The documents are of one suite, and all trained or all untrained, which the names say then. Where there
+    are none, nothing is written. Raises ConfigError as `write_files` does.
     """
+    if not documents:
+        return []
+    first = documents[0]
+    stem = first["suite"] + ("" if first["trained"] else "-untrained")
     files: dict[str, bytes] = {}
     if csv:
         files[f"{stem}-mixing.csv"] = csv_renderer.long(documents)

@@ -226,10 +226,15 @@ def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
 
 
 def test_files_land_in_a_folder(tmp_path: Path) -> None:
-    written = files.write([built()], tmp_path / "out", "tiny", csv=True, figure=True)
+    written = files.write([built()], tmp_path / "out", csv=True, figure=True)
     assert len(written) == 1 + 2 * 3
     assert all(path.stat().st_size > 500 for path in written)
-    assert files.write([built()], tmp_path / "none", "tiny", csv=False, figure=False) == []
+    assert [path.name for path in files.write([built(trained=False)], tmp_path, csv=True, figure=False)] == [
+        "tiny-untrained-mixing.csv"
+    ]
+    assert files.write([built()], tmp_path / "none", csv=False, figure=False) == []
+    assert files.write([], tmp_path / "none", csv=True, figure=True) == []
+    assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"--out .*file: names a file, and must be a folder"):
-        files.write([built()], tmp_path / "file", "tiny", csv=True, figure=False)
+        files.write([built()], tmp_path / "file", csv=True, figure=False)
