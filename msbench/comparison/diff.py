@@ -63,7 +63,7 @@ def difference(first: Found, second: Found) -> Difference:
         second,
         changes.settings(_settings(ours), _settings(theirs)),
         changes.data(ours.data_digest, theirs.data_digest),
-        _sources(ours, theirs),
+        changes.sources(ours.sources, theirs.sources, (ours.source_digest, theirs.source_digest)),
         changes.environments(_environment(ours), _environment(theirs)),
         paired_test(first, second),
         (_curve(first), _curve(second)),
@@ -72,14 +72,6 @@ def difference(first: Found, second: Found) -> Difference:
 
 def _settings(record: RunRecord) -> dict[str, Any]:
     return {key: value for key, value in record.spec.items() if key not in LABELS}
-
-
-def _sources(ours: RunRecord, theirs: RunRecord) -> tuple[Change, ...]:
-    if ours.source_digest == theirs.source_digest:
-        return ()
-    if ours.sources and theirs.sources:
-        return changes.sources(ours.sources, theirs.sources)
-    return (Change("source", "all source files", ours.source_digest, theirs.source_digest),)
 
 
 def _environment(record: RunRecord) -> dict[str, Any]:
