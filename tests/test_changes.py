@@ -37,8 +37,8 @@ def test_source_files_are_named_with_short_digests() -> None:
     ]
     assert found[2].as_dict("first", "second")["second"] == "d" * 16
     assert changes.sources(before, now, ("1", "1")) == ()
-    for unnamed in (({}, now), (before, {})):
-        assert changes.sources(*unnamed, ("1", "2")) == (Change("source", "all source files", "1", "2"),)
+    whole = (Change("source", "all source files", "1", "2"),)
+    assert changes.sources({}, now, ("1", "2")) == changes.sources(before, {}, ("1", "2")) == whole
 
 
 def test_data_differ_by_their_digest_alone() -> None:

@@ -1,11 +1,13 @@
 """Plans: which runs a suite stands for, under filters and overrides."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from msbench import data
 from msbench.errors import ConfigError, UnknownName
-from msbench.specs import MODELS, ModelEntry, MsSsmConfig, RunSpec
+from msbench.specs import DATASETS, MODELS, DataConfig, ModelEntry, MsSsmConfig, RunSpec
 from msbench.store import run_directory
 from msbench.suite import Suite, load, plan, strangers, unfit
 
@@ -204,6 +206,20 @@ class TestPlan:
         (planned,), (typed,) = plan(*chosen), plan(*chosen, ["train.lr=0.001", "model.expand=2"])
         assert typed.digest == planned.digest
         assert plan(*chosen, ["train.lr=0.002"])[0].digest != planned.digest
+
+    def test_another_dataset_takes_the_keys_that_are_its_own(
+        self, tiny: Suite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Other(DataConfig):
+            dataset: Literal["other"]
+            min_length: int
+            max_length: int
+            size: int = 3
+
+        monkeypatch.setitem(DATASETS, "other", Other)
+        monkeypatch.setattr(data, "outline", lambda _: data.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {}))
+        (spec,) = plan(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
+        assert spec.data == Other(dataset="other", min_length=5, max_length=60, size=3)
 
     def test_all_wrong_overrides_are_told_at_once(self, tiny: Suite) -> None:
         with pytest.raises(ConfigError) as caught:
