@@ -155,9 +155,8 @@ def _changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Chan
         found += changes.settings(record.spec, spec.model_dump(mode="json"))
     if identity.data_digest:
         found += changes.data(record.data_digest, identity.data_digest)
-    if record.source_digest != identity.source_digest:
-        found += changes.sources(record.sources, identity.files)
-    return found
+    digests = (record.source_digest, identity.source_digest)
+    return found + changes.sources(record.sources, identity.files, digests)
 
 
 def _distance(found: Iterable[Change]) -> tuple[int, int, int]:

@@ -63,8 +63,17 @@ def environments(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Cha
     return tuple(_differing("environment", flatten(before), flatten(now)))
 
 
-def sources(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Change, ...]:
-    """Files whose digests differ, or that one of the two does not have; by name."""
+def sources(
+    before: Mapping[str, str], now: Mapping[str, str], digests: tuple[str, str]
+) -> tuple[Change, ...]:
+    """Files whose digests differ, or that one of the two does not have, by name; none where `digests` agree.
+
+    Where one side names no file, its `digests` of them all stand for them.
+    """
+    if digests[0] == digests[1]:
+        return ()
+    if not (before and now):
+        return (Change("source", "all source files", *digests),)
     return tuple(sorted(_differing("source", before, now), key=lambda change: change.name))
 
 

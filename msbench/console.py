@@ -50,11 +50,18 @@ def out_rows(
         out(title)
     under = below if terminal else 0
     beside = [row[: len(row) - under] for row in (list(header), *cells)]
-    widths = [max(map(len, column)) for column in zip(*beside, strict=True)]
-    for row, whole in zip(beside, (header, *cells), strict=True):
-        out("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line, whole in zip(aligned(beside), (header, *cells), strict=True):
+        out(line)
         if under:
             out(_below(" · ".join(filter(None, whole[-under:])), columns))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, its cells as wide as the widest of their column; no blanks at the end."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def _below(text: str, columns: int) -> str:

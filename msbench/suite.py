@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from msbench import data, fit, shipped
 from msbench.config import Config, Located, gather, load_yaml, merge, parse_override, validate
@@ -42,7 +42,7 @@ class Suite:
     models: tuple[str, ...]
     source: Located
     planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
-    """By task and model, at the first seed: what `modified` compares with."""
+    """By task and model, at the first seed: what a run of any seed is compared with."""
     gate: GateSettings = field(default_factory=GateSettings)
 
 
@@ -114,22 +114,6 @@ def plan(
             for seed in chosen_seeds
         )
     )
-
-
-def modified(suite: Suite, spec: RunSpec) -> list[str]:
-    """Dotted keys in which a run departs from what the suite plans for its task and model.
-
-    Values are compared, not spellings; empty means that the run follows the protocol. A task that the suite
-    does not have is itself the departure: ``["task"]``.
-    """
-    if spec.task not in suite.tasks:
-        return ["task"]
-    known = suite.planned.get((spec.task, spec.model_name))
-    planned = _flat(known or _resolve(suite, spec.task, spec.model_name, spec.seed, ()))
-    given = _flat(spec)
-    absent = object()
-    keys = sorted(planned.keys() | given.keys())
-    return [key for key in keys if planned.get(key, absent) != given.get(key, absent)]
 
 
 def _read(path: Path) -> Suite:
@@ -254,14 +238,6 @@ def _choose_seeds(asked: Iterable[int], listed: Sequence[int]) -> list[int]:
 
 def _with_more(first: Sequence[T], more: Iterable[T]) -> list[T]:
     return list(dict.fromkeys((*first, *more)))
-
-
-def _flat(spec: RunSpec) -> dict[str, Any]:
-    return {
-        f"{section}.{key}": value
-        for section in SECTIONS
-        for key, value in getattr(spec, section).model_dump().items()
-    }
 
 
 def _files(folder: Path | None) -> dict[str, Path]:

@@ -29,12 +29,16 @@ def test_flatten_goes_to_the_leaves() -> None:
 def test_source_files_are_named_with_short_digests() -> None:
     before = {"models/mamba.py": "a" * 16, "gone.py": "b" * 16, "same.py": "c" * 16}
     now = {"models/mamba.py": "d" * 16, "same.py": "c" * 16, "added.py": "e" * 16}
-    assert [str(change) for change in changes.sources(before, now)] == [
+    found = changes.sources(before, now, ("1", "2"))
+    assert [str(change) for change in found] == [
         f"added.py absent → {'e' * 8}",
         f"gone.py {'b' * 8} → absent",
         f"models/mamba.py {'a' * 8} → {'d' * 8}",
     ]
-    assert changes.sources(before, now)[2].as_dict("first", "second")["second"] == "d" * 16
+    assert found[2].as_dict("first", "second")["second"] == "d" * 16
+    assert changes.sources(before, now, ("1", "1")) == ()
+    whole = (Change("source", "all source files", "1", "2"),)
+    assert changes.sources({}, now, ("1", "2")) == changes.sources(before, {}, ("1", "2")) == whole
 
 
 def test_data_differ_by_their_digest_alone() -> None:

@@ -1,4 +1,4 @@
-"""Plans: which runs a suite stands for, under filters and overrides, and how a run departs from them."""
+"""Plans: which runs a suite stands for, under filters and overrides."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,9 +7,9 @@ import pytest
 
 from msbench import data
 from msbench.errors import ConfigError, UnknownName
-from msbench.specs import DATASETS, MODELS, DataConfig, ListOpsConfig, ModelEntry, MsSsmConfig, RunSpec
+from msbench.specs import DATASETS, MODELS, DataConfig, ModelEntry, MsSsmConfig, RunSpec
 from msbench.store import run_directory
-from msbench.suite import Suite, load, modified, plan, strangers, unfit
+from msbench.suite import Suite, load, plan, strangers, unfit
 
 TEXT = """\
 name: tiny
@@ -86,7 +86,6 @@ class TestPlan:
         assert {spec.model_name for spec in plan(suite)} == {"msssm-s6"}
         (spec,) = plan(suite, models=["mamba"], tasks=["short"], seeds=[0])
         assert (spec.train.lr, spec.model.d_model) == (2e-3, 32)
-        assert modified(suite, spec) == []
         both = plan(suite, models=["mamba", "msssm-s6"], tasks=["short"], seeds=[0])
         assert [each.model_name for each in both] == ["msssm-s6", "mamba"]
 
@@ -98,7 +97,6 @@ class TestPlan:
         assert unfit(suite, "short", "msssm-s6") == []
         specs = plan(suite, models=["mamba"], seeds=[0])
         assert [(spec.model.d_model, spec.model.model_dump()["state"]) for spec in specs] == [(32, 9)] * 2
-        assert modified(suite, specs[0]) == []
         assert strangers(suite, specs) == [
             "tiny does not list mamba: on short it runs with the suite's common settings and its own"
             " defaults; it has no model.levels, model.ssm",
@@ -203,6 +201,26 @@ class TestPlan:
         specs = plan(tiny, models=["msssm-s6"], overrides=["model.levels=1"])
         assert {spec.model.model_dump()["levels"] for spec in specs} == {1}
 
+    def test_a_value_typed_that_is_the_suites_own_is_no_change(self, tiny: Suite) -> None:
+        chosen = (tiny, ["mamba"], ["long"], [0])
+        (planned,), (typed,) = plan(*chosen), plan(*chosen, ["train.lr=0.001", "model.expand=2"])
+        assert typed.digest == planned.digest
+        assert plan(*chosen, ["train.lr=0.002"])[0].digest != planned.digest
+
+    def test_another_dataset_takes_the_keys_that_are_its_own(
+        self, tiny: Suite, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Other(DataConfig):
+            dataset: Literal["other"]
+            min_length: int
+            max_length: int
+            size: int = 3
+
+        monkeypatch.setitem(DATASETS, "other", Other)
+        monkeypatch.setattr(data, "outline", lambda _: data.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {}))
+        (spec,) = plan(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
+        assert spec.data == Other(dataset="other", min_length=5, max_length=60, size=3)
+
     def test_all_wrong_overrides_are_told_at_once(self, tiny: Suite) -> None:
         with pytest.raises(ConfigError) as caught:
             plan(tiny, overrides=["lr=1", "epochs=2"])
@@ -215,34 +233,3 @@ class TestPlan:
         path = run_directory(tmp_path, spec, "0" * 12)
         assert path.resolve().is_relative_to(tmp_path.resolve())
         assert all(len(part) <= 64 for part in path.relative_to(tmp_path).parts)
-
-
-class TestModified:
-    def test_is_empty_for_the_suites_own_runs(self, tiny: Suite) -> None:
-        assert [modified(tiny, spec) for spec in plan(tiny, seeds=[0, 1, 9])] == [[]] * 12
-
-    def test_names_the_keys_that_differ(self, tiny: Suite) -> None:
-        (spec,) = plan(tiny, ["mamba"], ["long"], [1], ["train.lr=5e-3", "data.train=10", "model.layers=3"])
-        assert modified(tiny, spec) == ["data.train", "model.layers", "train.lr"]
-
-    def test_a_value_typed_that_is_the_suites_own_is_no_change(self, tiny: Suite) -> None:
-        (spec,) = plan(tiny, ["mamba"], ["long"], [0], ["train.lr=0.001", "model.expand=2"])
-        assert modified(tiny, spec) == []
-
-    def test_another_dataset_differs_in_the_keys_of_both(
-        self, tiny: Suite, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        class Other(DataConfig):
-            dataset: Literal["other"]
-            min_length: int
-            max_length: int
-            size: int = 3
-
-        monkeypatch.setitem(DATASETS, "other", Other)
-        monkeypatch.setattr(data, "outline", lambda _: data.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {}))
-        (spec,) = plan(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
-        gone = ListOpsConfig.model_fields.keys() - {"dataset", "min_length", "max_length"}
-        assert modified(tiny, spec) == sorted(f"data.{key}" for key in gone | {"dataset", "size"})
-
-    def test_a_task_that_the_suite_lacks(self, tiny: Suite) -> None:
-        assert modified(tiny, plan(tiny)[0].model_copy(update={"task": "gone"})) == ["task"]

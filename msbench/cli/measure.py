@@ -63,8 +63,10 @@ def mixing(
     quiet: Quiet = False,
 ) -> None:
     """Mean mixing distance of each layer: how far back its last output draws."""
+    from msbench.files import refuse_file
     from msbench.mixing.options import from_command_line
 
+    refuse_file(out)  # before hours of measuring, not after them
     options = from_command_line(
         position,
         examples=examples,
@@ -81,8 +83,7 @@ def mixing(
     overrides = tuple(sets or ())
     request = command.Request(results, options, not untrained, device, fresh, quiet, suite, overrides)
     found = command.carry_out(specs, request)
-    stem = specs[0].suite + ("-untrained" if untrained else "")
-    written = files.write(found.documents, out, stem, csv=csv, figure=figure) if found.documents else []
+    written = files.write(found.documents, out, csv=csv, figure=figure)
     if as_json:
         console.out_json(found.documents)
     else:

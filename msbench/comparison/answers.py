@@ -1,17 +1,14 @@
-"""What a run answered, example by example: ``predictions.parquet`` read back and held against its record."""
+"""What a run answered, example by example: its predictions held against its record."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from msbench.comparison.lookup import Found
 from msbench.errors import DataError
+from msbench.report.predictions import FILE, read_correct, read_examples, read_scores
 from msbench.training.auroc import macro_auroc
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CLOSE = 1e-6
 """A result as recorded and as counted from the predictions may differ by rounding and no more."""
@@ -45,33 +42,23 @@ def read_answers(found: Found) -> Answers:
     Raises DataError, naming the file, where there are none, where they are no predictions, and where they do
     not give the result that the record has.
     """
-    import pandas as pd  # an accuracy is shown without reading any answer
-
-    path = found.folder / "predictions.parquet"
+    path = found.folder / FILE
+    answers = _answers(found)
     try:
-        answers = _answers(pd.read_parquet(path))
         result = answers.result
-    except FileNotFoundError:
-        raise DataError(f"run {found.record.run_id} has no predictions: no {path}") from None
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(f"{path}: not the predictions of a run: {_first_line(error)}") from None
+    except ValueError as error:
+        raise DataError(f"{path}: not the predictions of a run: {error}") from None
     recorded = found.record.result
     if recorded is None or abs(result - recorded) > CLOSE:
         raise DataError(f"{path}: gives {found.record.metric} {result:.6f}, and the record has {recorded}")
     return answers
 
 
-def _answers(table: "pd.DataFrame") -> Answers:
-    if not len(table):
-        raise ValueError("no examples")
-    examples = table["example"].to_numpy(np.int64)
-    if "label" in table:
-        return Answers(examples, table["label"].to_numpy(np.int64), table["correct"].to_numpy(np.bool_))
-    classes = range(sum(str(name).startswith("label_") for name in table.columns))
-    labels = table[[f"label_{each}" for each in classes]].to_numpy(np.int64)
-    scores = table[[f"logit_{each}" for each in classes]].to_numpy(np.float64)
+def _answers(found: Found) -> Answers:
+    examples = read_examples(found.folder)
+    if not len(examples):
+        raise DataError(f"{found.folder / FILE}: has no examples")
+    if found.record.metric == "accuracy":
+        return Answers(examples, *read_correct(found.folder))
+    labels, scores = read_scores(found.folder)
     return Answers(examples, labels, scores=scores)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -31,6 +31,8 @@ class Difference:
     environment: tuple[Change, ...]
     test: PairedTest | Refused
     curves: tuple[list[Epoch], list[Epoch]]
+    unreadable: tuple[str, ...] = ()
+    """What is wrong with learning curves that cannot be read, and are empty here."""
 
     @property
     def gain(self) -> float | None:
@@ -51,22 +53,25 @@ class Difference:
         outcome = [(each.record.status, each.record.metrics) for each in (self.first, self.second)]
         drawn = None if isinstance(self.test, Refused) else self.test.bootstrap
         same_answers = drawn is None or drawn.low == drawn.high == 0
-        same_outcome = outcome[0] == outcome[1] and self.curves[0] == self.curves[1]
+        same_curves = self.curves[0] == self.curves[1] and not self.unreadable
+        same_outcome = outcome[0] == outcome[1] and same_curves
         return not (self.settings or self.data or self.sources) and same_outcome and same_answers
 
 
 def difference(first: Found, second: Found) -> Difference:
     """Compare two runs. Reads, never writes."""
     ours, theirs = first.record, second.record
+    (curve, wrong), (other, other_wrong) = _curve(first), _curve(second)
     return Difference(
         first,
         second,
         changes.settings(_settings(ours), _settings(theirs)),
         changes.data(ours.data_digest, theirs.data_digest),
-        _sources(ours, theirs),
+        changes.sources(ours.sources, theirs.sources, (ours.source_digest, theirs.source_digest)),
         changes.environments(_environment(ours), _environment(theirs)),
         paired_test(first, second),
-        (_curve(first), _curve(second)),
+        (curve, other),
+        tuple(dict.fromkeys(filter(None, (wrong, other_wrong)))),
     )
 
 
@@ -74,23 +79,16 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     return {key: value for key, value in record.spec.items() if key not in LABELS}
 
 
-def _sources(ours: RunRecord, theirs: RunRecord) -> tuple[Change, ...]:
-    if ours.source_digest == theirs.source_digest:
-        return ()
-    if ours.sources and theirs.sources:
-        return changes.sources(ours.sources, theirs.sources)
-    return (Change("source", "all source files", ours.source_digest, theirs.source_digest),)
-
-
 def _environment(record: RunRecord) -> dict[str, Any]:
     return {"kernel": record.kernel, **record.environment}
 
 
-def _curve(found: Found) -> list[Epoch]:
+def _curve(found: Found) -> tuple[list[Epoch], str]:
+    """The epochs of a run, and what is wrong where they cannot be read."""
     try:
-        return read_curve(found.folder, found.record.metric)
-    except DataError:
-        return []
+        return read_curve(found.folder, found.record.metric), ""
+    except DataError as error:
+        return [], str(error)
 
 
 def as_dict(found: Difference) -> dict[str, Any]:
@@ -112,6 +110,7 @@ def as_dict(found: Difference) -> dict[str, Any]:
             {"epoch": epoch, **{side: _plain(each) for side, each in zip(sides, pair, strict=True)}}
             for epoch, *pair in _beside(found.curves)
         ],
+        "unreadable": list(found.unreadable),
     }
 
 
@@ -191,6 +190,7 @@ def _one_sided(sources: Sequence[Change]) -> Iterable[tuple[str, str]]:
 
 
 def _curves(found: Difference) -> Iterable[Part]:
+    yield Facts("learning curves that cannot be read", [("", text) for text in found.unreadable])
     beside = list(_beside(found.curves))
     chosen = set(thinned(len(beside)))
     rows = [_curve_row(*row) for index, row in enumerate(beside) if index in chosen]

@@ -47,10 +47,8 @@ def print_page(parts: Iterable[Part], *, after: bool = False) -> None:
 def _print_grid(part: Grid) -> None:
     console.out(part.title)
     cells = [["" if cell is None else str(cell) for cell in row] for row in (part.header, *part.rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        console.out((INDENT + "  ".join(padded)).rstrip())
+    for line in console.aligned(cells):
+        console.out((INDENT + line).rstrip())
 
 
 def _print_facts(part: Facts) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from msbench import agenda, changes, data
 from msbench.again import record_spec, resolved
-from msbench.agenda import Identity
 from msbench.changes import Change
 from msbench.errors import ConfigError, DataError
 from msbench.specs import RunSpec
@@ -37,16 +36,9 @@ def standing(record: RunRecord, data_root: Path) -> Standing:
     digest, reason = _data_digest(spec, data_root)
     identity = agenda.identify(spec, digest or record.data_digest)
     found += changes.data(record.data_digest, identity.data_digest)
-    if identity.source_digest != record.source_digest:
-        found += source_changes(record, identity)
+    digests = (record.source_digest, identity.source_digest)
+    found += changes.sources(record.sources, identity.files, digests)
     return Standing(None if reason else identity.run_id, reason, found)
-
-
-def source_changes(record: RunRecord, identity: Identity) -> tuple[Change, ...]:
-    """The files that differ, or the digest of them all where the record does not name any."""
-    if record.sources:
-        return changes.sources(record.sources, identity.files)
-    return (Change("source", "all source files", record.source_digest, identity.source_digest),)
 
 
 def _data_digest(spec: RunSpec, data_root: Path) -> tuple[str, str]:

@@ -60,7 +60,7 @@ def groups(documents: Iterable[Document]) -> list[Group]:
     return result
 
 
-def by_layer(documents: Iterable[Document], title: str = "") -> Figure:
+def by_layer(documents: Iterable[Document]) -> Figure:
     """The mean distance of each layer with its standard deviation over all rows; a dot for every seed."""
     drawn = Figure(figsize=(5.5, 3.4))
     axes, found = drawn.add_subplot(), groups(documents)
@@ -79,10 +79,10 @@ def by_layer(documents: Iterable[Document], title: str = "") -> Figure:
     axes.set_xticks(_ticks(most))
     axes.set_xlabel("layer")
     axes.set_ylabel("mean mixing distance (positions)")
-    return _finish(drawn, axes, title)
+    return _finish(drawn, axes)
 
 
-def by_distance(documents: Iterable[Document], title: str = "") -> Figure:
+def by_distance(documents: Iterable[Document]) -> Figure:
     """Of all |J| the share that lies at each distance or farther; thin lines are single layers."""
     drawn = Figure(figsize=(5.5, 3.4))
     axes = drawn.add_subplot()
@@ -97,17 +97,17 @@ def by_distance(documents: Iterable[Document], title: str = "") -> Figure:
     axes.set_ylim(0, 1)
     axes.set_xlabel("distance (positions)")
     axes.set_ylabel("share of |J| that is as far or farther")
-    return _finish(drawn, axes, title)
+    return _finish(drawn, axes)
 
 
 FIGURES = {"layers": by_layer, "distances": by_distance}
 """Figures by what their files are called."""
 
 
-def render(documents: Iterable[Document], name: str, form: Format, title: str = "") -> bytes:
+def render(documents: Iterable[Document], name: str, form: Format) -> bytes:
     """One of `FIGURES` as a file: the same documents give the same bytes, whenever they are drawn."""
     with styled():
-        return picture(FIGURES[name](documents, title), form)
+        return picture(FIGURES[name](documents), form)
 
 
 def _depth(group: Group) -> int:
@@ -142,10 +142,8 @@ def _ticks(layers: int) -> list[int]:
     return list(range(1, layers + 1, step))
 
 
-def _finish(drawn: Figure, axes: Axes, title: str) -> Figure:
+def _finish(drawn: Figure, axes: Axes) -> Figure:
     axes.set_ylim(bottom=0)
     # Outside: no corner is free in every figure.
     drawn.legend(loc="outside lower center", ncols=2)
-    if title:
-        axes.set_title(title)
     return drawn

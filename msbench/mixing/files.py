@@ -3,30 +3,27 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from msbench.errors import ConfigError
+from msbench.files import write_files
 from msbench.mixing import csv as csv_renderer
 from msbench.mixing.document import Document
-from msbench.store import write_atomically
 
 
-def write(documents: Sequence[Document], out: Path, stem: str, *, csv: bool, figure: bool) -> list[Path]:
-    """Write ``<stem>-mixing.csv``, and each figure as SVG, PDF and PNG, to the folder `out`; their paths.
+def write(documents: Sequence[Document], out: Path, *, csv: bool, figure: bool) -> list[Path]:
+    """Write ``<suite>-mixing.csv``, and each figure as SVG, PDF and PNG, to the folder `out`; their paths.
 
-    The folder is made where absent. ConfigError where it is a file or cannot be written to.
+    The documents are of one suite, and all trained or all untrained, which the names say then. Where there
+    are none, nothing is written. Raises ConfigError as `write_files` does.
     """
+    if not documents:
+        return []
+    first = documents[0]
+    stem = first["suite"] + ("" if first["trained"] else "-untrained")
     files: dict[str, bytes] = {}
     if csv:
         files[f"{stem}-mixing.csv"] = csv_renderer.long(documents)
     if figure:
         files |= _figures(documents, stem)
-    if out.is_file():
-        raise ConfigError(f"--out {out}: is a file, and must be a folder")
-    for name, data in files.items():
-        try:
-            write_atomically(out / name, data)
-        except OSError as error:
-            raise ConfigError(f"{out / name}: cannot be written: {error.strerror}") from None
-    return [out / name for name in files]
+    return write_files(files, out)
 
 
 def _figures(documents: Sequence[Document], stem: str) -> dict[str, bytes]:

@@ -21,6 +21,12 @@ def read_correct(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return columns[0].astype(np.int64), columns[1].astype(np.bool_)
 
 
+def read_examples(folder: Path) -> NDArray[np.int64]:
+    """The number of each example (n,), in the order of the answers. Raises as `read_correct` does."""
+    (examples,) = _read(folder / FILE, ["example"])
+    return examples.astype(np.int64)
+
+
 def read_scores(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Labels of 0 and 1 and logits, both (n, classes), of a run with several labels an example.
 

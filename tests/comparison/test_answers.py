@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from made_runs import LABELS, answered, keep, ranked
 
@@ -33,8 +34,21 @@ def test_predictions_that_are_absent_damaged_or_of_another_result_are_named(tmp_
         read_answers(other)
     path = found.folder / "predictions.parquet"
     path.write_bytes(b"PAR1 and nothing")
-    with pytest.raises(DataError, match=r"predictions\.parquet: not the predictions of a run"):
+    with pytest.raises(DataError, match=r"000000000000/predictions\.parquet: cannot be read: "):
         read_answers(found)
     path.unlink()
-    with pytest.raises(DataError, match="run 000000000000 has no predictions"):
+    with pytest.raises(DataError, match=r"000000000000/predictions\.parquet: absent"):
+        read_answers(found)
+
+
+def test_predictions_that_have_no_result_are_named(tmp_path: Path) -> None:
+    found = answered(tmp_path, "0" * 12, [3])
+    path = found.folder / "predictions.parquet"
+    pd.read_parquet(path).iloc[:0].to_parquet(path)
+    with pytest.raises(DataError, match=r"predictions\.parquet: has no examples"):
+        read_answers(found)
+    found = ranked(tmp_path, "1" * 12, 1, 0.5)
+    path = found.folder / "predictions.parquet"
+    pd.read_parquet(path).assign(logit_0=np.nan).to_parquet(path)
+    with pytest.raises(DataError, match=r"predictions\.parquet: not the predictions of a run: .* no rank"):
         read_answers(found)

@@ -101,6 +101,19 @@ def test_identical_runs_say_so(tmp_path: Path) -> None:
     assert as_dict(difference(first, moved))["identical"] is False
 
 
+def test_a_learning_curve_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    first, second = answered(tmp_path, FIRST, [1]), answered(tmp_path, SECOND, [1])
+    assert as_dict(difference(first, second))["identical"] is True
+    for found in (first, second):
+        (found.folder / "metrics.csv").write_text("epoch\n0\n", encoding="utf-8")
+    told = [text for _, text in rows(first, second, "learning curves that cannot be read")]
+    assert [str(text).partition(":")[0] for text in told] == [
+        str(found.folder / "metrics.csv") for found in (first, second)
+    ]
+    document = as_dict(difference(first, second))
+    assert (document["identical"], document["unreadable"]) == (False, told)
+
+
 def test_learning_curves_stand_side_by_side(tmp_path: Path) -> None:
     first, second = answered(tmp_path, FIRST, [1]), answered(tmp_path, SECOND, [1])
     write_curve(first, [0.1] * 100)

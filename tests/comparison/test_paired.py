@@ -57,8 +57,10 @@ def test_what_cannot_be_paired_is_refused_with_the_reason(tmp_path: Path) -> Non
     assert "other data" in reason(answered(tmp_path, SECOND, [2], data_digest="z"))
     assert "has no result: diverged" in reason(keep(tmp_path, SECOND, status="diverged"))
     assert "other metrics" in reason(ranked(tmp_path, SECOND, 1, 0.1))
-    (tmp_path / "s" / "t" / "m" / SECOND / "predictions.parquet").unlink()
-    assert "no predictions" in reason(keep(tmp_path, SECOND, metrics={"test_accuracy": 0.9}, n_test=200))
+    path = tmp_path / "s" / "t" / "m" / SECOND / "predictions.parquet"
+    path.unlink()
+    bare = keep(tmp_path, SECOND, metrics={"test_accuracy": 0.9}, n_test=200)
+    assert f"{path}: absent" in reason(bare)
     fewer = keep(tmp_path, "c" * 12, metrics={"test_accuracy": 1.0}, n_test=10)
     labels = np.arange(10)
     write_predictions(fewer.folder / "predictions.parquet", Predictions(np.eye(10, dtype=np.float32), labels))
@@ -72,4 +74,4 @@ def test_an_interval_says_how_it_is_made(tmp_path: Path) -> None:
     assert "bootstrap of 150 test examples" in interval(ranked(tmp_path, FIRST, 1, 1.0))
     assert interval(keep(tmp_path, SECOND, status="diverged")) == ""
     bare = keep(tmp_path, SECOND, metric="macro-auroc", metrics={"test_macro_auroc": 0.9}, n_test=200)
-    assert interval(bare).startswith("no interval: run bbbbbbbbbbbb has no predictions")
+    assert interval(bare).startswith(f"no interval: {bare.folder / 'predictions.parquet'}: absent")

@@ -20,6 +20,7 @@ from msbench.mixing.options import Options
 from msbench.specs import RunSpec
 from msbench.suite import Suite, plan
 from msbench.training.checkpoint import CheckpointFolder, load_weights
+from msbench.training.metrics import EpochRow
 
 
 def msbench(*arguments: str | Path) -> Result:
@@ -50,25 +51,34 @@ SHORT = ("--set", "train.epochs=1", "--examples", "4")
 
 
 def test_a_finished_run_is_measured_with_its_best_weights(
-    tiny: Suite, tiny_file: Path, results: Path
+    tiny: Suite, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = documents(tiny_file, "--results", results, *SHORT)
-    assert [each["model"] for each in found] == ["msssm-s6", "mamba"]
-    for spec, each in zip(runs(tiny), found, strict=True):
+    """Those of its first epoch: its second and third, and the weights at its end, are others."""
+    monkeypatch.setattr(EpochRow, "score", property(lambda row: 1 / (1 + row.epoch)))
+    results = tmp_path / "results"
+    done = msbench("run", tiny_file, "--results", results, "--quiet")
+    assert done.exit_code == 0, done.stderr
+    found = documents(tiny_file, "--results", results, "--examples", "4")
+    assert [(each["model"], each["epoch"]) for each in found] == [("msssm-s6", 0), ("mamba", 0)]
+    for spec, each in zip(plan(tiny), found, strict=True):
         dataset = data.open_dataset(spec.data, data.data_root())
         model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
         (folder,) = results.glob(f"*/*/{spec.model_name}/*")
-        (best,) = folder.glob("checkpoint/best-*")
-        load_weights(model, CheckpointFolder(folder / "checkpoint", folder.name).load(best).tensors)
+        checkpoints = CheckpointFolder(folder / "checkpoint", folder.name)
         split = dataset.splits["test"]
         chosen = sample.first(len(split), 4)
         assert each["example_ids"] == chosen.tolist()
         batch = split.batch(chosen)
         inputs, lengths = torch.from_numpy(batch.inputs), torch.from_numpy(batch.lengths)
+        load_weights(model, checkpoints.load(checkpoints.last).tensors)
+        ended = measure(model, [(inputs, lengths)], Options())
+        load_weights(model, checkpoints.load(checkpoints.best(0)).tensors)
         expected = measure(model, [(inputs, lengths)], Options())
-        for layer, wanted in zip(each["layers"], expected.layers, strict=True):
+        for layer, wanted, other in zip(each["layers"], expected.layers, ended.layers, strict=True):
             rows = {row["example"]: row["mean"] for row in layer["sequences"]}
-            np.testing.assert_allclose([rows[i] for i in chosen], wanted.distance.mean(1), rtol=1e-4)
+            means = np.array([rows[i] for i in chosen])
+            np.testing.assert_allclose(means, wanted.distance.mean(1), rtol=1e-4)
+            assert np.abs(means / other.distance.mean(1) - 1).max() > 1e-2
         assert (each["run_id"], each["trained"]) == (folder.name, True)
         assert each["default_options"] is False
         kept = list((folder / "mixing").iterdir())
@@ -155,6 +165,7 @@ def test_weights_that_are_lost_are_told_and_nothing_else_is(tiny_file: Path, res
         (("--entries", "l3"), ExitCode.USAGE, "--entries: must be 'l1'"),
         (("--position", "900"), ExitCode.USAGE, "--position 900: no example is that long"),
         (("--examples", "0"), ExitCode.USAGE, "--examples"),
+        (("--csv", "--out", "table.csv"), ExitCode.USAGE, "--out table.csv: names a file"),
         (("--model", "mambo"), ExitCode.USAGE, "did you mean 'mamba'"),
         (("--device", "cudo"), ExitCode.USAGE, "did you mean 'cuda'"),
         (("--set", "data.test=21", "--untrained"), ExitCode.DATA, "not set up yet: msbench setup"),

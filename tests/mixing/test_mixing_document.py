@@ -200,8 +200,9 @@ def test_the_figure_by_distance_falls_from_all_that_is_not_the_position_itself()
 @pytest.mark.parametrize("name", figure.FIGURES)
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_same_documents_are_the_same_bytes(name: str, form: Format) -> None:
-    first = figure.render(documents(), name, form, "Δ & <A>")
-    assert first == figure.render(documents(), name, form, "Δ & <A>")
+    drawn = [{**each, "task": "Δ & <A>" if each["seed"] else each["task"]} for each in documents()]
+    first = figure.render(drawn, name, form)
+    assert first == figure.render(drawn, name, form)
     assert first.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[form])
     if form == "svg":
         assert ElementTree.fromstring(first.decode()).tag.endswith("svg")
@@ -210,11 +211,12 @@ def test_the_same_documents_are_the_same_bytes(name: str, form: Format) -> None:
 
 @pytest.mark.parametrize("name", figure.FIGURES)
 def test_a_users_settings_have_no_effect_and_names_are_no_mathematics(name: str) -> None:
-    title = "price_$ and $x^{"
-    first = figure.render(documents(), name, "svg", title)
-    assert title in first.decode()
+    model = "price_$ and $x^{"
+    drawn = [{**each, "model": model} for each in documents()]
+    first = figure.render(drawn, name, "svg")
+    assert model in first.decode()
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
-        assert figure.render(documents(), name, "svg", title) == first
+        assert figure.render(drawn, name, "svg") == first
 
 
 def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
@@ -226,10 +228,15 @@ def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
 
 
 def test_files_land_in_a_folder(tmp_path: Path) -> None:
-    written = files.write([built()], tmp_path / "out", "tiny", csv=True, figure=True)
+    written = files.write([built()], tmp_path / "out", csv=True, figure=True)
     assert len(written) == 1 + 2 * 3
     assert all(path.stat().st_size > 500 for path in written)
-    assert files.write([built()], tmp_path / "none", "tiny", csv=False, figure=False) == []
+    assert [path.name for path in files.write([built(trained=False)], tmp_path, csv=True, figure=False)] == [
+        "tiny-untrained-mixing.csv"
+    ]
+    assert files.write([built()], tmp_path / "none", csv=False, figure=False) == []
+    assert files.write([], tmp_path / "none", csv=True, figure=True) == []
+    assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"--out .*file: is a file, and must be a folder"):
-        files.write([built()], tmp_path / "file", "tiny", csv=True, figure=False)
+    with pytest.raises(ConfigError, match=r"--out .*file: names a file, and must be a folder"):
+        files.write([built()], tmp_path / "file", csv=True, figure=False)

@@ -5,12 +5,14 @@ import pytest
 from compared_runs import answered, kept, right, scored
 
 from msbench.errors import DataError
-from msbench.report.predictions import read_correct, read_scores
+from msbench.report.predictions import read_correct, read_examples, read_scores
 
 
 def test_one_label_an_example(tmp_path: Path) -> None:
     given = right(30, 0.6, seed=0)
-    labels, correct = read_correct(kept(tmp_path, "mamba", answered(given)).folder)
+    folder = kept(tmp_path, "mamba", answered(given)).folder
+    labels, correct = read_correct(folder)
+    assert np.array_equal(read_examples(folder), np.arange(30))
     assert np.array_equal(correct, given)
     assert np.array_equal(labels, np.arange(30) % 2)
 
