@@ -122,7 +122,7 @@ def _lengths(document: str, machine: str, tables: Sequence[Mapping[str, Any]]) -
 
 def _backends(document: str, machine: str, values: Mapping[str, Any]) -> Iterator[Backend]:
     rows = [row for row in values["rows"] if row["status"] == "measured"]
-    rows.sort(key=lambda row: _cost(row))
+    rows.sort(key=_cost)
     labels = unique(_label(row, values["size"]) for row in rows)
     for label, row in zip(labels, rows, strict=True):
         sizes = _sizes(row)

@@ -44,9 +44,8 @@ class Group:
 
 @dataclass(frozen=True)
 class RunOfCell:
-    """A run behind a cell: its id, `name` and `value` as texts, and the id of its section, if it has one."""
+    """A run behind a cell: its `name` and `value` as texts, and the id of its section, if it has one."""
 
-    run_id: str
     name: str
     value: str
     link: str = ""
@@ -228,6 +227,6 @@ def _runs(
         run = gathered.runs.get(key(record))
         value = shown(record.metrics.get(metric)) if record.finished else record.status
         where = f"{record.task}, seed" if len(column.places) > 1 else "seed"
-        yield RunOfCell(record.run_id, f"{where} {record.seed}", value, run.anchor if run else "")
+        yield RunOfCell(f"{where} {record.seed}", value, run.anchor if run else "")
     known = {record.run_id for record in records}
-    yield from (RunOfCell(identity, identity, "") for identity in cell.run_ids if identity not in known)
+    yield from (RunOfCell(identity, "") for identity in cell.run_ids if identity not in known)
