@@ -23,11 +23,6 @@ except ImportError:  # a system without it
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
 
 
-def write(table: Table, out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:
-    """The files of one table, as `write_all` writes them."""
-    return write_all([table], out, csv=csv, latex=latex)
-
-
 def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:
     """Write the files of `tables` to `out`, each whole or not at all, and return their paths.
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
-from msbench.report import write
+from msbench.report import write_all
 from msbench.report.cells import Cell, CellStatus, Column, Note, Row, Table
 from msbench.report.latex import document, fragment, stem
 
@@ -57,7 +57,7 @@ def golden_table() -> Table:
 
 @pytest.mark.parametrize("name", ["small.tex", "small-report.tex", "small.csv", "small-wide.csv"])
 def test_files_are_the_golden_ones(name: str, tmp_path: Path) -> None:
-    write(golden_table(), tmp_path, csv=True, latex=True)
+    write_all([golden_table()], tmp_path, csv=True, latex=True)
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
 
 
@@ -126,7 +126,7 @@ def empty() -> Table:
 @pytest.mark.parametrize("make", [golden_table, odd_table, latin, empty])
 def test_the_document_compiles_without_a_warning(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     table = make()
-    write(table, tmp_path, latex=True)
+    write_all([table], tmp_path, latex=True)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{stem(table)}-report.tex"]
     for _ in range(2):  # labels settle in the second run
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
