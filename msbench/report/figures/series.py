@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from msbench.report.cells import UNITS, Cell, Column, Table
-from msbench.report.figures.names import unique
+from msbench.report.figures.names import clean, unique
 from msbench.report.load import Report
 from msbench.store import RunRecord
 
@@ -31,6 +31,11 @@ class Series:
     def shown(self) -> bool:
         """Whether any figure may show it: trivial rules, and numbers that are reported alone, are in none."""
         return bool(self.cell.run_ids or (self.cell.reported and self.cell.measured is not None))
+
+    @property
+    def place(self) -> str:
+        """What a note calls it."""
+        return f"{clean(self.name)} on {clean(self.column.label)}"
 
     @property
     def scale(self) -> float:
