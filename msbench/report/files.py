@@ -14,6 +14,7 @@ from msbench.errors import ConfigError
 from msbench.report import csv as csv_renderer
 from msbench.report import latex as latex_renderer
 from msbench.report.cells import Table
+from msbench.report.names import stem
 
 try:
     import fcntl
@@ -68,14 +69,14 @@ def refuse_file(out: Path) -> None:
 
 
 def _files(table: Table, *, csv: bool, latex: bool) -> dict[str, bytes]:
-    stem = latex_renderer.stem(table)
+    name = stem(table.id)
     files: dict[str, bytes] = {}
     if csv:
-        files[f"{stem}.csv"] = csv_renderer.long(table)
-        files[f"{stem}-wide.csv"] = csv_renderer.wide(table)
+        files[f"{name}.csv"] = csv_renderer.long(table)
+        files[f"{name}-wide.csv"] = csv_renderer.wide(table)
     if latex:
-        files[f"{stem}.tex"] = latex_renderer.fragment(table).encode()
-        files[f"{stem}-report.tex"] = latex_renderer.document([table], stem).encode()
+        files[f"{name}.tex"] = latex_renderer.fragment(table).encode()
+        files[f"{name}-report.tex"] = latex_renderer.document([table], name).encode()
     return files
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from msbench.report import latex
 from msbench.report.cells import Table
+from msbench.report.epochs import read_log
 from msbench.report.figures import accuracy, agreement, curves, initialisation, mixing
 from msbench.report.figures.file import FigureFile
 from msbench.report.figures.look import Look
 from msbench.report.figures.names import clean
 from msbench.report.figures.series import Series
+from msbench.report.names import stem as file_stem
 from msbench.store import RunRecord
 
 Folder = Callable[[RunRecord], Path]
@@ -43,7 +44,7 @@ def figure(
     # Panels stand in the order of the columns, whichever of them has results first.
     in_order = sorted(series, key=lambda each: table.columns.index(each.column))
     rows, notes = kind.data(in_order, folder)
-    title, stem = f"{clean(table.heading)}: {kind.title}", f"{latex.stem(table)}-{name}"
+    title, stem = f"{clean(table.heading)}: {kind.title}", f"{file_stem(table.id)}-{name}"
     if not rows:
         return FigureFile(stem, title, notes=tuple(notes), reason=kind.reason)
     return FigureFile(
@@ -52,7 +53,7 @@ def figure(
 
 
 def _curves(series: Sequence[Series], folder: Folder) -> Drawn:
-    logs = {identity: curves.read_log(path) for identity, path in _folders(series, folder).items()}
+    logs = {identity: read_log(path) for identity, path in _folders(series, folder).items()}
     rows = curves.points(series, {identity: epochs for identity, (epochs, _) in logs.items()})
     return rows, [problem for _, problem in logs.values() if problem]
 

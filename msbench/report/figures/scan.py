@@ -16,7 +16,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 
 from msbench.drawing import COLOURS, INK
 from msbench.report.figures.look import NARROW, Look, panels, scaled_axis
-from msbench.report.figures.names import clean, shortened, unique
+from msbench.report.figures.names import clean, shortened
+from msbench.report.names import unique
 
 SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
 MODES = {"forward": "forward", "forward_backward": "forward and backward"}

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from msbench.report.cells import UNITS, Cell, Column, Table
-from msbench.report.figures.names import clean, unique
+from msbench.report.figures.names import clean
 from msbench.report.load import Report
+from msbench.report.names import unique
 from msbench.store import RunRecord
 
 Key = TypeVar("Key")

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from msbench.gate.judgement import Judgement, Verdict
-from msbench.report import latex, words
+from msbench.report import words
 from msbench.report.cells import UNITS, Cell, Column, Row, Table
 from msbench.report.html.gather import Gathered, key
 from msbench.report.html.verdicts import count
 from msbench.report.load import Report
+from msbench.report.names import stem, unique
 from msbench.report.words import Words
 from msbench.store import RunRecord
 
@@ -111,15 +112,7 @@ def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) ->
 
 def anchors(tables: Sequence[Table]) -> list[str]:
     """An id for each table, ``table-<suite>``, with a number where two would be one."""
-    taken: list[str] = []
-    for table in tables:
-        name = f"table-{latex.stem(table)}"
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"table-{latex.stem(table)}.{number}"
-        taken.append(name)
-    return taken
+    return unique((f"table-{stem(table.id)}" for table in tables), "{}.{}")
 
 
 def _note(anchor: str, mark: str) -> str:
