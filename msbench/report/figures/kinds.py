@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from msbench.report.cells import Table
+from msbench.report.distances import read_distances
 from msbench.report.epochs import read_log
 from msbench.report.figures import accuracy, agreement, curves, initialisation, mixing
 from msbench.report.figures.file import FigureFile
@@ -59,7 +60,7 @@ def _curves(series: Sequence[Series], folder: Folder) -> Drawn:
 
 
 def _mixing(series: Sequence[Series], folder: Folder) -> Drawn:
-    read = {identity: mixing.read_documents(path) for identity, path in _folders(series, folder).items()}
+    read = {identity: read_distances(path) for identity, path in _folders(series, folder).items()}
     kept, notes = mixing.chosen({identity: found for identity, (found, _) in read.items()})
     # The same runs may stand in a column of results and in one of distances: one panel shows them.
     own = {each.column.places for each in series if each.column.source == "mixing"}
