@@ -99,7 +99,7 @@ def _fmean(values: Sequence[float | None]) -> float | None:
 def draw(found: Sequence[Point], looks: Mapping[str, Look]) -> Figure:
     """A row of panels a task: the metric on validation, the loss in training.
 
-    Thin lines are seeds, thick ones their mean; a run that came to no result ends in a cross.
+    Thin lines are seeds, thick ones their mean; a run that broke ends in a cross.
     """
     tasks = grouped(((point.task, point.label, point.unit), point) for point in found)
     names = list(dict.fromkeys(point.name for point in found))

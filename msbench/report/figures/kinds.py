@@ -79,7 +79,7 @@ KINDS: Mapping[str, Kind] = {
     "curves": Kind(
         "learning curves",
         "Metric on the validation split and loss in training after each epoch. Thin lines are seeds, thick"
-        " ones their mean; a run that came to no result ends in a cross.",
+        " ones their mean; a run that broke ends in a cross.",
         _curves,
         curves.draw,
         "no run has a log of epochs",
