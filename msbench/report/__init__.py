@@ -6,13 +6,10 @@
              definitions.PAPER_TABLES says what each table of the paper shows
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from msbench.report.cells import Cell, Column, Note, Row, Table
 from msbench.report.command import Outcome, Request, carry_out
 from msbench.report.definitions import ColumnDefinition, TableDefinition, own_table
-from msbench.report.files import write, write_all, write_files
+from msbench.report.files import write_all, write_files
 from msbench.report.load import Judge, Report, load, run_folder
 from msbench.report.pool import SuiteRuns
 from msbench.report.reported import ReportedCell, find_reported, read_all, read_reported
@@ -37,21 +34,12 @@ __all__ = [
     "carry_out",
     "find_reported",
     "load",
-    "load_tables",
     "own_table",
     "print_table",
     "print_tables",
     "read_all",
     "read_reported",
     "run_folder",
-    "write",
     "write_all",
     "write_files",
 ]
-
-
-def load_tables(
-    names: Sequence[str], results: Path, *, include_modified: bool = False, judge: Judge | None = None
-) -> list[Table]:
-    """The tables of `load`."""
-    return list(load(names, results, include_modified=include_modified, judge=judge).tables)

@@ -44,8 +44,8 @@ UNITS = {
     "auroc-percent": Unit(metric_key("test", "macro-auroc"), 100.0, 2, "macro AUROC in percent"),
     "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens", ranked=False),
 }
-
-
+RESULTS = frozenset(unit.metric for unit in UNITS.values() if unit.ranked)
+"""The metrics that are judged and compared: more is better, and 1 is perfect."""
 UNIT_OF_METRIC: Mapping[Metric, str] = {"accuracy": "percent", "macro-auroc": "auroc-percent"}
 """The unit of a column for which the paper prints none."""
 

@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
@@ -31,16 +32,18 @@ class Distances(BaseModel):
     """One measurement, as its file has it; read tolerantly, as records are.
 
     `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output drew
-    on anything, and the deviation where there is one number alone.
+    on anything, and the deviation where there is one number alone. `options` say how it was measured, and are
+    empty where the file has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    schema_version: int
+    schema_version: Literal[1]
     run_id: str
     trained: bool
     default_options: bool
     options_digest: str
+    options: Mapping[str, Any] = {}
     mean: FiniteFloat | None
     sd: FiniteFloat | None
     layers: tuple[Layer, ...]

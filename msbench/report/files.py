@@ -7,13 +7,9 @@ from msbench.files import refuse_file, write_files
 from msbench.report import csv as csv_renderer
 from msbench.report import latex as latex_renderer
 from msbench.report.cells import Table
+from msbench.report.names import stem
 
 __all__ = ["refuse_file", "write", "write_all", "write_files"]
-
-
-def write(table: Table, out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:
-    """The files of one table, as `write_all` writes them."""
-    return write_all([table], out, csv=csv, latex=latex)
 
 
 def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:
@@ -34,12 +30,12 @@ def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: b
 
 
 def _files(table: Table, *, csv: bool, latex: bool) -> dict[str, bytes]:
-    stem = latex_renderer.stem(table)
+    name = stem(table.id)
     files: dict[str, bytes] = {}
     if csv:
-        files[f"{stem}.csv"] = csv_renderer.long(table)
-        files[f"{stem}-wide.csv"] = csv_renderer.wide(table)
+        files[f"{name}.csv"] = csv_renderer.long(table)
+        files[f"{name}-wide.csv"] = csv_renderer.wide(table)
     if latex:
-        files[f"{stem}.tex"] = latex_renderer.fragment(table).encode()
-        files[f"{stem}-report.tex"] = latex_renderer.document([table], stem).encode()
+        files[f"{name}.tex"] = latex_renderer.fragment(table).encode()
+        files[f"{name}-report.tex"] = latex_renderer.document([table], name).encode()
     return files

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from msbench.gate.expectations import Expectations, Question
 from msbench.gate.judge import crashed, judge
 from msbench.gate.judgement import Judgement
-from msbench.report.cells import MODIFIED_GROUP, UNITS, Cell, Column, Row, Table
-
-RATES = ("test_accuracy", "test_macro_auroc")
-"""Metrics that the gate judges: more is better, and 1 is perfect."""
+from msbench.report.cells import MODIFIED_GROUP, RESULTS, UNITS, Cell, Column, Row, Table
 
 
 @dataclass(frozen=True)
@@ -40,18 +37,17 @@ def judged(table: Table, expectations: Expectations) -> Table:
 
 def judgements(table: Table) -> Iterator[Judged]:
     """Every verdict of a judged table, in the order of its tasks, each once."""
-    seen = set()
-    for index, column in enumerate(table.columns):
-        for row in table.rows:
-            cell = row.cells[index]
-            if (
-                cell.judgement is None
-                or (key := (column.suite, column.task, row.model, cell.judgement)) in seen
-            ):
-                continue
-            seen.add(key)
-            broken = crashed(cell.evidence) if cell.evidence else 0
-            yield Judged(column.suite, column.task, row.model, cell.judgement, broken)
+    cells = ((column, row, row.cells[at]) for at, column in enumerate(table.columns) for row in table.rows)
+    found = (
+        Judged(column.suite, column.task, row.model, cell.judgement, _broken(cell))
+        for column, row, cell in cells
+        if cell.judgement
+    )
+    yield from dict.fromkeys(found)
+
+
+def _broken(cell: Cell) -> int:
+    return crashed(cell.evidence) if cell.evidence else 0
 
 
 def _judged(cell: Cell, column: Column, row: Row, expectations: Expectations) -> Cell:
@@ -59,7 +55,7 @@ def _judged(cell: Cell, column: Column, row: Row, expectations: Expectations) ->
     # Rows of trivial rules, and of models that nobody ran or planned, have no evidence.
     if cell.evidence is None or not cell.evidence.n_planned:
         return cell
-    if unit.metric not in RATES or row.group == MODIFIED_GROUP:
+    if unit.metric not in RESULTS or row.group == MODIFIED_GROUP:
         return cell
     question = Question(
         column.suite, column.task, row.model, cell.evidence, cell.reported, unit.scale, unit.metric

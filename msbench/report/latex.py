@@ -1,6 +1,5 @@
 r"""A table as LaTeX: a fragment for ``\input``, and a document that shows it alone."""
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
@@ -8,6 +7,7 @@ from msbench.gate.judgement import Verdict
 from msbench.report import words
 from msbench.report.cells import Row, Table
 from msbench.report.escape import DEFINITION, escape
+from msbench.report.names import stem
 from msbench.report.words import Words
 
 DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {name}-report.tex
@@ -62,21 +62,16 @@ def document(tables: Sequence[Table], name: str) -> str:
 def _input(table: Table) -> str:
     """The fragment, under the paper's number where the table has one."""
     number = "" if table.number is None else rf"\setcounter{{table}}{{{table.number - 1}}}" "\n"
-    return rf"{number}\input{{{stem(table)}.tex}}"
-
-
-def stem(table: Table) -> str:
-    """The name of the table's files, without a suffix: its id, safe for a file system and for TeX."""
-    return re.sub(r"[^A-Za-z0-9-]+", "-", table.id).strip("-") or "table"
+    return rf"{number}\input{{{stem(table.id)}.tex}}"
 
 
 def _fragment(table: Table) -> Iterator[str]:
-    yield f"% Made by msbench: {stem(table)}. Needs \\usepackage{{booktabs,graphicx}}."
+    yield f"% Made by msbench: {stem(table.id)}. Needs \\usepackage{{booktabs,graphicx}}."
     yield DEFINITION
     yield r"\begin{table}[tbp]"
     yield r"\centering"
     yield rf"\caption{{{escape(' '.join(table.caption.split()))}}}"
-    yield rf"\label{{tab:{stem(table)}}}"
+    yield rf"\label{{tab:{stem(table.id)}}}"
     yield r"\par\medskip"
     yield r"\sbox2{\begin{minipage}{\linewidth}\centering"
     yield r"\sbox0{%"

@@ -3,19 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from msbench import store
 from msbench.errors import ConfigError, DamagedRecord, DataError, UnknownName
-from msbench.report.cells import UNITS, Cell, Column, Row, Table, lettered
+from msbench.report.cells import RESULTS, UNITS, Cell, Column, Row, Table, lettered
 from msbench.report.significance import LEVEL, Comparison, Run, compare
 from msbench.stats import holm
-from msbench.store import Metric, metric_key
+from msbench.store import metric_key
 
 Place = tuple[int, int]
 """Row and column of a table, counted from 0."""
-RESULTS = frozenset(metric_key("test", metric) for metric in get_args(Metric))
-"""What is compared: not mean mixing distances, of which none is better."""
 
 
 @dataclass(frozen=True)

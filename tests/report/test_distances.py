@@ -45,7 +45,13 @@ def test_files_beside_a_run_are_read_oldest_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"mean": "far"}, "mean"), ({"mean": math.inf}, "mean"), ({"run_id": "other"}, "is of run other")],
+    [
+        ({"mean": "far"}, "mean"),
+        ({"mean": math.inf}, "mean"),
+        ({"run_id": "other"}, "is of run other"),
+        ({"schema_version": 2}, "schema_version"),
+        ({"layers": [1]}, "layers.0"),
+    ],
 )
 def test_a_file_that_cannot_be_meant_is_named(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     folder = tmp_path / "0123456789ab"
@@ -57,9 +63,10 @@ def test_a_file_that_cannot_be_meant_is_named(changes: dict[str, Any], words: st
     assert words in warning
 
 
-def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_a_file_that_is_no_measurement_is_named(content: str, tmp_path: Path) -> None:
     path = written(tmp_path)
-    path.write_text("{")
+    path.write_text(content)
     assert str(path) in read_distances(tmp_path)[1][0]
 
 

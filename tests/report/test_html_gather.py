@@ -27,7 +27,7 @@ def test_runs_behind_cells_have_a_section_and_the_others_are_counted(results: Pa
     assert found.beyond == 0
     first = found.runs[key(records[0])]
     assert first.anchor == f"run-{behind[0]}"
-    assert first.epochs[0]["validation_loss"] == 1.9
+    assert first.epochs[0]["validation_loss"] == "1.9"
 
 
 def test_no_more_runs_than_asked_for_have_one(results: Path) -> None:

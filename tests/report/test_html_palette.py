@@ -3,7 +3,35 @@ from importlib import resources
 
 import pytest
 
-from msbench.report.html.palette import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT, SHAPE_ON, TEXT_ON, contrast
+from msbench.report.html.palette import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT
+
+TEXT_ON: tuple[tuple[str, str], ...] = (
+    *((text, ground) for text in ("text", "muted", "link") for ground in ("ground", "raised", "target")),
+    *((tone, f"{tone}-ground") for tone in ("good", "bad", "unsure", "absent")),
+)
+"""Every pair of text and ground that the page sets one on the other."""
+SHAPE_ON: tuple[tuple[str, str], ...] = (
+    ("focus", "ground"),
+    ("focus", "raised"),
+    ("link", "raised"),
+    ("unsure", "raised"),
+)
+"""Rings and lines of charts, and what they are drawn on."""
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours ``#rrggbb``, 1 to 21, as WCAG 2.2 defines it."""
+    light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
 
 
 def test_contrast_is_that_of_wcag() -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
-from msbench.report import write
+from msbench.report import write_all
 from msbench.report.cells import Cell, CellStatus, Column, Note, Row, Table
-from msbench.report.latex import document, fragment, stem
+from msbench.report.latex import document, fragment
+from msbench.report.names import stem
 
 GOLDEN = Path(__file__).parent / "golden"
 AMPERSAND = re.compile(r"(?<!\\)&")
@@ -57,7 +58,7 @@ def golden_table() -> Table:
 
 @pytest.mark.parametrize("name", ["small.tex", "small-report.tex", "small.csv", "small-wide.csv"])
 def test_files_are_the_golden_ones(name: str, tmp_path: Path) -> None:
-    write(golden_table(), tmp_path, csv=True, latex=True)
+    write_all([golden_table()], tmp_path, csv=True, latex=True)
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
 
 
@@ -105,7 +106,7 @@ def test_states_are_explained_below_the_table() -> None:
 )
 def test_file_names_are_safe(name: str, safe: str) -> None:
     table = replace(odd_table(), id=name)
-    assert stem(table) == safe
+    assert stem(table.id) == safe
     assert rf"\label{{tab:{safe}}}" in fragment(table)
     assert rf"\input{{{safe}.tex}}" in document([table], safe)
 
@@ -126,12 +127,12 @@ def empty() -> Table:
 @pytest.mark.parametrize("make", [golden_table, odd_table, latin, empty])
 def test_the_document_compiles_without_a_warning(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     table = make()
-    write(table, tmp_path, latex=True)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{stem(table)}-report.tex"]
+    write_all([table], tmp_path, latex=True)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{stem(table.id)}-report.tex"]
     for _ in range(2):  # labels settle in the second run
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
         assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
-    log = (tmp_path / f"{stem(table)}-report.log").read_text(errors="replace")
+    log = (tmp_path / f"{stem(table.id)}-report.log").read_text(errors="replace")
     assert not re.findall(r".*(?:Warning|Overfull|Underfull|Missing character).*", log)
 
 

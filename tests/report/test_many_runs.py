@@ -40,7 +40,7 @@ def test_each_record_is_read_once_whatever_tables_show_it(
     many: tuple[Path, dict[str, int]], opened: Counter[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     results, states = many
-    tables = report.load_tables([], results)
+    tables = report.load([], results).tables
     inside = {path: times for path, times in opened.items() if path.is_relative_to(results)}
     assert len(inside) == COUNT
     assert set(inside.values()) == {1}
@@ -54,7 +54,7 @@ def test_one_table_reads_the_runs_of_its_suites_alone(
     many: tuple[Path, dict[str, int]], opened: Counter[Path]
 ) -> None:
     results, _ = many
-    report.load_tables(["listops"], results)
+    report.load(["listops"], results)
     inside = {path.relative_to(results).parts[0] for path in opened if path.is_relative_to(results)}
     assert inside == {"listops"}
 
@@ -72,7 +72,7 @@ def test_a_report_imports_nothing_that_trains(many: tuple[Path, dict[str, int]])
         "import sys\n"
         "from pathlib import Path\n"
         "from msbench import report\n"
-        "report.print_tables(report.load_tables(['paper'], Path(sys.argv[1])))\n"
+        "report.print_tables(report.load(['paper'], Path(sys.argv[1])).tables)\n"
         "heavy = {'torch', 'pandas', 'pyarrow', 'scipy', 'matplotlib', 'lightning_fabric', 'jinja2'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
     )

@@ -34,7 +34,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Table]:
     write_many(results, 200)
     for folder in store.run_folders(results, "listops"):
         written(folder)
-    tables = report.load_tables(["paper"], results)
+    tables = list(report.load(["paper"], results).tables)
     assert all(table.measured for table in tables)
     return tables
 

@@ -8,7 +8,6 @@ A module a figure: pure functions from values to rows (frozen dataclasses, the l
 rows to a picture. What cannot be drawn for want of data is in the list too, with the reason.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,16 +17,14 @@ from msbench.report.figures import scan
 from msbench.report.figures.file import FigureFile, write
 from msbench.report.figures.kinds import KINDS, figure
 from msbench.report.figures.look import looks
-from msbench.report.figures.names import unique
 from msbench.report.figures.series import series_of
 from msbench.report.load import Report
+from msbench.report.names import safe, unique
 
 __all__ = ["KINDS", "WITHOUT_MODELS", "FigureFile", "figures", "write"]
 
 WITHOUT_MODELS = tuple(name for name in KINDS if name != "initialisation")
 """The kinds for which no model is built, so that PyTorch is not imported."""
-FILE_NAME = re.compile(r"[^A-Za-z0-9-]+")
-"""What the names of our files lack, and the ids in a page."""
 
 
 def figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[FigureFile]:
@@ -51,7 +48,7 @@ def figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[Figur
 def _of_scan(path: Path) -> list[FigureFile]:
     """The two figures of a benchmark of the scan, or what is wrong with the document."""
     found, problem = scan.read(path)
-    stem = f"bench-{FILE_NAME.sub('-', path.stem)}"
+    stem = f"bench-{safe(path.stem)}"
     if found is None:
         return [FigureFile(stem, "Speed of the scan", reason=problem)]
     lengths = FigureFile(f"{stem}-length", "Time of the scan by length", reason="no length was varied")

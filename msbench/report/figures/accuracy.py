@@ -57,7 +57,7 @@ def of_parameters(series: Iterable[Series]) -> tuple[tuple[Point, ...], tuple[st
             found.append(_point(each, float(count), run_ids=_ids(each.runs)))
         else:
             why = "its runs differ in it" if counts else "it is not recorded"
-            notes.append(f"{_place(each)}: not shown by its number of parameters: {why}")
+            notes.append(f"{each.place}: not shown by its number of parameters: {why}")
     return tuple(found), tuple(notes)
 
 
@@ -72,7 +72,7 @@ def of_time(series: Iterable[Series]) -> tuple[tuple[Point, ...], tuple[str, ...
         for each in of_task:
             runs = [record for record in each.runs if _seconds(record) and hardware(record) == chosen]
             if not runs:
-                notes.append(f"{_place(each)}: not shown: no time measured on {clean(chosen)}")
+                notes.append(f"{each.place}: not shown: no time measured on {clean(chosen)}")
                 continue
             times = [_seconds(record) for record in runs]
             found.append(_point(each, statistics.fmean(times), spread(times), len(times), chosen, _ids(runs)))
@@ -116,10 +116,6 @@ def _seconds(record: RunRecord) -> float:
 
 def _ids(records: Iterable[RunRecord]) -> tuple[str, ...]:
     return tuple(record.run_id for record in records)
-
-
-def _place(series: Series) -> str:
-    return f"{clean(series.name)} on {clean(series.column.label)}"
 
 
 def _most_common(classes: Iterable[str]) -> str:

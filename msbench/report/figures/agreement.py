@@ -46,8 +46,7 @@ def pairs(series: Iterable[Series]) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
             continue
         reported = _number(cell.reported)
         if reported is None:
-            place = f"{clean(each.name)} on {clean(column.label)}"
-            notes.append(f"{place}: not shown: '{clean(cell.reported)}' is reported, which is no number")
+            notes.append(f"{each.place}: not shown: '{clean(cell.reported)}' is reported, which is no number")
             continue
         names = (each.table, column.task, column.label, column.unit, each.name, each.model)
         numbers = (reported, _number(cell.reported_sd), cell.measured, cell.sd, cell.n)

@@ -2,27 +2,22 @@
 
 ::
 
-    metrics.csv -> read_log -> Epochs -> points -> draw
+    metrics.csv -> Epochs -> points -> draw
 """
 
-import csv
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from msbench.report.epochs import Epochs, number
 from msbench.report.figures.look import STEPS, Look, axis_label, panels, slimmer, title
 from msbench.report.figures.series import Series, grouped
 from msbench.store import RunRecord
-
-Epochs = Sequence[Mapping[str, str]]
-"""The rows of a ``metrics.csv``, as they are written."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +43,6 @@ class Point:
     validation: float | None
 
 
-def read_log(folder: Path) -> tuple[Epochs, str]:
-    """The rows of the run's ``metrics.csv``, and what is wrong where there are none."""
-    path = folder / "metrics.csv"
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            rows = [row for row in csv.DictReader(stream) if _number(row, "epoch") is not None]
-    except (OSError, ValueError, csv.Error) as error:
-        return (), f"{path}: {getattr(error, 'strerror', None) or error}"
-    return rows, "" if rows else f"{path}: no epoch in it"
-
-
 def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[Point, ...]:
     """A point for every epoch in the log of every run, then one for every epoch of the mean of a model."""
     found: list[Point] = []
@@ -72,11 +56,11 @@ def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[Point,
 
 def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[Point]:
     key = series.metric.replace("test_", "validation_", 1)
-    if not any(_number(row, key) is not None for row in epochs):
+    if not any(number(row, key) is not None for row in epochs):
         return []
     curve = []
     for row in epochs:
-        done, validation = _number(row, "epoch"), _number(row, key)
+        done, validation = number(row, "epoch"), number(row, key)
         assert done is not None, "read_log leaves such rows out"
         curve.append(
             Point(
@@ -87,7 +71,7 @@ def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[Point]:
                 record.seed,
                 record.status,
                 int(done) + 1,
-                _number(row, "train_loss"),
+                number(row, "train_loss"),
                 None if validation is None else series.scale * validation,
             )
         )
@@ -112,18 +96,10 @@ def _fmean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-def _number(row: Mapping[str, str], key: str) -> float | None:
-    try:
-        value = float(row.get(key) or "nan")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
 def draw(found: Sequence[Point], looks: Mapping[str, Look]) -> Figure:
     """A row of panels a task: the metric on validation, the loss in training.
 
-    Thin lines are seeds, thick ones their mean; a run that came to no result ends in a cross.
+    Thin lines are seeds, thick ones their mean; a run that broke ends in a cross.
     """
     tasks = grouped(((point.task, point.label, point.unit), point) for point in found)
     names = list(dict.fromkeys(point.name for point in found))

@@ -8,13 +8,15 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from msbench.report import latex
 from msbench.report.cells import Table
+from msbench.report.distances import read_distances
+from msbench.report.epochs import read_log
 from msbench.report.figures import accuracy, agreement, curves, initialisation, mixing
 from msbench.report.figures.file import FigureFile
 from msbench.report.figures.look import Look
 from msbench.report.figures.names import clean
 from msbench.report.figures.series import Series
+from msbench.report.names import stem as file_stem
 from msbench.store import RunRecord
 
 Folder = Callable[[RunRecord], Path]
@@ -43,7 +45,7 @@ def figure(
     # Panels stand in the order of the columns, whichever of them has results first.
     in_order = sorted(series, key=lambda each: table.columns.index(each.column))
     rows, notes = kind.data(in_order, folder)
-    title, stem = f"{clean(table.heading)}: {kind.title}", f"{latex.stem(table)}-{name}"
+    title, stem = f"{clean(table.heading)}: {kind.title}", f"{file_stem(table.id)}-{name}"
     if not rows:
         return FigureFile(stem, title, notes=tuple(notes), reason=kind.reason)
     return FigureFile(
@@ -52,13 +54,13 @@ def figure(
 
 
 def _curves(series: Sequence[Series], folder: Folder) -> Drawn:
-    logs = {identity: curves.read_log(path) for identity, path in _folders(series, folder).items()}
+    logs = {identity: read_log(path) for identity, path in _folders(series, folder).items()}
     rows = curves.points(series, {identity: epochs for identity, (epochs, _) in logs.items()})
     return rows, [problem for _, problem in logs.values() if problem]
 
 
 def _mixing(series: Sequence[Series], folder: Folder) -> Drawn:
-    read = {identity: mixing.read_documents(path) for identity, path in _folders(series, folder).items()}
+    read = {identity: read_distances(path) for identity, path in _folders(series, folder).items()}
     kept, notes = mixing.chosen({identity: found for identity, (found, _) in read.items()})
     # The same runs may stand in a column of results and in one of distances: one panel shows them.
     own = {each.column.places for each in series if each.column.source == "mixing"}
@@ -77,7 +79,7 @@ KINDS: Mapping[str, Kind] = {
     "curves": Kind(
         "learning curves",
         "Metric on the validation split and loss in training after each epoch. Thin lines are seeds, thick"
-        " ones their mean; a run that came to no result ends in a cross.",
+        " ones their mean; a run that broke ends in a cross.",
         _curves,
         curves.draw,
         "no run has a log of epochs",

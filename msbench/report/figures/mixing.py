@@ -2,7 +2,7 @@
 
 ::
 
-    <run folder>/mixing/*.json -> read_documents -> chosen -> layers -> draw
+    <run folder>/mixing/*.json -> Distances -> chosen -> layers -> draw
 
 Distances compare only where they were measured in the same way, so one set of options is drawn, and told.
 """
@@ -11,7 +11,6 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.axes import Axes
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from msbench.drawing import BARS
+from msbench.report.distances import Distances
 from msbench.report.figures.look import (
     STEPS,
     Look,
@@ -31,24 +31,6 @@ from msbench.report.figures.look import (
 from msbench.report.figures.names import clean
 from msbench.report.figures.series import Series, grouped
 from msbench.report.measure import spread
-
-SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Document:
-    """What one measurement of a run found; `layers` has the mean, spread and count of each, first to last."""
-
-    path: str
-    trained: bool
-    default_options: bool
-    options: str
-    layers: tuple[tuple[float | None, float | None, int | None], ...] = ()
-
-    @property
-    def way(self) -> tuple[bool, str]:
-        """What must be alike for two to be compared."""
-        return self.trained, self.options
 
 
 @dataclass(frozen=True)
@@ -75,31 +57,12 @@ class Layer:
     default_options: bool
 
 
-def read_documents(folder: Path) -> tuple[tuple[Document, ...], tuple[str, ...]]:
-    """The measurements of the run in `folder`, and what is wrong with those that cannot be read."""
-    found, problems = [], []
-    for path in sorted((folder / "mixing").glob("*.json")):
-        try:
-            found.append(_document(path, json.loads(path.read_bytes())))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            problems.append(f"{path}: not a measurement of mixing distances: {type(error).__name__}: {error}")
-    return tuple(found), tuple(problems)
-
-
-def _document(path: Path, values: Any) -> Document:
-    if values["schema_version"] != SCHEMA_VERSION:
-        raise ValueError(f"schema version {values['schema_version']}, not {SCHEMA_VERSION}")
-    layers = tuple((each["mean"], each.get("sd"), each.get("n")) for each in values["layers"])
-    options = json.dumps(values["options"], sort_keys=True)
-    return Document(str(path), bool(values["trained"]), bool(values["default_options"]), options, layers)
-
-
-def chosen(documents: Mapping[str, Sequence[Document]]) -> tuple[dict[str, Document], tuple[str, ...]]:
-    """One measurement a run, all made in the same way: trained before not, the default before others.
+def chosen(documents: Mapping[str, Sequence[Distances]]) -> tuple[dict[str, Distances], tuple[str, ...]]:
+    """The newest measurement of each run in one way: trained before not, the default before others.
 
     Of other ways the one that most runs have is taken; what is left out is noted.
     """
-    by_way = grouped((each.way, each) for of_run in documents.values() for each in of_run)
+    by_way = grouped((_way(each), each) for of_run in documents.values() for each in of_run)
     if not by_way:
         return {}, ()
     best = min(
@@ -108,18 +71,24 @@ def chosen(documents: Mapping[str, Sequence[Document]]) -> tuple[dict[str, Docum
     kept = {
         run_id: match
         for run_id, of_run in documents.items()
-        if (match := next((each for each in of_run if each.way == best), None))
+        if (match := next((each for each in reversed(of_run) if _way(each) == best), None))
     }
     others = sum(map(len, documents.values())) - len(kept)
     notes = [f"{others} measured in another way left out"] if others else []
     if not by_way[best][0].default_options:
-        notes.append(f"measured with the options {clean(best[1])}")
+        options = json.dumps(dict(by_way[best][0].options), sort_keys=True)
+        notes.append(f"measured with the options {clean(options)}")
     if not best[0]:
         notes.append("the models are not trained")
     return kept, tuple(notes)
 
 
-def layers(series: Iterable[Series], documents: Mapping[str, Document]) -> tuple[Layer, ...]:
+def _way(measured: Distances) -> tuple[bool, str]:
+    """What must be alike for two to be compared."""
+    return measured.trained, measured.options_digest
+
+
+def layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tuple[Layer, ...]:
     """A row a layer of every run, then one a layer of the mean of a model with several."""
     found: list[Layer] = []
     for each in series:
@@ -133,13 +102,13 @@ def layers(series: Iterable[Series], documents: Mapping[str, Document]) -> tuple
     return tuple(found)
 
 
-def _layers(series: Series, run_id: str, seed: int, document: Document) -> list[Layer]:
+def _layers(series: Series, run_id: str, seed: int, document: Distances) -> list[Layer]:
     column = series.column
     names = (series.table, column.task, column.label, series.name, series.model)
     how = (document.trained, document.default_options)
     return [
-        Layer(*names, "seed", run_id, seed, number, mean, sd, n, *how)
-        for number, (mean, sd, n) in enumerate(document.layers, 1)
+        Layer(*names, "seed", run_id, seed, number, each.mean, each.sd, each.n, *how)
+        for number, each in enumerate(document.layers, 1)
     ]
 
 

@@ -4,6 +4,8 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable
 
+from msbench.report.names import unique
+
 LONGEST = 34
 """Characters of a name in a legend, which is as wide as a column of a paper."""
 
@@ -28,20 +30,6 @@ def folded(text: str, width: int, lines: int = 2) -> str:
     # A word that does not fit leaves the end of its line empty, so a few characters are held back.
     short = shortened(text, lines * width - width // 3)
     return "\n".join(textwrap.wrap(short, width, max_lines=lines, placeholder="…"))
-
-
-def unique(texts: Iterable[str], numbered: str = "{} ({})") -> list[str]:
-    """The same texts in the same order; one that was there before is `numbered`."""
-    taken: set[str] = set()
-    found = []
-    for text in texts:
-        number, candidate = 1, text
-        while candidate in taken:
-            number += 1
-            candidate = numbered.format(text, number)
-        taken.add(candidate)
-        found.append(candidate)
-    return found
 
 
 def shown(names: Iterable[str]) -> dict[str, str]:

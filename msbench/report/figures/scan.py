@@ -16,7 +16,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 
 from msbench.drawing import COLOURS, INK
 from msbench.report.figures.look import NARROW, Look, panels, scaled_axis
-from msbench.report.figures.names import clean, shortened, unique
+from msbench.report.figures.names import clean, shortened
+from msbench.report.names import unique
 
 SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
 MODES = {"forward": "forward", "forward_backward": "forward and backward"}
@@ -122,7 +123,7 @@ def _lengths(document: str, machine: str, tables: Sequence[Mapping[str, Any]]) -
 
 def _backends(document: str, machine: str, values: Mapping[str, Any]) -> Iterator[Backend]:
     rows = [row for row in values["rows"] if row["status"] == "measured"]
-    rows.sort(key=lambda row: _cost(row))
+    rows.sort(key=_cost)
     labels = unique(_label(row, values["size"]) for row in rows)
     for label, row in zip(labels, rows, strict=True):
         sizes = _sizes(row)

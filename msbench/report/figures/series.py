@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from msbench.report.cells import UNITS, Cell, Column, Table
-from msbench.report.figures.names import unique
+from msbench.report.figures.names import clean
 from msbench.report.load import Report
+from msbench.report.names import unique
 from msbench.store import RunRecord
 
 Key = TypeVar("Key")
@@ -31,6 +32,11 @@ class Series:
     def shown(self) -> bool:
         """Whether any figure may show it: trivial rules, and numbers that are reported alone, are in none."""
         return bool(self.cell.run_ids or (self.cell.reported and self.cell.measured is not None))
+
+    @property
+    def place(self) -> str:
+        """What a note calls it."""
+        return f"{clean(self.name)} on {clean(self.column.label)}"
 
     @property
     def scale(self) -> float:

@@ -1,21 +1,18 @@
 """What a page shows beside its tables: the runs behind their cells, each with its log and its command."""
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from msbench import store
 from msbench.again import Again, Commands
+from msbench.report.epochs import Epochs, read_log
 from msbench.report.load import Report
+from msbench.report.names import unique
 from msbench.store import RUN_ID, RunRecord
 
 MOST_RUNS = 1000
 """Runs that get a section of their own; a page of more would open slowly and be read by nobody."""
 
-Epoch = Mapping[str, float]
 Key = tuple[str, str, str, str]
 """Suite, task, model and id: suites with the same settings have runs of the same id."""
 
@@ -27,7 +24,7 @@ class Run:
     anchor: str
     record: RunRecord
     again: Again
-    epochs: tuple[Epoch, ...] = ()
+    epochs: Epochs = ()
 
 
 @dataclass(frozen=True)
@@ -53,12 +50,12 @@ def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> 
     wanted = {key(record): record for record in _behind(report)}
     folders = sum(1 for _ in store.run_folders(report.results))
     commands = Commands(names)
-    runs: dict[Key, Run] = {}
-    taken: dict[str, int] = {}
-    for each, record in list(wanted.items())[:most]:
-        number = taken[record.run_id] = taken.get(record.run_id, 0) + 1
-        anchor = f"run-{record.run_id}" + (f".{number}" if number > 1 else "")
-        runs[each] = Run(anchor, record, commands(record), _epochs(report.folder(record) / "metrics.csv"))
+    kept = list(wanted.values())[:most]
+    anchors = unique((f"run-{record.run_id}" for record in kept), "{}.{}")
+    runs = {
+        key(record): Run(anchor, record, commands(record), read_log(report.folder(record))[0])
+        for record, anchor in zip(kept, anchors, strict=True)
+    }
     return Gathered(runs, max(0, folders - len(wanted)), len(wanted) - len(runs))
 
 
@@ -70,20 +67,3 @@ def _behind(report: Report) -> Iterator[RunRecord]:
                 for record in report.behind(table, row, index):
                     if RUN_ID.fullmatch(record.run_id):
                         yield record
-
-
-def _epochs(path: Path) -> tuple[Epoch, ...]:
-    """The rows of a log, as far as they are numbers; none where there is no log: a chart is no result."""
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            return tuple(_numbers(row) for row in csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return ()
-
-
-def _numbers(row: Mapping[str | None, Any]) -> dict[str, float]:
-    found = {}
-    for name, text in row.items():
-        with suppress(TypeError, ValueError):
-            found[str(name)] = float(text)
-    return found

@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from msbench import __version__
+from msbench.report import words
 from msbench.report.cells import Table
 from msbench.report.html import chart
 from msbench.report.html.drawing import Figure, inlined
@@ -25,7 +26,7 @@ from msbench.report.html.gather import Gathered
 from msbench.report.html.palette import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT, variables
 from msbench.report.html.run_view import RunView, Shared, run_views
 from msbench.report.html.table_view import TableView, anchors, table_view
-from msbench.report.html.verdicts import LOOKS, MEANINGS, count
+from msbench.report.html.verdicts import LOOKS, count
 from msbench.report.load import Report
 from msbench.report.measure import runs_in_words
 from msbench.report.printable import printable
@@ -105,8 +106,8 @@ def _with_cells(runs: Sequence[RunView], views: Sequence[TableView]) -> list[Run
     for view in views:
         for cell in view.evidence:
             for run in cell.runs:
-                words = f"{view.table.heading or view.table.id}, {cell.column}, {cell.row}"
-                cells.setdefault(run.link, []).append((cell.anchor, words))
+                said = f"{view.table.heading or view.table.id}, {cell.column}, {cell.row}"
+                cells.setdefault(run.link, []).append((cell.anchor, said))
     places = list(dict.fromkeys(run.place for run in runs))
     ordered = sorted(runs, key=lambda run: places.index(run.place))
     return [replace(run, cells=tuple(cells.get(run.anchor, ()))) for run in ordered]
@@ -161,7 +162,7 @@ def _constants() -> Mapping[str, Any]:
     return {
         "version": __version__,
         "looks": LOOKS,
-        "meanings": MEANINGS,
+        "meanings": words.VERDICTS,
         "terms": TERMS,
         "footnotes": FOOTNOTES,
         "style": Markup(_style()),

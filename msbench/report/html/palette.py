@@ -1,4 +1,4 @@
-"""The colours of the page, light and dark: a test holds every pair of text and ground against WCAG AA."""
+"""The colours of the page, light and dark: its tests hold every pair of text and ground against WCAG AA."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,36 +41,9 @@ DARK: Mapping[str, str] = {
 SERIES_LIGHT = ("#4477aa", "#dd5566", "#228833", "#8f7f12", "#1f88aa", "#aa3377", "#777777")
 """For the ``var(--series-1, ...)`` and so on of figures: the colours of print, dark enough to be seen."""
 SERIES_DARK = ("#7aa6d9", "#ee6677", "#4fb463", "#ccbb44", "#66ccee", "#d965a6", "#bbbbbb")
-TEXT_ON: tuple[tuple[str, str], ...] = (
-    *((text, ground) for text in ("text", "muted", "link") for ground in ("ground", "raised", "target")),
-    *((tone, f"{tone}-ground") for tone in ("good", "bad", "unsure", "absent")),
-)
-"""Every pair of text and ground that the page sets one on the other."""
-SHAPE_ON: tuple[tuple[str, str], ...] = (
-    ("focus", "ground"),
-    ("focus", "raised"),
-    ("link", "raised"),
-    ("unsure", "raised"),
-)
-"""Rings and lines of charts, and what they are drawn on."""
-
-
-def contrast(first: str, second: str) -> float:
-    """The contrast ratio of two colours ``#rrggbb``, 1 to 21, as WCAG 2.2 defines it."""
-    light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 def variables(colours: Mapping[str, str], series: Sequence[str]) -> str:
     """The colours as CSS custom properties."""
     named = {**colours, **{f"series-{number}": value for number, value in enumerate(series, 1)}}
     return " ".join(f"--{name}: {value};" for name, value in named.items())
-
-
-def _luminance(colour: str) -> float:
-    red, green, blue = (_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5))
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _linear(channel: float) -> float:
-    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4

@@ -9,8 +9,9 @@ from typing import Any
 from msbench import changes
 from msbench.again import Again
 from msbench.report.cells import UNIT_OF_METRIC, UNITS
+from msbench.report.epochs import Epochs, number
 from msbench.report.html.chart import Chart, Line, chart
-from msbench.report.html.gather import Epoch, Run, key
+from msbench.report.html.gather import Run, key
 from msbench.store import RunRecord
 
 Facts = Sequence[tuple[str, str]]
@@ -143,7 +144,7 @@ def _identity(record: RunRecord) -> Facts:
     return facts({**digests, "folder": "/".join(key(record))})
 
 
-def _charts(epochs: Sequence[Epoch], record: RunRecord) -> tuple[Chart, ...]:
+def _charts(epochs: Epochs, record: RunRecord) -> tuple[Chart, ...]:
     """Loss, and the metric that the best epoch was chosen by, over epochs; none without a log."""
     score = f"validation_{record.metric.replace('-', '_')}"
     drawn = [
@@ -159,5 +160,8 @@ def _charts(epochs: Sequence[Epoch], record: RunRecord) -> tuple[Chart, ...]:
     return tuple(each for each in drawn if each)
 
 
-def _line(name: str, key: str, epochs: Sequence[Epoch]) -> Line:
-    return Line.of(name, [(row["epoch"], row[key]) for row in epochs if "epoch" in row and key in row])
+def _line(name: str, key: str, epochs: Epochs) -> Line:
+    pairs = [(number(row, "epoch"), number(row, key)) for row in epochs]
+    return Line.of(
+        name, [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
+    )

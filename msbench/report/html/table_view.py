@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from msbench.gate.judgement import Judgement, Verdict
-from msbench.report import latex, words
+from msbench.report import words
 from msbench.report.cells import UNITS, Cell, Column, Row, Table
 from msbench.report.html.gather import Gathered, key
 from msbench.report.html.verdicts import count
 from msbench.report.load import Report
+from msbench.report.names import stem, unique
 from msbench.report.words import Words
 from msbench.store import RunRecord
 
@@ -44,9 +45,8 @@ class Group:
 
 @dataclass(frozen=True)
 class RunOfCell:
-    """A run behind a cell: its id, `name` and `value` as texts, and the id of its section, if it has one."""
+    """A run behind a cell: its `name` and `value` as texts, and the id of its section, if it has one."""
 
-    run_id: str
     name: str
     value: str
     link: str = ""
@@ -112,15 +112,7 @@ def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) ->
 
 def anchors(tables: Sequence[Table]) -> list[str]:
     """An id for each table, ``table-<suite>``, with a number where two would be one."""
-    taken: list[str] = []
-    for table in tables:
-        name = f"table-{latex.stem(table)}"
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"table-{latex.stem(table)}.{number}"
-        taken.append(name)
-    return taken
+    return unique((f"table-{stem(table.id)}" for table in tables), "{}.{}")
 
 
 def _note(anchor: str, mark: str) -> str:
@@ -228,6 +220,6 @@ def _runs(
         run = gathered.runs.get(key(record))
         value = shown(record.metrics.get(metric)) if record.finished else record.status
         where = f"{record.task}, seed" if len(column.places) > 1 else "seed"
-        yield RunOfCell(record.run_id, f"{where} {record.seed}", value, run.anchor if run else "")
+        yield RunOfCell(f"{where} {record.seed}", value, run.anchor if run else "")
     known = {record.run_id for record in records}
-    yield from (RunOfCell(identity, identity, "") for identity in cell.run_ids if identity not in known)
+    yield from (RunOfCell(identity, "") for identity in cell.run_ids if identity not in known)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from msbench.gate.judgement import Verdict
-from msbench.report import words
 from msbench.report.cells import Table
 
 Tone = Literal["good", "bad", "unsure", "absent"]
@@ -33,7 +32,6 @@ LOOKS: Mapping[Verdict, Look] = {
     "other-data": Look("unsure", "pair"),
     "xfail": Look("absent", "known"),
 }
-MEANINGS: Mapping[Verdict, str] = words.VERDICTS
 
 
 def count(tables: Iterable[Table]) -> list[tuple[Verdict, int]]:

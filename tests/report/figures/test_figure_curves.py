@@ -1,14 +1,13 @@
 """Learning curves: every epoch of every run, the mean of seeds, and what a picture of them holds."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from figure_values import COLUMN, cell, column, points_of, record, series_in, table, write_log
+from figure_values import COLUMN, cell, column, points_of, record, series_in, table
 from matplotlib.lines import Line2D
 
 from msbench.drawing import styled
-from msbench.report.figures.curves import Point, draw, points, read_log
+from msbench.report.figures.curves import Point, draw, points
 from msbench.report.figures.look import looks
 
 LOGS = {
@@ -85,30 +84,3 @@ def test_a_single_seed_is_drawn_as_a_mean_would_be() -> None:
     alone = points(series_in(table({"Mamba": [cell("b")]}), RUNS), LOGS)
     line = lines_of(alone, 0)["seed-b"]
     assert (line.get_linewidth(), line.get_marker()) == (1.4, "o")
-
-
-def test_logs_are_read_as_they_were_written(tmp_path: Path) -> None:
-    write_log(tmp_path, [(1.5, 0.25), (1.25, 0.5)])
-    rows, problem = read_log(tmp_path)
-    assert problem == ""
-    assert [row["validation_accuracy"] for row in rows] == ["0.25", "0.5"]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (None, "No such file"),
-        (b"", "no epoch"),
-        (b"epoch,train_loss\n", "no epoch"),
-        (b"epoch,train_loss\nx,1\n", "no epoch"),
-        (b"\xff\xfe\x00", "decode"),
-        (b"\x00\x01", "metrics.csv"),
-    ],
-)
-def test_a_log_that_is_none_is_told(content: bytes | None, problem: str, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "metrics.csv").write_bytes(content)
-    rows, told = read_log(tmp_path)
-    assert not rows
-    assert str(tmp_path / "metrics.csv") in told
-    assert problem in told

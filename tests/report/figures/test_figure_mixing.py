@@ -1,15 +1,14 @@
 """Mixing distances by layer: one way of measuring a figure, the mean over seeds, what the picture holds."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from figure_values import cell, points_of, record, series_in, table
 
 from msbench.drawing import styled
+from msbench.report.distances import Distances, Layer
 from msbench.report.figures.look import looks
-from msbench.report.figures.mixing import Document, chosen, draw, layers, read_documents
+from msbench.report.figures.mixing import chosen, draw, layers
 
 DEFAULT = '{"entries": "l1"}'
 RUNS = [record("a"), record("b", seed=1), record("c")]
@@ -18,8 +17,20 @@ TABLE = table({"Mamba": [cell("a", "b")], "MS-SSM": [cell("c")]})
 
 def document(
     *means: float | None, options: str = DEFAULT, default: bool = True, trained: bool = True
-) -> Document:
-    return Document("", trained, default, options, tuple((mean, 0.5, 4) for mean in means))
+) -> Distances:
+    return Distances(
+        schema_version=1,
+        run_id="a",
+        trained=trained,
+        default_options=default,
+        options_digest=options,
+        options=json.loads(options),
+        mean=1.0,
+        sd=0.5,
+        layers=tuple(Layer(layer=at, mean=mean, sd=0.5, n=4) for at, mean in enumerate(means)),
+        examples=8,
+        created="2026-01-01",
+    )
 
 
 def test_a_row_a_layer_and_one_of_the_mean_over_seeds() -> None:
@@ -60,8 +71,13 @@ def test_only_what_was_measured_in_one_way_is_compared() -> None:
         "c": [document(9.0, options=other, default=False)],
     }
     kept, notes = chosen(documents)
-    assert {run: each.layers[0][0] for run, each in kept.items()} == {"a": 1.0, "b": 2.0}
+    assert {run: each.layers[0].mean for run, each in kept.items()} == {"a": 1.0, "b": 2.0}
     assert notes == ("3 measured in another way left out",)
+
+
+def test_of_a_run_measured_twice_in_one_way_the_newer_is_drawn() -> None:
+    kept, _ = chosen({"a": [document(1.0), document(2.0)]})
+    assert kept["a"].layers[0].mean == 2.0
 
 
 def test_another_way_is_told() -> None:
@@ -69,39 +85,3 @@ def test_another_way_is_told() -> None:
     assert list(kept) == ["a"]
     assert notes == ('measured with the options {"entries": "l2"}', "the models are not trained")
     assert chosen({"a": []}) == ({}, ())
-
-
-def written(folder: Path, content: Any) -> Path:
-    path = folder / "mixing" / "trained.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path
-
-
-VALUES = {
-    "schema_version": 1,
-    "run_id": "a",
-    "trained": True,
-    "options": {"entries": "l1"},
-    "default_options": True,
-    "layers": [{"layer": 0, "mean": 1.5, "sd": 0.5, "n": 4}, {"layer": 1, "mean": None, "sd": None, "n": 0}],
-    "later": "field",
-}
-
-
-def test_documents_are_read(tmp_path: Path) -> None:
-    path = written(tmp_path, VALUES)
-    [found], problems = read_documents(tmp_path)
-    assert found == Document(str(path), True, True, DEFAULT, ((1.5, 0.5, 4), (None, None, 0)))
-    assert problems == ()
-    assert read_documents(tmp_path / "none") == ((), ())
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[]", "3", {**VALUES, "schema_version": 2}, {**VALUES, "layers": [1]}]
-)
-def test_documents_that_are_none_are_told(content: Any, tmp_path: Path) -> None:
-    path = written(tmp_path, content)
-    found, [problem] = read_documents(tmp_path)
-    assert found == ()
-    assert problem.startswith(f"{path}: not a measurement of mixing distances: ")

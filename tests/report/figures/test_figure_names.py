@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from msbench.drawing import COLOURS, MARKERS
 from msbench.report.figures.look import LINES, compact, looks
-from msbench.report.figures.names import LONGEST, clean, shortened, shown, unique
+from msbench.report.figures.names import LONGEST, clean, shortened, shown
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,6 @@ def test_long_names_keep_both_ends() -> None:
 @given(st.lists(st.text(max_size=3)))
 def test_no_two_names_are_shown_alike(names: list[str]) -> None:
     assert len(set(shown(names).values())) == len(set(names)) == len(shown(names))
-    assert len(set(unique(names))) == len(names)
-
-
-def test_numbers_go_to_the_later_ones() -> None:
-    assert unique(["a", "b", "a", "a (2)", "a"]) == ["a", "b", "a (2)", "a (2) (2)", "a (3)"]
-    assert unique(["a", "a"], "{}-{}") == ["a", "a-2"]
 
 
 def test_looks_are_apart_and_stay_with_their_names() -> None:

@@ -44,13 +44,22 @@ def finished(names: Sequence[str], results: Path, seeds: int = 1) -> Report:
     for each in records:
         folder = run_folder(results, each)
         write_log(folder, [(2.0 - each.seed / 8, 0.25), (1.0, 0.5)])
-        layers = [{"mean": 1.0 + each.seed, "sd": 1.0, "n": 2}, {"mean": 40.0, "sd": 1.0, "n": 2}]
+        layers = [
+            {"layer": number, "mean": mean, "sd": 1.0, "n": 2}
+            for number, mean in enumerate((1.0 + each.seed, 40.0))
+        ]
         measured = {
             "schema_version": 1,
+            "run_id": each.run_id,
             "trained": True,
+            "created": "2026-01-01",
             "options": {},
+            "options_digest": "a",
             "default_options": True,
+            "mean": 20.0,
+            "sd": 1.0,
             "layers": layers,
+            "examples": 8,
         }
         (folder / "mixing").mkdir()
         (folder / "mixing" / "trained.json").write_text(json.dumps(measured), encoding="utf-8")
