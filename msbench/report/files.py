@@ -9,7 +9,7 @@ from msbench.report import latex as latex_renderer
 from msbench.report.cells import Table
 from msbench.report.names import stem
 
-__all__ = ["refuse_file", "write", "write_all", "write_files"]
+__all__ = ["refuse_file", "write_all", "write_files"]
 
 
 def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:

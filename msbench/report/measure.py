@@ -9,7 +9,7 @@ from msbench.gate.judgement import Evidence
 from msbench.gate.rules import learned_rule
 from msbench.report.cells import UNITS, Cell, CellStatus, Column
 from msbench.report.collect import Outcome, usable
-from msbench.stats import spread as spread
+from msbench.stats import spread
 from msbench.store import RunRecord
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")

@@ -5,12 +5,12 @@ Values stay as printed: trailing zeros are kept, and a model called None, NA, 1e
 
 import csv
 import re
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
+from msbench import shipped
 from msbench.errors import ConfigError, did_you_mean
 
 UNITS = ("percent", "auroc", "tokens")
@@ -77,13 +77,11 @@ def find_reported(results: Path) -> Path:
 
     Raises ConfigError, naming the places, where none of them has a CSV.
     """
-    schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
-    shared = [Path(sysconfig.get_path("data", scheme)) / "share" / "msbench" for scheme in schemes]
     root = Path(__file__).resolve().parents[2]
     places = [
         results / "reported",
         root / "results" / "reported",
-        *(each / "reported" for each in (*shared, root / "share" / "msbench")),
+        *shipped.folders("reported"),
     ]
     for place in places:
         if any(place.glob("*.csv")):

@@ -5,7 +5,8 @@ from report_runs import RULES, PlannedRun, run
 
 from msbench.report.cells import Cell, Column
 from msbench.report.collect import outcome
-from msbench.report.measure import measure, spread
+from msbench.report.measure import measure
+from msbench.stats import spread
 from msbench.store import RunRecord, Status
 
 COLUMN = Column("listops", "Accuracy (%)")

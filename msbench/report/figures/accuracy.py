@@ -17,7 +17,8 @@ from msbench.report.cells import Column
 from msbench.report.figures.look import Look, axis_label, bars, dots, grid_panels, scaled_axis, title
 from msbench.report.figures.names import clean, folded
 from msbench.report.figures.series import Series, grouped
-from msbench.report.measure import runs_in_words, spread
+from msbench.report.measure import runs_in_words
+from msbench.stats import spread
 from msbench.store import RunRecord
 
 SEVERAL = "several machines"

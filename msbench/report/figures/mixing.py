@@ -30,7 +30,7 @@ from msbench.report.figures.look import (
 )
 from msbench.report.figures.names import clean
 from msbench.report.figures.series import Series, grouped
-from msbench.report.measure import spread
+from msbench.stats import spread
 
 
 @dataclass(frozen=True)
