@@ -108,17 +108,19 @@ def run(
     if dry_run:
         _print_agenda(_agenda(specs, results, fresh=fresh), as_json, estimate=True)
         return
-    from msbench import data, launch
+    from msbench import data
     from msbench.execute import Place
+    from msbench.launch.here import run_here
+    from msbench.launch.outcome import summary
     from msbench.training.signals import SignalFlag
 
     with SignalFlag() as signals:
         place = Place(results, data.data_root(), device, signals)
-        outcome = launch.run_here(specs, place, fresh=fresh, quiet=quiet)
+        outcome = run_here(specs, place, fresh=fresh, quiet=quiet)
     if as_json:
         console.out_json([record.model_dump(mode="json") for record in outcome.records])
     elif outcome.records:
-        console.out_rows(*launch.summary(outcome.records))
+        console.out_rows(*summary(outcome.records))
     raise typer.Exit(outcome.exit_code)
 
 

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from ecg_files import write_small
 
-from msbench import data, execute, launch
+from msbench import data, execute
 from msbench.execute import Place
+from msbench.launch.outcome import summary
 from msbench.progress import Quiet
 from msbench.specs import RunSpec
 from msbench.store import RunRecord
@@ -80,6 +81,6 @@ def test_macro_auroc_is_the_result_and_chooses_the_epoch(spec: RunSpec, tmp_path
     assert macro_auroc(logits, labels.astype(np.int64)).value == found["test_macro_auroc"] == record.result
     assert [text.split(":")[0] for text in listener.texts if "macro AUROC" in text] == ["validation", "test"]
 
-    header, [shown] = launch.summary([record])
+    header, [shown] = summary([record])
     told = dict(zip(header, shown, strict=True))
     assert (told["metric"], told["test"]) == ("macro-auroc", f"{found['test_macro_auroc']:.2%}")

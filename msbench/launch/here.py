@@ -1,32 +1,13 @@
-"""Where runs execute. So far: one after the other in this process."""
+"""Runs one after the other in this process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from msbench.console import say
-from msbench.errors import DamagedRecord, DataError, ExitCode
+from msbench.errors import DamagedRecord, DataError
 from msbench.execute import Place, execute
+from msbench.launch.outcome import Outcome
 from msbench.progress import listener_for
 from msbench.specs import RunSpec
-from msbench.store import RunRecord
-
-
-@dataclass
-class Outcome:
-    """What a command's runs came to."""
-
-    records: list[RunRecord] = field(default_factory=list)
-    data_errors: list[str] = field(default_factory=list)
-    damaged: int = 0
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The most fundamental of what went wrong."""
-        if self.data_errors:
-            return ExitCode.DATA
-        if self.damaged or any(not record.finished for record in self.records):
-            return ExitCode.RUN_FAILED
-        return ExitCode.OK
 
 
 def run_here(specs: Sequence[RunSpec], place: Place, *, fresh: bool, quiet: bool) -> Outcome:
@@ -62,21 +43,3 @@ def _one(spec: RunSpec, place: Place, outcome: Outcome, *, fresh: bool, quiet: b
     outcome.records.append(record)
     place.signals.check()
     return True
-
-
-def summary(records: Sequence[RunRecord]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Header and rows of what was asked for: status, result, and where it is filed."""
-    header = ("task", "model", "seed", "status", "metric", "test", "run")
-    rows = [
-        (
-            record.task,
-            record.model,
-            str(record.seed),
-            record.status if record.failure is None else f"{record.status}: {record.failure.message}",
-            record.metric,
-            "--" if record.result is None else f"{record.result:.2%}",
-            record.run_id,
-        )
-        for record in records
-    ]
-    return header, rows

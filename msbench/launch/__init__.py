@@ -1,0 +1,1 @@
+"""Where runs execute: one module a place."""
