@@ -91,9 +91,13 @@ def _words(report: Report) -> str:
     )
     if report.device != "cpu":
         return text
-    return (
-        f"{text}; {problem.threads_steps} steps with {report.threads[1]} threads, where nothing is promised"
-    )
+    other = in_words(report.threads[1])
+    return f"{text}; {problem.threads_steps} steps with {other}, where nothing is promised"
+
+
+def in_words(threads: int) -> str:
+    """``1 thread``, ``2 threads``."""
+    return f"{threads} thread{'' if threads == 1 else 's'}"
 
 
 def settle(report: Report) -> None:
