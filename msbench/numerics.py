@@ -6,10 +6,12 @@ Never part of a run's id: it is how a run is executed, not what it is.
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msbench.errors import ConfigError
-from msbench.specs import RunSpec
+
+if TYPE_CHECKING:
+    from msbench.specs import RunSpec
 
 VARIABLE = "MSBENCH_DETERMINISTIC"
 """Set to 1 while ``--deterministic`` is, and as good as the option: processes that are started inherit it."""
@@ -75,7 +77,7 @@ def in_use() -> dict[str, Any]:
     }
 
 
-def refuse(specs: Iterable[RunSpec], device: str) -> None:
+def refuse(specs: Iterable["RunSpec"], device: str) -> None:
     """ConfigError, naming kernel and models, where a run cannot be deterministic on a device type."""
     from msbench import models, ops
 

@@ -123,7 +123,7 @@ def forgetting(key: str, original: Callable[..., None]) -> Callable[..., None]:
     ("loader", "key", "name"),
     [
         ("load_weights", "model/head.weight", "parameter head.weight"),
-        ("load_weights", "model/norm.running_mean", "buffer norm.running_mean"),
+        ("load_weights", "model/final_norm.running_mean", "buffer final_norm.running_mean"),
         ("load_optimizer", "optimizer/head.weight/exp_avg", "optimizer head.weight/exp_avg"),
     ],
 )
