@@ -136,7 +136,7 @@ def test_the_record_has_it_and_the_command_asks_for_it(tiny_file: Path, tmp_path
 def test_a_process_that_is_started_inherits_it(tiny_file: Path, tmp_path: Path) -> None:
     with numerics.deterministic("cpu"):
         inherited = dict(os.environ)
-    environment = {numerics.VARIABLE: inherited.get(numerics.VARIABLE, "1")}
+    environment = {numerics.VARIABLE: inherited[numerics.VARIABLE]}
     assert ran(tiny_file, tmp_path / "a", env=environment).environment["deterministic"] is True
     told = ran(tiny_file, tmp_path / "b", "--no-deterministic", env=environment)
     assert told.environment["deterministic"] is False
