@@ -10,7 +10,7 @@
     │   ├── OutOfMemory    3   the device had too little memory
     │   ├── CheckpointError 3  a checkpoint that cannot be written or read
     │   ├── DamagedRecord  3   a run.json that is none
-    │   └── NotDeterministic 3 the same training gave other numbers
+    │   └── NotDeterministic 3  the same training gave other numbers
     ├── GateFailed         4   a cell is below its margin, with evidence
     ├── Undecided          5   nothing was measured where something was asked
     ├── DataError          6   data missing, incomplete or not what its digest says
