@@ -93,7 +93,8 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     if made.digest != record.spec_digest:
         return Again(reason=_not_these(made, record), departures=departures)
     words = words_of("run", name, record.model, record.task, [record.seed], overrides, results)
-    return Again(words, "", departures)
+    how = ("--deterministic",) if record.environment.get("deterministic") is True else ()
+    return Again((*words, *how), "", departures)
 
 
 def _plan(found: Suite, record: RunRecord, overrides: Sequence[str] = ()) -> RunSpec:

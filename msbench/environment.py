@@ -8,14 +8,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from msbench import numerics
 from msbench.errors import ConfigError, UnknownName
 
 PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
 
 
-@cache
 def environment() -> dict[str, Any]:
     """Machine, versions, numerics and the state of the checkout, as plain JSON values."""
+    return {**_machine(), **numerics.in_use()}
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    """What does not change while a process runs, or is told as it was at first."""
     import torch
 
     return {
@@ -27,7 +33,6 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpus": gpus(),
         "cuda": torch.version.cuda,
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
         "packages": versions(),
         "git": git_state(),
     }

@@ -9,7 +9,8 @@
     │   ├── Diverged       3   a loss or a parameter stopped being finite
     │   ├── OutOfMemory    3   the device had too little memory
     │   ├── CheckpointError 3  a checkpoint that cannot be written or read
-    │   └── DamagedRecord  3   a run.json that is none
+    │   ├── DamagedRecord  3   a run.json that is none
+    │   └── NotDeterministic 3  the same training gave other numbers
     ├── GateFailed         4   a cell is below its margin, with evidence
     ├── Undecided          5   nothing was measured where something was asked
     ├── DataError          6   data missing, incomplete or not what its digest says
@@ -95,6 +96,10 @@ class CheckpointError(RunError):
 
 class DamagedRecord(RunError):
     """A ``run.json`` that is no record."""
+
+
+class NotDeterministic(RunError):
+    """The same training gave other numbers."""
 
 
 class GateFailed(MsbenchError):

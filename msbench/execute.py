@@ -178,7 +178,8 @@ class _Run:
         found = environment()
         kernel = str(self.facts["kernel"])
         where = {"host": found["host"], "device": self.device, "threads": str(found["threads"])}
-        return {"started": self.started, "kernel": kernel, **where}
+        how = {"deterministic": "yes"} if found["deterministic"] else {}
+        return {"started": self.started, "kernel": kernel, **where, **how}
 
     def _recompute_above(self) -> int:
         """Positions of a batch beyond which its activations would fill half of what memory is free."""

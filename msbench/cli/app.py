@@ -43,6 +43,14 @@ Scan = Annotated[
     str | None,
     typer.Option("--scan", help="Scan kernel: auto, triton, cpp, torch, mamba-ssm or reference."),
 ]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic/--no-deterministic",
+        envvar="MSBENCH_DETERMINISTIC",
+        help="The same bits again on the same machine, or an error that says what cannot be.",
+    ),
+]
 Run = Annotated[
     str, typer.Argument(metavar="RUN", help="Start of a run's id, suite:task:model[:seed], or its folder.")
 ]

@@ -9,6 +9,7 @@ from msbench import console
 from msbench.cli.app import (
     REPORTS,
     RESULTS,
+    Deterministic,
     Device,
     Json,
     Models,
@@ -22,7 +23,7 @@ from msbench.cli.app import (
     verb,
 )
 from msbench.cli.plans import plan
-from msbench.errors import Undecided
+from msbench.errors import ConfigError, Undecided
 
 Untrained = Annotated[
     bool, typer.Option("--untrained/--trained", help="Models as they start, instead of finished runs.")
@@ -141,8 +142,27 @@ def bench(
 
 
 @verb
-def doctor(as_json: Json = False) -> None:
+def doctor(
+    context: typer.Context,
+    determinism: Annotated[
+        bool,
+        typer.Option(
+            "--determinism/--no-determinism",
+            help="Train each model twice, and once with a stop and resume: does the same give the same?",
+        ),
+    ] = False,
+    model: Models = None,
+    device: Device = "auto",
+    deterministic: Deterministic = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """What this machine can do, and which kernels are in use."""
+    if determinism:
+        _determinism(context, model, device, deterministic, as_json, quiet)
+        return
+    if model or device != "auto":
+        raise ConfigError("--model and --device say what --determinism trains, and on what: give it too")
     from msbench import examine
 
     findings = examine.findings()
@@ -150,3 +170,28 @@ def doctor(as_json: Json = False) -> None:
         console.out_json(dict(findings))
     else:
         console.out_rows(("what", "found"), findings)
+
+
+def _determinism(
+    context: typer.Context,
+    model: list[str] | None,
+    device: str,
+    deterministic: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from msbench import numerics
+    from msbench.determinism import command
+    from msbench.environment import accelerator
+
+    on = accelerator(device)
+    names = command.chosen(model)
+    if deterministic:
+        context.with_resource(numerics.deterministic(on))
+        command.refuse(names, on)
+    found = command.carry_out(names, on, quiet=quiet)
+    if as_json:
+        console.out_json(command.document(found))
+    else:
+        command.print_table(found)
+    command.settle(found)

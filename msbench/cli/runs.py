@@ -8,6 +8,7 @@ import typer
 from msbench import console
 from msbench.cli.app import (
     RESULTS,
+    Deterministic,
     Device,
     Json,
     Models,
@@ -73,6 +74,7 @@ def setup(
 
 @verb
 def run(
+    context: typer.Context,
     suite: Name,
     model: Models = None,
     task: Tasks = None,
@@ -80,6 +82,7 @@ def run(
     sets: Sets = None,
     device: Device = "auto",
     scan: Scan = None,
+    deterministic: Deterministic = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Print the plan and touch nothing.")
     ] = False,
@@ -98,6 +101,10 @@ def run(
     from msbench.environment import accelerator
 
     on = accelerator(device)
+    if deterministic:  # before a kernel's check starts CUDA
+        from msbench import numerics
+
+        context.with_resource(numerics.deterministic(on))
     if scan is not None:
         from msbench.ops.scan_kernels import force
 
@@ -105,6 +112,8 @@ def run(
     from msbench import agenda
 
     agenda.check_kernels(specs, on)
+    if deterministic:
+        numerics.refuse(specs, on)
     if dry_run:
         _print_agenda(_agenda(specs, results, fresh=fresh), as_json, estimate=True)
         return

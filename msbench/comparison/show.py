@@ -199,11 +199,26 @@ def environment_facts(record: RunRecord) -> list[tuple[str, str]]:
         ("device", ", ".join(filter(None, (record.hardware, _text(found.get("cpu")))))),
         ("kernel", _text(record.kernel)),
         ("threads", f"{found['threads']} of {found.get('cores')} cores" if "threads" in found else ""),
+        ("numerics", numerics_text(found)),
         ("host", ", ".join(filter(None, (_text(found.get("host")), _text(found.get("platform")))))),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions.items() if value)),
         ("commit", f"{git['commit']}{dirty}" if "commit" in git else ""),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def numerics_text(found: Mapping[str, Any]) -> str:
+    """How arithmetic was done, as the environment of a record has it; older ones say less."""
+    precision, cudnn = found.get("matmul_precision"), found.get("cudnn") or {}
+    places = [
+        name for name, on in (("products", found.get("tf32")), ("cuDNN", cudnn.get("tf32"))) if on is True
+    ]
+    parts = [
+        "deterministic" if found.get("deterministic") is True else "",
+        f"matrix products {precision}" if precision else "",
+        f"TF32 allowed in {' and '.join(places)}" if places else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from msbench.errors import UnknownName
+from msbench.report.arithmetic import unlike
 from msbench.report.averages import average
 from msbench.report.best import mark_best
 from msbench.report.caption import caption
@@ -79,6 +80,7 @@ class _Builder:
             rows += modified_rows(self.pool, self.columns, self.notes)
         self._note_more_seeds({row.model for row in rows})
         self._note_strangers({row.model for row in rows})
+        self._note_unlike_arithmetic({row.model for row in rows})
         self._note_what_is_not_shown(include_modified)
         return rows
 
@@ -164,6 +166,18 @@ class _Builder:
                 self.notes.append(
                     f"not listed by suite {suite}, and run with its common settings and own defaults: {named}"
                 )
+
+    def _note_unlike_arithmetic(self, shown: set[str]) -> None:
+        for column in self.columns:
+            models = [model for model in self.pool.models if model in shown and column.source == "run"]
+            runs = [
+                record
+                for place in column.places
+                for model in models
+                for record in self.pool.outcome(place, model).finished
+            ]
+            if note := unlike(column.label, runs):
+                self.notes.append(note)
 
     def _note_what_is_not_shown(self, include_modified: bool) -> None:
         for suite in () if include_modified else self.definition.suites:

@@ -1,0 +1,59 @@
+"""No model has an operation that PyTorch has no deterministic way for, as a GPU would run it."""
+
+from typing import Any
+
+import pytest
+import torch
+from model_cases import INFO, model_of, tokens
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from msbench.ops import layer_kernels, recurrence_kernels
+from msbench.specs import MODELS
+from msbench.training.objective import loss_of
+
+RAISING = {
+    *("avg_pool3d_backward", "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"),
+    *("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward", "max_unpool2d", "max_unpool3d"),
+    *("fractional_max_pool2d_backward", "fractional_max_pool3d_backward"),
+    *(f"upsample_{kind}_backward" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")),
+    *(f"reflection_pad{n}d_backward" for n in (1, 2, 3)),
+    *("nll_loss2d_forward", "nll_loss2d_backward", "_ctc_loss_backward", "_embedding_bag_dense_backward"),
+    *("put", "put_", "histc", "bincount", "median", "nanmedian", "kthvalue", "scatter_reduce"),
+    *("grid_sampler_2d_backward", "grid_sampler_3d_backward", "resize_"),
+}
+"""As the documentation of ``torch.use_deterministic_algorithms`` has them, in the names of operators."""
+
+
+class Names(TorchDispatchMode):
+    """The operators that run within it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def operators(name: str) -> set[str]:
+    """Of a training step, where no kernel of our own is used."""
+    inputs, lengths = tokens(9, 17, 5)
+    with Names() as names:
+        logits = model_of(name)(inputs, lengths)
+        loss_of(logits, torch.arange(3) % INFO.classes, "cross-entropy").backward()
+    return names.found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_operation_raises_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "torch")
+    monkeypatch.setattr(layer_kernels, "native_for", lambda _x: False)
+    monkeypatch.setattr(recurrence_kernels, "chosen", lambda: False)
+    found = operators(name)
+    assert not found & RAISING
+    assert {"nll_loss_forward", "embedding_dense_backward"} <= found  # those of the backward are seen too
+
+
+def test_names_are_those_of_operators() -> None:
+    assert [name for name in RAISING if not hasattr(torch.ops.aten, name)] == []
