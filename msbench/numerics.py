@@ -45,7 +45,7 @@ def deterministic(device: str) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     with ExitStack() as undo:
         if device == "cuda":
-            _check_workspace(torch.cuda.is_initialized())
+            _check_workspace(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         _put(undo, VARIABLE, "1")
         if os.environ.get(WORKSPACE) not in WORKSPACES:
             _put(undo, WORKSPACE, WORKSPACES[0])

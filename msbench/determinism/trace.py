@@ -64,7 +64,7 @@ class Recorder:
 def state_of(trainer: Trainer) -> Tensors:
     """Copies of all that the next step starts from."""
     module = trainer.module
-    named = {f"parameter {name}": value for name, value in module.named_parameters()}
+    named: Tensors = {f"parameter {name}": value for name, value in module.named_parameters()}
     named |= {f"buffer {name}": value for name, value in module.named_buffers()}
     optimizer = optimizer_tensors(module, trainer.optimizer.optimizer)
     named |= {name.replace("/", " ", 1): value for name, value in optimizer.items()}

@@ -78,7 +78,7 @@ def test_an_operation_that_draws_unseeded_numbers_is_found_in_the_loss() -> None
 def test_a_backward_that_adds_in_any_order_is_found_by_its_parameter() -> None:
     def plant(model: Classifier) -> None:
         parameter = dict(model.named_parameters())["head.weight"]
-        parameter.register_hook(lambda gradient: gradient + noise())
+        parameter.register_hook(lambda gradient: gradient + noise())  # type: ignore[no-untyped-call]
 
     twice = checked(build=planted(plant)).compared["twice"]
     assert twice is not None

@@ -24,11 +24,11 @@ RAISING = {
 """As the documentation of ``torch.use_deterministic_algorithms`` has them, in the names of operators."""
 
 
-class Names(TorchDispatchMode):
+class Names(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The operators that run within it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -41,8 +41,10 @@ def operators(name: str) -> set[str]:
     inputs, lengths = tokens(9, 17, 5)
     with Names() as names:
         logits = model_of(name)(inputs, lengths)
-        loss_of(logits, torch.arange(3) % INFO.classes, "cross-entropy").backward()
-    return names.found
+        loss = loss_of(logits, torch.arange(3) % INFO.classes, "cross-entropy")
+        loss.backward()  # type: ignore[no-untyped-call]
+    found: set[str] = names.found
+    return found
 
 
 @pytest.mark.parametrize("name", MODELS)

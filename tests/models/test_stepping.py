@@ -94,7 +94,7 @@ def test_states_follow_autocast() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_read_nothing_that_was_not_written(name: str) -> None:
     blocks: list[Any] = list(model_of(name).eval().blocks)
-    layers = [block.layer for block in blocks if isinstance(block.layer, Recurrent)]
+    layers: list[Any] = [block.layer for block in blocks if isinstance(block.layer, Recurrent)]
     x = normal(2, 9, 8, dtype=torch.float32)
     # Memory is filled with NaN in there when it is handed out: a state that nobody sets would show.
     with torch.no_grad(), deterministic("cpu"):
