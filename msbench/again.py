@@ -86,6 +86,9 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     differing = changes.settings(record_spec(planned), record.spec)
     departures = tuple(change for change in differing if not _label(change))
     overrides = [f"{change.name}={changes.spelled(change.now)}" for change in departures if change.sides[1]]
+    # How it was executed is no setting of the run, but its digits are rounded accordingly.
+    if (pieces := record.environment.get("micro_batch")) is not None:
+        overrides.append(f"train.micro_batch={changes.spelled(pieces)}")
     try:
         made = _plan(found, record, overrides)
     except ConfigError as error:
@@ -93,7 +96,8 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     if made.digest != record.spec_digest:
         return Again(reason=_not_these(made, record), departures=departures)
     words = words_of("run", name, record.model, record.task, [record.seed], overrides, results)
-    return Again(words, "", departures)
+    devices = record.environment.get("devices", 1)
+    return Again((*words, *(() if devices == 1 else ("--devices", str(devices)))), "", departures)
 
 
 def _plan(found: Suite, record: RunRecord, overrides: Sequence[str] = ()) -> RunSpec:

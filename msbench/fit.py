@@ -34,3 +34,9 @@ def faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
             f"{train.pad_to} is beyond model.positions 'learned', which end with the longest of {spec.task},"
             f" {info.longest}; lower it, leave it out or use positions: none",
         )
+    if model.norm == "batch" and isinstance(train.micro_batch, int) and train.micro_batch < train.batch_size:
+        yield (
+            ("train", "micro_batch"),
+            f"{train.micro_batch} would change the statistics of model.norm 'batch', which are those of all"
+            f" {train.batch_size} examples of a batch; leave it out, or lower train.batch_size",
+        )

@@ -13,6 +13,7 @@ from msbench.training.auroc import MacroAuroc, macro_auroc
 from msbench.training.feed import Feed
 from msbench.training.objective import decided, loss_of
 from msbench.training.order import sorted_batches
+from msbench.training.shares import ALONE, Processes, shares_of
 
 
 @dataclass(frozen=True)
@@ -67,26 +68,31 @@ def predict(
     *,
     pad_to: int | None = None,
     between: Callable[[int, int], None] = lambda _done, _total: None,
+    processes: Processes = ALONE,
 ) -> Predictions:
     """Logits of every example of a split, with dropout off and stored batch statistics.
 
-    `between(done, total)` is called after each batch, with examples; it may raise to stop.
+    `between(done, total)` is called after each batch, with examples; it may raise to stop. Several
+    `processes` share each batch, every example being computed once, and all of them get all predictions.
     """
     split, was_training = feed.split, model.training
     model.eval()
     logits: NDArray[np.float32] | None = None
     labels: NDArray[np.int64] | None = None
     done = 0
-    chosen = sorted_batches(split.lengths, batch_size)
-    for indices, batch in zip(chosen, feed.batches(chosen, pad_to), strict=True):
+    shares = shares_of(sorted_batches(split.lengths, batch_size), lambda: split.lengths, pad_to, processes)
+    cut = feed.batches([share.indices for share in shares], [share.pad_to for share in shares])
+    for share, batch in zip(shares, cut, strict=True):
         output = model(batch.inputs, batch.lengths).float().cpu().numpy()
         if logits is None or labels is None:
-            logits = np.empty((len(split), output.shape[1]), dtype=np.float32)
-            labels = np.empty((len(split), *batch.labels.shape[1:]), dtype=np.int64)
-        logits[indices], labels[indices] = output, batch.labels.cpu().numpy()
-        done += len(indices)
+            logits = np.zeros((len(split), output.shape[1]), dtype=np.float32)
+            labels = np.zeros((len(split), *batch.labels.shape[1:]), dtype=np.int64)
+        if share.examples:
+            logits[share.indices], labels[share.indices] = output, batch.labels.cpu().numpy()
+        done += share.whole
         between(done, len(split))
     model.train(was_training)
     assert logits is not None, "a split is never empty"
     assert labels is not None
+    processes.merged(logits, labels)
     return Predictions(logits, labels)
