@@ -14,7 +14,6 @@ from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
 from msbench.environment import accelerator, environment, room_for_splits
 from msbench.errors import (
-    ConfigError,
     DamagedRecord,
     DataError,
     Diverged,
@@ -62,7 +61,7 @@ def execute(
     processes = place.processes
     with processes.agreed():
         dataset = _dataset(spec, place, listener)
-        _check_fit(spec, dataset)
+        fit.check(spec, dataset.info)
         identity = identify(spec, dataset.digest)
         _check_alike(identity, processes)
         directory = store.run_directory(place.results, spec, identity.run_id)
@@ -122,14 +121,6 @@ def _set_ended_aside(directory: Path, listener: Listener) -> None:
         listener.note(f"the earlier run was moved to {old}")
 
 
-def _check_fit(spec: RunSpec, dataset: Dataset) -> None:
-    for path, problem in fit.faults(spec, dataset.info):
-        raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
-    pad_to, longest = spec.train.pad_to, dataset.info.longest
-    if pad_to is not None and pad_to < longest:
-        raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")
-
-
 def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
     processes = place.processes
 
@@ -172,7 +163,7 @@ class _Run:
             (self.directory / name).unlink(missing_ok=True)
         try:
             with self.place.processes.agreed():
-                record = self._train_and_test()
+                record = self._advised()
                 self._write_record(record)
         except Interrupted as error:
             self._fail(error, "interrupted")
@@ -188,9 +179,15 @@ class _Run:
             return self._crash(error)
         return record
 
+    def _advised(self) -> RunRecord:
+        try:
+            return self._train_and_test()
+        except Exception as error:
+            if isinstance(error, MsbenchError) or not is_out_of_memory(error):
+                raise
+            raise OutOfMemory(budget.what_to_do(error, self.spec, self.device)) from None
+
     def _crash(self, error: Exception) -> RunRecord:
-        if is_out_of_memory(error):
-            return self._fail(OutOfMemory(budget.what_to_do(error, self.spec, self.device)), "out-of-memory")
         if isinstance(error, OSError):
             return self._fail(RunError(f"{error.filename or self.directory}: {error.strerror}"), "failed")
         if self.first:

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 
 from msbench.config import KeyPath
 from msbench.data.dataset import TaskInfo
+from msbench.errors import ConfigError
 from msbench.specs import RunSpec
+
+
+def check(spec: RunSpec, info: TaskInfo) -> None:
+    """Raise ConfigError where a run does not fit its data, which are there."""
+    for path, problem in faults(spec, info):
+        raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
+    pad_to, longest = spec.train.pad_to, info.longest
+    if pad_to is not None and pad_to < longest:
+        raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")
 
 
 def faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.training.auroc import MacroAuroc, macro_auroc
-from msbench.training.feed import Feed
+from msbench.training.feed import Feed, split_up
 from msbench.training.objective import decided, loss_of
 from msbench.training.order import sorted_batches
 from msbench.training.shares import ALONE, Processes, shares_of
@@ -67,11 +67,13 @@ def predict(
     batch_size: int,
     *,
     pad_to: int | None = None,
+    at_once: int | None = None,
     between: Callable[[int, int], None] = lambda _done, _total: None,
     processes: Processes = ALONE,
 ) -> Predictions:
     """Logits of every example of a split, with dropout off and stored batch statistics.
 
+    A batch of more than `at_once` examples is computed in pieces, which changes no width and so no number.
     `between(done, total)` is called after each batch, with examples; it may raise to stop. Several
     `processes` share each batch, every example being computed once, and all of them get all predictions.
     """
@@ -83,7 +85,8 @@ def predict(
     shares = shares_of(sorted_batches(split.lengths, batch_size), lambda: split.lengths, pad_to, processes)
     cut = feed.batches([share.indices for share in shares], [share.pad_to for share in shares])
     for share, batch in zip(shares, cut, strict=True):
-        output = model(batch.inputs, batch.lengths).float().cpu().numpy()
+        pieces = [model(x.inputs, x.lengths).float().cpu().numpy() for x in split_up(batch, at_once)]
+        output = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         if logits is None or labels is None:
             logits = np.zeros((len(split), output.shape[1]), dtype=np.float32)
             labels = np.zeros((len(split), *batch.labels.shape[1:]), dtype=np.int64)

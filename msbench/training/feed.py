@@ -74,6 +74,21 @@ class Feed:
         return send(batch, self.device)
 
 
+def split_up(batch: Fed, size: int | None) -> Iterator[Fed]:
+    """The batch, or pieces of it of at most `size` examples, padded as the batch is."""
+    examples = len(batch.labels)
+    if size is None or size >= examples:
+        yield batch
+        return
+    for start in range(0, examples, size):
+        inputs, lengths, labels = (
+            tensor[start : start + size] for tensor in (batch.inputs, batch.lengths, batch.labels)
+        )
+        # Tokens are counted on the whole batch: to ask a device for those of a piece would wait for it.
+        tokens = batch.tokens if start == 0 else 0
+        yield Fed(inputs, lengths, labels, tokens, batch.positions // examples * len(labels))
+
+
 def send(batch: Batch, device: torch.device) -> Fed:
     """A batch, copied to the device."""
     tensors = [torch.from_numpy(array) for array in (batch.inputs, batch.lengths, batch.labels)]

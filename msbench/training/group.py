@@ -158,15 +158,8 @@ class Group:
         parts = [torch.view_as_real(x) if x.is_complex() else x for x in gradients]
         by_kind = {x.dtype: [part for part in parts if part.dtype == x.dtype] for x in parts}
         flat = {kind: torch.cat([x.flatten() for x in same]) for kind, same in by_kind.items()}
-        figures: list[Tensor | float] = [
-            done.loss,
-            done.correct,
-            done.mean,
-            done.seen,
-            done.tokens,
-            done.positions,
-        ]
-        met = self._meet(figures)
+        sums: list[Tensor | float] = [done.loss, done.correct, done.mean]
+        met = self._meet([*sums, done.seen, done.tokens, done.positions])
         for kind, same in by_kind.items():
             self._do(distributed.all_reduce, flat[kind])
             for part, total in zip(same, torch.split(flat[kind], [x.numel() for x in same]), strict=True):

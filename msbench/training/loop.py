@@ -177,8 +177,9 @@ class Trainer:
         return predict(
             self.model,
             self._feed(split, self.dataset.splits[split]),
-            min(self.config.batch_size, self.gradients.size or self.config.batch_size),
+            self.config.batch_size,
             pad_to=self.config.pad_to,
+            at_once=self.gradients.size,
             between=after,
             processes=self.processes,
         )

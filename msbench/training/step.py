@@ -1,7 +1,7 @@
 """The gradients of one batch, at once or piece by piece where memory is short."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from msbench.errors import Diverged, OutOfMemory
 from msbench.models.classifier import Classifier
 from msbench.specs import TrainConfig
-from msbench.training.feed import Fed
+from msbench.training.feed import Fed, split_up
 from msbench.training.memory import advice, is_out_of_memory
 from msbench.training.objective import decided, loss_of
 from msbench.training.seeding import restore_torch_generators, torch_generator_states
@@ -84,7 +84,7 @@ class Gradients:
     def _computed(self, batch: Fed, share: Share) -> Done:
         for parameter in self.module.parameters():
             parameter.grad = None
-        pieces = (self._piece(piece, share) for piece in split(batch, self.size))
+        pieces = (self._piece(piece, share) for piece in split_up(batch, self.size))
         done = next(pieces)
         for more in pieces:
             done = added(done, more)
@@ -106,21 +106,6 @@ class Gradients:
             tokens=batch.tokens,
             positions=batch.positions,
         )
-
-
-def split(batch: Fed, size: int | None) -> Iterator[Fed]:
-    """The batch, or pieces of it of at most `size` examples, padded as the batch is."""
-    examples = len(batch.labels)
-    if size is None or size >= examples:
-        yield batch
-        return
-    for start in range(0, examples, size):
-        inputs, lengths, labels = (
-            tensor[start : start + size] for tensor in (batch.inputs, batch.lengths, batch.labels)
-        )
-        # Tokens are counted on the whole batch: to ask a device for those of a piece would wait for it.
-        tokens = batch.tokens if start == 0 else 0
-        yield Fed(inputs, lengths, labels, tokens, batch.positions // examples * len(labels))
 
 
 def added(one: Done, other: Done) -> Done:
