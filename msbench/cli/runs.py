@@ -176,8 +176,16 @@ def _print_agenda(
         console.out_json(rows)
         return
     if estimate:
-        from msbench.budget import readable_bytes
+        rows = [_brief(row) for row in rows]
+    # Why may be a sentence: it goes under its row where there is no room beside it, as a run's id may.
+    console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=2 if estimate else 1)
 
-        rows = [row | {"memory": readable_bytes(row["memory"])} for row in rows]
-    # Why may be a sentence; what an estimate has after it cannot be read away from its heading.
-    console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=0 if estimate else 1)
+
+def _brief(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its sizes, for 80 columns: in short words, and first what has to stay beside its heading."""
+    from msbench.budget import readable_bytes
+
+    last = {"run": row["run"], "why": row["why"]}
+    short = {"parameters": "params", "states per channel": "states"}
+    sizes = {short.get(name, name): value for name, value in row.items() if name not in last}
+    return sizes | {"memory": readable_bytes(row["memory"])} | last

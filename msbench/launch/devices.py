@@ -69,7 +69,7 @@ def run_on(count: int, command: Sequence[str]) -> int:
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.communicate()
     return _exit_code(processes)
 
 

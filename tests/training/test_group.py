@@ -181,7 +181,7 @@ def full_disk(group: Processes) -> Undo:
         raise CheckpointError("no room")
 
     if group.first:
-        CheckpointFolder.save_best = fail  # type: ignore[method-assign]
+        setattr(CheckpointFolder, "save_best", fail)  # noqa: B010
     return [(CheckpointFolder, "save_best", before)]
 
 
