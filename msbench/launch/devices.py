@@ -63,14 +63,15 @@ def run_on(count: int, command: Sequence[str]) -> int:
     """
     port = _free_port()
     processes = [_started(rank, count, port, command) for rank in range(count)]
+    passed: list[int] = []
     try:
-        with _passing_on(processes):
+        with _passing_on(processes, passed):
             _watch(processes)
     finally:
         for process in processes:
             process.kill()
             process.communicate()
-    return _exit_code(processes)
+    return _exit_code([process.returncode for process in processes], passed)
 
 
 def hold_on_to_lifeline() -> None:
@@ -111,8 +112,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[None]:
+def _passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]) -> Iterator[None]:
     def forward(number: int, _frame: FrameType | None) -> None:
+        passed.append(number)
         for process in processes:
             process.send_signal(number)
 
@@ -135,12 +137,16 @@ def _watch(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
         time.sleep(POLL)
 
 
-def _exit_code(processes: "Sequence[subprocess.Popen[bytes]]") -> int:
-    codes = [process.returncode for process in processes]
+def _exit_code(codes: Sequence[int], passed: Sequence[int]) -> int:
+    """One code for all; those that died of a signal that was passed on, the second one, were interrupted."""
     killed = {rank: -code for rank, code in enumerate(codes) if code < 0}
     asked = {code for code in codes if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED)}
-    if not killed or asked:
-        return next(iter(asked), None) or next((code for code in codes if code), ExitCode.OK)
+    if asked:
+        return asked.pop()
+    if not killed:
+        return next((code for code in codes if code), ExitCode.OK)
+    if passed:
+        return ExitCode.INTERRUPTED if signal.SIGINT in passed else ExitCode.TERMINATED
     names = (f"process {rank} of {len(codes)} by {signal.Signals(n).name}" for rank, n in killed.items())
     say(f"msbench: ended: {', '.join(names)}; the same command goes on from the last checkpoint")
     return ExitCode.RUN_FAILED

@@ -146,7 +146,9 @@ class Group:
         for norm in norms:
             norm.across = self
         for tensor in model.state_dict().values():
-            self._do(distributed.broadcast, tensor, 0)
+            whole = _real(tensor).contiguous()
+            self._do(distributed.broadcast, whole, 0)
+            _real(tensor).copy_(whole)
 
     def seed(self, seed: int, step: int) -> None:
         """A stream of its own for each process and step: nothing to be kept for a resumed run."""
@@ -155,7 +157,7 @@ class Group:
     def together(self, model: nn.Module, done: Done) -> Done:
         """The sums of all processes; gradients become those of the whole batch."""
         gradients = [x.grad for x in model.parameters() if x.grad is not None]
-        parts = [torch.view_as_real(x) if x.is_complex() else x for x in gradients]
+        parts = [_real(x) for x in gradients]
         by_kind = {x.dtype: [part for part in parts if part.dtype == x.dtype] for x in parts}
         flat = {kind: torch.cat([x.flatten() for x in same]) for kind, same in by_kind.items()}
         sums: list[Tensor | float] = [done.loss, done.correct, done.mean]
@@ -245,6 +247,11 @@ class Group:
                 f"a process that trains along is gone ({detail[:200]});"
                 " the same command goes on from the last checkpoint"
             ) from error
+
+
+def _real(x: Tensor) -> Tensor:
+    """Numbers that every backend can add up: of complex ones both parts, in place."""
+    return torch.view_as_real(x) if x.is_complex() else x
 
 
 class _Total(torch.autograd.Function):

@@ -79,6 +79,13 @@ def test_a_signal_is_passed_on_to_all(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
+def test_processes_that_a_passed_signal_kills_were_interrupted(tmp_path: Path) -> None:
+    child = python("signal.signal(2, signal.SIG_DFL)\n" + lines(tmp_path, "'ready'") + "time.sleep(60)")
+    thread = once(lambda: len(list(tmp_path.iterdir())) == 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert run_on(2, child) == 130
+    thread.join()
+
+
 def test_processes_save_and_end_where_the_one_that_looks_after_them_is_killed(tmp_path: Path) -> None:
     stop = (
         "signal.signal(signal.SIGTERM, lambda *_: ["
