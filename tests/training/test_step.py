@@ -39,7 +39,7 @@ def notes(run: Trainer) -> list[str]:
     return run.listener.notes
 
 
-@pytest.mark.parametrize("model", ["mamba", "msssm-s6", "s5", "s4d"])
+@pytest.mark.parametrize("model", ["mamba", "msssm-s6", "s5", "s4d-lin"])
 @pytest.mark.parametrize("more", [(), ("model.padding=paper", "model.pooling=mean-with-padding")])
 def test_pieces_have_the_gradients_of_the_whole(
     tiny: Suite, tmp_path: Path, model: str, more: tuple[str, ...]
