@@ -1,9 +1,10 @@
 """The command that makes a run again, tried before it is shown: its plan has the digest of the run."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from msbench import changes, suite
 from msbench.changes import Change
@@ -86,6 +87,9 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     differing = changes.settings(record_spec(planned), record.spec)
     departures = tuple(change for change in differing if not _label(change))
     overrides = [f"{change.name}={changes.spelled(change.now)}" for change in departures if change.sides[1]]
+    # How it was executed is no setting of the run, but its digits are rounded accordingly.
+    if (pieces := record.environment.get("micro_batch")) is not None:
+        overrides.append(f"train.micro_batch={changes.spelled(pieces)}")
     try:
         made = _plan(found, record, overrides)
     except ConfigError as error:
@@ -93,8 +97,15 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     if made.digest != record.spec_digest:
         return Again(reason=_not_these(made, record), departures=departures)
     words = words_of("run", name, record.model, record.task, [record.seed], overrides, results)
-    how = ("--deterministic",) if record.environment.get("deterministic") is True else ()
-    return Again((*words, *how), "", departures)
+    return Again((*words, *_how(record.environment)), "", departures)
+
+
+def _how(environment: Mapping[str, Any]) -> Iterator[str]:
+    """Options that are no part of a run's id, but of its digits."""
+    if (devices := environment.get("devices", 1)) != 1:
+        yield from ("--devices", str(devices))
+    if environment.get("deterministic") is True:
+        yield "--deterministic"
 
 
 def _plan(found: Suite, record: RunRecord, overrides: Sequence[str] = ()) -> RunSpec:

@@ -180,18 +180,18 @@ def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
     return f"unlike run {record.run_id}: {'; '.join(reasons)}"
 
 
-def describe(entry: Entry, *, estimate: bool) -> dict[str, Any]:
-    """A row of the plan: what would be done and why; with `estimate`, also how large it is."""
+def describe(entry: Entry, *, estimate: bool, device: str = "cpu", devices: int = 1) -> dict[str, Any]:
+    """A row of the plan: what would be done and why; with `estimate`, also how large it is on a device."""
     spec = entry.spec
     row: dict[str, Any] = {"task": spec.task, "model": spec.model_name, "seed": spec.seed}
     row |= {"run": entry.run_id, "action": entry.action, "why": entry.reason}
-    return row | (_size(spec, entry.dataset) if estimate else {})
+    return row | (_size(spec, entry.dataset, device, devices) if estimate else {})
 
 
-def _size(spec: RunSpec, dataset: Dataset | None) -> dict[str, Any]:
-    """Parameters, states a channel, steps and tokens of a run; None where only the data would tell."""
+def _size(spec: RunSpec, dataset: Dataset | None, device: str, devices: int) -> dict[str, Any]:
+    """Parameters, states a channel, steps, tokens and bytes of a run; None where only the data would tell."""
     # Whoever asks only what is stored must not wait for torch.
-    from msbench import models
+    from msbench import budget, models
     from msbench.training.schedule import Schedule
 
     info = dataset.info if dataset else data.outline(spec.data)
@@ -206,4 +206,5 @@ def _size(spec: RunSpec, dataset: Dataset | None) -> dict[str, Any]:
         "states per channel": models.states_per_channel(spec.model_name, spec.model),
         "steps": steps,
         "tokens": tokens,
+        "memory": budget.needed(spec, model, info, device, devices),
     }

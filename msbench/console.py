@@ -16,14 +16,32 @@ def prepare() -> None:
             stream.reconfigure(errors="replace")
 
 
+def mute() -> None:
+    """Print nothing from here on: of several processes that do one thing, one speaks."""
+    _Muted.on = True
+
+
+def muted() -> bool:
+    """Whether `mute` was called."""
+    return _Muted.on
+
+
+class _Muted:
+    on = False
+
+
 def say(text: str) -> None:
     """A message to stderr, verbatim; a reader that went away stops nothing."""
+    if muted():
+        return
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def out(text: str) -> None:
     """Data to stdout, verbatim."""
+    if muted():
+        return
     # Flushed here, where a reader that went away can still be told from a bug: at exit it is too late.
     print(text, flush=True)  # noqa: T201
 

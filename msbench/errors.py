@@ -8,6 +8,7 @@
     ├── RunError           3   a run that failed
     │   ├── Diverged       3   a loss or a parameter stopped being finite
     │   ├── OutOfMemory    3   the device had too little memory
+    │   ├── Lost           3   a process that trained along is gone
     │   ├── CheckpointError 3  a checkpoint that cannot be written or read
     │   ├── DamagedRecord  3   a run.json that is none
     │   └── NotDeterministic 3  the same training gave other numbers
@@ -82,12 +83,17 @@ class Diverged(RunError):
         super().__init__(f"not finite at step {step}: {name} is {value}")
         self.step = step
         self.name = name
+        self.value = value
 
 
 class OutOfMemory(RunError):
     """The device had too little memory for this run."""
 
     status = "out-of-memory"
+
+
+class Lost(RunError):
+    """A process that trained along is gone, and with it what they shared."""
 
 
 class CheckpointError(RunError):
@@ -127,6 +133,7 @@ class Interrupted(MsbenchError):
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"{signal.Signals(signal_number).name}: saved; the same command resumes")
+        self.number = signal_number
         self.exit_code = ExitCode.INTERRUPTED if signal_number == signal.SIGINT else ExitCode.TERMINATED
 
 

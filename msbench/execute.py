@@ -1,51 +1,52 @@
 """One RunSpec to one RunRecord: the only place that joins data, model, training and store."""
 
 import contextlib
-import io
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import torch
-from numpy.typing import NDArray
-
-from msbench import data, fit, models, store
+from msbench import budget, data, fit, models, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
-from msbench.environment import accelerator, environment, free_memory, room_for_splits
+from msbench.environment import accelerator, environment, room_for_splits
 from msbench.errors import (
-    ConfigError,
     DamagedRecord,
+    DataError,
     Diverged,
     Interrupted,
+    Lost,
     MsbenchError,
     OutOfMemory,
     RunError,
 )
+from msbench.predictions import write_predictions
+from msbench.scores import scores, speed
 from msbench.specs import RunSpec
 from msbench.store import Failure, RunRecord, Status
 from msbench.training.evaluate import Predictions
 from msbench.training.loop import Trainer, fabric_for
+from msbench.training.memory import is_out_of_memory
+from msbench.training.shares import ALONE, Processes
 from msbench.training.signals import SignalFlag
 from msbench.training.state import Listener
-
-CPU_OUT_OF_MEMORY = "can't allocate memory"
-"""What torch says in a plain RuntimeError where the CPU's memory ran out."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs execute and are kept; `device` is auto, cpu or cuda."""
+    """Where runs execute and are kept; `device` is auto, cpu or cuda.
+
+    Several `processes` execute the same runs in the same order, and the first of them writes.
+    """
 
     results: Path
     data_root: Path
     device: str
     signals: SignalFlag
+    processes: Processes = ALONE
 
 
 def execute(
@@ -57,27 +58,57 @@ def execute(
     fails is recorded with its typed status and returned; DataError, Interrupted and usage errors are raised
     (Interrupted after the state and the record are written).
     """
-    dataset = _dataset(spec, place, listener)
-    _check_fit(spec, dataset)
-    identity = identify(spec, dataset.digest)
-    directory = store.run_directory(place.results, spec, identity.run_id)
-    # Before the lock, so that finished results can be read where nothing can be written.
-    if not fresh and (record := _ended(directory)) is not None:
-        return record
-    with store.locked(directory, wait=wait, between=place.signals.check) as mine:
-        if not mine:
-            return None
-        if fresh:
-            _set_ended_aside(directory, listener)
-        if (record := _ended(directory)) is not None:
+    processes = place.processes
+    with processes.agreed():
+        dataset = _dataset(spec, place, listener)
+        fit.check(spec, dataset.info)
+        identity = identify(spec, dataset.digest)
+        _check_alike(identity, processes)
+        directory = store.run_directory(place.results, spec, identity.run_id)
+        # Before the lock, so that finished results can be read where nothing can be written.
+        if not fresh and (record := _ended(directory, processes)) is not None:
             return record
-        return _Run(spec, dataset, identity, directory, place, listener).execute()
+        with _locked(directory, place, wait=wait) as mine:
+            if processes.shared(b"" if mine else None) is None:
+                return None
+            if fresh and processes.first:
+                _set_ended_aside(directory, listener)
+            if (record := _ended(directory, processes)) is not None:
+                return record
+            return _Run(spec, dataset, identity, directory, place, listener).execute()
 
 
-def _ended(directory: Path) -> RunRecord | None:
-    """The record of a run that another attempt would not change."""
-    record = store.read_record(directory)
-    return record if record is not None and record.status in ("finished", "diverged") else None
+@contextlib.contextmanager
+def _locked(directory: Path, place: Place, *, wait: bool) -> Iterator[bool]:
+    """The run's lock, which the first process holds for all."""
+    if not place.processes.first:
+        yield True
+        return
+
+    def between() -> None:
+        place.processes.wait()
+        place.processes.check(place.signals)
+
+    with store.locked(directory, wait=wait, between=between) as mine:
+        yield mine
+
+
+def _check_alike(identity: Identity, processes: Processes) -> None:
+    """Raise DataError where this process has other data or another source than the first."""
+    first = processes.shared(identity.run_id.encode())
+    if first != identity.run_id.encode():
+        raise DataError("not the data and the source code that the first process has; set them up alike")
+
+
+def _ended(directory: Path, processes: Processes = ALONE) -> RunRecord | None:
+    """The record of a run that another attempt would not change, as the first process finds it."""
+    record = store.read_record(directory) if processes.first else None
+    if record is not None and record.status not in ("finished", "diverged"):
+        record = None
+    if processes.count == 1:
+        return record
+    data = processes.shared(None if record is None else record.model_dump_json().encode())
+    return None if data is None else RunRecord.model_validate_json(data)
 
 
 def _set_ended_aside(directory: Path, listener: Listener) -> None:
@@ -90,18 +121,20 @@ def _set_ended_aside(directory: Path, listener: Listener) -> None:
         listener.note(f"the earlier run was moved to {old}")
 
 
-def _check_fit(spec: RunSpec, dataset: Dataset) -> None:
-    for path, problem in fit.faults(spec, dataset.info):
-        raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
-    pad_to, longest = spec.train.pad_to, dataset.info.longest
-    if pad_to is not None and pad_to < longest:
-        raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")
-
-
 def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
+    processes = place.processes
+
+    def progress(*_: object) -> None:
+        if processes.first:
+            processes.wait()
+        processes.check(place.signals)
+
     if not data.is_ready(spec.data, place.data_root):
         listener.note(f"setting up {spec.data.dataset} in {place.data_root}")
-    return data.setup(spec.data, place.data_root, progress=lambda *_: place.signals.check())
+    found = data.setup(spec.data, place.data_root, progress=progress) if processes.first else None
+    # The others come when it is there; those of another machine may have to set it up on their own.
+    processes.shared(b"")
+    return found or data.setup(spec.data, place.data_root, progress=progress)
 
 
 class _Run:
@@ -118,7 +151,7 @@ class _Run:
     ) -> None:
         self.spec, self.dataset, self.identity, self.directory = spec, dataset, identity, directory
         self.place, self.listener = place, listener
-        self.device = accelerator(place.device)
+        self.device, self.first = accelerator(place.device), place.processes.first
         self.started = _now()
         self.facts: dict[str, Any] = {}
         self.trainer: Trainer | None = None
@@ -126,13 +159,17 @@ class _Run:
     def execute(self) -> RunRecord:
         """The record, written; raises Interrupted, and what is wrong with settings or data."""
         # A record of an earlier attempt would pass for this one's if this one died.
-        for name in ("run.json", "error.txt"):
+        for name in ("run.json", "error.txt") if self.first else ():
             (self.directory / name).unlink(missing_ok=True)
         try:
-            record = self._train_and_test()
-            store.write_record(self.directory, record)
+            with self.place.processes.agreed():
+                record = self._advised()
+                self._write_record(record)
         except Interrupted as error:
             self._fail(error, "interrupted")
+            raise
+        except Lost as error:
+            self._fail(error, error.status)
             raise
         except RunError as error:
             return self._fail(error, error.status)
@@ -142,19 +179,30 @@ class _Run:
             return self._crash(error)
         return record
 
+    def _advised(self) -> RunRecord:
+        try:
+            return self._train_and_test()
+        except Exception as error:
+            if isinstance(error, MsbenchError) or not is_out_of_memory(error):
+                raise
+            raise OutOfMemory(budget.what_to_do(error, self.spec, self.device)) from None
+
     def _crash(self, error: Exception) -> RunRecord:
-        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or CPU_OUT_OF_MEMORY in str(error):
-            return self._fail(OutOfMemory(first_line), "out-of-memory")
         if isinstance(error, OSError):
             return self._fail(RunError(f"{error.filename or self.directory}: {error.strerror}"), "failed")
-        with contextlib.suppress(OSError):
-            store.write_atomically(self.directory / "error.txt", traceback.format_exc().encode())
+        if self.first:
+            with contextlib.suppress(OSError):
+                store.write_atomically(self.directory / "error.txt", traceback.format_exc().encode())
         return self._fail(error, "failed")
+
+    def _write_record(self, record: RunRecord) -> None:
+        if self.first:
+            store.write_record(self.directory, record)
 
     def _train_and_test(self) -> RunRecord:
         spec = self.spec
-        fabric = fabric_for(self.device, spec.train.precision)
+        processes = self.place.processes
+        fabric = fabric_for(self.device, spec.train.precision, processes)
         model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
         self.facts |= {
             "parameters": models.parameter_count(model),
@@ -163,31 +211,39 @@ class _Run:
         }
         signals, run_id = self.place.signals, self.identity.run_id
         self.trainer = Trainer(
-            spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals
+            spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals, processes
         )
         self.trainer.room = room_for_splits(self.device)
-        self.trainer.recompute_above = self._recompute_above()
+        self.trainer.gradients.recompute_above = self._recompute_above()
         self.trainer.attempt = self._attempt()
         self.trainer.run()
         began = time.monotonic()
         test = self.trainer.test()
-        write_predictions(self.directory / "predictions.parquet", test)
+        if self.first:
+            write_predictions(self.directory / "predictions.parquet", test)
         return self._finish(self.trainer, test, time.monotonic() - began)
 
     def _attempt(self) -> dict[str, str]:
         found = environment()
         kernel = str(self.facts["kernel"])
+        how = {name: str(value) for name, value in self._execution().items()}
+        how |= {"deterministic": "yes"} if found["deterministic"] else {}
         where = {"host": found["host"], "device": self.device, "threads": str(found["threads"])}
-        how = {"deterministic": "yes"} if found["deterministic"] else {}
         return {"started": self.started, "kernel": kernel, **where, **how}
+
+    def _execution(self) -> dict[str, Any]:
+        """How the run is executed: nothing that its id depends on."""
+        micro = self.spec.train.micro_batch
+        pieces = {} if micro is None else {"micro_batch": micro}
+        return {"devices": self.place.processes.count, **pieces}
 
     def _recompute_above(self) -> int:
         """Positions of a batch beyond which its activations would fill half of what memory is free."""
-        spec = self.spec
-        each = models.activation_bytes(spec.model_name, spec.model, 1, self.device)
-        limit = free_memory(self.device) // 2 // each
-        info = self.dataset.info
-        if spec.train.batch_size * info.sequences * (spec.train.pad_to or info.longest) > limit:
+        spec, processes, info = self.spec, self.place.processes, self.dataset.info
+        # One limit for all: what is computed again may be a batch norm, which all compute together.
+        mine = budget.most_positions(spec, self.device, processes.here)
+        limit = int(processes.shared(str(mine).encode()) or mine)
+        if budget.positions_at_once(spec, info, processes.count) > limit:
             self.listener.note(
                 f"layers are computed twice for batches of more than {limit:,} tokens, to save memory; "
                 "results are the same"
@@ -195,27 +251,8 @@ class _Run:
         return limit
 
     def _finish(self, trainer: Trainer, test: Predictions, test_seconds: float) -> RunRecord:
-        progress = trainer.progress
-        assert progress.best_epoch is not None, "a finished run has validated at least once"
-        metrics = {
-            "test_accuracy": test.accuracy,
-            "test_loss": test.loss,
-            "validation_accuracy": progress.rows[progress.best_epoch]["validation_accuracy"],
-            "best_epoch": float(progress.best_epoch),
-        }
-        if self.dataset.info.metric == "macro-auroc":
-            found = test.macro_auroc
-            metrics |= {
-                store.metric_key("test", "macro-auroc"): found.value,
-                store.metric_key("validation", "macro-auroc"): progress.best_score,
-                "classes_scored": float(found.scored),
-                "classes_left_out": float(found.left_out),
-            }
-        timing = {
-            "train_seconds": progress.train_seconds,
-            "test_seconds": test_seconds,
-            "tokens_per_second": progress.train_tokens / max(progress.train_seconds, 1e-9),
-        }
+        metrics = scores(trainer.progress, test, self.dataset.info)
+        timing = {**speed(trainer.progress), "test_seconds": test_seconds}
         return self._record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
 
     def _fail(self, error: BaseException, status: Status) -> RunRecord:
@@ -224,7 +261,7 @@ class _Run:
             failure = failure.model_copy(update={"step": error.step, "name": error.name})
         record = self._record(status, failure=failure)
         try:
-            store.write_record(self.directory, record)
+            self._write_record(record)
         except OSError as unwritten:
             self.listener.note(f"{self.directory}: the record cannot be written: {unwritten.strerror}")
         return record
@@ -251,31 +288,11 @@ class _Run:
             chance=self.dataset.info.chance,
             baselines=dict(self.dataset.info.baselines),
             classes=tuple(self.dataset.manifest.get("classes", ())),
-            environment={**environment(), "device": self.device},
+            environment={**environment(), "device": self.device, **self._execution()},
             started=self.started,
             ended=_now(),
             **{**self.facts, **values},
         )
-
-
-def write_predictions(path: Path, predictions: Predictions) -> None:
-    """``predictions.parquet``: example number, label, predicted class, whether right, and all logits.
-
-    With several labels an example, the first three stand for each class: ``label_0`` and so on.
-    """
-    given, decided = predictions.labels, predictions.decisions
-    columns: dict[str, Any] = {"example": np.arange(len(given))}
-    for name, values in {"label": given, "predicted": decided, "correct": decided == given}.items():
-        columns |= by_class(name, values) if predictions.multi_label else {name: values}
-    columns |= by_class("logit", predictions.logits)
-    buffer = io.BytesIO()
-    pd.DataFrame(columns).to_parquet(buffer, index=False)
-    store.write_atomically(path, buffer.getvalue())
-
-
-def by_class(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Columns ``name_0``, ``name_1``, ... of values (n, classes)."""
-    return {f"{name}_{index}": column for index, column in enumerate(values.T)}
 
 
 def _now() -> str:

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 
 from msbench.config import KeyPath
 from msbench.data.dataset import TaskInfo
+from msbench.errors import ConfigError
 from msbench.specs import RunSpec
+
+
+def check(spec: RunSpec, info: TaskInfo) -> None:
+    """Raise ConfigError where a run does not fit its data, which are there."""
+    for path, problem in faults(spec, info):
+        raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
+    pad_to, longest = spec.train.pad_to, info.longest
+    if pad_to is not None and pad_to < longest:
+        raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")
 
 
 def faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
@@ -33,4 +43,10 @@ def faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
             ("train", "pad_to"),
             f"{train.pad_to} is beyond model.positions 'learned', which end with the longest of {spec.task},"
             f" {info.longest}; lower it, leave it out or use positions: none",
+        )
+    if model.norm == "batch" and isinstance(train.micro_batch, int) and train.micro_batch < train.batch_size:
+        yield (
+            ("train", "micro_batch"),
+            f"{train.micro_batch} would change the statistics of model.norm 'batch', which are those of all"
+            f" {train.batch_size} examples of a batch; leave it out, or lower train.batch_size",
         )

@@ -3,7 +3,7 @@
 import sys
 from typing import Self
 
-from msbench.console import say
+from msbench.console import muted, say
 from msbench.specs import RunSpec
 from msbench.training.metrics import EpochRow
 from msbench.training.state import StepReport
@@ -95,6 +95,6 @@ def _validation(row: EpochRow) -> str:
 
 def listener_for(spec: RunSpec, *, quiet: bool) -> Quiet:
     """The listener that fits where stderr goes."""
-    if quiet:
+    if quiet or muted():
         return Quiet()
     return Bar(spec) if sys.stderr.isatty() else Lines(spec)

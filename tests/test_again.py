@@ -115,6 +115,18 @@ def test_many_records_have_the_same_commands_and_each_suite_is_read_once(
     assert read == ["suites/other name.yaml", "table-2"]
 
 
+@pytest.mark.usefixtures("suites")
+def test_devices_and_pieces_of_batches_are_in_the_command_and_mark_nothing() -> None:
+    record = made_of(plan(load("tiny"), ["mamba"])[0])
+    assert "--devices" not in again(record).line
+    how = {"devices": 2, "micro_batch": "auto"}
+    found = again(record.model_copy(update={"environment": how}))
+    assert found.line == (
+        "msbench run tiny --model mamba --task listops-tiny --seed 0 --set train.micro_batch=auto --devices 2"
+    )
+    assert found.departures == ()
+
+
 @pytest.mark.parametrize("name", ["gone", "./tiny.yaml", "tiny; ls", ""])
 def test_a_suite_that_a_record_names_is_looked_up_by_its_name_alone(suites: Path, name: str) -> None:
     record = made_of(plan(load("tiny"), ["mamba"])[0]).model_copy(update={"suite": name})

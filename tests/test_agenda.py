@@ -89,6 +89,10 @@ def test_sizes_are_those_of_the_run(tiny: Suite, place: Place) -> None:
     assert (row["parameters"], row["steps"]) == (record.parameters, record.steps)
     lengths = data.open_dataset(spec.data, place.data_root).splits["train"].lengths
     assert row["tokens"] == pytest.approx(3 * lengths.sum(), rel=0.1)
+    halved = agenda.describe(ask(tiny, place, "train.micro_batch=4"), estimate=True)
+    shared = agenda.describe(ask(tiny, place), estimate=True, devices=2)
+    assert halved["run"] == row["run"]
+    assert 0 < halved["memory"] == shared["memory"] < row["memory"]
 
 
 def stored(results: Path, spec: RunSpec, run_id: str, ended: str = "", **values: object) -> None:

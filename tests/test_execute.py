@@ -122,8 +122,11 @@ def test_a_crash_is_recorded_with_its_traceback_and_retried(
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried 3 GiB\nmore"), "CUDA out of memory. Tried 3 GiB"),
         (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-            "DefaultCPUAllocator: can't allocate memory",
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory:"
+                " you tried to allocate 9000000000000 bytes. Error code 12 (Cannot allocate memory)\nmore"
+            ),
+            "can't allocate memory: you tried to allocate 9000000000000 bytes. Error code 12",
         ),
         (MemoryError(), "MemoryError"),
     ],
@@ -138,7 +141,35 @@ def test_too_little_memory_has_a_status_of_its_own(
     record = run(spec, place)
     assert record.status == "out-of-memory"
     assert record.failure is not None
-    assert record.failure.message == message.splitlines()[0]
+    assert record.failure.message.startswith(message)
+    assert (
+        " are free on cpu now; try --set train.micro_batch=auto (the same results), or a smaller train."
+        in (record.failure.message)
+    )
+    assert "\n" not in record.failure.message
+
+
+def test_pieces_of_a_batch_are_no_advice_where_batch_norm_needs_it_whole(
+    tiny: Suite, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhaust(_self: Trainer) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Trainer, "run", exhaust)
+    failure = run(plan(tiny, ["msssm-s6"])[0], place).failure
+    assert failure is not None
+    assert "micro_batch" not in failure.message
+    assert "a smaller train.batch_size than 8" in failure.message
+
+
+def test_how_a_run_is_executed_is_recorded_and_no_part_of_it(tiny: Suite, place: Place) -> None:
+    whole, pieces = (plan(tiny, ["mamba"], overrides=each)[0] for each in ([], ["train.micro_batch=3"]))
+    assert whole.digest == pieces.digest
+    record = run(pieces, place)
+    assert "micro_batch" not in record.spec["train"]
+    assert (record.environment["micro_batch"], record.environment["devices"]) == (3, 1)
+    assert (record.attempts[0]["micro_batch"], record.attempts[0]["devices"]) == ("3", "1")
+    assert run(whole, place) == record
 
 
 def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: Place) -> None:

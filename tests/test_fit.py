@@ -55,6 +55,19 @@ def test_padding_beyond_learned_positions_is_refused_where_it_is_written(
         load(str(tiny_file))
 
 
+def test_pieces_of_a_batch_are_refused_where_batch_norm_needs_it_whole(tiny: Suite) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan(tiny, ["msssm-s6"], overrides=["train.micro_batch=4"])
+    assert str(caught.value).startswith(
+        "--set train.micro_batch: 4 would change the statistics of model.norm"
+    )
+    assert plan(tiny, ["msssm-s6"], overrides=["train.micro_batch=8"])
+    assert plan(tiny, ["msssm-s6"], overrides=["train.micro_batch=4", "model.norm=layer"])
+    for value in ("0", "-1", "1.5", "always"):
+        with pytest.raises(ConfigError, match=r"train\.micro_batch"):
+            spec_of(tiny, f"train.micro_batch={value}")
+
+
 def test_what_only_the_data_shows_is_refused_before_training(
     tiny: Suite, tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

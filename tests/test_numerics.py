@@ -21,6 +21,7 @@ from msbench.errors import ConfigError
 from msbench.ops.scan_kernels import Choice
 from msbench.store import RunRecord
 from msbench.suite import Suite, plan
+from msbench.training import objective, step
 
 SHORT = ("--model", "mamba", "--set", "train.max_steps=2", "--device", "cpu", "--quiet")
 
@@ -151,15 +152,13 @@ def test_the_environment_is_told_as_it_is(tiny_file: Path, tmp_path: Path) -> No
 def test_a_run_that_cannot_be_stops_with_the_name_of_the_operation(
     tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from msbench.training import loop
-
-    plain: Callable[..., torch.Tensor] = loop.loss_of
+    plain: Callable[..., torch.Tensor] = objective.loss_of
 
     def loss_of(*arguments: Any) -> torch.Tensor:
         loss = plain(*arguments)
         return loss + 0 * torch.zeros(1).put_(torch.tensor([0]), torch.zeros(1)).sum()
 
-    monkeypatch.setattr(loop, "loss_of", loss_of)
+    monkeypatch.setattr(step, "loss_of", loss_of)
     words = ["run", str(tiny_file), *SHORT, "--results", str(tmp_path)]
     assert CliRunner().invoke(app, words).exit_code == 0
     done = CliRunner().invoke(app, [*words, "--deterministic", "--fresh", "--json"])

@@ -9,9 +9,9 @@ from msbench import models
 from msbench.bench.shapes import Shape, Variant
 from msbench.environment import free_memory
 from msbench.models import Classifier
-from msbench.training.loop import check_finite
 from msbench.training.objective import loss_of
 from msbench.training.optimizer import build_optimizer
+from msbench.training.step import check_finite
 
 
 @dataclass

@@ -59,6 +59,9 @@ SuiteFile = Annotated[
 ]
 Name = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or the path of its YAML file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+Devices = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Train each run on N devices, a process each.")
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")]
 RESULTS = Path("results")
 REPORTS = Path("reports")

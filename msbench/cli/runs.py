@@ -1,5 +1,6 @@
 """The verbs that make runs: what there is, data, training."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from msbench.cli.app import (
     RESULTS,
     Deterministic,
     Device,
+    Devices,
     Json,
     Models,
     Name,
@@ -81,6 +83,7 @@ def run(
     seed: Seeds = None,
     sets: Sets = None,
     device: Device = "auto",
+    devices: Devices = 1,
     scan: Scan = None,
     deterministic: Deterministic = False,
     dry_run: Annotated[
@@ -110,21 +113,27 @@ def run(
 
         force(scan, on)
     from msbench import agenda
+    from msbench.launch import devices as several
 
     agenda.check_kernels(specs, on)
     if deterministic:
         numerics.refuse(specs, on)
+    several.prepare(devices, on)
     if dry_run:
-        _print_agenda(_agenda(specs, results, fresh=fresh), as_json, estimate=True)
+        _print_agenda(
+            _agenda(specs, results, fresh=fresh), as_json, estimate=True, device=on, devices=devices
+        )
         return
+    if devices > 1 and not several.placed():
+        raise typer.Exit(several.run_on(devices, [sys.executable, "-m", "msbench.cli", *sys.argv[1:]]))
     from msbench import data
     from msbench.execute import Place
     from msbench.launch.here import run_here
+    from msbench.launch.joined import joined, signal_flag
     from msbench.launch.outcome import summary
-    from msbench.training.signals import SignalFlag
 
-    with SignalFlag() as signals:
-        place = Place(results, data.data_root(), device, signals)
+    with signal_flag() as signals, joined(on, signals) as processes:
+        place = Place(results, data.data_root(), device, signals, processes)
         outcome = run_here(specs, place, fresh=fresh, quiet=quiet)
     if as_json:
         console.out_json([record.model_dump(mode="json") for record in outcome.records])
@@ -164,12 +173,28 @@ def _agenda(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "l
     return entries
 
 
-def _print_agenda(entries: "list[Entry]", as_json: bool, *, estimate: bool) -> None:
+def _print_agenda(
+    entries: "list[Entry]", as_json: bool, *, estimate: bool, device: str = "cpu", devices: int = 1
+) -> None:
     from msbench import agenda
 
-    rows: list[dict[str, Any]] = [agenda.describe(entry, estimate=estimate) for entry in entries]
+    rows: list[dict[str, Any]] = [
+        agenda.describe(entry, estimate=estimate, device=device, devices=devices) for entry in entries
+    ]
     if as_json:
         console.out_json(rows)
-    else:
-        # Why may be a sentence; what an estimate has after it cannot be read away from its heading.
-        console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=0 if estimate else 1)
+        return
+    if estimate:
+        rows = [_brief(row) for row in rows]
+    # Why may be a sentence: it goes under its row where there is no room beside it, as a run's id may.
+    console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=2 if estimate else 1)
+
+
+def _brief(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its sizes, for 80 columns: in short words, and first what has to stay beside its heading."""
+    from msbench.budget import readable_bytes
+
+    last = {"run": row["run"], "why": row["why"]}
+    short = {"parameters": "params", "states per channel": "states"}
+    sizes = {short.get(name, name): value for name, value in row.items() if name not in last}
+    return sizes | {"memory": readable_bytes(row["memory"])} | last

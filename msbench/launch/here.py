@@ -30,7 +30,7 @@ def _one(spec: RunSpec, place: Place, outcome: Outcome, *, fresh: bool, quiet: b
             record = execute(spec, place, listener, fresh=fresh, wait=wait)
     except DataError as error:
         # A signal to the whole process group can end the workers of a set-up before it is noticed here.
-        place.signals.check()
+        place.processes.check(place.signals)
         say(f"msbench: {error}")
         outcome.data_errors.append(str(error))
         return True
@@ -41,5 +41,5 @@ def _one(spec: RunSpec, place: Place, outcome: Outcome, *, fresh: bool, quiet: b
     if record is None:
         return False
     outcome.records.append(record)
-    place.signals.check()
+    place.processes.check(place.signals)
     return True

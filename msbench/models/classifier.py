@@ -30,6 +30,7 @@ from msbench.models.head import build_head
 from msbench.models.layers import (
     Bidirectional,
     ChannelDropout,
+    MaskedBatchNorm,
     Padding,
     build_norm,
     normalise,
@@ -147,6 +148,11 @@ class Classifier(nn.Module):
         self.blocks = nn.ModuleList(kind(config, block) for blocks in layers for block in blocks)
         self.final_norm = build_norm(config.norm, config.d_model) if config.prenorm else None
         self.head: Any = build_head(config.d_model, info)
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether an example's logits depend, in training, on the others of its batch."""
+        return any(isinstance(part, MaskedBatchNorm) for part in self.modules())
 
     def recompute_layers(self, *, on: bool) -> None:
         """Keep only the inputs of layers for the backward, and run their forward again: the same numbers."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.ops.masked_norm import EPSILON, frozen_batch_norm, masked_batch_norm
+from msbench.ops.masked_norm import EPSILON, frozen_batch_norm, masked_batch_norm, spread_batch_norm
 
 
 class Padding(NamedTuple):
@@ -30,10 +30,20 @@ class Padding(NamedTuple):
         return cls.of(lengths, x.shape[1], x.dtype)
 
 
+class Across(Protocol):
+    """Processes that have a batch between them; `counts` is off where this one has only a stand-in."""
+
+    counts: bool
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum of all processes' vectors (n,), differentiable."""
+
+
 class MaskedBatchNorm(nn.Module):
     """Batch norm whose statistics, running ones too, are those of real positions only.
 
     Padding would pull mean and variance towards its own constant: with half of a batch padded, by half.
+    Where several processes share a batch, `across`, the statistics are those of all of it.
     """
 
     running_mean: Tensor
@@ -43,6 +53,7 @@ class MaskedBatchNorm(nn.Module):
         super().__init__()
         self.momentum = momentum
         self.tracks = True
+        self.across: Across | None = None
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
         self.register_buffer("running_mean", torch.zeros(width))
@@ -54,16 +65,24 @@ class MaskedBatchNorm(nn.Module):
         if not self.training:
             moments = self.running_mean, self.running_var
             return frozen_batch_norm(x, mask, self.weight, self.bias, *moments, zero=zero)
+        if self.across is not None:
+            return self._spread(x, mask, self.across, zero)
         y, mean, var = masked_batch_norm(x, mask, self.weight, self.bias, zero=zero)
         if self.tracks:
-            count = mask.sum().clamp(min=1)
-            self._track(mean, var * count / (count - 1).clamp(min=1))
+            self._track(mean, var, mask.sum().clamp(min=1))
+        return y
+
+    def _spread(self, x: Tensor, mask: Tensor, across: Across, zero: bool) -> Tensor:
+        mask = mask if across.counts else torch.zeros_like(mask)
+        y, *moments = spread_batch_norm(x, mask, self.weight, self.bias, across.total, zero=zero)
+        if self.tracks:
+            self._track(*moments)
         return y
 
     @torch.no_grad()
-    def _track(self, mean: Tensor, var: Tensor) -> None:
+    def _track(self, mean: Tensor, var: Tensor, count: Tensor) -> None:
         self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(var, self.momentum)
+        self.running_var.lerp_(var * count / (count - 1).clamp(min=1), self.momentum)
 
 
 def build_norm(kind: Literal["layer", "rms", "batch"], width: int) -> nn.Module:

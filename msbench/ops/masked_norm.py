@@ -1,5 +1,6 @@
 """Batch norm whose statistics are those of real positions only."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,6 +36,29 @@ def masked_batch_norm_reference(
     var = ((centred * mask) * centred).sum((0, 1)) / count
     y = affine(centred, var, weight, bias)
     return y * mask if zero else y, mean.detach(), var.detach()
+
+
+def spread_batch_norm(
+    x: Tensor,
+    mask: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    total: Callable[[Tensor], Tensor],
+    *,
+    zero: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`masked_batch_norm` of a batch that several processes have between them, each an x of its own.
+
+    `total` is the differentiable sum of their vectors. Returns also the number of real positions of them all.
+    """
+    sums = total(torch.cat([(x * mask).sum((0, 1)), mask.sum().view(1)]))
+    count = sums[-1].detach().clamp(min=1)
+    mean = sums[:-1] / count
+    centred = x - mean
+    # Of centred numbers: a mean of squares less the square of the mean would cancel.
+    var = total(((centred * mask) * centred).sum((0, 1))) / count
+    y = affine(centred, var, weight, bias)
+    return y * mask if zero else y, mean.detach(), var.detach(), count
 
 
 def frozen_batch_norm(

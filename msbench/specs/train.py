@@ -37,6 +37,10 @@ class TrainConfig(Config):
     """Pad every batch to this length instead, as the paper does with 2048."""
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"
     """``double-softmax`` repeats a fault of the code behind the published Mamba rows."""
+    micro_batch: Annotated[Positive | Literal["auto"] | None, Field(exclude=True)] = None
+    """Examples that a device computes at once, the gradients of a batch being added up; ``auto`` halves them
+    where memory runs out. How a run is executed, not what it is: no part of its settings as they are recorded
+    and compared."""
 
     @model_validator(mode="after")
     def _rates_are_in_order(self) -> Self:

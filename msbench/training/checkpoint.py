@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 
 from msbench.errors import CheckpointError
 from msbench.store import write_atomically
+from msbench.training.shares import Processes
 
 FORMAT = "1"
 
@@ -59,7 +60,7 @@ class CheckpointFolder:
 
     def save_last(self, checkpoint: Checkpoint) -> None:
         """Keep what is needed to go on; the one before becomes ``previous``."""
-        data = self._serialise(checkpoint)
+        data = self.packed(checkpoint)
         staged = self.path / "next.safetensors"
         self._write(staged, data)
         if self.last.exists():
@@ -76,7 +77,7 @@ class CheckpointFolder:
         The one before stays until `forget_other_bests`: a run stopped before its next ``last`` goes back to
         where that one was the best.
         """
-        self._write(self.best(epoch), self._serialise(checkpoint))
+        self._write(self.best(epoch), self.packed(checkpoint))
 
     def forget_other_bests(self, epoch: int | None) -> None:
         """Remove the weights of all epochs but this one."""
@@ -123,7 +124,15 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: written by another run or version ({metadata.get('run')})")
         return Checkpoint(tensors, json.loads(metadata["state"]))
 
-    def _serialise(self, checkpoint: Checkpoint) -> bytes:
+    def shared(self, found: Checkpoint | None, processes: Processes) -> Checkpoint | None:
+        """What the first of several processes has read."""
+        if processes.count == 1:
+            return found
+        data = processes.shared(None if found is None else self.packed(found))
+        return None if data is None else unpacked(data)
+
+    def packed(self, checkpoint: Checkpoint) -> bytes:
+        """The bytes of a file."""
         # The JSON rides in the header, so that tensors and state can never be of two different moments.
         metadata = {
             "format": FORMAT,
@@ -138,6 +147,13 @@ class CheckpointFolder:
             write_atomically(path, data)
         except OSError as error:
             raise CheckpointError(f"{path}: cannot save the checkpoint: {error.strerror}") from error
+
+
+def unpacked(data: bytes) -> Checkpoint:
+    """What another process of the same run has packed."""
+    # Eight bytes say how long the header is, which is JSON.
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return Checkpoint(load(data), json.loads(header["__metadata__"]["state"]))
 
 
 def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:

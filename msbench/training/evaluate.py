@@ -10,9 +10,10 @@ from torch import nn
 
 from msbench.data.dataset import TaskInfo
 from msbench.training.auroc import MacroAuroc, macro_auroc
-from msbench.training.feed import Feed
+from msbench.training.feed import Feed, split_up
 from msbench.training.objective import decided, loss_of
 from msbench.training.order import sorted_batches
+from msbench.training.shares import ALONE, Processes, shares_of
 
 
 @dataclass(frozen=True)
@@ -66,27 +67,35 @@ def predict(
     batch_size: int,
     *,
     pad_to: int | None = None,
+    at_once: int | None = None,
     between: Callable[[int, int], None] = lambda _done, _total: None,
+    processes: Processes = ALONE,
 ) -> Predictions:
     """Logits of every example of a split, with dropout off and stored batch statistics.
 
-    `between(done, total)` is called after each batch, with examples; it may raise to stop.
+    A batch of more than `at_once` examples is computed in pieces, which changes no width and so no number.
+    `between(done, total)` is called after each batch, with examples; it may raise to stop. Several
+    `processes` share each batch, every example being computed once, and all of them get all predictions.
     """
     split, was_training = feed.split, model.training
     model.eval()
     logits: NDArray[np.float32] | None = None
     labels: NDArray[np.int64] | None = None
     done = 0
-    chosen = sorted_batches(split.lengths, batch_size)
-    for indices, batch in zip(chosen, feed.batches(chosen, pad_to), strict=True):
-        output = model(batch.inputs, batch.lengths).float().cpu().numpy()
+    shares = shares_of(sorted_batches(split.lengths, batch_size), lambda: split.lengths, pad_to, processes)
+    cut = feed.batches([share.indices for share in shares], [share.pad_to for share in shares])
+    for share, batch in zip(shares, cut, strict=True):
+        pieces = [model(x.inputs, x.lengths).float().cpu().numpy() for x in split_up(batch, at_once)]
+        output = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         if logits is None or labels is None:
-            logits = np.empty((len(split), output.shape[1]), dtype=np.float32)
-            labels = np.empty((len(split), *batch.labels.shape[1:]), dtype=np.int64)
-        logits[indices], labels[indices] = output, batch.labels.cpu().numpy()
-        done += len(indices)
+            logits = np.zeros((len(split), output.shape[1]), dtype=np.float32)
+            labels = np.zeros((len(split), *batch.labels.shape[1:]), dtype=np.int64)
+        if share.examples:
+            logits[share.indices], labels[share.indices] = output, batch.labels.cpu().numpy()
+        done += share.whole
         between(done, len(split))
     model.train(was_training)
     assert logits is not None, "a split is never empty"
     assert labels is not None
+    processes.merged(logits, labels)
     return Predictions(logits, labels)

@@ -47,17 +47,20 @@ class Feed:
         at_once = kept is not None or (device.type == "cpu" and not split.slow)
         self._ahead = 0 if at_once else AHEAD
 
-    def batches(self, chosen: Sequence[Indices], pad_to: int | None = None) -> Iterator[Fed]:
-        """The batches of these example numbers, in order."""
+    def batches(
+        self, chosen: Sequence[Indices], pad_to: int | Sequence[int | None] | None = None
+    ) -> Iterator[Fed]:
+        """The batches of these example numbers, in order; `pad_to` is of all of them, or of each."""
+        wanted = zip(chosen, pad_to if isinstance(pad_to, Sequence) else [pad_to] * len(chosen), strict=True)
         if not self._ahead:
-            yield from (self._cut(indices, pad_to) for indices in chosen)
+            yield from (self._cut(indices, width) for indices, width in wanted)
             return
         # One thread: the order of what it is asked for is the order in which it comes.
         with ThreadPoolExecutor(1, "feed") as thread:
             waiting: deque[Future[Fed]] = deque()
             try:
-                for indices in chosen:
-                    waiting.append(thread.submit(self._cut, indices, pad_to))
+                for indices, width in wanted:
+                    waiting.append(thread.submit(self._cut, indices, width))
                     if len(waiting) > self._ahead:
                         yield waiting.popleft().result()
                 while waiting:
@@ -69,6 +72,21 @@ class Feed:
     def _sent(self, indices: Indices, pad_to: int | None) -> Fed:
         batch = self.split.batch(indices, pad_to)
         return send(batch, self.device)
+
+
+def split_up(batch: Fed, size: int | None) -> Iterator[Fed]:
+    """The batch, or pieces of it of at most `size` examples, padded as the batch is."""
+    examples = len(batch.labels)
+    if size is None or size >= examples:
+        yield batch
+        return
+    for start in range(0, examples, size):
+        inputs, lengths, labels = (
+            tensor[start : start + size] for tensor in (batch.inputs, batch.lengths, batch.labels)
+        )
+        # Tokens are counted on the whole batch: to ask a device for those of a piece would wait for it.
+        tokens = batch.tokens if start == 0 else 0
+        yield Fed(inputs, lengths, labels, tokens, batch.positions // examples * len(labels))
 
 
 def send(batch: Batch, device: torch.device) -> Fed:

@@ -7,9 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
-import torch
 from lightning_fabric import Fabric
-from torch import nn
 
 from msbench.data.dataset import Dataset, Split
 from msbench.errors import Diverged, Interrupted
@@ -20,14 +18,15 @@ from msbench.training.checkpoint import load_weights
 from msbench.training.evaluate import Predictions, predict
 from msbench.training.feed import Fed, Feed
 from msbench.training.metrics import EpochRow, write_metrics
-from msbench.training.objective import decided, loss_of
 from msbench.training.optimizer import build_optimizer
 from msbench.training.order import epoch_batches
 from msbench.training.schedule import Schedule
 from msbench.training.scoring import classes_left_out
 from msbench.training.seeding import derive, generator_states, restore_generators, seed_everything
+from msbench.training.shares import ALONE, Processes, Share, shares_of
 from msbench.training.signals import SignalFlag
 from msbench.training.state import Listener, Progress, StepReport, Sums
+from msbench.training.step import Gradients, check_finite
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {"float32": "32-true", "bf16": "bf16-mixed"}
 SAVE_SECONDS = 20.0
@@ -39,7 +38,8 @@ class Trainer:
     """Trains one model on one dataset; `run` returns when the last epoch is done.
 
     Raises Diverged at the first loss or parameter that is not finite, Interrupted after a signal (state
-    saved), CheckpointError where state cannot be kept, DataError where a split cannot be scored.
+    saved), CheckpointError where state cannot be kept, DataError where a split cannot be scored. Where there
+    are several `processes`, each has such a trainer; the first one writes.
     """
 
     def __init__(
@@ -52,11 +52,14 @@ class Trainer:
         fabric: Fabric,
         listener: Listener,
         signals: SignalFlag,
+        processes: Processes = ALONE,
     ) -> None:
         self.spec, self.config, self.dataset = spec, spec.train, dataset
         self.directory, self.fabric, self.listener, self.signals = directory, fabric, listener, signals
-        self.module = model
+        self.module, self.processes = model, processes
         self.model, self.optimizer = fabric.setup(model, build_optimizer(model, spec.train))
+        processes.join(model)
+        self.gradients = Gradients(fabric, self.model, model, spec.train, self._note_pieces)
         self.schedule = Schedule.of(spec.train, len(dataset.splits["train"]))
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
         self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
@@ -64,8 +67,6 @@ class Trainer:
         self._last_save, self._save_cost = time.monotonic(), 0.0
         self.attempt: dict[str, str] = {}
         """Where and when this attempt runs: kept in the state, so that a resumed run shows all of them."""
-        self.recompute_above: float = math.inf
-        """Positions of a batch beyond which layers are recomputed in the backward, to save memory."""
         self.room = 0
         """Bytes of the device that splits may be kept in."""
         self._feeds: dict[str, Feed] = {}
@@ -75,9 +76,10 @@ class Trainer:
         """Train to the end, resuming where a checkpoint is."""
         for text in classes_left_out(self.dataset):
             self.listener.note(text)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in self.module.state_dict().values())
-        # last and previous hold weights and two moments, best holds weights, one more is being written.
-        self.folder.prepare(needed=10 * size)
+        if self.processes.first:
+            size = sum(tensor.numel() * tensor.element_size() for tensor in self.module.state_dict().values())
+            # last and previous hold weights and two moments, best holds weights, one more is being written.
+            self.folder.prepare(needed=10 * size)
         if not self._resume():
             seed_everything(self.spec.seed)
         self.progress.attempts.append(self.attempt)
@@ -87,10 +89,10 @@ class Trainer:
             self._epoch()
 
     def _resume(self) -> bool:
-        found, skipped = self.folder.load_last()
+        found, skipped = self.folder.load_last() if self.processes.first else (None, [])
         for text in skipped:
             self.listener.note(f"passed over {text}")
-        if found is None:
+        if (found := self.folder.shared(found, self.processes)) is None:
             return False
         load_weights(self.module, found.tensors)
         if found.state["progress"]["step"] > 0:
@@ -113,9 +115,11 @@ class Trainer:
         batches = epoch_batches(split.lengths, config.batch_size, seed, epoch, bucketing=config.bucketing)
         left = self.schedule.total - self.progress.step
         chosen = batches[self.progress.batch :][:left]
+        shares = shares_of(chosen, lambda: split.lengths, config.pad_to, self.processes)
+        cut = self._feed("train", split).batches([x.indices for x in shares], [x.pad_to for x in shares])
         began = time.monotonic()
-        for batch in self._feed("train", split).batches(chosen, config.pad_to):
-            self._step(batch)
+        for share, batch in zip(shares, cut, strict=True):
+            self._step(batch, share)
             self.progress.batch += 1
             self.sums.seconds += time.monotonic() - began
             self._report()
@@ -131,47 +135,53 @@ class Trainer:
         self._feeds[name] = feed = Feed(split, self.fabric.device, room)
         return feed
 
-    def _step(self, batch: Fed) -> None:
+    def _step(self, batch: Fed, share: Share) -> None:
         rate = self.schedule.factor(self.progress.step)
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * rate
-        self.module.recompute_layers(on=batch.positions > self.recompute_above)
-        labels = batch.labels
-        logits = self.model(batch.inputs, batch.lengths).float()
-        loss = loss_of(logits, labels, self.config.loss)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.fabric.backward(loss)
-        check_finite(self.module, loss.detach(), self.progress.step + 1)
+        self.processes.counts = share.examples > 0
+        self.processes.seed(self.spec.seed, self.progress.step)
+        done = self.processes.together(self.module, self.gradients(batch, share))
+        check_finite(self.module, done.mean, self.progress.step + 1)
         if self.config.clip is not None:
             self.fabric.clip_gradients(
                 self.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
         self.optimizer.step()
         self.progress.step += 1
-        self.sums.loss += loss.detach().double() * len(labels)
-        self.sums.correct += (decided(logits.detach(), labels.ndim == 2) == labels).sum()
-        self.sums.seen += len(labels)
-        self.sums.tokens += batch.tokens
-        self.sums.positions += batch.positions
+        self.sums.add(done)
+
+    def _note_pieces(self, text: str, size: int) -> None:
+        self.listener.note(text)
+        self.attempt["micro_batch"] = f"auto: {size}"
 
     def test(self) -> Predictions:
         """Predictions on the test split with the weights of the best epoch; only after `run`.
 
         Raises Diverged where they are not finite, CheckpointError where those weights are gone.
         """
-        load_weights(self.module, self.folder.load_best(self.progress.best_epoch).tensors)
-        found = self._predict("test", self.signals.check)
-        if not math.isfinite(found.loss):
-            raise Diverged(self.progress.step, "test loss", found.loss)
-        return found
+        found = self.folder.load_best(self.progress.best_epoch) if self.processes.first else None
+        best = self.folder.shared(found, self.processes)
+        assert best is not None, "where there is no best epoch, the first process has raised"
+        load_weights(self.module, best.tensors)
+        test = self._predict("test", lambda: self.processes.check(self.signals))
+        if not math.isfinite(test.loss):
+            raise Diverged(self.progress.step, "test loss", test.loss)
+        return test
 
     def _predict(self, split: str, between: Callable[[], None]) -> Predictions:
+        def after(_done: int, _total: int) -> None:
+            self.processes.pause()
+            between()
+
         return predict(
             self.model,
             self._feed(split, self.dataset.splits[split]),
             self.config.batch_size,
             pad_to=self.config.pad_to,
-            between=lambda _done, _total: between(),
+            at_once=self.gradients.size,
+            between=after,
+            processes=self.processes,
         )
 
     def _report(self) -> None:
@@ -217,19 +227,25 @@ class Trainer:
         progress.rows.append(asdict(row))
         progress.train_seconds += self.sums.seconds
         progress.train_tokens += self.sums.tokens
-        if row.score > progress.best_score:
+        if better := row.score > progress.best_score:
             progress.best_score, progress.best_epoch = row.score, row.epoch
-            state = {"epoch": row.epoch, "score": row.score}
-            self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state), row.epoch)
         progress.epoch, progress.batch = progress.epoch + 1, 0
         self.sums = Sums.zero(self.fabric.device)
-        self.save()
-        self.folder.forget_other_bests(progress.best_epoch)
-        self._write_metrics()
+        self._keep_epoch(row, better=better)
         self.listener.epoch(row)
 
+    def _keep_epoch(self, row: EpochRow, *, better: bool) -> None:
+        if not self.processes.first:
+            return
+        if better:
+            state = {"epoch": row.epoch, "score": row.score}
+            self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state), row.epoch)
+        self.save()
+        self.folder.forget_other_bests(self.progress.best_epoch)
+        self._write_metrics()
+
     def _write_metrics(self) -> None:
-        if self.progress.rows:
+        if self.progress.rows and self.processes.first:
             rows = [EpochRow(**values) for values in self.progress.rows]
             write_metrics(self.directory / "metrics.csv", rows)
 
@@ -240,7 +256,7 @@ class Trainer:
         resumed run validates again.
         """
         try:
-            self.signals.check()
+            self.processes.check(self.signals)
         except Interrupted:
             self.save()
             raise
@@ -253,7 +269,9 @@ class Trainer:
 
     def save(self) -> None:
         """Write ``last.safetensors``."""
-        began = time.monotonic()
+        began = self._last_save = time.monotonic()
+        if not self.processes.first:
+            return
         random_tensors, random_plain = generator_states()
         sums = self.sums
         tensors = {
@@ -270,30 +288,9 @@ class Trainer:
         self._save_cost = self._last_save - began
 
 
-def fabric_for(device: str, precision: str) -> Fabric:
-    """One device, ``cpu`` or ``cuda``, in the precision of a TrainConfig."""
-    return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision])
-
-
-@torch.no_grad()
-def check_finite(model: nn.Module, loss: torch.Tensor, step: int) -> None:
-    """Raise Diverged where the loss, a parameter, a buffer or a gradient is not finite.
-
-    Called before the optimiser steps, which would spread one bad number over all parameters: so the name is
-    that of the first bad parameter or buffer, else ``loss``, else a gradient. One fused norm and one wait for
-    the device; names are looked for only on failure.
-    """
-    tensors = [*model.parameters(), *(x for x in model.buffers() if x.is_floating_point())]
-    gradients = [x.grad for x in model.parameters() if x.grad is not None]
-    norms = torch.stack(torch._foreach_norm([*tensors, *gradients], math.inf))
-    if bool((loss + norms.sum()).isfinite()):
-        return
-    named: list[tuple[str, torch.Tensor]] = [
-        *model.named_parameters(),
-        *model.named_buffers(),
-        ("loss", loss),
-    ]
-    named += [(f"gradient of {name}", x.grad) for name, x in model.named_parameters() if x.grad is not None]
-    for name, tensor in named:
-        if bool((bad := ~tensor.isfinite()).any()):
-            raise Diverged(step, name, float(tensor[bad][0]))
+def fabric_for(device: str, precision: str, processes: Processes = ALONE) -> Fabric:
+    """Devices ``cpu`` or ``cuda``, one a process, in the precision of a TrainConfig."""
+    fabric = Fabric(accelerator=device, precision=PRECISIONS[precision], **processes.fabric_options())
+    if processes.count > 1:
+        fabric.launch()
+    return fabric

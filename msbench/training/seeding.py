@@ -51,3 +51,16 @@ def restore_generators(tensors: dict[str, torch.Tensor], plain: dict[str, Any]) 
     np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     version, words, gauss = plain["python"]
     random.setstate((version, tuple(words), gauss))
+
+
+def torch_generator_states(device: torch.device) -> list[torch.Tensor]:
+    """States of torch's generators that a step on this device draws from."""
+    more = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *more]
+
+
+def restore_torch_generators(states: list[torch.Tensor], device: torch.device) -> None:
+    """Undo `torch_generator_states`."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from types import FrameType
 
 from msbench.errors import Interrupted
@@ -13,10 +14,16 @@ CAUGHT = tuple(
 
 
 class SignalFlag:
-    """Context manager: inside it, a first signal only raises the flag; a second one kills as usual."""
+    """Context manager: inside it, a first signal only raises the flag; a second one kills as usual.
 
-    def __init__(self) -> None:
+    What arrives within `once` seconds of the first is taken for the same one: where it goes to a whole group
+    of processes, and those that started others pass it on.
+    """
+
+    def __init__(self, once: float = 0.0) -> None:
+        self.once = once
         self.received: int | None = None
+        self._when = 0.0
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "SignalFlag":
@@ -32,8 +39,17 @@ class SignalFlag:
         self._previous.clear()
 
     def _raise_flag(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self.once:
+            signal.signal(number, signal.SIG_DFL)
+        elif self.received is None:
+            self._when = now
+        elif now - self._when <= self.once:
+            return
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
         self.received = number
-        signal.signal(number, signal.SIG_DFL)
 
     def check(self) -> None:
         """Raise Interrupted where a signal has arrived."""

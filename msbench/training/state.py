@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 
 from msbench.training.metrics import EpochRow
+from msbench.training.shares import Done
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,14 @@ class Sums:
         return cls(
             torch.zeros((), dtype=kind, device=device), torch.zeros((), dtype=torch.int64, device=device)
         )
+
+    def add(self, done: Done) -> None:
+        """Count a batch."""
+        self.loss += done.loss
+        self.correct += done.correct
+        self.seen += done.seen
+        self.tokens += done.tokens
+        self.positions += done.positions
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 
 from msbench import store
 from msbench.comparison.lookup import Found
-from msbench.execute import write_predictions
+from msbench.predictions import write_predictions
 from msbench.store import RunRecord
 from msbench.training.evaluate import Predictions
 from msbench.training.metrics import EpochRow, write_metrics

@@ -8,7 +8,7 @@ from made_runs import answered, keep, ranked
 from scipy import stats as scipy_stats
 
 from msbench.comparison.paired import Counts, PairedTest, Refused, interval, paired_test
-from msbench.execute import write_predictions
+from msbench.predictions import write_predictions
 from msbench.training.evaluate import Predictions
 
 FIRST, SECOND = "a" * 12, "b" * 12

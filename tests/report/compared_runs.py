@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from report_runs import PlannedRun, run
 
 from msbench import store
-from msbench.execute import write_predictions
+from msbench.predictions import write_predictions
 from msbench.report.significance import Run
 from msbench.training.evaluate import Predictions
 

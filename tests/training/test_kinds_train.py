@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from msbench import models
 from msbench.data.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
-from msbench.execute import write_predictions
+from msbench.predictions import write_predictions
 from msbench.progress import Quiet
 from msbench.suite import Suite, plan
 from msbench.training.evaluate import Predictions, predict

@@ -16,9 +16,10 @@ from msbench.specs import RunSpec
 from msbench.suite import Suite, plan
 from msbench.training.evaluate import predict
 from msbench.training.feed import Feed
-from msbench.training.loop import Trainer, check_finite, fabric_for
+from msbench.training.loop import Trainer, fabric_for
 from msbench.training.objective import loss_of
 from msbench.training.signals import SignalFlag
+from msbench.training.step import check_finite
 
 MODELS = ["msssm-s6", "mamba"]
 
@@ -86,7 +87,7 @@ def test_batches_beyond_the_memory_limit_give_the_same_weights(
     spec = spec_of(tiny, model)
     trainer(spec, tmp_path / "plain").run()
     tight = trainer(spec, tmp_path / "tight")
-    tight.recompute_above = 100  # some batches are larger, some smaller
+    tight.gradients.recompute_above = 100  # some batches are larger, some smaller
     used = set()
     tight.after_step = lambda _step: used.add(tight.module.blocks[0].recompute)
     tight.run()

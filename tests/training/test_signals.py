@@ -27,3 +27,22 @@ def test_a_signal_is_noticed_at_the_next_check(number: signal.Signals, code: Exi
             flag.check()
     assert caught.value.exit_code == code
     assert signal.getsignal(number) is before
+
+
+def test_the_same_signal_passed_on_at_once_is_one_and_later_it_kills() -> None:
+    killed: list[int] = []
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with SignalFlag(once=60.0) as flag:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert flag.received == signal.SIGTERM
+            assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN)
+            flag.once = 1e-9
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(signal, "raise_signal", killed.append)
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert killed == [signal.SIGTERM]
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,45 @@
+"""This process as one of those that train a run together, as the environment has it."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from lightning_fabric import Fabric
+from torch import distributed
+
+from msbench.launch.devices import hold_on_to_lifeline, placed
+from msbench.training.group import Group, Rank, strategy
+from msbench.training.shares import ALONE, Processes
+from msbench.training.signals import SignalFlag
+
+ONCE = 2.0
+"""Seconds in which a signal to all processes, and the same from who started them, is one."""
+
+
+def signal_flag() -> SignalFlag:
+    """A flag that fits one process, or one of several."""
+    return SignalFlag(ONCE if placed() else 0.0)
+
+
+@contextlib.contextmanager
+def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
+    """The processes that train along on ``cpu`` or ``cuda``."""
+    if not placed():
+        yield ALONE
+        return
+    hold_on_to_lifeline()
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    rank = rank_here()
+    fabric = Fabric(accelerator=device, **strategy(rank))
+    fabric.launch()
+    try:
+        yield Group(rank, fabric.device, signals)
+    finally:
+        distributed.destroy_process_group()
+
+
+def rank_here() -> Rank:
+    """Which process the environment makes this."""
+    count = int(os.environ["WORLD_SIZE"])
+    return Rank(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))
