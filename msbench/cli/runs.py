@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from msbench import console
+from msbench.cli import cluster
 from msbench.cli.app import (
     RESULTS,
     Device,
@@ -89,12 +90,34 @@ def run(
             "--fresh/--no-fresh", help="Train again what has ended (kept beside); what was stopped goes on."
         ),
     ] = False,
+    launcher: Annotated[
+        str, typer.Option(help="local (this process) or slurm (one array of jobs)")
+    ] = "local",
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            help="With slurm: partition, limits; default slurm.yaml here or in the user's settings."
+        ),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="With slurm: return when all have ended.")
+    ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
+    cluster.check_launcher(launcher, profile, wait=wait)
     specs = plan(suite, model, task, seed, sets)
+    if launcher == "slurm":
+        # What a job's own command is to have of this one's options, beside what chooses its run.
+        options = [*_given("--device", device), *_given("--scan", scan), *(["--fresh"] if fresh else [])]
+        order = cluster.order(suite, sets or (), options, results, profile)
+        if dry_run:
+            cluster.preview(specs, order, fresh=fresh, as_json=as_json)
+        else:
+            cluster.submit(specs, order, fresh=fresh, wait=wait, as_json=as_json, quiet=quiet)
+        return
     from msbench.environment import accelerator
 
     on = accelerator(device)
@@ -144,6 +167,10 @@ def explain(
     else:
         _print_agenda(entries, as_json, estimate=False)
         page.print_page(explanation.pages(entries), after=True)
+
+
+def _given(option: str, value: str | None) -> list[str]:
+    return [] if value is None else [option, value]
 
 
 def _agenda(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":

@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import nn
 
 from msbench.data.dataset import Dataset, Split
@@ -272,7 +273,9 @@ class Trainer:
 
 def fabric_for(device: str, precision: str) -> Fabric:
     """One device, ``cpu`` or ``cuda``, in the precision of a TrainConfig."""
-    return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision])
+    # Else Fabric finds out: where Slurm is installed it warns of it, and in a job it counts Slurm's tasks.
+    alone = LightningEnvironment()
+    return Fabric(accelerator=device, devices=1, precision=PRECISIONS[precision], plugins=alone)
 
 
 @torch.no_grad()
