@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msbench import cli
 from msbench.console import say
-from msbench.errors import ExitCode, MsbenchError
+from msbench.errors import ConfigError, ExitCode, MsbenchError
 from msbench.launch.submission import Submission, read
 
 WARNING = signal.SIGUSR1
@@ -26,7 +26,7 @@ Heard = Callable[[], set[int]]
 def main() -> int:
     """Run the element that the environment names, and return the exit code of its command."""
     try:
-        submission = read(Path(sys.argv[1]))
+        submission = _own(Path(sys.argv[1]))
         index = int(os.environ["SLURM_ARRAY_TASK_ID"])
         words = submission.runs[index].words
     except MsbenchError as error:
@@ -42,6 +42,14 @@ def main() -> int:
     if limited:
         _requeue(submission, restarts)
     return code
+
+
+def _own(path: Path) -> Submission:
+    """The submission in this file, once it is this user's: no other may choose what their jobs do."""
+    submission = read(path)
+    if path.stat().st_uid != os.geteuid():
+        raise ConfigError(f"{path}: belongs to another user; submit it yourself")
+    return submission
 
 
 @contextmanager
@@ -69,6 +77,7 @@ def _listening() -> Iterator[Heard]:
 
 
 def _give(words: tuple[str, ...]) -> int:
+    # What starts a process for each of several devices gives them the command line.
     sys.argv = ["msbench", *words]
     try:
         cli.main()

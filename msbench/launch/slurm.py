@@ -91,7 +91,7 @@ def submit(entries: Sequence[Entry], order: Order) -> Submission:
     written = Submission(
         name=folder.name,
         suite=suite,
-        submitted=datetime.now(UTC).isoformat(timespec="seconds"),
+        submitted=datetime.now(UTC).isoformat(timespec="microseconds"),
         host=platform.node(),
         max_requeues=order.profile.max_requeues,
         runs=tuple(_element(entry, order, folder) for entry in entries),

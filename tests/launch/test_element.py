@@ -102,6 +102,15 @@ def test_a_failed_run_ends_its_job_as_failed(
     assert commands.requeued == []
 
 
+def test_what_another_user_wrote_is_not_done(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert start() == 2
+    assert "belongs to another user" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_file_that_is_no_submission_is_named(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -171,9 +171,8 @@ def test_six_runs_meet_six_fates_and_end_as_unbroken_ones(tmp_path: Path) -> Non
     # Pre-emption spares whoever had ended, and nobody else: the first of them may have been met by it too.
     assert six.states()[FINISHED] in ("finished", "pending")
     assert {field(job, "Restarts") for job in (limited, preempted)} == {"1"}
-    assert field(six.job(FAILED), "ExitCode") == "3:0"
-    assert field(six.job(FAILED), "Requeue") == "1"
-    assert field(six.job(KILLED), "ExitCode") == "0:9"
+    failed = six.job(FAILED)
+    assert field(failed, "Requeue") == "1"  # not for want of leave is it not requeued
 
     second = six.submit()  # those two alone are nobody's any more; what diverged would diverge again
     assert second.exit_code == 3
@@ -188,6 +187,7 @@ def test_six_runs_meet_six_fates_and_end_as_unbroken_ones(tmp_path: Path) -> Non
     resumed = {model: found[model].resumed for model in (KILLED, CANCELLED, LIMITED, PREEMPTED)}
     assert set(resumed.values()) == {1}
     assert found[FAILED].resumed == 0
+    until(lambda: field(failed, "ExitCode") == "3:0", "the failed job to end")
     assert six.submit("--wait").exit_code == 3
     assert len(six.submissions()) == 2
     check_bit_equal(six, tmp_path / "unbroken")
@@ -208,10 +208,6 @@ def check_bit_equal(six: Six, unbroken: Path) -> None:
             check_same_files(
                 *(root / "six" / record.task / model / record.run_id for root in (unbroken, six.results))
             )
-
-
-def log(folder: Path) -> pd.DataFrame:
-    return pd.read_csv(folder / "metrics.csv", dtype=str).drop(columns=PER_MACHINE)
 
 
 def check_same_files(expected: Path, found: Path) -> None:
