@@ -51,6 +51,12 @@ SuiteFile = Annotated[
 ]
 Name = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or the path of its YAML file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+Launcher = Annotated[str, typer.Option(help="local: this process; slurm: one array of jobs")]
+Profile = Annotated[
+    Path | None,
+    typer.Option(help="Limits of Slurm's jobs; default slurm.yaml, here or in the user's settings."),
+]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="With slurm: return when all have ended.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")]
 RESULTS = Path("results")
 REPORTS = Path("reports")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,25 @@ def order(
     return Order(source, tuple(sets), tuple(options), results, data.data_root().absolute(), chosen)
 
 
-def preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json: bool) -> None:
+@dataclass(frozen=True)
+class Show:
+    """How a submission is shown, and whether it is one at all."""
+
+    dry_run: bool
+    wait: bool
+    as_json: bool
+    quiet: bool
+
+
+def run(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) -> None:
+    """Submit these runs, or show what would be submitted."""
+    if show.dry_run:
+        _preview(specs, order, fresh=fresh, as_json=show.as_json)
+    else:
+        _submit(specs, order, show, fresh=fresh)
+
+
+def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json: bool) -> None:
     """Print what would be submitted: the plan, and the batch script. Touches nothing."""
     from msbench import agenda
     from msbench.launch import slurm
@@ -62,9 +81,7 @@ def preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json:
         console.out(f"\n{text}" if text else "\nnothing to submit")
 
 
-def submit(
-    specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, wait: bool, as_json: bool, quiet: bool
-) -> None:
+def _submit(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) -> None:
     """Set up data, submit what is to be trained, and say how it is watched and cancelled."""
     from msbench import provision
     from msbench.launch import slurm, slurm_array
@@ -73,7 +90,7 @@ def submit(
     with slurm.alone(order.results):
         entries = _agenda(specs, order, fresh=fresh)
         missing = [entry.spec.data for entry in entries if entry.action == "set up"]
-        provided = provision.provide(missing, quiet=quiet)
+        provided = provision.provide(missing, quiet=show.quiet)
         if missing:
             entries = _agenda(specs, order, fresh=fresh)
         busy = slurm.active(order.results, specs[0].suite)
@@ -82,12 +99,12 @@ def submit(
     for entry in entries:
         if entry.action == "damaged":
             console.say(f"msbench: {entry.reason}")
-    _print(entries, busy, made, as_json)
+    _print(entries, busy, made, show.as_json)
     _how_to(made, order.results)
-    if wait:
-        _wait(order.results, specs[0].suite, quiet=quiet)
+    if show.wait:
+        _wait(order.results, specs[0].suite, quiet=show.quiet)
         entries = _agenda(specs, order, fresh=False)
-    raise typer.Exit(provided.exit_code or _code(entries, waited=wait))
+    raise typer.Exit(provided.exit_code or _code(entries, waited=show.wait))
 
 
 def _agenda(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool) -> "list[Entry]":

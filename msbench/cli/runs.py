@@ -11,14 +11,17 @@ from msbench.cli.app import (
     RESULTS,
     Device,
     Json,
+    Launcher,
     Models,
     Name,
+    Profile,
     Quiet,
     Results,
     Scan,
     Seeds,
     Sets,
     Tasks,
+    Wait,
     verb,
 )
 from msbench.cli.plans import plan
@@ -90,18 +93,9 @@ def run(
             "--fresh/--no-fresh", help="Train again what has ended (kept beside); what was stopped goes on."
         ),
     ] = False,
-    launcher: Annotated[
-        str, typer.Option(help="local (this process) or slurm (one array of jobs)")
-    ] = "local",
-    profile: Annotated[
-        Path | None,
-        typer.Option(
-            help="With slurm: partition, limits; default slurm.yaml here or in the user's settings."
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="With slurm: return when all have ended.")
-    ] = False,
+    launcher: Launcher = "local",
+    profile: Profile = None,
+    wait: Wait = False,
     results: Results = RESULTS,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -113,10 +107,7 @@ def run(
         # What a job's own command is to have of this one's options, beside what chooses its run.
         options = [*_given("--device", device), *_given("--scan", scan), *(["--fresh"] if fresh else [])]
         order = cluster.order(suite, sets or (), options, results, profile)
-        if dry_run:
-            cluster.preview(specs, order, fresh=fresh, as_json=as_json)
-        else:
-            cluster.submit(specs, order, fresh=fresh, wait=wait, as_json=as_json, quiet=quiet)
+        cluster.run(specs, order, cluster.Show(dry_run, wait, as_json, quiet), fresh=fresh)
         return
     from msbench.environment import accelerator
 
