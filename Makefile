@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # uv, poetry and conda users: any environment with `pip install -e .[dev]` in it works the same.
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test lint gpu clean
+.PHONY: demo test lint gpu slurm clean
 
 $(STAMP): pyproject.toml $(wildcard msbench/ops/native/* msbench/data/native/*)
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +32,9 @@ gpu: $(STAMP)  ## what needs a CUDA device: its tests, and the benchmarks (JSON 
 	        --out results/bench/scan-cuda-b$$b-n$$n.json || exit; \
 	done; done
 	$(BIN)/msbench bench step --device cuda --out results/bench/step-cuda.json
+
+slurm: $(STAMP)  ## runs as jobs of a Slurm that the test starts: as root, with `apt-get install slurm-wlm munge`
+	$(BIN)/python -m pytest -m slurm
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -79,6 +79,12 @@ def provision(
     return outcome
 
 
+def provide(configs: Sequence[DataConfig], *, quiet: bool) -> Provisions:
+    """Set up each of these datasets once."""
+    unique = {config.model_dump_json(): config for config in configs}
+    return _provision(list(unique.values()), None, check_only=False, quiet=quiet)
+
+
 def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from PATH")

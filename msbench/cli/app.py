@@ -62,6 +62,12 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Devices = Annotated[
     int, typer.Option(min=1, metavar="N", help="Train each run on N devices, a process each.")
 ]
+Launcher = Annotated[str, typer.Option(help="local: this process; slurm: one array of jobs")]
+Profile = Annotated[
+    Path | None,
+    typer.Option(help="Limits of Slurm's jobs; default slurm.yaml, here or in the user's settings."),
+]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="With slurm: return when all have ended.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")]
 RESULTS = Path("results")
 REPORTS = Path("reports")

@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from msbench import console
+from msbench.cli import cluster
 from msbench.cli.app import (
     RESULTS,
     Deterministic,
     Device,
     Devices,
     Json,
+    Launcher,
     Models,
     Name,
+    Profile,
     Quiet,
     Results,
     Scan,
     Seeds,
     Sets,
     Tasks,
+    Wait,
     verb,
 )
 from msbench.cli.plans import plan
@@ -95,12 +99,23 @@ def run(
             "--fresh/--no-fresh", help="Train again what has ended (kept beside); what was stopped goes on."
         ),
     ] = False,
+    launcher: Launcher = "local",
+    profile: Profile = None,
+    wait: Wait = False,
     results: Results = RESULTS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
+    cluster.check_launcher(launcher, profile, wait=wait)
     specs = plan(suite, model, task, seed, sets)
+    if launcher == "slurm":
+        # What a job's own command is to have of this one's options, beside what chooses its run.
+        options = [*_given("--device", device), *_given("--devices", devices), *_given("--scan", scan)]
+        options += _flags({"--deterministic": deterministic, "--fresh": fresh})
+        order = cluster.order(suite, sets or (), options, results, profile)
+        cluster.run(specs, order, cluster.Show(dry_run, wait, as_json, quiet), fresh=fresh)
+        return
     from msbench.environment import accelerator
 
     on = accelerator(device)
@@ -162,6 +177,14 @@ def explain(
     else:
         _print_agenda(entries, as_json, estimate=False)
         page.print_page(explanation.pages(entries), after=True)
+
+
+def _given(option: str, value: str | int | None) -> list[str]:
+    return [] if value is None else [option, str(value)]
+
+
+def _flags(given: dict[str, bool]) -> list[str]:
+    return [option for option, on in given.items() if on]
 
 
 def _agenda(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":

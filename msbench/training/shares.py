@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor
 
 from msbench.training.order import Indices
@@ -128,7 +129,8 @@ class Alone:
 
     def fabric_options(self) -> dict[str, Any]:
         """One device."""
-        return {"devices": 1}
+        # Else Fabric finds out: where Slurm is installed it warns of it, and in a job counts Slurm's tasks.
+        return {"devices": 1, "plugins": LightningEnvironment()}
 
 
 ALONE = Alone()

@@ -1,0 +1,176 @@
+"""``msbench run --launcher slurm``: what it prints, and how it ends."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from msbench import console
+from msbench.errors import ConfigError, ExitCode, UnknownName
+
+if TYPE_CHECKING:
+    from msbench.agenda import Entry
+    from msbench.launch.jobs import Job
+    from msbench.launch.slurm import Order
+    from msbench.launch.submission import Submission
+    from msbench.specs import RunSpec
+
+LAUNCHERS = ("local", "slurm")
+POLL = 10.0
+"""Seconds between two questions of ``--wait``."""
+
+
+def check_launcher(name: str, profile: Path | None, *, wait: bool) -> None:
+    """Raise UnknownName for what is no launcher, ConfigError for options that mean nothing to it."""
+    if name not in LAUNCHERS:
+        raise UnknownName("launcher", name, LAUNCHERS, "--launcher")
+    if name == "local" and (profile is not None or wait):
+        raise ConfigError(f"{'--wait' if wait else '--profile'} goes with --launcher slurm")
+
+
+def order(
+    suite: str, sets: Sequence[str], options: Sequence[str], results: Path, profile: Path | None
+) -> "Order":
+    """What the runs of a submission share; `options` are passed on to each."""
+    from msbench import data
+    from msbench import suite as suites
+    from msbench.launch import slurm_profile
+    from msbench.launch.slurm import Order
+
+    source = Path(suites.load(suite).source.name)
+    chosen = slurm_profile.load(profile)
+    return Order(source, tuple(sets), tuple(options), results, data.data_root().absolute(), chosen)
+
+
+@dataclass(frozen=True)
+class Show:
+    """How a submission is shown, and whether it is one at all."""
+
+    dry_run: bool
+    wait: bool
+    as_json: bool
+    quiet: bool
+
+
+def run(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) -> None:
+    """Submit these runs, or show what would be submitted."""
+    if show.dry_run:
+        _preview(specs, order, fresh=fresh, as_json=show.as_json)
+    else:
+        _submit(specs, order, show, fresh=fresh)
+
+
+def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json: bool) -> None:
+    """Print what would be submitted: the plan, and the batch script. Touches nothing."""
+    from msbench import agenda
+    from msbench.launch import slurm
+
+    entries = _agenda(specs, order, fresh=fresh)
+    busy = slurm.active(order.results, specs[0].suite)
+    rows = [_row(agenda.describe(entry, estimate=False), entry, busy) for entry in entries]
+    # What has no data yet would be set up first, and then be in the array.
+    waiting = [entry for entry in entries if entry.action == "set up"]
+    text = slurm.preview([*slurm.to_submit(entries, busy), *waiting], order)
+    if as_json:
+        console.out_json({"runs": rows, "script": text})
+    else:
+        console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows])
+        console.out(f"\n{text}" if text else "\nnothing to submit")
+
+
+def _submit(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) -> None:
+    """Set up data, submit what is to be trained, and say how it is watched and cancelled."""
+    from msbench import provision
+    from msbench.launch import slurm, slurm_array
+
+    slurm_array.check_commands()
+    with slurm.alone(order.results):
+        entries = _agenda(specs, order, fresh=fresh)
+        missing = [entry.spec.data for entry in entries if entry.action == "set up"]
+        provided = provision.provide(missing, quiet=show.quiet)
+        if missing:
+            entries = _agenda(specs, order, fresh=fresh)
+        busy = slurm.active(order.results, specs[0].suite)
+        chosen = slurm.to_submit(entries, busy)
+        made = slurm.submit(chosen, order) if chosen else None
+    for entry in entries:
+        if entry.action == "damaged":
+            console.say(f"msbench: {entry.reason}")
+    _print(entries, busy, made, show.as_json)
+    _how_to(made, order.results)
+    if show.wait:
+        _wait(order.results, specs[0].suite, quiet=show.quiet)
+        entries = _agenda(specs, order, fresh=False)
+    raise typer.Exit(provided.exit_code or _code(entries, waited=show.wait))
+
+
+def _agenda(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool) -> "list[Entry]":
+    from msbench import agenda
+
+    return agenda.agenda(specs, order.results, order.data_root, fresh=fresh)
+
+
+def _row(row: dict[str, Any], entry: "Entry", busy: "dict[str, Job]") -> dict[str, Any]:
+    job = busy.get(entry.run_id or "")
+    if job is None:
+        return row
+    return row | {"action": "keep", "why": f"{job.state} as job {job.submission.job(job.index)}"}
+
+
+def _print(
+    entries: "Sequence[Entry]", busy: "dict[str, Job]", made: "Submission | None", as_json: bool
+) -> None:
+    from msbench import agenda
+
+    runs = made.runs if made else ()
+    jobs = {element.run_id: made.job(index) for index, element in enumerate(runs) if made}
+    rows = []
+    for entry in entries:
+        row = _row(agenda.describe(entry, estimate=False), entry, busy)
+        if job := jobs.get(entry.run_id or ""):
+            row |= {"action": "submit", "why": f"{entry.reason}; job {job}"}
+        rows.append(row)
+    if as_json:
+        console.out_json({"submission": made.model_dump(mode="json") if made else None, "runs": rows})
+    else:
+        console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=1)
+
+
+def _how_to(made: "Submission | None", results: Path) -> None:
+    from msbench.launch.submission import folder_of
+
+    if made is None:
+        console.say("nothing to submit")
+        return
+    where = "" if results == Path("results") else f" --results {results}"
+    console.say(f"submitted {len(made.runs)} runs as job {made.job_id}, {made.name}")
+    console.say(f"watch:  msbench list runs{where}   or   squeue --name={made.name}")
+    console.say(f"logs:   {folder_of(results, made.name)}")
+    console.say(f"cancel: scancel {made.job_id}")
+
+
+def _wait(results: Path, suite: str, *, quiet: bool) -> None:
+    """Return when no job of this suite waits or works any more; an interruption leaves them going."""
+    from msbench.launch import jobs, slurm
+
+    said = ""
+    while found := list(slurm.active(results, suite).values()):
+        if not quiet and (text := jobs.count(found)) != said:
+            console.say(said := text)
+        time.sleep(POLL)
+
+
+def _code(entries: "Sequence[Entry]", *, waited: bool) -> ExitCode:
+    """As a local run would end, of what has ended: without waiting, what has just been submitted has not."""
+    for entry in entries:
+        failed = entry.record is not None and not entry.record.finished
+        if (
+            entry.action == "damaged"
+            or (failed and entry.action == "keep")
+            or (waited and entry.action != "keep")
+        ):
+            return ExitCode.RUN_FAILED
+    return ExitCode.OK

@@ -1,0 +1,125 @@
+"""Runs as one array of Slurm jobs: what is submitted, and what is left alone."""
+
+import platform
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import filelock
+
+from msbench import again, store
+from msbench.agenda import Entry
+from msbench.errors import ConfigError
+from msbench.launch import slurm_array, submission
+from msbench.launch.jobs import Job, jobs
+from msbench.launch.slurm_profile import Profile
+from msbench.launch.submission import Element, Submission
+
+TO_TRAIN = ("train", "resume", "retry")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What all runs of a submission share.
+
+    `suite_file` is frozen with it, `sets` and `options` are passed on as they were typed, such as
+    ``("--device", "cuda")``.
+    """
+
+    suite_file: Path
+    sets: tuple[str, ...]
+    options: tuple[str, ...]
+    results: Path
+    data_root: Path
+    profile: Profile
+
+    def words(self, entry: Entry, folder: Path) -> tuple[str, ...]:
+        """The command of one run, after ``msbench``."""
+        spec, suite = entry.spec, str(folder / submission.SUITE)
+        _, *words = again.words_of(
+            "run", suite, spec.model_name, spec.task, [spec.seed], self.sets, self.results.absolute()
+        )
+        return (*words, *self.options)
+
+
+def active(results: Path, suite: str) -> dict[str, Job]:
+    """By run id, the jobs that may still train a run of this suite."""
+    found, _ = jobs(results, store.records(results, suite)[0])
+    return {run: job for run, job in found.items() if job.active}
+
+
+def to_submit(entries: Sequence[Entry], busy: dict[str, Job]) -> list[Entry]:
+    """The runs that nobody trains and that are not finished."""
+    return [entry for entry in entries if entry.action in TO_TRAIN and entry.run_id not in busy]
+
+
+def preview(entries: Sequence[Entry], order: Order) -> str:
+    """The batch script that would be submitted; empty where there is nothing to submit."""
+    if not entries:
+        return ""
+    folder = submission.folder_of(order.results.absolute(), _name(entries[0].spec.suite))
+    return slurm_array.script(folder, len(entries), order.profile, order.data_root)
+
+
+@contextmanager
+def alone(results: Path) -> Iterator[None]:
+    """Wait until no other command submits from these results: two at once would submit the same runs.
+
+    Raises ConfigError where nothing can be written, or Slurm would take the path for a pattern.
+    """
+    if "%" in str(results.absolute()):
+        raise ConfigError(f"--results {results}: Slurm gives '%' in the path of a log another meaning")
+    folder = results / submission.FOLDER
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder / "submit.lock"):
+            yield
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{folder}: cannot work here: {reason}; choose another --results") from None
+
+
+def submit(entries: Sequence[Entry], order: Order) -> Submission:
+    """Hand these runs over as one array; ConfigError, and nothing left behind, where they are not taken."""
+    suite = entries[0].spec.suite
+    folder = submission.folder_of(order.results.absolute(), _name(suite))
+    folder.mkdir(mode=0o700)
+    written = Submission(
+        name=folder.name,
+        suite=suite,
+        submitted=datetime.now(UTC).isoformat(timespec="microseconds"),
+        host=platform.node(),
+        max_requeues=order.profile.max_requeues,
+        runs=tuple(_element(entry, order, folder) for entry in entries),
+    )
+    try:
+        store.write_atomically(folder / submission.SUITE, order.suite_file.read_bytes())
+        # Before its number is known: were this process killed in between, its jobs are found by their name.
+        submission.write(folder, written)
+        number = slurm_array.submit(folder, len(entries), order.profile, order.data_root)
+    except ConfigError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    written = written.model_copy(update={"job_id": number})
+    submission.write(folder, written)
+    return written
+
+
+def _element(entry: Entry, order: Order, folder: Path) -> Element:
+    spec = entry.spec
+    return Element(
+        run_id=entry.run_id or "",
+        task=spec.task,
+        model=spec.model_name,
+        seed=spec.seed,
+        words=order.words(entry, folder),
+    )
+
+
+def _name(suite: str) -> str:
+    """A name for the jobs of one submission that no other has."""
+    return f"msbench-{suite}-{secrets.token_hex(4)}"
