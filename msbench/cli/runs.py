@@ -111,7 +111,11 @@ def run(
     specs = plan(suite, model, task, seed, sets)
     if launcher == "slurm":
         # What a job's own command is to have of this one's options, beside what chooses its run.
-        options = [*_given("--device", device), *_given("--devices", devices), *_given("--scan", scan)]
+        options = [
+            *_given("--device", device),
+            *_given("--devices", devices if devices > 1 else None),
+            *_given("--scan", scan),
+        ]
         options += _flags({"--deterministic": deterministic, "--fresh": fresh})
         order = cluster.order(suite, sets or (), options, results, profile)
         cluster.run(specs, order, cluster.Show(dry_run, wait, as_json, quiet), fresh=fresh)
