@@ -99,7 +99,9 @@ def test_no_room_and_no_folder_are_said_before_training(folder: CheckpointFolder
     with pytest.raises(CheckpointError, match="will not fit"):
         folder.prepare(needed=10**18)
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot keep checkpoints here"):
+    with pytest.raises(
+        CheckpointError, match=r"cannot keep checkpoints: .*Not a directory; choose another --results"
+    ):
         CheckpointFolder(tmp_path / "file" / "checkpoint", "x").prepare(needed=0)
 
 
