@@ -19,6 +19,7 @@ from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
 from msbench.environment import accelerator, environment, free_memory, room_for_splits
 from msbench.errors import (
+    NO_ROOM,
     ConfigError,
     DamagedRecord,
     Diverged,
@@ -26,7 +27,9 @@ from msbench.errors import (
     MsbenchError,
     OutOfMemory,
     RunError,
+    unwritten,
 )
+from msbench.files import require_writable
 from msbench.specs import RunSpec
 from msbench.store import Failure, RunRecord, Status
 from msbench.training.evaluate import Predictions
@@ -76,7 +79,7 @@ def execute(
 
 def _ended(directory: Path) -> RunRecord | None:
     """The record of a run that another attempt would not change."""
-    record = store.read_record(directory)
+    record = store.read_filed(directory)
     return record if record is not None and record.status in ("finished", "diverged") else None
 
 
@@ -100,6 +103,7 @@ def _check_fit(spec: RunSpec, dataset: Dataset) -> None:
 
 def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
     if not data.is_ready(spec.data, place.data_root):
+        require_writable(place.results)  # before hours of set-up, not after them
         listener.note(f"setting up {spec.data.dataset} in {place.data_root}")
     return data.setup(spec.data, place.data_root, progress=lambda *_: place.signals.check())
 
@@ -147,10 +151,16 @@ class _Run:
         if isinstance(error, torch.OutOfMemoryError | MemoryError) or CPU_OUT_OF_MEMORY in str(error):
             return self._fail(OutOfMemory(first_line), "out-of-memory")
         if isinstance(error, OSError):
-            return self._fail(RunError(f"{error.filename or self.directory}: {error.strerror}"), "failed")
+            return self._fail(RunError(self._told(error)), "failed")
         with contextlib.suppress(OSError):
             store.write_atomically(self.directory / "error.txt", traceback.format_exc().encode())
         return self._fail(error, "failed")
+
+    def _told(self, error: OSError) -> str:
+        where = error.filename or self.directory
+        return (
+            unwritten(where, error, "--results") if error.errno in NO_ROOM else f"{where}: {error.strerror}"
+        )
 
     def _train_and_test(self) -> RunRecord:
         spec = self.spec
@@ -217,15 +227,15 @@ class _Run:
         }
         return self._record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
 
-    def _fail(self, error: BaseException, status: Status) -> RunRecord:
-        failure = Failure(type=type(error).__name__, message=str(error))
-        if isinstance(error, Diverged):
-            failure = failure.model_copy(update={"step": error.step, "name": error.name})
+    def _fail(self, cause: BaseException, status: Status) -> RunRecord:
+        failure = Failure(type=type(cause).__name__, message=str(cause))
+        if isinstance(cause, Diverged):
+            failure = failure.model_copy(update={"step": cause.step, "name": cause.name})
         record = self._record(status, failure=failure)
         try:
             store.write_record(self.directory, record)
-        except OSError as unwritten:
-            self.listener.note(f"{self.directory}: the record cannot be written: {unwritten.strerror}")
+        except OSError as error:
+            self.listener.note(unwritten(error.filename or self.directory, error, "--results"))
         return record
 
     def _record(self, status: Status, **values: Any) -> RunRecord:
@@ -268,7 +278,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
         columns |= by_class(name, values) if predictions.multi_label else {name: values}
     columns |= by_class("logit", predictions.logits)
     buffer = io.BytesIO()
-    pd.DataFrame(columns).to_parquet(buffer, index=False)
+    # Without checksums a flipped bit would be read as another answer.
+    pd.DataFrame(columns).to_parquet(buffer, index=False, write_page_checksum=True)
     store.write_atomically(path, buffer.getvalue())
 
 
