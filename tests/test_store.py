@@ -56,6 +56,29 @@ def test_an_older_and_a_newer_schema_can_be_read(tmp_path: Path) -> None:
     assert found.n_test is None
 
 
+def test_a_record_of_a_higher_schema_is_refused_by_name_and_not_called_damaged(tmp_path: Path) -> None:
+    values = record().model_dump(mode="json") | {
+        "schema_version": store.SCHEMA_VERSION + 1,
+        "status": "paused",
+    }
+    (tmp_path / "run.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(
+        DamagedRecord, match=r"has schema version 2, and this msbench reads up to 1"
+    ) as caught:
+        store.read_record(tmp_path)
+    assert "delete" not in str(caught.value)
+
+
+@pytest.mark.parametrize("changed", [{"suite": "other"}, {"task": "u"}, {"model": "n"}, {"run_id": "f" * 12}])
+def test_a_record_in_another_folder_is_a_warning(tmp_path: Path, changed: dict[str, object]) -> None:
+    place = folder(tmp_path)
+    store.write_record(place, record(**{"run_id": place.name, **changed}))
+    found, (warning,) = store.records(tmp_path)
+    assert found == []
+    assert f"{place}/run.json: is of " in warning
+    assert "move it there" in warning
+
+
 def test_a_damaged_record_is_a_warning_and_the_others_are_read(tmp_path: Path) -> None:
     store.write_record(folder(tmp_path, 1), record(run_id=f"{1:012x}"))
     folder(tmp_path, 2).mkdir(parents=True)
