@@ -21,7 +21,7 @@ test: $(STAMP)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 campaign: $(STAMP)  ## a hundred kills, full disks and what else happens to whole commands: some minutes
-	MSBENCH_TEST_CAMPAIGN=100 $(BIN)/python -m pytest tests/campaign -m ""
+	MSBENCH_TEST_CAMPAIGN=100 $(BIN)/python -m pytest tests/campaign tests/test_hostile_results.py -m ""
 
 lint: $(STAMP)  ## format, style, types
 	$(BIN)/ruff format --check .

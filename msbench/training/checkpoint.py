@@ -149,7 +149,7 @@ def _digest(state: str, tensors: dict[str, torch.Tensor]) -> str:
     total = hashlib.sha256(state.encode())
     for name, tensor in sorted(tensors.items()):
         total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 

@@ -46,9 +46,9 @@ def make(root: Path) -> Home:
     home.suite.write_text(TINY_SUITE, encoding="utf-8")
     for verb, *more in (
         ("run", "--quiet"),
-        ("report", *REPORT, "--out", home.reports),
         ("baseline",),
         ("mixing", "--examples", "2", "--out", home.reports),
+        ("report", *REPORT, "--out", home.reports),
     ):
         ended = home.run(str(verb), *more)
         assert ended.code == 0, ended.text

@@ -56,8 +56,11 @@ def assert_readable(home: Home, before: commands.Before | None) -> None:
         assert ended.code == 2, ended.text
         assert "cannot work here: " in ended.text
         assert "choose another --results" in ended.text
-    for verb, more in (("baseline", ("--out", home.results / "b.yaml")), ("mixing", ("--examples", "3"))):
-        ended = commands.run(*home.words(verb, *more), data=home.data, before=before)
+    for words in (
+        home.words("baseline", "--out", home.results / "b.yaml"),
+        home.words("mixing", "--examples", "3"),
+    ):
+        ended = commands.run(*words, data=home.data, before=before)
         assert ended.code == 2, ended.text
         assert "cannot be written: " in ended.text
 
