@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # uv, poetry and conda users: any environment with `pip install -e .[dev]` in it works the same.
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test lint gpu slurm clean
+.PHONY: demo test campaign lint gpu slurm clean
 
 $(STAMP): pyproject.toml $(wildcard msbench/ops/native/* msbench/data/native/*)
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ demo: $(STAMP)  ## train both models on short ListOps and print the table
 
 test: $(STAMP)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+campaign: $(STAMP)  ## a hundred kills, full disks and what else happens to whole commands: some minutes
+	MSBENCH_TEST_CAMPAIGN=100 $(BIN)/python -m pytest tests/campaign tests/test_hostile_results.py -m ""
 
 lint: $(STAMP)  ## format, style, types
 	$(BIN)/ruff format --check .

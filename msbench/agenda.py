@@ -103,7 +103,7 @@ def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunReco
     nearest: RunRecord | None = None
     found: tuple[Change, ...] = ()
     try:
-        record = store.read_record(directory)
+        record = store.read_filed(directory)
     except DamagedRecord as error:
         action, text = ("train", "--fresh") if fresh else ("damaged", str(error))
         return Entry(spec, action, text, identity.run_id, directory, None, dataset)

@@ -113,10 +113,18 @@ def _mapping(part: Located, path: KeyPath, value: Any) -> Mapping[Any, Any]:
     return value
 
 
+LARGEST_YAML = 2**20
+"""Bytes. Suites have some thousands; the parser takes seconds and hundreds of megabytes for these."""
+
+
 def load_yaml(path: Path) -> Located:
     """Read a strict YAML file; ConfigError where it cannot be read or is not one."""
     try:
-        return parse_yaml(path.read_bytes(), str(path))
+        with path.open("rb") as stream:  # which may be a pipe, of a shell's <(...)
+            text = stream.read(LARGEST_YAML + 1)
+        if len(text) > LARGEST_YAML:
+            raise ConfigError(f"{path}: more than {LARGEST_YAML:,} bytes, which no such file has")
+        return parse_yaml(text, str(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 

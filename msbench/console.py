@@ -1,4 +1,8 @@
-"""Printing: data to stdout, messages to stderr; nothing cut, wrapped or coloured without a terminal."""
+"""Printing: data to stdout, messages to stderr; nothing cut, wrapped or coloured without a terminal.
+
+What moves a cursor, sets a title or reorders its neighbours is printed as its escape: texts may come from
+files that somebody else wrote.
+"""
 
 import contextlib
 import json
@@ -7,6 +11,8 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
+
+from msbench.printable import json_escaped, printable
 
 
 def prepare() -> None:
@@ -31,15 +37,23 @@ class _Muted:
 
 
 def say(text: str) -> None:
-    """A message to stderr, verbatim; a reader that went away stops nothing."""
+    """A message to stderr; a reader that went away stops nothing."""
     if muted():
         return
     with contextlib.suppress(BrokenPipeError):
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        print(_shown(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def out(text: str) -> None:
-    """Data to stdout, verbatim."""
+    """Data to stdout."""
+    _print(_shown(text))
+
+
+def _shown(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _print(text: str) -> None:
     if muted():
         return
     # Flushed here, where a reader that went away can still be told from a bug: at exit it is too late.
@@ -48,7 +62,7 @@ def out(text: str) -> None:
 
 def out_json(value: Any) -> None:
     """One JSON document to stdout and nothing else."""
-    out(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False))
+    _print(json_escaped(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)))
 
 
 def out_rows(
@@ -58,7 +72,7 @@ def out_rows(
 
     The last columns, as many as `below`, go under each row at a terminal too narrow for them beside it.
     """
-    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    cells = [["" if value is None else printable(str(value)) for value in row] for row in rows]
     terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns
     if terminal and not (below and _ruled_width(header, cells) > columns):

@@ -21,9 +21,11 @@ Exit code 1 is Python's own for a crash and is used for nothing else.
 """
 
 import difflib
+import errno
 import signal
 from collections.abc import Iterable
 from enum import IntEnum
+from pathlib import Path
 from typing import Literal
 
 
@@ -135,6 +137,22 @@ class Interrupted(MsbenchError):
         super().__init__(f"{signal.Signals(signal_number).name}: saved; the same command resumes")
         self.number = signal_number
         self.exit_code = ExitCode.INTERRUPTED if signal_number == signal.SIGINT else ExitCode.TERMINATED
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a system says of a disk, a quota or a limit that is full."""
+
+
+def unwritten(path: Path | str, error: OSError, choice: str) -> str:
+    """What to say of a file that cannot be written; `choice` is the option or variable that moves it.
+
+    Examples
+    --------
+    >>> unwritten("a.csv", OSError(errno.ENOSPC, "No space left on device"), "--out")
+    'a.csv: cannot be written: No space left on device; make room, or choose another --out'
+    """
+    room = "make room, or " if error.errno in NO_ROOM else ""
+    return f"{path}: cannot be written: {error.strerror or error}; {room}choose another {choice}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

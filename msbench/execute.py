@@ -12,9 +12,10 @@ from typing import Any
 from msbench import budget, data, fit, models, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
+from msbench.ending import ended, set_ended_aside
 from msbench.environment import accelerator, environment, room_for_splits
 from msbench.errors import (
-    DamagedRecord,
+    NO_ROOM,
     DataError,
     Diverged,
     Interrupted,
@@ -22,7 +23,9 @@ from msbench.errors import (
     MsbenchError,
     OutOfMemory,
     RunError,
+    unwritten,
 )
+from msbench.files import require_writable
 from msbench.predictions import write_predictions
 from msbench.scores import scores, speed
 from msbench.specs import RunSpec
@@ -66,14 +69,14 @@ def execute(
         _check_alike(identity, processes)
         directory = store.run_directory(place.results, spec, identity.run_id)
         # Before the lock, so that finished results can be read where nothing can be written.
-        if not fresh and (record := _ended(directory, processes)) is not None:
+        if not fresh and (record := ended(directory, processes)) is not None:
             return record
         with _locked(directory, place, wait=wait) as mine:
             if processes.shared(b"" if mine else None) is None:
                 return None
             if fresh and processes.first:
-                _set_ended_aside(directory, listener)
-            if (record := _ended(directory, processes)) is not None:
+                set_ended_aside(directory, listener)
+            if (record := ended(directory, processes)) is not None:
                 return record
             return _Run(spec, dataset, identity, directory, place, listener).execute()
 
@@ -100,27 +103,6 @@ def _check_alike(identity: Identity, processes: Processes) -> None:
         raise DataError("not the data and the source code that the first process has; set them up alike")
 
 
-def _ended(directory: Path, processes: Processes = ALONE) -> RunRecord | None:
-    """The record of a run that another attempt would not change, as the first process finds it."""
-    record = store.read_record(directory) if processes.first else None
-    if record is not None and record.status not in ("finished", "diverged"):
-        record = None
-    if processes.count == 1:
-        return record
-    data = processes.shared(None if record is None else record.model_dump_json().encode())
-    return None if data is None else RunRecord.model_validate_json(data)
-
-
-def _set_ended_aside(directory: Path, listener: Listener) -> None:
-    try:
-        ended = _ended(directory) is not None
-    except DamagedRecord:
-        ended = True
-    # What was stopped goes on instead: so that a --fresh run that is interrupted can be resumed at all.
-    if ended and (old := store.set_aside(directory)) is not None:
-        listener.note(f"the earlier run was moved to {old}")
-
-
 def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
     processes = place.processes
 
@@ -130,6 +112,7 @@ def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
         processes.check(place.signals)
 
     if not data.is_ready(spec.data, place.data_root):
+        require_writable(place.results)  # before hours of set-up, not after them
         listener.note(f"setting up {spec.data.dataset} in {place.data_root}")
     found = data.setup(spec.data, place.data_root, progress=progress) if processes.first else None
     # The others come when it is there; those of another machine may have to set it up on their own.
@@ -189,7 +172,7 @@ class _Run:
 
     def _crash(self, error: Exception) -> RunRecord:
         if isinstance(error, OSError):
-            return self._fail(RunError(f"{error.filename or self.directory}: {error.strerror}"), "failed")
+            return self._fail(RunError(self._told(error)), "failed")
         if self.first:
             with contextlib.suppress(OSError):
                 store.write_atomically(self.directory / "error.txt", traceback.format_exc().encode())
@@ -198,6 +181,12 @@ class _Run:
     def _write_record(self, record: RunRecord) -> None:
         if self.first:
             store.write_record(self.directory, record)
+
+    def _told(self, error: OSError) -> str:
+        where = error.filename or self.directory
+        return (
+            unwritten(where, error, "--results") if error.errno in NO_ROOM else f"{where}: {error.strerror}"
+        )
 
     def _train_and_test(self) -> RunRecord:
         spec = self.spec
@@ -255,15 +244,15 @@ class _Run:
         timing = {**speed(trainer.progress), "test_seconds": test_seconds}
         return self._record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
 
-    def _fail(self, error: BaseException, status: Status) -> RunRecord:
-        failure = Failure(type=type(error).__name__, message=str(error))
-        if isinstance(error, Diverged):
-            failure = failure.model_copy(update={"step": error.step, "name": error.name})
+    def _fail(self, cause: BaseException, status: Status) -> RunRecord:
+        failure = Failure(type=type(cause).__name__, message=str(cause))
+        if isinstance(cause, Diverged):
+            failure = failure.model_copy(update={"step": cause.step, "name": cause.name})
         record = self._record(status, failure=failure)
         try:
             self._write_record(record)
-        except OSError as unwritten:
-            self.listener.note(f"{self.directory}: the record cannot be written: {unwritten.strerror}")
+        except OSError as error:
+            self.listener.note(unwritten(error.filename or self.directory, error, "--results"))
         return record
 
     def _record(self, status: Status, **values: Any) -> RunRecord:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from msbench import store
-from msbench.errors import ConfigError
+from msbench.errors import ConfigError, unwritten
 
 try:
     import fcntl
@@ -20,12 +20,24 @@ except ImportError:  # a system without it
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
 
 
+def write_file(path: Path, data: bytes, choice: str) -> None:
+    """Write one file of this name; raises ConfigError as `write_files` does."""
+    if path.is_dir():
+        raise ConfigError(f"{choice} {path}: cannot be written: it is a folder")
+    _write({path.name: data}, path.parent, choice)
+
+
 def write_files(files: Mapping[str, bytes], out: Path) -> list[Path]:
     """Write files of these names to the folder `out`; what a command that was killed left there goes first.
 
     Raises ConfigError where `out` is a file, is named like one, or cannot be written to.
     """
     refuse_file(out)
+    return _write(files, out, "--out")
+
+
+def _write(files: Mapping[str, bytes], out: Path, choice: str) -> list[Path]:
+    """`choice` is the option that a message points to."""
     if not files:
         return []
     name = ""
@@ -37,8 +49,15 @@ def write_files(files: Mapping[str, bytes], out: Path) -> list[Path]:
             for name, data in files.items():
                 store.write_atomically(out / name, data)
     except OSError as error:
-        raise ConfigError(f"{out / name}: cannot be written: {error.strerror}") from None
+        raise ConfigError(unwritten(out / name, error, choice)) from None
     return [out / name for name in files]
+
+
+def require_writable(results: Path) -> None:
+    """Raise ConfigError where nothing can be written into the folder of results; nothing is made."""
+    there = next(folder for folder in (results, *results.absolute().parents) if folder.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"{there}: nothing can be written there; choose another --results")
 
 
 def refuse_file(out: Path) -> None:

@@ -23,7 +23,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
         columns |= by_class(name, values) if predictions.multi_label else {name: values}
     columns |= by_class("logit", predictions.logits)
     buffer = io.BytesIO()
-    pd.DataFrame(columns).to_parquet(buffer, index=False)
+    # Without checksums a flipped bit would be read as another answer.
+    pd.DataFrame(columns).to_parquet(buffer, index=False, write_page_checksum=True)
     store.write_atomically(path, buffer.getvalue())
 
 

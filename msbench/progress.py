@@ -4,6 +4,7 @@ import sys
 from typing import Self
 
 from msbench.console import muted, say
+from msbench.printable import printable
 from msbench.specs import RunSpec
 from msbench.training.metrics import EpochRow
 from msbench.training.state import StepReport
@@ -84,7 +85,7 @@ class Bar(Lines):
 
     def note(self, text: str) -> None:
         """One line above the bar."""
-        self.bar.console.print(f"{self.name}: {text}", markup=False, highlight=False)
+        self.bar.console.print(printable(f"{self.name}: {text}"), markup=False, highlight=False)
 
 
 def _validation(row: EpochRow) -> str:

@@ -16,19 +16,22 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import filelock
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from msbench.errors import ConfigError, DamagedRecord
+from msbench.reading import parse_json, read_bytes
 from msbench.specs import RunSpec
+from msbench.specs.run import Label
 
 SCHEMA_VERSION = 1
+"""Of records. It goes up where a field comes to mean something else, not where one is added."""
 RUN_ID = re.compile(r"[0-9a-f]{12}")
 Status = Literal["finished", "diverged", "out-of-memory", "interrupted", "failed"]
 Metric = Literal["accuracy", "macro-auroc"]
@@ -53,17 +56,18 @@ class RunRecord(BaseModel):
     they are not the published ones.
 
     Read tolerantly: fields that a later version added are ignored, fields that an earlier one lacked take
-    their default, so that old records stay in the tables.
+    their default, so that old records stay in the tables. Of a higher `schema_version` nothing is read: its
+    fields may mean something else. Names are those that folders have: none leads out of the results.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    schema_version: int = SCHEMA_VERSION
-    run_id: str
+    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+    run_id: Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
     status: Status
-    suite: str
-    task: str
-    model: str
+    suite: Label
+    task: Label
+    model: Label
     seed: int
     spec: dict[str, Any]
     spec_digest: str
@@ -124,18 +128,25 @@ def run_directory(results: Path, spec: RunSpec, identity: str) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` under a temporary name, flush it to disk, then take the name: whole or not at all."""
+    """Write `data` under a temporary name, flush it to disk, then take the name: whole or not at all.
+
+    Its mode is what the user's umask grants. Raises OSError with the name of `path`, where the older file
+    stays as it was.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    # A name that nobody can guess and O_EXCL: a link that somebody laid there is never followed.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
 
 
@@ -149,22 +160,49 @@ def write_record(directory: Path, record: RunRecord) -> None:
 def read_record(directory: Path) -> RunRecord | None:
     """The record of this folder, or None where the run has not ended.
 
-    Raises DamagedRecord, naming the file, where ``run.json`` is no record, and ConfigError where the folder
-    cannot be read.
+    Raises DamagedRecord, naming the file, where ``run.json`` is no record or one of a later schema, and
+    ConfigError where it cannot be read.
     """
     path = directory / "run.json"
     try:
-        return RunRecord.model_validate_json(path.read_bytes())
+        data = read_bytes(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; choose another --results") from None
+    try:
+        return RunRecord.model_validate_json(data)
     except ValidationError as error:
-        detail = error.errors()[0]
-        key = ".".join(str(part) for part in detail["loc"]) or "the file"
-        raise DamagedRecord(
-            f"{path}: not a run record: {key}: {detail['msg']}; delete it, or train again with --fresh"
-        ) from None
+        raise DamagedRecord(f"{path}: {_fault(data, error)}") from None
+
+
+def _fault(data: bytes, error: ValidationError) -> str:
+    """Why this is no record, and what to do."""
+    try:
+        version = parse_json(data)["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        version = None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        known = f"has schema version {version}, and this msbench reads up to {SCHEMA_VERSION}"
+        return f"{known}: use a newer one, or train again with --fresh, which keeps it beside"
+    detail = error.errors()[0]
+    key = ".".join(str(part) for part in detail["loc"]) or "the file"
+    return f"not a run record: {key}: {detail['msg']}; delete it, or train again with --fresh"
+
+
+def read_filed(directory: Path) -> RunRecord | None:
+    """The record of a folder in the results: as `read_record`, and it is of the run whose place this is.
+
+    DamagedRecord where it is another one's: folders were renamed, or files copied from one to another.
+    """
+    record = read_record(directory)
+    if record is None:
+        return None
+    place = (record.suite, record.task, record.model, record.run_id)
+    if place != directory.parts[-4:]:
+        other = f"is of {'/'.join(place)}, which is another folder"
+        raise DamagedRecord(f"{directory}/run.json: {other}: move it there, or train again with --fresh")
+    return record
 
 
 def run_folders(results: Path, suite: str | None = None) -> Iterator[Path]:
@@ -177,7 +215,7 @@ def run_folders(results: Path, suite: str | None = None) -> Iterator[Path]:
 
 
 def suites_with_runs(results: Path) -> list[str]:
-    """The names of the suites that have a run folder in `results`, sorted."""
+    """Names of the suites that have a run folder in `results`, sorted."""
     return [name for name in _subfolders(results) if next(run_folders(results, name), None) is not None]
 
 
@@ -196,7 +234,7 @@ def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], l
     warnings: list[str] = []
     for folder in run_folders(results, suite):
         try:
-            record = read_record(folder)
+            record = read_filed(folder)
         except (ConfigError, DamagedRecord) as error:
             warnings.append(str(error))
             continue

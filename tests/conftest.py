@@ -1,13 +1,18 @@
 """Fixtures that many tests share: one small suite, one data folder a session, one thread a worker."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from msbench.suite import Suite, load
+
+if TYPE_CHECKING:
+    from campaign_home import Home
 
 # The children that command-line tests start inherit these too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -81,3 +86,18 @@ def tiny_file(tmp_path: Path) -> Path:
 def tiny(tiny_file: Path) -> Suite:
     """The same suite, loaded."""
     return load(str(tiny_file))
+
+
+@pytest.fixture(scope="session")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> "Home":
+    """What commands have made that nobody stopped: data, runs, a baseline, measures and a report."""
+    from campaign_home import make  # it starts a process, which few sessions need
+
+    return make(tmp_path_factory.mktemp("unbroken"))
+
+
+@pytest.fixture
+def home(unbroken: "Home", tmp_path: Path) -> "Home":
+    """A copy of that to break."""
+    shutil.copytree(unbroken.root, tmp_path / "home")
+    return type(unbroken)(tmp_path / "home")

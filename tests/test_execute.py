@@ -248,7 +248,10 @@ def test_a_full_disk_fails_the_run_and_no_other(
     record = run(spec, place)
     assert record.status == "failed"
     assert record.failure is not None
-    assert record.failure.message.endswith("predictions.parquet: No space left on device")
+    assert record.failure.message.endswith(
+        "predictions.parquet: cannot be written: No space left on device;"
+        " make room, or choose another --results"
+    )
     monkeypatch.setattr(store, "write_atomically", full)
     assert run(spec, place).status == "failed"  # and the record itself cannot be written
 

@@ -56,8 +56,31 @@ def test_an_older_and_a_newer_schema_can_be_read(tmp_path: Path) -> None:
     assert found.n_test is None
 
 
+def test_a_record_of_a_higher_schema_is_refused_by_name_and_not_called_damaged(tmp_path: Path) -> None:
+    values = record().model_dump(mode="json") | {
+        "schema_version": store.SCHEMA_VERSION + 1,
+        "status": "paused",
+    }
+    (tmp_path / "run.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(
+        DamagedRecord, match=r"has schema version 2, and this msbench reads up to 1"
+    ) as caught:
+        store.read_record(tmp_path)
+    assert "delete" not in str(caught.value)
+
+
+@pytest.mark.parametrize("changed", [{"suite": "other"}, {"task": "u"}, {"model": "n"}, {"run_id": "f" * 12}])
+def test_a_record_in_another_folder_is_a_warning(tmp_path: Path, changed: dict[str, object]) -> None:
+    place = folder(tmp_path)
+    store.write_record(place, record(**{"run_id": place.name, **changed}))
+    found, (warning,) = store.records(tmp_path)
+    assert found == []
+    assert f"{place}/run.json: is of " in warning
+    assert "move it there" in warning
+
+
 def test_a_damaged_record_is_a_warning_and_the_others_are_read(tmp_path: Path) -> None:
-    store.write_record(folder(tmp_path, 1), record())
+    store.write_record(folder(tmp_path, 1), record(run_id=f"{1:012x}"))
     folder(tmp_path, 2).mkdir(parents=True)
     (folder(tmp_path, 2) / "run.json").write_text("{", encoding="utf-8")
     found, warnings = store.records(tmp_path)
@@ -109,8 +132,9 @@ def test_folders_set_aside_are_not_runs(tmp_path: Path) -> None:
 def _write_at_once(root: Path, number: int, start: "multiprocessing.synchronize.Barrier") -> None:
     start.wait(30)
     for _ in range(10):
-        store.write_record(folder(root), record(seed=number))
-    store.write_record(folder(root, 1 + number), record(seed=number))
+        store.write_record(folder(root), record(seed=number, run_id=folder(root).name))
+    own = folder(root, 1 + number)
+    store.write_record(own, record(seed=number, run_id=own.name))
 
 
 def test_sixteen_processes_writing_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -155,8 +179,9 @@ def counted(*arguments):
 
 setattr(os, name, counted)
 for number in range(12):
-    record = RunRecord.model_validate_json(values).model_copy(update={"seed": number})
-    store.write_record(root / "s" / "t" / "m" / f"{number:012x}", record)
+    name = f"{number:012x}"
+    record = RunRecord.model_validate_json(values).model_copy(update={"seed": number, "run_id": name})
+    store.write_record(root / "s" / "t" / "m" / name, record)
 """
 
 
@@ -167,7 +192,8 @@ def test_a_kill_in_the_tenth_of_twelve_writes_costs_the_tenth_alone(
 ) -> None:
     if rewritten:
         for number in range(12):
-            store.write_record(folder(tmp_path, number), record(seed=100))
+            place = folder(tmp_path, number)
+            store.write_record(place, record(seed=100, run_id=place.name))
     arguments = [sys.executable, "-c", KILLED, name, str(tmp_path), record().model_dump_json()]
     assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
     found, warnings = store.records(tmp_path)

@@ -11,7 +11,8 @@ from msbench import __version__
 from msbench.bench.settings import Settings
 from msbench.environment import environment
 from msbench.errors import ConfigError
-from msbench.store import write_atomically
+from msbench.files import write_file
+from msbench.reading import parse_json, read_bytes
 
 SCHEMA = "msbench-bench"
 VERSION = 1
@@ -51,16 +52,13 @@ def measured_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 def write(path: Path, found: Mapping[str, Any]) -> None:
     """The whole document or nothing; ConfigError where it cannot be written."""
     text = json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    try:
-        write_atomically(path, (text + "\n").encode())
-    except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error.strerror}") from None
+    write_file(path, (text + "\n").encode(), "--out")
 
 
 def read(path: Path, what: str) -> dict[str, Any]:
     """An older document of the same benchmark; ConfigError where the file is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_bytes(path))
     except OSError as error:
         raise ConfigError(f"--compare {path}: cannot be read: {error.strerror}") from None
     except ValueError as error:

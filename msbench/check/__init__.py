@@ -5,10 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from msbench import console, store
+from msbench import console
 from msbench.check import github, junit, words
 from msbench.check.gate import Checked, check, expectations_of
-from msbench.errors import ConfigError, ExitCode
+from msbench.errors import ExitCode
+from msbench.files import write_file
 from msbench.gate.verdicts import exit_code, most_fundamental
 
 __all__ = ["Checked", "as_dict", "check", "code", "expectations_of", "print_checked", "publish"]
@@ -69,10 +70,7 @@ def publish(
 ) -> None:
     """What CI reads: the JUnit file, and GitHub's annotations (on stderr, which it reads too) and summary."""
     if to_junit is not None:
-        try:
-            store.write_atomically(to_junit, junit.document(checked, strict=strict))
-        except OSError as error:
-            raise ConfigError(f"--junit {to_junit}: cannot be written: {error.strerror}") from None
+        write_file(to_junit, junit.document(checked, strict=strict), "--junit")
     if to_github:
         for one in checked:
             if (command := github.annotation(one, strict=strict)) is not None:

@@ -9,6 +9,7 @@ from msbench import console, shipped, store, suite
 from msbench.check.collect import Change, collect, merged
 from msbench.config import load_yaml
 from msbench.errors import ConfigError, Undecided
+from msbench.files import write_file
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Seen
 
@@ -46,15 +47,8 @@ def write(
         lines += [f"{' · '.join(row[:3])}: {row[3]} -> {row[4]}: {row[5]}" for row in rows(replaced)]
         raise ConfigError("\n  ".join(lines))
     if changes:
-        _write(path, baseline_file.text(baseline))
+        write_file(path, baseline_file.text(baseline).encode(), "--out")
     return path, changes
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        store.write_atomically(path, text.encode())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def rows(changes: Sequence[Change]) -> list[tuple[str, ...]]:

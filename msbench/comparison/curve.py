@@ -1,11 +1,13 @@
 """Learning curves: ``metrics.csv`` read back, and shortened to what fits on a screen."""
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from msbench.errors import DataError
+from msbench.reading import read_bytes
 from msbench.store import Metric, metric_key
 
 ROWS = 12
@@ -29,14 +31,14 @@ def read_curve(folder: Path, metric: Metric) -> list[Epoch]:
     path, score = folder / "metrics.csv", metric_key("validation", metric)
     names = ("epoch", "train_loss", "validation_loss", score)
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            rows = [[float(row[name]) for name in names] for row in csv.DictReader(stream)]
+        stream = io.StringIO(read_bytes(path).decode(), newline="")
+        rows = [[float(row[name]) for name in names] for row in csv.DictReader(stream)]
         return [Epoch(int(epoch), *values) for epoch, *values in rows]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, csv.Error) as error:
         raise DataError(f"{path}: not the metrics of a run: {error}") from None
 
 

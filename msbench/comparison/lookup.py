@@ -89,7 +89,7 @@ def _read(folders: Iterable[Path]) -> tuple[list[Found], list[DamagedRecord]]:
     damaged: list[DamagedRecord] = []
     for folder in folders:
         try:
-            record = store.read_record(folder)
+            record = store.read_filed(folder)
         except DamagedRecord as error:
             damaged.append(error)
         else:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msbench import console
+from msbench.printable import printable
 
 INDENT = "  "
 
@@ -46,7 +47,9 @@ def print_page(parts: Iterable[Part], *, after: bool = False) -> None:
 
 def _print_grid(part: Grid) -> None:
     console.out(part.title)
-    cells = [["" if cell is None else str(cell) for cell in row] for row in (part.header, *part.rows)]
+    cells = [
+        ["" if cell is None else printable(str(cell)) for cell in row] for row in (part.header, *part.rows)
+    ]
     for line in console.aligned(cells):
         console.out((INDENT + line).rstrip())
 

@@ -17,6 +17,8 @@ from msbench.data.progress import Progress
 from msbench.data.stamps import STAMPS
 
 SKIP = 2**20
+LARGEST = 2**31
+"""Bytes of a file, or of a header, that is read as a whole: no dataset's is larger, an archive bomb's is."""
 UNPACKED = ".unpacked.json"
 OWN = (UNPACKED, MADE, STAMPS)
 """What msbench itself leaves in a folder: part of no source."""
@@ -40,6 +42,12 @@ class Entry:
     read: Callable[[], bytes]
     start: int = 0
     blocks: Callable[[], Iterator[bytes]] | None = None
+
+
+def require_small(size: int, name: str) -> None:
+    """Raise Refused for more bytes than are read as a whole."""
+    if size > LARGEST:
+        raise Refused(f"{name} has {size:,} bytes; more than {LARGEST:,} are not read at once")
 
 
 class Readable(Protocol):
@@ -135,7 +143,8 @@ class Forward:
         return self._position
 
     def read(self, size: int) -> bytes:
-        """`size` bytes, or fewer at the end."""
+        """`size` bytes, or fewer at the end. Raises Refused for more than `LARGEST`."""
+        require_small(size, "a part of it")
         self.last = self._source.read(size)
         self._position += len(self.last)
         return self.last

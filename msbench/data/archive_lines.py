@@ -7,6 +7,9 @@ from msbench.data.archive_entries import SKIP, Entry
 from msbench.data.archive_members import described, entries, plain_name
 from msbench.data.progress import Progress, silent
 
+LONGEST = 64
+"""Blocks that a line may have: what has no line feed at all must not be read into memory."""
+
 
 def lines(
     source: Path, names: Collection[str], progress: Progress = silent
@@ -60,5 +63,7 @@ def split(blocks: Iterator[bytes]) -> Iterator[bytes]:
             yield b"".join((*rest, line, b"\n"))
             rest = []
         rest.append(last)
+        if len(rest) > LONGEST:
+            raise ValueError(f"a line of more than {LONGEST * SKIP:,} bytes")
     if line := b"".join(rest):
         yield line

@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from msbench.data.archive_entries import (
+    SKIP,
     Entry,
     Refused,
     folder_entries,
+    require_small,
     require_zip_end,
     tar_entries,
     zip_entries,
@@ -69,8 +71,9 @@ def content(source: Path, progress: Progress = silent) -> bytes:
         if kind not in COMPRESSED:
             return counted.read()
         stream, parts = Decompressed(counted, kind), []
-        while part := stream.read(2**20):
+        while part := stream.read(SKIP):
             parts.append(part)
+            require_small(SKIP * len(parts), source.name)
         return b"".join(parts)
 
 
@@ -112,7 +115,7 @@ def _files(entry: Entry, wanted: Callable[[str], bool], *, nested: bool) -> Iter
     """The file, where it is wanted; those of a tar within, where `nested`."""
     name = plain_name(entry.name)
     if nested and name.endswith(".tar") and not entry.special:
-        yield from _files_within(name, entry.read(), wanted)
+        yield from _files_within(name, read_entry(entry, name), wanted)
     elif wanted(name):
         yield name, read_entry(entry, name)
 
@@ -131,6 +134,7 @@ def read_entry(entry: Entry, name: str) -> bytes:
     """Its bytes. Raises Refused for what is no ordinary file."""
     if entry.special:
         raise Refused(f"{name} is {entry.special}")
+    require_small(entry.size, name)
     data = entry.read()
     if len(data) != entry.size:
         raise EOFError(f"{name} has {len(data):,} bytes instead of {entry.size:,}")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +10,11 @@ from pathlib import Path
 from msbench.data import manifest
 from msbench.data.archive_entries import UNPACKED
 from msbench.data.archive_members import described, members
-from msbench.data.disk import require_space
+from msbench.data.disk import require_space, temporary_folder
 from msbench.data.file_kinds import kind_of
 from msbench.data.progress import Progress, silent
 from msbench.errors import DataError
+from msbench.reading import parse_json, read_bytes
 
 Origin = dict[str, str | int]
 """Name and size of an archive, as the file `UNPACKED`, written last, has them."""
@@ -46,20 +46,20 @@ def opened(
     if source.is_dir():
         yield source
         return
-    with tempfile.TemporaryDirectory(prefix=".unpacked-", dir=scratch) as folder:
+    with temporary_folder(scratch, ".unpacked-") as folder:
         made: set[Path] = set()
         for name, data in members(source, wanted, progress):
-            path = Path(folder, name)
+            path = folder / name
             if path.parent not in made:  # of 200,000 files in a few hundred folders
                 path.parent.mkdir(parents=True, exist_ok=True)
                 made.add(path.parent)
             path.write_bytes(data)
-        yield Path(folder)
+        yield folder
 
 
 def _refuse_other(folder: Path, origin: Origin) -> None:
     with described(folder / UNPACKED):
-        read = json.loads((folder / UNPACKED).read_bytes())
+        read = parse_json(read_bytes(folder / UNPACKED))
     facts = read if isinstance(read, dict) else {}
     if {key: facts.get(key) for key in origin} != origin:
         was, now = (f"{values.get('archive')} of {values.get('bytes')} bytes" for values in (facts, origin))

@@ -1,11 +1,9 @@
 """The published files of CIFAR-10, ``data_batch_1`` to ``data_batch_5`` and ``test_batch``, read strictly.
 
-They are pickles, and a pickle is a program: only what makes arrays, lists, dicts, texts and numbers is run.
+They are pickles, and a pickle is a program: none is run here, `inert_pickle` reads the values off them.
 """
 
 import hashlib
-import io
-import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from msbench.data import inert_pickle
 from msbench.data.archive import members
 from msbench.data.progress import Progress, silent
 from msbench.errors import DataError
@@ -31,13 +30,6 @@ MD5 = {
 }
 ROWS = 10_000
 CLASSES, PIXELS, COLOURS = 10, 32 * 32, 3
-HARMLESS = {
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
-}
 
 
 @dataclass(frozen=True)
@@ -87,7 +79,7 @@ def notes(found: Mapping[str, Block]) -> Iterator[str]:
 def parse(where: str, content: bytes) -> Block:
     """One file. Raises DataError, beginning with `where`."""
     try:
-        batch = _Harmless(io.BytesIO(content), encoding="bytes").load()
+        batch = inert_pickle.values(content)
     except Exception as error:  # a damaged pickle raises whatever its instructions run into
         raise DataError(f"{where}: is no CIFAR-10 batch: {error}") from None
     try:
@@ -97,16 +89,6 @@ def parse(where: str, content: bytes) -> Block:
         raise DataError(f"{where}: {error}") from None
     images = np.ascontiguousarray(pixels.reshape(-1, COLOURS, PIXELS).transpose(0, 2, 1))
     return Block(images, labels.astype(np.uint8), hashlib.md5(content, usedforsecurity=False).hexdigest())
-
-
-class _Harmless(pickle.Unpickler):
-    """Refuses all that a batch does not need."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in HARMLESS:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no batch needs")
-        # under this name numpy 1.26 and 2 both have it; under the old one numpy 2 warns
-        return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
 def _array(batch: Any, key: str) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,11 @@ import filelock
 
 from msbench.data.progress import Progress
 from msbench.errors import DataError
+
+try:
+    import fcntl
+except ImportError:  # a system without it
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -30,6 +36,42 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A folder of one's own that goes at the end; those of processes that were killed go at the beginning.
+
+    Whoever has one holds a lock on it, which the system takes from a process that dies.
+    """
+    for left in parent.glob(f"{prefix}*"):
+        with _held(left) as mine:
+            if mine:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder, _held(Path(folder)):
+        yield Path(folder)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold the lock on a folder itself; False where another process has it, or the system has none."""
+    if fcntl is None:
+        yield False
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine = True
+    except OSError:
+        mine = False
+    try:
+        yield mine
+    finally:
+        os.close(descriptor)
 
 
 def shortage(folder: Path, needed: int) -> str:

@@ -28,7 +28,8 @@ from msbench.data.dataset import SPLITS, RaggedTokens
 from msbench.data.disk import locked
 from msbench.data.progress import Progress
 from msbench.data.stamps import Stamps, hash_file
-from msbench.errors import DataError
+from msbench.errors import NO_ROOM, DataError, unwritten
+from msbench.reading import parse_json, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -64,6 +65,8 @@ def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker
             finally:
                 _remove(temporary)
     except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise DataError(unwritten(folder, error, "MSBENCH_DATA")) from error
         raise DataError(f"{folder}: cannot be built: {error}") from error
 
 
@@ -129,7 +132,12 @@ def create(folder: Path, split: str, name: str, shape: tuple[int, ...], dtype: s
     """An array of a split to be filled in place, on disk: for what has no room in memory."""
     (folder / split).mkdir(exist_ok=True)
     path = folder / split / f"{name}.npy"
-    return np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    array: NDArray[Any] = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    # Otherwise the file is a hole, and a disk that gets full while it is filled kills the process (SIGBUS).
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as stream:
+            os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def _flush(descriptor: int) -> None:
@@ -196,7 +204,7 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
     """The manifest of `folder`. Raises DataError, ending in `remedy`, where it is missing or damaged."""
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = parse_json(read_bytes(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file: {remedy}") from None
     except (OSError, ValueError) as error:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from msbench.errors import ConfigError, DamagedRecord
+from msbench.files import write_file
 from msbench.mixing import sample
 from msbench.mixing.distance import BEYOND
 from msbench.mixing.measure import Floats, Layer, Measure
 from msbench.mixing.options import Options
-from msbench.store import write_atomically
+from msbench.reading import parse_json, read_bytes
 
 SCHEMA_VERSION = 1
 FOLDER = "mixing"
@@ -141,10 +142,7 @@ def write(path: Path, document: Document) -> None:
     Raises ConfigError where it cannot be written.
     """
     text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    try:
-        write_atomically(path, (text + "\n").encode())
-    except OSError as error:
-        raise _unwritable(path, error.strerror) from None
+    write_file(path, (text + "\n").encode(), "--results")
 
 
 def _unwritable(path: Path, why: str | None) -> ConfigError:
@@ -154,7 +152,7 @@ def _unwritable(path: Path, why: str | None) -> ConfigError:
 def read(path: Path) -> Document | None:
     """What `write` wrote, or None where nothing is; DamagedRecord, naming the file, where it is no such."""
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(read_bytes(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from msbench.reading import read_bytes
 from msbench.report.cells import Cell
 from msbench.store import RunRecord
 
@@ -62,7 +63,7 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
     warnings: list[str] = []
     for path in sorted((run_folder / "mixing").glob("*.json")):
         try:
-            measured = Distances.model_validate_json(path.read_bytes())
+            measured = Distances.model_validate_json(read_bytes(path))
         except OSError as error:
             warnings.append(f"{path}: cannot be read: {error.strerror}")
         except ValidationError as error:

@@ -1,9 +1,12 @@
 """What a run's ``metrics.csv`` says, epoch by epoch; read tolerantly, as a curve is no result."""
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from msbench.reading import read_bytes
 
 Epochs = Sequence[Mapping[str, str]]
 """The rows of a ``metrics.csv``, as they are written."""
@@ -13,8 +16,8 @@ def read_log(folder: Path) -> tuple[Epochs, str]:
     """The rows of the run's ``metrics.csv``, and what is wrong where there are none."""
     path = folder / "metrics.csv"
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            rows = tuple(row for row in csv.DictReader(stream) if number(row, "epoch") is not None)
+        stream = io.StringIO(read_bytes(path).decode(), newline="")
+        rows = tuple(row for row in csv.DictReader(stream) if number(row, "epoch") is not None)
     except (OSError, ValueError, csv.Error) as error:
         return (), f"{path}: {getattr(error, 'strerror', None) or error}"
     return rows, "" if rows else f"{path}: no epoch in it"

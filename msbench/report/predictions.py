@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from msbench.errors import DataError
 
 FILE = "predictions.parquet"
+MOST_ROWS = 2**24
+"""A few kilobytes of Parquet may stand for as many rows as they like."""
 
 
 def read_correct(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -48,6 +50,8 @@ def _read(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     import pyarrow
 
     file = _opened(path)
+    if (rows := file.metadata.num_rows) > MOST_ROWS:
+        raise DataError(f"{path}: has {rows:,} rows, and no test split has more than {MOST_ROWS:,}")
     absent = [name for name in names if name not in file.schema_arrow.names]
     if absent:
         raise DataError(f"{path}: no column {absent[0]!r}; train this run again with --fresh")
@@ -63,7 +67,9 @@ def _opened(path: Path) -> Any:
     from pyarrow import parquet
 
     try:
-        return parquet.ParquetFile(path)
+        if path.exists() and not path.is_file():
+            raise OSError("no ordinary file")
+        return parquet.ParquetFile(path, page_checksum_verification=True)
     except FileNotFoundError:
         raise DataError(
             f"{path}: absent, so its answers cannot be compared; copy it here, or train again with --fresh"

@@ -15,9 +15,9 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
+from msbench.printable import printable
 from msbench.report import words
 from msbench.report.cells import Table
-from msbench.report.printable import printable
 from msbench.report.words import Words
 
 GAP = "  "

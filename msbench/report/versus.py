@@ -115,7 +115,7 @@ def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[Run]:
     for identity in cell.run_ids:
         places = (suite / column.task / row.model / identity for suite in suites)
         folder = next((place for place in places if place.is_dir()), results)
-        record = store.read_record(folder)
+        record = store.read_filed(folder)
         if record is None:
             raise DataError(f"{results}: no finished run {identity} of {row.model} on {column.task}")
         if metric_key("test", record.metric) != UNITS[column.unit].metric:

@@ -5,6 +5,7 @@
 that validated best so far. Each is written whole under another name and then renamed.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,11 +17,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
-from msbench.errors import CheckpointError
+from msbench.errors import CheckpointError, unwritten
+from msbench.reading import parse_json
 from msbench.store import write_atomically
 from msbench.training.shares import Processes
 
-FORMAT = "1"
+FORMAT = "2"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class CheckpointFolder:
             (self.path / "writable").unlink()
             free = shutil.disk_usage(self.path).free
         except OSError as error:
-            raise CheckpointError(f"{self.path}: cannot keep checkpoints here: {error.strerror}") from error
+            raise CheckpointError(
+                f"cannot keep checkpoints: {unwritten(self.path, error, '--results')}"
+            ) from error
         if free < needed:
             raise CheckpointError(
                 f"{self.path}: {needed / 1e6:.0f} MB of checkpoints will not fit into {free / 1e6:.0f} MB; "
@@ -122,7 +126,10 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
         if metadata.get("format") != FORMAT or metadata.get("run") != self.run_id:
             raise CheckpointError(f"{path}: written by another run or version ({metadata.get('run')})")
-        return Checkpoint(tensors, json.loads(metadata["state"]))
+        state = metadata.get("state", "")
+        if metadata.get("digest") != _digest(state, tensors):
+            raise CheckpointError(f"{path}: is damaged: its bytes are not those that were written")
+        return Checkpoint(tensors, parse_json(state))
 
     def shared(self, found: Checkpoint | None, processes: Processes) -> Checkpoint | None:
         """What the first of several processes has read."""
@@ -134,19 +141,25 @@ class CheckpointFolder:
     def packed(self, checkpoint: Checkpoint) -> bytes:
         """The bytes of a file."""
         # The JSON rides in the header, so that tensors and state can never be of two different moments.
-        metadata = {
-            "format": FORMAT,
-            "run": self.run_id,
-            "state": json.dumps(checkpoint.state, allow_nan=False),
-        }
+        state = json.dumps(checkpoint.state, allow_nan=False)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+        metadata = {"format": FORMAT, "run": self.run_id, "state": state, "digest": _digest(state, tensors)}
         return save(tensors, metadata)
 
     def _write(self, path: Path, data: bytes) -> None:
         try:
             write_atomically(path, data)
         except OSError as error:
-            raise CheckpointError(f"{path}: cannot save the checkpoint: {error.strerror}") from error
+            raise CheckpointError(unwritten(path, error, "--results")) from error
+
+
+def _digest(state: str, tensors: dict[str, torch.Tensor]) -> str:
+    """sha256 of state, names, types, shapes and bytes: safetensors notices a cut, but no flipped bit."""
+    total = hashlib.sha256(state.encode())
+    for name, tensor in sorted(tensors.items()):
+        total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
 
 
 def unpacked(data: bytes) -> Checkpoint:

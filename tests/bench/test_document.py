@@ -41,7 +41,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(ConfigError, match=r"--out .*a\.json: cannot be written: No space left"):
+    with pytest.raises(
+        ConfigError, match=r"a\.json: cannot be written: No space left .*; make room, or choose another --out"
+    ):
         write(path, document(row("new")))
     assert read(path, "scan")["rows"][0]["name"] == "old"
     assert os.listdir(tmp_path) == ["a.json"]

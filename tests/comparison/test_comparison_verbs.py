@@ -130,8 +130,9 @@ def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) 
     for path in list((tmp_path / "results").rglob("run.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         record["source_digest"], record["sources"]["training/loop.py"] = "older", "abcdef0123456789"
+        record["run_id"] = record["run_id"][::-1]
         path.write_text(json.dumps(record), encoding="utf-8")
-        path.parent.rename(path.parent.with_name(record["run_id"][::-1]))
+        path.parent.rename(path.parent.with_name(record["run_id"]))
     told = msbench("explain", "tiny", "--model", "mamba", "--results", tmp_path / "results")
     assert told.exit_code == 0, told.stderr
     assert told.stdout.count("source differs: training/loop.py") == 2
@@ -139,7 +140,7 @@ def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) 
     rows = json.loads(
         msbench("explain", "tiny", "--model", "mamba", "--results", tmp_path / "results", "--json").stdout
     )
-    assert [row["unlike"] for row in rows] == list(runs[:2])
+    assert [row["unlike"] for row in rows] == [run[::-1] for run in runs[:2]]
     assert [row["changes"][0]["name"] for row in rows] == ["training/loop.py"] * 2
     assert json.loads(msbench("explain", "tiny", "--json").stdout)[1]["changes"] == []
 

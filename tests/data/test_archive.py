@@ -404,3 +404,39 @@ def test_progress_tells_bytes_and_may_stop(tmp_path: Path, monkeypatch: pytest.M
         unpack(source, tmp_path / "out", stop)
     nothing_left(tmp_path / "out")
     unpack(source, tmp_path / "out", silent)
+
+
+def bombs() -> dict[str, bytes]:
+    """A file, a header and a tar within that are larger than what is read at once, a thousandth packed."""
+    zeros = bytes(5000)
+    named = io.BytesIO()
+    with tarfile.open(fileobj=named, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(tarfile.TarInfo("x/" + "y" * 5000))
+    within = tar_bytes({"within.tar": tar_bytes({"a": zeros})})
+    return {
+        "tar.gz": gzip.compress(tar_bytes({"a": zeros})),
+        "zip": zip_bytes({"a": zeros}),
+        "header.gz": gzip.compress(named.getvalue()),
+        "nested.gz": gzip.compress(within),
+    }
+
+
+@pytest.mark.parametrize("kind", bombs())
+def test_what_is_far_too_large_once_unpacked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("msbench.data.archive_entries.LARGEST", 4000)
+    source = write(tmp_path, bombs()[kind])
+    with pytest.raises(DataError, match=r"has [\d,]+ bytes; more than 4,000 are not read at once"):
+        list(members(source, lambda _name: True, nested=kind.startswith("nested")))
+    with pytest.raises(DataError, match="not read at once"):
+        unpack(source, tmp_path / "out", nested=kind.startswith("nested"))
+    nothing_left(tmp_path / "out")
+
+
+def test_one_compressed_file_is_refused_where_it_has_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msbench.data.archive_entries.LARGEST", 2**21)
+    with pytest.raises(DataError, match="not read at once"):
+        content(write(tmp_path, gzip.compress(bytes(2**22))))

@@ -67,3 +67,13 @@ def test_what_is_ambiguous_is_refused(tmp_path: Path) -> None:
     (tmp_path / "page.gz").write_bytes(b"<html>")
     with pytest.raises(DataError, match="is no folder, tar or zip"):
         collected(tmp_path / "page.gz")
+
+
+def test_a_line_without_end_is_an_error_and_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msbench.data.archive_lines.LONGEST", 2)
+    (tmp_path / "a.tsv").write_bytes(b"x" * (3 * SKIP + 1))
+    (_, found) = next(lines(tmp_path, ["a.tsv"]))
+    with pytest.raises(DataError, match=r"a line of more than 2,097,152 bytes"):
+        list(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from msbench.data.disk import locked, require_space, shortage, sync_folder
+from msbench.data.disk import locked, require_space, shortage, sync_folder, temporary_folder
 from msbench.data.progress import silent
 from msbench.errors import DataError, Interrupted
 
@@ -68,3 +68,23 @@ def test_what_is_synced_is_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     sync_folder(tmp_path)
     assert synced == [tmp_path.stat().st_ino]
+
+
+def test_a_temporary_folder_of_a_process_that_died_goes_and_one_in_use_stays(tmp_path: Path) -> None:
+    (tmp_path / ".x-dead" / "deep").mkdir(parents=True)
+    (tmp_path / ".other").mkdir()
+    with temporary_folder(tmp_path, ".x-") as first:
+        (first / "file").touch()
+        assert not (tmp_path / ".x-dead").exists()
+        with temporary_folder(tmp_path, ".x-") as second:
+            assert first != second
+            assert (first / "file").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".other"]
+
+
+def test_a_link_that_is_called_like_a_temporary_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / ".x-link").symlink_to("precious")
+    with temporary_folder(tmp_path, ".x-"):
+        assert (tmp_path / "precious").exists()
+    assert (tmp_path / ".x-link").is_symlink()

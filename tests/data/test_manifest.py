@@ -190,7 +190,7 @@ def test_a_full_disk_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
     def full(_new: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(DataError, match=r"key: cannot be built: .*No space left"):
+    with pytest.raises(DataError, match=r"key: cannot be written: No space left.*; make room"):
         manifest.build(tmp_path / "key", full, silent)
 
 

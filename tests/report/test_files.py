@@ -70,7 +70,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes]
     return old, new
 
 
-@pytest.mark.parametrize(("place", "number"), [("fsync", 1), ("chmod", 2), ("replace", 5), ("replace", 9)])
+@pytest.mark.parametrize(("place", "number"), [("fsync", 1), ("fsync", 2), ("replace", 5), ("replace", 9)])
 def test_killed_at_a_write_leaves_old_files_or_new_and_the_next_report_sweeps(
     place: str, number: int, tmp_path: Path, versions: tuple[dict[str, bytes], dict[str, bytes]]
 ) -> None:

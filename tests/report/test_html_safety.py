@@ -8,8 +8,8 @@ import pytest
 from html_pages import HOSTILE, LOG, Reader, every_page, file, page, small
 from report_runs import PlannedRun, build, run
 
+from msbench.printable import printable
 from msbench.report.cells import Cell, Column, Note, Row, Table
-from msbench.report.printable import printable
 
 LOADING = ("src", "srcset", "poster", "data", "action", "formaction", "background", "manifest", "ping")
 

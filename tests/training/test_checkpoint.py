@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from archives import flipped
 from torch import nn
 
 from msbench.errors import CheckpointError
@@ -38,17 +39,46 @@ def test_what_was_saved_is_loaded(folder: CheckpointFolder) -> None:
     assert skipped == []
 
 
-@pytest.mark.parametrize("size", [0, 1000, -8])
-def test_a_cut_file_is_passed_over_for_the_one_before(folder: CheckpointFolder, size: int) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.1, 0.2, 0.4, 0.6, 0.8, 0.99, 0.9999])
+def test_a_cut_file_is_passed_over_for_the_one_before(folder: CheckpointFolder, share: float) -> None:
     folder.save_last(moment(1))
     folder.save_last(moment(2))
     data = folder.last.read_bytes()
-    folder.last.write_bytes(data[:size])
+    folder.last.write_bytes(data[: int(share * len(data))])
     found, skipped = folder.load_last()
     assert found is not None
     assert found.state["step"] == 1
     assert len(skipped) == 1
     assert str(folder.last) in skipped[0]
+
+
+def test_a_flipped_bit_is_found_wherever_it_is(folder: CheckpointFolder) -> None:
+    """In the header, which is JSON, and in the tensors, of which safetensors itself would notice none."""
+    folder.save_best(moment(1), epoch=0)
+    path, data = folder.best(0), folder.best(0).read_bytes()
+    for place in range(len(data)):
+        path.write_bytes(flipped(data, place))
+        try:
+            found = folder.load(path)
+        except CheckpointError:
+            continue
+        # Blanks that fill the header up to a multiple of eight are nobody's.
+        assert data[place : place + 1] == b" "
+        assert found.state == moment(1).state
+        assert torch.equal(found.tensors["model/w"], moment(1).tensors["model/w"])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.complex64, torch.int64, torch.bool, torch.uint8])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 2)])
+def test_tensors_of_every_kind_are_verified(
+    folder: CheckpointFolder, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    tensor = torch.ones(shape, dtype=dtype)
+    folder.save_last(Checkpoint({"x": tensor, "y": torch.ones(4, 3).T}, {}))
+    found, skipped = folder.load_last()
+    assert skipped == []
+    assert found is not None
+    assert torch.equal(found.tensors["x"], tensor)
 
 
 def test_a_stop_between_the_two_renames_loses_nothing(folder: CheckpointFolder) -> None:
@@ -99,7 +129,9 @@ def test_no_room_and_no_folder_are_said_before_training(folder: CheckpointFolder
     with pytest.raises(CheckpointError, match="will not fit"):
         folder.prepare(needed=10**18)
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match="cannot keep checkpoints here"):
+    with pytest.raises(
+        CheckpointError, match=r"cannot keep checkpoints: .*Not a directory; choose another --results"
+    ):
         CheckpointFolder(tmp_path / "file" / "checkpoint", "x").prepare(needed=0)
 
 

@@ -4,7 +4,6 @@ Over the length: a call at each length, where a scan that is linear takes in pro
 time and memory of each backend for one channel of one token, as not all were run at the same size.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from msbench.drawing import COLOURS, INK
+from msbench.reading import parse_json, read_bytes
 from msbench.report.figures.look import NARROW, Look, panels, scaled_axis
 from msbench.report.figures.names import clean, shortened
 from msbench.report.names import unique
@@ -78,7 +78,7 @@ class Scan:
 def read(path: Path) -> tuple[Scan | None, str]:
     """The document in a file, or what is wrong with it."""
     try:
-        values = json.loads(path.read_bytes())
+        values = parse_json(read_bytes(path))
         if values["schema"] != SCHEMA or values["what"] != "scan":
             raise ValueError("not written by `msbench bench scan --out`")
         if values["schema_version"] != SCHEMA_VERSION:

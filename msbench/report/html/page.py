@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from msbench import __version__
+from msbench.printable import printable
 from msbench.report import words
 from msbench.report.cells import Table
 from msbench.report.html import chart
@@ -29,7 +30,6 @@ from msbench.report.html.table_view import TableView, anchors, table_view
 from msbench.report.html.verdicts import LOOKS, count
 from msbench.report.load import Report
 from msbench.report.measure import runs_in_words
-from msbench.report.printable import printable
 
 TERMS = (
     ("reported", "what the paper prints, as it prints it"),

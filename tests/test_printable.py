@@ -1,6 +1,6 @@
 import pytest
 
-from msbench.report.printable import printable
+from msbench.printable import printable
 
 
 @pytest.mark.parametrize("text", ["plain", "модель 模型 → δ", " two  blanks ", "é\u0301", "\\x1b", "😀"])

@@ -1,5 +1,6 @@
 """Any text -> one printable line: what would move the cursor, hide or reorder its neighbours is escaped."""
 
+import json
 import unicodedata
 
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -19,3 +20,11 @@ def _hidden(character: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def json_escaped(text: str) -> str:
+    """A JSON document that means the same, with what `printable` escapes as JSON escapes it."""
+    return "\n".join(
+        line if line.isprintable() else "".join(json.dumps(c)[1:-1] if _hidden(c) else c for c in line)
+        for line in text.split("\n")
+    )

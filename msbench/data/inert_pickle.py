@@ -1,0 +1,178 @@
+"""Arrays and plain values out of a pickle that is never run.
+
+A pickle is a program, and the library that loads one runs it: it calls what the file names. Here its
+instructions are only looked at: numbers, texts, lists, tuples, dicts and numpy's arrays are built by this
+module itself, and whatever else is named is refused. Protocols 0 to 4, as far as such values need them.
+"""
+
+import pickletools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+ARRAY = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")}
+KNOWN = ARRAY | {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")}
+NUMBERS = re.compile(r"[biuf][1248]")
+"""Types of arrays that hold numbers, and never objects."""
+CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
+AS_THEY_ARE = re.compile(r"(BININT|LONG|BINFLOAT|FLOAT|INT|(SHORT_)?BIN(UNICODE|BYTES)8?|UNICODE)[124]?")
+OLD_TEXTS = ("STRING", "BINSTRING", "SHORT_BINSTRING")
+"""Texts of Python 2, which are bytes."""
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+
+
+class NotInert(ValueError):
+    """The pickle wants more than values; says what."""
+
+
+@dataclass(frozen=True)
+class _Name:
+    """Something that the pickle names, and that nobody looks up."""
+
+    module: str
+    name: str
+
+
+@dataclass
+class _Type:
+    """A type of numpy's; its byte order comes after it is made."""
+
+    code: str
+    order: str = "="
+
+
+@dataclass
+class _Array:
+    """An array of numpy's, which is empty when it is made."""
+
+    value: Any = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+
+class _Mark:
+    """Where a list of values begins."""
+
+
+def values(data: bytes) -> Any:
+    """What `data` holds, texts of Python 2 as bytes. Raises ValueError for what is more than values.
+
+    Of bytes that are no pickle it raises what looking at them runs into.
+    """
+    reader = _Reader()
+    for opcode, argument, _ in pickletools.genops(data):
+        reader.step(opcode.name, argument)
+    return _plain(reader.stack.pop())
+
+
+def _plain(value: Any) -> Any:
+    """The arrays in a dict, or in what is one itself."""
+    if isinstance(value, dict):
+        return {key: _plain(each) if isinstance(each, _Array) else each for key, each in value.items()}
+    return value.value if isinstance(value, _Array) else value
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def step(self, name: str, argument: Any) -> None:
+        """One instruction."""
+        push = self.stack.append
+        if name in CONSTANTS:
+            push(CONSTANTS[name])
+        elif name in EMPTY:
+            push(EMPTY[name]())
+        elif AS_THEY_ARE.fullmatch(name):
+            push(argument)
+        elif name in OLD_TEXTS:
+            push(argument.encode("latin-1"))
+        elif name == "MARK":
+            push(_Mark())
+        elif name in TUPLES:
+            push(tuple(self._last(TUPLES[name])))
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            push(_named(*(argument.split(" ", 1) if argument else self._last(2))))
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            self._more(name, argument)
+
+    def _more(self, name: str, argument: Any) -> None:
+        """Instructions on what is on the stack already."""
+        match name:
+            case "MEMOIZE":
+                self.memo[len(self.memo)] = self.stack[-1]
+            case "PUT" | "BINPUT" | "LONG_BINPUT":
+                self.memo[int(argument)] = self.stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                self.stack.append(self.memo[int(argument)])
+            case "TUPLE" | "LIST":
+                items = self._since_mark()
+                self.stack.append(items if name == "LIST" else tuple(items))
+            case "APPEND" | "APPENDS":
+                items = self._last(1) if name == "APPEND" else self._since_mark()
+                self._of(list).extend(items)
+            case "SETITEM" | "SETITEMS" | "DICT":
+                items = self._last(2) if name == "SETITEM" else self._since_mark()
+                if name == "DICT":
+                    self.stack.append({})
+                self._of(dict).update(zip(items[::2], items[1::2], strict=True))
+            case "REDUCE":
+                called, arguments = self._last(2)
+                self.stack.append(_made(called, arguments))
+            case "BUILD":
+                (state,) = self._last(1)
+                _fill(self.stack[-1], state)
+            case _:
+                raise NotInert(f"it has the instruction {name}, which no values need")
+
+    def _of(self, kind: type) -> Any:
+        if not isinstance(self.stack[-1], kind):
+            raise NotInert(f"it changes what is no {kind.__name__}")
+        return self.stack[-1]
+
+    def _last(self, count: int) -> list[Any]:
+        items = [self.stack.pop() for _ in range(count)]
+        return items[::-1]
+
+    def _since_mark(self) -> list[Any]:
+        items = []
+        while not isinstance(item := self.stack.pop(), _Mark):
+            items.append(item)
+        return items[::-1]
+
+
+def _named(module: Any, name: Any) -> _Name:
+    if (module, name) not in KNOWN:
+        raise NotInert(f"it asks for {module}.{name}, which no values need")
+    return _Name(module, name)
+
+
+def _made(called: Any, arguments: Any) -> Any:
+    """What a call of one of `KNOWN` gives, as far as values need it."""
+    place = (called.module, called.name)
+    if place in ARRAY:
+        return _Array()
+    if place == ("numpy", "dtype"):
+        code = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
+        if not NUMBERS.fullmatch(code):
+            raise NotInert(f"it has an array of {code!r}, which are no numbers")
+        return _Type(code)
+    if place == ("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
+        return arguments[0].encode("latin-1")
+    raise NotInert(f"it calls {called.module}.{called.name}")
+
+
+def _fill(made: Any, state: Any) -> None:
+    """What ``__setstate__`` of numpy's types and arrays does."""
+    if isinstance(made, _Type):
+        order = state[1].decode() if isinstance(state[1], bytes) else state[1]
+        made.order = "=" if order == "|" else order
+    elif isinstance(made, _Array):
+        _version, shape, kind, fortran, raw = state
+        found = np.frombuffer(raw, np.dtype(f"{kind.order}{kind.code}"))
+        made.value = found.reshape(shape, order="F" if fortran else "C")
+    else:
+        raise NotInert("it fills what is no array")

@@ -1,0 +1,35 @@
+"""Files that somebody else may have written: what is too large or too deep is an error, and never the memory.
+
+Whoever looks through a folder of results opens what is called ``run.json`` there, whatever it is: a pipe
+would be waited for without end, and a file of many gigabytes would be read.
+"""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+LARGEST_RECORD = 2**26
+"""Bytes. Records have some tens of thousands, the longest logs and measures of mixing some millions."""
+
+
+def read_bytes(path: Path, largest: int = LARGEST_RECORD) -> bytes:
+    """All bytes of an ordinary file. Raises OSError, `largest` bytes being the most that are read."""
+    # Without O_NONBLOCK, opening a pipe that nobody writes to would not return.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "no ordinary file", str(path))
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise OSError(0, f"more than {largest:,} bytes, which none should have", str(path))
+    return data
+
+
+def parse_json(data: bytes | str) -> Any:
+    """The values of a JSON document. Raises ValueError, also where it is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -1,0 +1,81 @@
+"""Sixteen commands at once on one results folder, and two versions of the code."""
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import commands
+import pytest
+from campaign_home import Home
+from same_results import assert_same
+from whole_files import assert_whole, leftovers
+
+from msbench import sources, store
+
+pytestmark = pytest.mark.campaign
+MANY = 16
+
+
+def test_sixteen_at_once_train_each_run_once(home: Home, unbroken: Home) -> None:
+    """They have no data yet: one of them sets it up."""
+    shutil.rmtree(home.results)
+    shutil.rmtree(home.data)
+    begun = [commands.start(*home.words("run"), data=home.data) for _ in range(MANY)]
+    ended = [command.wait() for command in begun]
+    assert [each.code for each in ended] == [0] * MANY, "\n".join(each.text for each in ended)
+    epochs = Counter(
+        line.split(", train loss")[0]
+        for each in ended
+        for line in each.text.splitlines()
+        if ": epoch " in line
+    )
+    assert len(epochs) == 6
+    assert set(epochs.values()) == {1}
+    assert_same(home.results, unbroken.results)
+    assert_whole(home.root)
+    assert leftovers(home.root) == []
+
+
+def another_version() -> None:
+    """In this process the training loop's source is another."""
+    original = sources.source_files
+
+    def changed(modules: tuple[str, ...]) -> dict[str, str]:
+        return {**original(modules), "training/loop.py": "0123456789abcdef"}
+
+    sources.source_files = changed  # type: ignore[assignment]
+
+
+def test_two_versions_of_the_code_side_by_side_are_both_kept_and_told_apart(
+    home: Home, unbroken: Home
+) -> None:
+    shutil.rmtree(home.results / "tiny")
+    begun = [
+        commands.start(*home.words("run", "--quiet"), data=home.data, before=before)
+        for before in (None, another_version)
+    ]
+    assert [command.wait().code for command in begun] == [0, 0]
+    found, warnings = store.records(home.results)
+    assert (len(found), warnings) == (4, [])
+    assert len({record.run_id for record in found}) == 4
+    assert len({record.source_digest for record in found}) == 4  # each model has its own modules, too
+    for before in (None, another_version):
+        kept = home.run("explain", "--json", before=before)
+        assert [row["action"] for row in json.loads(kept.text)] == ["keep", "keep"]
+    told = home.run("report")
+    assert told.code == 0, told.text
+    assert "other source" in told.text or "other code" in told.text, told.text
+    assert home.run("run", "--quiet").code == 0
+    mine = {path.name for path in unbroken.results.glob("tiny/*/*/*")}
+    assert mine < {path.name for path in home.results.glob("tiny/*/*/*")}
+
+
+def test_a_lock_file_that_anybody_left_blocks_nobody(home: Home, unbroken: Home) -> None:
+    for path in home.results.rglob("run.lock"):
+        place = path.parent
+        shutil.rmtree(place)
+        place.mkdir()
+        Path(place / "run.lock").write_bytes(b"pid 1 of another version\n" * 100)
+    assert home.run("run", "--quiet").code == 0
+    assert_same(home.results, unbroken.results)
