@@ -12,6 +12,14 @@ from msbench.errors import ConfigError, UnknownName
 
 PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
 
+CONTAINER = {
+    "engine": "MSBENCH_CONTAINER",
+    "image": "MSBENCH_IMAGE",
+    "digest": "MSBENCH_IMAGE_DIGEST",
+    "revision": "MSBENCH_IMAGE_REVISION",
+}
+"""Variables that say which image this is: ``--container`` sets the first three, the recipe the last."""
+
 
 @cache
 def environment() -> dict[str, Any]:
@@ -30,7 +38,13 @@ def environment() -> dict[str, Any]:
         "tf32": torch.backends.cuda.matmul.allow_tf32,
         "packages": versions(),
         "git": git_state(),
+        "container": container(),
     }
+
+
+def container() -> dict[str, str] | None:
+    """Engine, image, its digest and the commit it was built from, as far as known; None outside of one."""
+    return {key: os.environ[name] for key, name in CONTAINER.items() if os.environ.get(name)} or None
 
 
 def versions() -> dict[str, str]:

@@ -89,12 +89,22 @@ def run(
             "--fresh/--no-fresh", help="Train again what has ended (kept beside); what was stopped goes on."
         ),
     ] = False,
+    container: Annotated[
+        str | None, typer.Option("--container", help="Run inside a container: docker, podman or apptainer.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option("--image", help="Its image, instead of msbench:cpu or msbench:cuda.")
+    ] = None,
     results: Results = RESULTS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
     specs = plan(suite, model, task, seed, sets)
+    if container is not None or image is not None:
+        from msbench.cli.inside import enter
+
+        enter(container, image, specs, suite, results, device, dry_run=dry_run, quiet=quiet)
     from msbench.environment import accelerator
 
     on = accelerator(device)
