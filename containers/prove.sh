@@ -5,8 +5,8 @@
 #
 # Needs root and Debian's buildah, podman, crun and debootstrap. The base is a fresh Debian bookworm with its own
 # Python 3.11, as a registry of images may be out of reach; BASE=REFERENCE takes another one. What pip needs to reach
-# packages is given as PIP_CONF=FILE. Images are kept in STORE where KEEP=1, else all is removed; BUILT=1 proves the
-# one that is kept there.
+# packages is given as PIP_CONF=FILE; DRIVER=vfs is for where no overlay can be mounted (slow: whole copies). Images are
+# kept in STORE where KEEP=1, else all is removed; BUILT=1 proves the one that is kept there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$1
@@ -38,7 +38,7 @@ events_logger = "file"
 END
 cat > "$CONTAINERS_STORAGE_CONF" << END
 [storage]
-driver = "vfs"
+driver = "${DRIVER:-overlay}"
 graphroot = "$store"
 runroot = "$scratch/run"
 END

@@ -60,12 +60,12 @@ class Engines:
     @property
     def words(self) -> list[str]:
         """What the engine was started with."""
-        return self._logged[0][1:]
+        return [str(word) for word in self._logged[0][1:]]
 
     @property
     def variables(self) -> dict[str, str]:
         """What of msbench's environment it had."""
-        return self._logged[1]
+        return dict(self._logged[1])
 
     @property
     def _logged(self) -> Any:
