@@ -5,6 +5,7 @@ its C compiler and which hands that module out. Needs a C compiler and Python's 
 """
 
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -27,18 +28,22 @@ exit 1
 
 def compiled(module: str, scratch: Path) -> str:
     """The shared object, as Triton itself compiles it."""
-    # The driver's library comes with the host: the linker wants one of its name, its symbols come later.
-    stub = scratch / "libcuda.so.1"
-    subprocess.run(
-        ["gcc", "-shared", "-x", "c", os.devnull, "-Wl,-soname,libcuda.so.1", "-o", str(stub)], check=True
-    )
+    from triton.backends.nvidia import driver
+
+    source = Path(driver.__file__).with_name("driver.c")
+    # The driver's library comes with the host: one of its name and functions makes the linker note it.
+    names = set(re.findall(r"\bcu[A-Z]\w+", source.read_text(encoding="utf-8")))
+    stub = scratch / "stub.c"
+    stub.write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(names)), encoding="utf-8")
+    library = str(scratch / "libcuda.so.1")
+    subprocess.run(["gcc", "-shared", "-w", str(stub), "-Wl,-soname,libcuda.so.1", "-o", library], check=True)
     os.environ["TRITON_CACHE_DIR"] = str(scratch / "cache")
     os.environ["TRITON_LIBCUDA_PATH"] = str(scratch)
-    from triton.backends.nvidia import driver
     from triton.runtime.build import compile_so_from_file
 
-    source = str(Path(driver.__file__).with_name("driver.c"))
-    return compile_so_from_file(source, module, driver.library_dirs(), driver.include_dirs, driver.libraries)
+    return compile_so_from_file(
+        str(source), module, driver.library_dirs(), driver.include_dirs, driver.libraries
+    )
 
 
 def main(folder: Path, module: str = "cuda_utils") -> None:

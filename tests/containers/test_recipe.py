@@ -63,8 +63,10 @@ def test_nothing_at_run_time_needs_a_home_or_another_place_to_write() -> None:
     (text,) = (value for name, value in stage("runtime") if name == "ENV")
     found = dict(word.split("=", 1) for word in text.split())
     assert found["MSBENCH_DATA"] == container.DATA
-    caches = {"MPLCONFIGDIR", "XDG_CACHE_HOME", "TRITON_HOME", "TORCHINDUCTOR_CACHE_DIR"}
-    assert {found[name].split("/")[1] for name in caches} == {"tmp"}
+    assert {found[name].split("/")[1] for name in ("MPLCONFIGDIR", "XDG_CACHE_HOME", "TRITON_HOME")} == {
+        "tmp"
+    }
+    assert found["TORCHINDUCTOR_CACHE_DIR"].startswith("/dev/shm/")  # made on import of torch, /tmp or not
     assert [value for name, value in stage("runtime") if name == "WORKDIR"] == [container.HOME]
     assert values("ENTRYPOINT") == ['["msbench"]']
 
