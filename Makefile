@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # uv, poetry and conda users: any environment with `pip install -e .[dev]` in it works the same.
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test campaign lint gpu slurm clean
+.PHONY: demo test campaign lint gpu slurm lock image clean
 
 $(STAMP): pyproject.toml $(wildcard msbench/ops/native/* msbench/data/native/*)
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,15 @@ gpu: $(STAMP)  ## what needs a CUDA device: its tests, and the benchmarks (JSON 
 
 slurm: $(STAMP)  ## runs as jobs of a Slurm that the test starts: as root, with `apt-get install slurm-wlm munge`
 	$(BIN)/python -m pytest -m slurm
+
+lock:  ## pin and hash what the container images install (UPGRADE=--upgrade: the newest of each)
+	$(PYTHON) -m venv --clear $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet uv
+	$(VENV)-lock/bin/python containers/lock.py $(UPGRADE)
+	rm -rf $(VENV)-lock
+
+image:  ## build the CPU image without Docker and hold it to its promises (as root; minutes)
+	containers/prove.sh cpu
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

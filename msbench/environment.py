@@ -13,6 +13,14 @@ from msbench.errors import ConfigError, UnknownName
 
 PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
 
+CONTAINER = {
+    "engine": "MSBENCH_CONTAINER",
+    "image": "MSBENCH_IMAGE",
+    "digest": "MSBENCH_IMAGE_DIGEST",
+    "revision": "MSBENCH_IMAGE_REVISION",
+}
+"""Variables that say which image this is: ``--container`` sets the first three, the recipe the last."""
+
 
 def environment() -> dict[str, Any]:
     """Machine, versions, numerics and the state of the checkout, as plain JSON values."""
@@ -35,7 +43,13 @@ def _machine() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "packages": versions(),
         "git": git_state(),
+        "container": container(),
     }
+
+
+def container() -> dict[str, str] | None:
+    """Engine, image, its digest and the commit it was built from, as far as known; None outside of one."""
+    return {key: os.environ[name] for key, name in CONTAINER.items() if os.environ.get(name)} or None
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Set-up of data by name: of a dataset, or of all that a suite needs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from msbench.console import say
 from msbench.data.dataset import Dataset
 from msbench.data.stamps import distrusted
 from msbench.errors import ConfigError, DataError, ExitCode
-from msbench.specs import DATASETS, DataConfig
+from msbench.specs import DATASETS, DataConfig, RunSpec
 from msbench.specs.run import resolve_data
 from msbench.suite import load, plan
 from msbench.training.signals import SignalFlag
@@ -79,10 +79,17 @@ def provision(
     return outcome
 
 
-def provide(configs: Sequence[DataConfig], *, quiet: bool) -> Provisions:
+def provide(configs: Iterable[DataConfig], *, quiet: bool) -> Provisions:
     """Set up each of these datasets once."""
     unique = {config.model_dump_json(): config for config in configs}
     return _provision(list(unique.values()), None, check_only=False, quiet=quiet)
+
+
+def bring(specs: Iterable[RunSpec], *, quiet: bool) -> ExitCode:
+    """Set up what these runs need, is not here and cannot be generated: it may have to be fetched."""
+    root, configs = data.data_root(), (spec.data for spec in specs)
+    absent = (each for each in configs if _source(each) != "generated" and not data.is_ready(each, root))
+    return provide(absent, quiet=quiet).exit_code
 
 
 def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:

@@ -68,6 +68,12 @@ Profile = Annotated[
     typer.Option(help="Limits of Slurm's jobs; default slurm.yaml, here or in the user's settings."),
 ]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="With slurm: return when all have ended.")]
+Container = Annotated[
+    str | None, typer.Option("--container", help="Run inside a container: docker, podman or apptainer.")
+]
+Image = Annotated[
+    str | None, typer.Option("--image", help="Its image, instead of msbench:cpu or msbench:cuda.")
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")]
 RESULTS = Path("results")
 REPORTS = Path("reports")

@@ -1,10 +1,13 @@
-"""Which runs a command line means."""
+"""Which runs a command line means, and what would become of each."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msbench import console
+from msbench.errors import Undecided
 
 if TYPE_CHECKING:
+    from msbench.agenda import Entry
     from msbench.specs import RunSpec
 
 
@@ -23,3 +26,41 @@ def plan(
     for text in suites.strangers(suite, specs):
         console.say(f"msbench: {text}")
     return specs
+
+
+def agenda_of(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":
+    """What would be done with each of these runs, and why."""
+    from msbench import agenda, data
+
+    entries = agenda.agenda(specs, results, data.data_root(), fresh=fresh)
+    if not entries:
+        raise Undecided("nothing is planned")
+    return entries
+
+
+def print_agenda(
+    entries: "list[Entry]", as_json: bool, *, estimate: bool, device: str = "cpu", devices: int = 1
+) -> None:
+    """Print a row for each, with `estimate` also how large it is on so many devices."""
+    from msbench import agenda
+
+    rows: list[dict[str, Any]] = [
+        agenda.describe(entry, estimate=estimate, device=device, devices=devices) for entry in entries
+    ]
+    if as_json:
+        console.out_json(rows)
+        return
+    if estimate:
+        rows = [_brief(row) for row in rows]
+    # Why may be a sentence: it goes under its row where there is no room beside it, as a run's id may.
+    console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=2 if estimate else 1)
+
+
+def _brief(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its sizes, for 80 columns: in short words, and first what has to stay beside its heading."""
+    from msbench.budget import readable_bytes
+
+    last = {"run": row["run"], "why": row["why"]}
+    short = {"parameters": "params", "states per channel": "states"}
+    sizes = {short.get(name, name): value for name, value in row.items() if name not in last}
+    return sizes | {"memory": readable_bytes(row["memory"])} | last

@@ -1,18 +1,19 @@
 """The verbs that make runs: what there is, data, training."""
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from msbench import console
-from msbench.cli import cluster
+from msbench.cli import cluster, inside, local
 from msbench.cli.app import (
     RESULTS,
+    Container,
     Deterministic,
     Device,
     Devices,
+    Image,
     Json,
     Launcher,
     Models,
@@ -27,12 +28,7 @@ from msbench.cli.app import (
     Wait,
     verb,
 )
-from msbench.cli.plans import plan
-from msbench.errors import Undecided
-
-if TYPE_CHECKING:
-    from msbench.agenda import Entry
-    from msbench.specs import RunSpec
+from msbench.cli.plans import agenda_of, plan, print_agenda
 
 
 @verb
@@ -102,12 +98,15 @@ def run(
     launcher: Launcher = "local",
     profile: Profile = None,
     wait: Wait = False,
+    container: Container = None,
+    image: Image = None,
     results: Results = RESULTS,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
     cluster.check_launcher(launcher, profile, wait=wait)
+    inside.check_options(container, image)
     specs = plan(suite, model, task, seed, sets)
     if launcher == "slurm":
         # What a job's own command is to have of this one's options, beside what chooses its run.
@@ -115,50 +114,17 @@ def run(
             *_given("--device", device),
             *_given("--devices", devices if devices > 1 else None),
             *_given("--scan", scan),
+            *_flags({"--deterministic": deterministic, "--fresh": fresh}),
+            *_given("--container", container),
+            *_given("--image", image),
         ]
-        options += _flags({"--deterministic": deterministic, "--fresh": fresh})
         order = cluster.order(suite, sets or (), options, results, profile)
         cluster.run(specs, order, cluster.Show(dry_run, wait, as_json, quiet), fresh=fresh)
-        return
-    from msbench.environment import accelerator
-
-    on = accelerator(device)
-    if deterministic:  # before a kernel's check starts CUDA
-        from msbench import numerics
-
-        context.with_resource(numerics.deterministic(on))
-    if scan is not None:
-        from msbench.ops.scan_kernels import force
-
-        force(scan, on)
-    from msbench import agenda
-    from msbench.launch import devices as several
-
-    agenda.check_kernels(specs, on)
-    if deterministic:
-        numerics.refuse(specs, on)
-    several.prepare(devices, on)
-    if dry_run:
-        _print_agenda(
-            _agenda(specs, results, fresh=fresh), as_json, estimate=True, device=on, devices=devices
-        )
-        return
-    if devices > 1 and not several.placed():
-        raise typer.Exit(several.run_on(devices, [sys.executable, "-m", "msbench.cli", *sys.argv[1:]]))
-    from msbench import data
-    from msbench.execute import Place
-    from msbench.launch.here import run_here
-    from msbench.launch.joined import joined, signal_flag
-    from msbench.launch.outcome import summary
-
-    with signal_flag() as signals, joined(on, signals) as processes:
-        place = Place(results, data.data_root(), device, signals, processes)
-        outcome = run_here(specs, place, fresh=fresh, quiet=quiet)
-    if as_json:
-        console.out_json([record.model_dump(mode="json") for record in outcome.records])
-    elif outcome.records:
-        console.out_rows(*summary(outcome.records))
-    raise typer.Exit(outcome.exit_code)
+    elif container is not None:
+        inside.enter(container, image, specs, suite, results, device, dry_run=dry_run, quiet=quiet)
+    else:
+        how = local.How(results, device, devices, scan, deterministic, dry_run, fresh, as_json, quiet)
+        local.run(specs, how, context)
 
 
 @verb
@@ -173,13 +139,13 @@ def explain(
 ) -> None:
     """Why each run of a suite would, or would not, be trained."""
     specs = plan(suite, model, task, seed, sets)
-    entries = _agenda(specs, results)
+    entries = agenda_of(specs, results)
     from msbench.comparison import explanation, page
 
     if as_json:
         console.out_json(explanation.document(entries))
     else:
-        _print_agenda(entries, as_json, estimate=False)
+        print_agenda(entries, as_json, estimate=False)
         page.print_page(explanation.pages(entries), after=True)
 
 
@@ -189,39 +155,3 @@ def _given(option: str, value: str | int | None) -> list[str]:
 
 def _flags(given: dict[str, bool]) -> list[str]:
     return [option for option, on in given.items() if on]
-
-
-def _agenda(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":
-    from msbench import agenda, data
-
-    entries = agenda.agenda(specs, results, data.data_root(), fresh=fresh)
-    if not entries:
-        raise Undecided("nothing is planned")
-    return entries
-
-
-def _print_agenda(
-    entries: "list[Entry]", as_json: bool, *, estimate: bool, device: str = "cpu", devices: int = 1
-) -> None:
-    from msbench import agenda
-
-    rows: list[dict[str, Any]] = [
-        agenda.describe(entry, estimate=estimate, device=device, devices=devices) for entry in entries
-    ]
-    if as_json:
-        console.out_json(rows)
-        return
-    if estimate:
-        rows = [_brief(row) for row in rows]
-    # Why may be a sentence: it goes under its row where there is no room beside it, as a run's id may.
-    console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=2 if estimate else 1)
-
-
-def _brief(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its sizes, for 80 columns: in short words, and first what has to stay beside its heading."""
-    from msbench.budget import readable_bytes
-
-    last = {"run": row["run"], "why": row["why"]}
-    short = {"parameters": "params", "states per channel": "states"}
-    sizes = {short.get(name, name): value for name, value in row.items() if name not in last}
-    return sizes | {"memory": readable_bytes(row["memory"])} | last

@@ -203,6 +203,7 @@ def environment_facts(record: RunRecord) -> list[tuple[str, str]]:
         ("host", ", ".join(filter(None, (_text(found.get("host")), _text(found.get("platform")))))),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions.items() if value)),
         ("commit", f"{git['commit']}{dirty}" if "commit" in git else ""),
+        ("container", ", ".join(f"{key} {value}" for key, value in (found.get("container") or {}).items())),
     ]
     return [(name, text) for name, text in rows if text]
 

@@ -65,7 +65,7 @@ def run_on(count: int, command: Sequence[str]) -> int:
     processes = [_started(rank, count, port, command) for rank in range(count)]
     passed: list[int] = []
     try:
-        with _passing_on(processes, passed):
+        with passing_on(processes, passed):
             _watch(processes)
     finally:
         for process in processes:
@@ -112,7 +112,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]) -> Iterator[None]:
+def passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]) -> Iterator[None]:
+    """Inside, processes get the signals that arrive here, and their numbers are put into `passed`."""
+
     def forward(number: int, _frame: FrameType | None) -> None:
         passed.append(number)
         for process in processes:

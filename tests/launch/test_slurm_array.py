@@ -53,7 +53,18 @@ def only(tmp_path: Path) -> Submission:
 
 @pytest.mark.usefixtures("tiny_file")
 def test_a_suite_is_one_array_and_is_submitted_once(tmp_path: Path, commands: Commands) -> None:
-    words = ["--set", "train.lr=2e-2", "--device", "cpu", "--scan", "torch"]
+    words = [
+        "--set",
+        "train.lr=2e-2",
+        "--device",
+        "cpu",
+        "--devices",
+        "2",
+        "--scan",
+        "torch",
+        "--deterministic",
+    ]
+    words += ["--container", "apptainer", "--image", "a.sif"]
     first = run(tmp_path, *words, "--json")
     assert first.exit_code == 0, first.stderr
     assert commands.times("submissions") == 1
@@ -66,7 +77,7 @@ def test_a_suite_is_one_array_and_is_submitted_once(tmp_path: Path, commands: Co
     for element in made.runs:
         line = shlex.join(element.words)
         assert "--set train.lr=2e-2" in line
-        assert line.endswith(f"--results {tmp_path / 'results'} --device cpu --scan torch")
+        assert line.endswith(f"--results {tmp_path / 'results'} {shlex.join(words[2:])}")
     # Nothing is named after what Slurm runs, and nothing of it is a pickle.
     folder = tmp_path / "results" / ".slurm" / made.name
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,87 @@
+"""A command that is to run inside a container: what it needs is made ready, then its engine is asked."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from msbench import console
+from msbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from msbench.launch.container import Mount
+    from msbench.specs import RunSpec
+
+
+def check_options(engine: str | None, image: str | None) -> None:
+    """Raise ConfigError for an image without an engine."""
+    if image is not None and engine is None:
+        raise ConfigError("--image goes with --container docker, podman or apptainer")
+
+
+def enter(
+    engine: str,
+    image: str | None,
+    specs: "list[RunSpec]",
+    suite: str,
+    results: Path,
+    device: str,
+    *,
+    dry_run: bool,
+    quiet: bool,
+) -> None:
+    """Run this very command line, less its ``--container``, in an image, and end as it ends.
+
+    Data that have to be fetched are set up first: inside there is no network.
+    """
+    from msbench.launch import container
+
+    gpu = container.wants_gpu(device)
+    found = container.image_of(engine, image or container.default_image(engine, gpu=gpu))
+    if not dry_run:
+        _make_ready(specs, results, quiet=quiet)
+    user, host = container.this_machine()
+    inside = container.Inside(
+        image=found,
+        words=container.words_inside(sys.argv[1:]),
+        mounts=[mount for mount in _mounts(suite, results) if mount.source.exists()],
+        variables=container.variables(os.environ, found),
+        user=user,
+        gpu=gpu,
+        terminal=all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)),
+        host=host,
+    )
+    if not quiet:
+        console.say(f"msbench: {shlex.join(inside.command)}")
+    raise typer.Exit(container.run(inside))
+
+
+def _make_ready(specs: "list[RunSpec]", results: Path, *, quiet: bool) -> None:
+    from msbench import data, provision
+
+    code = provision.bring(specs, quiet=quiet)
+    if code:
+        raise typer.Exit(code)
+    for folder in (results, data.data_root()):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def _mounts(suite: str, results: Path) -> "list[Mount]":
+    """The suite's file, the results and the data; the former two are inside where they were typed to be."""
+    from msbench import data
+    from msbench import suite as suites
+    from msbench.launch.container import DATA, Mount, target
+
+    file = Path(suites.load(suite).source.name)
+    typed = suite if Path(suite) == file else Path("suites") / file.name
+    return [
+        Mount(file.resolve(), target(typed), writable=False),
+        Mount(results.resolve(), target(results)),
+        Mount(data.data_root().resolve(), DATA),
+    ]

@@ -1,0 +1,82 @@
+"""``msbench run`` on this machine: in this process, or in one for each of several devices."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from msbench import console
+from msbench.cli.plans import agenda_of, print_agenda
+
+if TYPE_CHECKING:
+    from msbench.specs import RunSpec
+
+
+@dataclass(frozen=True)
+class How:
+    """The options of ``run`` that say how its runs are executed and shown."""
+
+    results: Path
+    device: str
+    devices: int
+    scan: str | None
+    deterministic: bool
+    dry_run: bool
+    fresh: bool
+    as_json: bool
+    quiet: bool
+
+
+def run(specs: "list[RunSpec]", how: How, context: typer.Context) -> None:
+    """Train these runs, or show what would be trained; what is set for that is undone with `context`."""
+    on = _prepare(specs, how, context)
+    from msbench.launch import devices as several
+
+    if how.dry_run:
+        entries = agenda_of(specs, how.results, fresh=how.fresh)
+        print_agenda(entries, how.as_json, estimate=True, device=on, devices=how.devices)
+        return
+    if how.devices > 1 and not several.placed():
+        command = [sys.executable, "-m", "msbench.cli", *sys.argv[1:]]
+        raise typer.Exit(several.run_on(how.devices, command))
+    _train(specs, how, on)
+
+
+def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
+    """Set what has to be before anything is computed; the device that runs use, ``cpu`` or ``cuda``."""
+    from msbench.environment import accelerator
+
+    on = accelerator(how.device)
+    from msbench import agenda, numerics
+    from msbench.launch import devices as several
+
+    if how.deterministic:  # before a kernel's check starts CUDA
+        context.with_resource(numerics.deterministic(on))
+    if how.scan is not None:
+        from msbench.ops.scan_kernels import force
+
+        force(how.scan, on)
+    agenda.check_kernels(specs, on)
+    if how.deterministic:
+        numerics.refuse(specs, on)
+    several.prepare(how.devices, on)
+    return on
+
+
+def _train(specs: "list[RunSpec]", how: How, on: str) -> None:
+    from msbench import data
+    from msbench.execute import Place
+    from msbench.launch.here import run_here
+    from msbench.launch.joined import joined, signal_flag
+    from msbench.launch.outcome import summary
+
+    with signal_flag() as signals, joined(on, signals) as processes:
+        place = Place(how.results, data.data_root(), how.device, signals, processes)
+        outcome = run_here(specs, place, fresh=how.fresh, quiet=how.quiet)
+    if how.as_json:
+        console.out_json([record.model_dump(mode="json") for record in outcome.records])
+    elif outcome.records:
+        console.out_rows(*summary(outcome.records))
+    raise typer.Exit(outcome.exit_code)
