@@ -6,7 +6,9 @@
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from many_runs import write_many
@@ -26,13 +28,16 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]
 def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:
     """How often each file was read."""
     counts: Counter[Path] = Counter()
-    read = Path.read_bytes
 
-    def counted(path: Path) -> bytes:
-        counts[path] += 1
-        return read(path)
+    def counting(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def opening(path: Path, *options: Any, **more: Any) -> Any:
+            counts[path] += 1
+            return plain(path, *options, **more)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+        return opening
+
+    monkeypatch.setattr(Path, "open", counting(Path.open))
+    monkeypatch.setattr(store, "read_bytes", counting(store.read_bytes))
     return counts
 
 
