@@ -19,7 +19,7 @@ from msbench.bench.shapes import SHAPES
 from msbench.cli import app
 from msbench.errors import ConfigError, ExitCode
 
-TINY = ("--b", "1", "--l", "9", "--m", "2", "--d", "4", "--n", "3", "--no-scaling", "--repeats", "3")
+TINY = ("--b", "1", "--l", "4", "--m", "2", "--d", "4", "--n", "3", "--no-scaling", "--repeats", "3")
 
 
 @pytest.fixture(autouse=True)

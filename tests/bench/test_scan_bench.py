@@ -10,6 +10,7 @@ from torch import Tensor
 
 from msbench.bench import memory, scan
 from msbench.bench.contenders import contenders
+from msbench.bench.problem import Size
 from msbench.bench.settings import Settings
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_kernels import KERNELS
@@ -28,7 +29,8 @@ def measured(*who: Any, settings: Settings = SETTINGS) -> dict[str, dict[str, An
 
 
 def test_every_kernel_and_peer_has_a_row() -> None:
-    found = scan.measure(SMALL, SETTINGS, silent)
+    # Triton's interpreter takes most of a second for every step.
+    found = scan.measure(Size(1, 3, 2, 4, 3), SETTINGS, silent)
     rows = {row["name"]: row for row in found["rows"]}
     assert list(rows) == [one.name for one in contenders()]
     here = [name for name, kernel in KERNELS.items() if not kernel.missing("cpu")]
@@ -37,7 +39,7 @@ def test_every_kernel_and_peer_has_a_row() -> None:
         assert rows[name]["label"] == KERNELS[name].label()
     assert rows["accelerated-scan"]["status"] == "skipped"
     assert "needs a CUDA device" in rows["accelerated-scan"]["reason"]
-    assert found["size"] == {"b": 2, "l": 19, "m": 3, "d": 5, "n": 4}
+    assert found["size"] == {"b": 1, "l": 3, "m": 2, "d": 4, "n": 3}
     assert found["scaling"] == []
 
 
