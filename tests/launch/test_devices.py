@@ -70,6 +70,11 @@ def test_where_one_is_killed_the_others_end_in_seconds(
     assert "process 1 of 3 by SIGKILL" in capsys.readouterr().err
 
 
+def test_where_one_has_done_its_work_the_first_may_go_on_printing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "GRACE", 0.0)
+    assert run_on(2, python("time.sleep(1) if rank == 0 else None")) == 0
+
+
 def test_a_signal_is_passed_on_to_all(tmp_path: Path) -> None:
     wait = "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143))\n" + lines(tmp_path, "'ready'")
     thread = once(lambda: len(list(tmp_path.iterdir())) == 2, lambda: os.kill(os.getpid(), signal.SIGUSR1))
