@@ -28,10 +28,14 @@ def check_launcher(name: str, profile: Path | None, *, wait: bool) -> None:
     if name not in LAUNCHERS:
         raise UnknownName("launcher", name, LAUNCHERS, "--launcher")
     if name == "local" and (profile is not None or wait):
+    from msbench.launch.devices import check_single
+
         raise ConfigError(f"{'--wait' if wait else '--profile'} goes with --launcher slurm")
 
 
 def order(
+    if name == "slurm":
+        check_single("--launcher slurm")
     suite: str, sets: Sequence[str], options: Sequence[str], results: Path, profile: Path | None
 ) -> "Order":
     """What the runs of a submission share; `options` are passed on to each."""

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 
 def check_options(engine: str | None, image: str | None) -> None:
-    """Raise ConfigError for an image without an engine."""
+    """Raise ConfigError for an image without an engine, and for one of several processes of a run."""
+    from msbench.launch.devices import check_single
+
     if image is not None and engine is None:
         raise ConfigError("--image goes with --container docker, podman or apptainer")
+    if engine is not None:
+        check_single("--container")
 
 
 def enter(

@@ -35,6 +35,12 @@ def placed() -> bool:
     return all(name in os.environ for name in PLACES) and os.environ["WORLD_SIZE"] != "1"
 
 
+def check_single(option: str) -> None:
+    """Raise ConfigError for an option that this process, one of several, would follow once more."""
+    if placed():
+        raise ConfigError(f"{option}: not within torchrun: there, each process would do it; use --devices")
+
+
 def prepare(count: int, device: str) -> None:
     """Let only the first of several processes speak.
 

@@ -124,6 +124,11 @@ def test_another_number_than_was_started_is_refused(monkeypatch: pytest.MonkeyPa
     prepare(4, "cpu")
     with pytest.raises(ConfigError, match="--devices 2: but 4 processes were started"):
         prepare(2, "cpu")
+    for option in (["--launcher", "slurm"], ["--container", "docker"]):
+        refused = CliRunner().invoke(app, ["run", "quick", *option])
+        assert refused.exit_code == 2
+        assert f"{option[0]}" in refused.stderr
+        assert "not within torchrun" in refused.stderr
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert not placed()
 
