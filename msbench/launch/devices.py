@@ -62,6 +62,14 @@ def prepare(count: int, device: str) -> None:
         raise ConfigError(f"{count} devices were asked for, but {devices} can be used here; lower --devices")
 
 
+def python() -> list[str]:
+    """This Python, which looks for modules where this process does: here only if this one was told so.
+
+    ``python -m`` alone would import any ``random.py`` that lies in the folder.
+    """
+    return [sys.executable, *([] if sys.path[:1] in ([""], [os.getcwd()]) else ["-P"])]
+
+
 def run_on(count: int, command: Sequence[str]) -> int:
     """Run a command in `count` processes that know of each other; its exit code.
 

@@ -7,7 +7,6 @@ and the submission, and the command starts `msbench.launch.element`, which reads
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from msbench.errors import ConfigError
 from msbench.launch import slurm_profile, submission
+from msbench.launch.devices import python
 from msbench.launch.slurm_profile import Profile
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS"})
@@ -64,7 +64,7 @@ def submitit_slurm() -> Any:
 
 def _command(folder: Path) -> str:
     """What the shell of an element becomes: the signal goes to it alone, so no shell may stay in between."""
-    words = [sys.executable, "-u", "-m", "msbench.launch.element", str(folder / submission.FILE)]
+    words = [*python(), "-u", "-m", "msbench.launch.element", str(folder / submission.FILE)]
     return f"exec {shlex.join(words)}"
 
 

@@ -133,6 +133,19 @@ def test_another_number_than_was_started_is_refused(monkeypatch: pytest.MonkeyPa
     assert not placed()
 
 
+def test_modules_of_the_working_folder_are_imported_only_where_they_were(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "this.py").write_text("raise SystemExit('this one')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    codes = []
+    for first in ("/usr/bin", str(tmp_path)):
+        monkeypatch.setattr(sys, "path", [first, *sys.path[1:]])
+        done = subprocess.run([*devices.python(), "-m", "this"], capture_output=True, check=False)
+        codes.append(done.returncode)
+    assert codes == [0, 1]
+
+
 def rows(results: Path) -> int:
     return sum(len(path.read_text().splitlines()) - 1 for path in results.rglob("metrics.csv"))
 
