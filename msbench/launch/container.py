@@ -162,14 +162,19 @@ def default_image(engine: str, *, gpu: bool) -> str:
 
 def image_of(engine: str, reference: str) -> Image:
     """The image as the engine has it here, nothing is fetched; ConfigError where it or the engine is not."""
-    if engine not in ENGINES:
-        raise UnknownName("container engine", engine, ENGINES, "--container")
+    check_engine(engine)
     if shutil.which(engine) is None:
         raise ConfigError(
             f"--container {engine}: there is no program {engine} here; install it, or use another"
         )
     if engine != "apptainer":
         return Image(engine, reference, _digest(engine, reference))
+def check_engine(name: str) -> None:
+    """Raise UnknownName for what is no engine."""
+    if name not in ENGINES:
+        raise UnknownName("container engine", name, ENGINES, "--container")
+
+
     file = Path(reference).absolute()
     if not file.is_file():
         raise ConfigError(

@@ -102,6 +102,17 @@ def seconds(time: int | str) -> int:
 
 
 def load(given: Path | None) -> Profile:
+def check_devices(profile: Profile, device: str, devices: int) -> None:
+    """Raise ConfigError where each job would, once it is started, for want of GPUs."""
+    count = str(profile.gpus or "").rpartition(":")[2]
+    granted = int(count) if count.isdecimal() else 1
+    if profile.gpus and device != "cpu" and granted < devices:
+        given = "1 GPU" if granted == 1 else f"{granted} GPUs"
+        raise ConfigError(
+            f"--devices {devices}: the profile gives a run {given}; raise gpus in it, or lower --devices"
+        )
+
+
     """The profile in this file, or else in ``slurm.yaml`` here or in the user's settings for msbench.
 
     Raises ConfigError naming file, line and key, or the places where there is none.

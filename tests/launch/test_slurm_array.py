@@ -1,5 +1,6 @@
 """Submission of a suite as one array: what is handed over, and what never is."""
 
+import errno
 import json
 import os
 import shlex
@@ -13,7 +14,8 @@ from slurm_commands import Commands, install
 from typer.testing import CliRunner, Result
 
 from msbench import store
-from msbench.cli import app
+from msbench.cli import app, cluster
+from msbench.launch import submission
 from msbench.launch.submission import Submission, submissions
 
 pytest.importorskip("submitit")
@@ -168,6 +170,10 @@ def test_a_folder_that_a_shell_would_take_apart_stays_one_word(tmp_path: Path, c
     hostile = tmp_path / "a $(touch gone); b"
     assert run(tmp_path, "--results", str(hostile)).exit_code == 0
     last = commands.script.rstrip().splitlines()[-1]
+    lines = run(tmp_path, "--results", str(tmp_path / "a\ntouch gone"))
+    assert lines.exit_code == 2
+    assert "a line's end" in lines.stderr
+    assert commands.times("submissions") == 1
     assert shlex.split(last)[-1].startswith(f"{hostile}/.slurm/msbench-tiny-")
     percent = run(tmp_path, "--results", str(tmp_path / "50%j"))
     assert percent.exit_code == 2
@@ -230,3 +236,70 @@ def test_waiting_ends_with_the_jobs_and_tells_what_failed(tmp_path: Path, comman
     waited = run(tmp_path, "--wait")
     # Nothing is in the queue, and nothing was trained.
     assert waited.exit_code == 3
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_waiting_is_for_the_jobs_of_this_suite_alone(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path).exit_code == 0
+    other = only(tmp_path)
+    commands.queue(f"{other.name}|0|RUNNING", f"{other.name}|1|PENDING")
+    text = (tmp_path / "tiny.yaml").read_text(encoding="utf-8")
+    (tmp_path / "tiny.yaml").write_text(text.replace("name: tiny", "name: second", 1), encoding="utf-8")
+    monkeypatch.setattr(cluster, "time", None)  # no waiting, however long
+    assert run(tmp_path, "--wait").exit_code == 3
+    assert commands.times("submissions") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "cudda"], "did you mean 'cuda'"),
+        (["--scan", "trition"], "did you mean 'triton'"),
+        (["--container", "dokcer"], "did you mean 'docker'"),
+        (["--devices", "4"], "--devices 4: the profile gives a run 2 GPUs"),
+    ],
+)
+@pytest.mark.usefixtures("tiny_file")
+def test_what_would_end_every_job_at_once_is_not_submitted(
+    words: list[str], message: str, tmp_path: Path, commands: Commands
+) -> None:
+    (tmp_path / "slurm.yaml").write_text("time: 60\ngpus: a100:2\n", encoding="utf-8")
+    refused = run(tmp_path, *words)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+    assert commands.times("submissions") == 0
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_a_full_disk_leaves_no_half_of_a_submission(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = submission.write
+
+    def full(folder: Path, made: Submission) -> None:
+        if (made.job_id is None) == before:
+            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+        written(folder, made)
+
+    monkeypatch.setattr(submission, "write", full)
+    before = True
+    refused = run(tmp_path)
+    assert refused.exit_code == 2
+    assert "No space left on device" in refused.stderr
+    assert commands.times("submissions") == 0
+    assert not list((tmp_path / "results" / ".slurm").glob("msbench-*"))
+    before = False
+    told = run(tmp_path)
+    assert told.exit_code == 0
+    assert "No space left on device; make room" in told.stderr
+    assert "submitted 2 runs as job 77" in told.stderr
+    assert only(tmp_path).job_id is None
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_what_is_printed_can_be_copied(tmp_path: Path, commands: Commands) -> None:
+    done = run(tmp_path, "--results", str(tmp_path / "my results"))
+    assert commands.times("submissions") == 1
+    assert f"msbench list runs --results '{tmp_path}/my results'   or" in done.stderr

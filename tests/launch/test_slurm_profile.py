@@ -6,7 +6,7 @@ import pytest
 
 from msbench.config import parse_yaml, validate
 from msbench.errors import ConfigError
-from msbench.launch.slurm_profile import Profile, load, parameters, seconds
+from msbench.launch.slurm_profile import Profile, check_devices, load, parameters, seconds
 
 
 def profile(text: str) -> Profile:
@@ -82,3 +82,25 @@ def test_only_what_the_profile_says_is_asked_of_slurm() -> None:
     )
     assert more["gpus_per_node"] == "a100:2"
     assert more["additional_parameters"] == {"exclusive": True, "signal": "B:USR1@300", "requeue": True}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "devices", "fits"),
+    [
+        ("1", "auto", 4, False),
+        ("a100:2", "cuda", 3, False),
+        ("a100", "auto", 2, False),
+        ("a100:4", "auto", 4, True),
+        ("4", "auto", 2, True),
+        ("1", "cpu", 4, True),
+        ("0", "auto", 4, True),
+        ("null", "auto", 4, True),
+    ],
+)
+def test_no_more_devices_than_a_run_is_given_gpus(gpus: str, device: str, devices: int, fits: bool) -> None:
+    made = profile(f"time: 60\ngpus: {gpus}\n")
+    if fits:
+        check_devices(made, device, devices)
+    else:
+        with pytest.raises(ConfigError, match=rf"--devices {devices}: the profile gives a run \d GPUs?; "):
+            check_devices(made, device, devices)
