@@ -19,6 +19,11 @@ from msbench.launch.slurm_profile import Profile
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS"})
 OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
+OF_SBATCH = frozenset(
+    f"SBATCH_{name}"
+    for name in ("ARRAY_INX", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "REQUEUE", "SIGNAL", "TIMELIMIT", "WAIT")
+)
+"""A user's defaults for sbatch, which it prefers to what the script says: these the script has to say."""
 OF_A_RANK = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
 
 
@@ -84,11 +89,14 @@ def _parameters(folder: Path, size: int, profile: Profile, data_root: Path) -> d
 
 @contextmanager
 def _outside_of_jobs() -> Iterator[None]:
-    """The environment without what an enclosing job left in it: an element would take it for its own."""
+    """The environment without what would change the script, or an element take for its own.
+
+    The former are a user's settings, the latter what an enclosing job left in it.
+    """
     leaked = {
         name: value
         for name, value in os.environ.items()
-        if (name.startswith(OF_A_JOB) or name in OF_A_RANK) and name not in KEPT
+        if (name.startswith(OF_A_JOB) or name in OF_A_RANK | OF_SBATCH) and name not in KEPT
     }
     for name in leaked:
         del os.environ[name]

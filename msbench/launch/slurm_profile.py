@@ -24,9 +24,10 @@ OWN = {
 }
 """Options of sbatch that have a key of their own here."""
 FIXED = frozenset(
-    {"error", "export", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue"}
+    {"error", "export", "job-name", "no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"}
+    | {"parsable", "quiet", "requeue", "test-only", "wait"}
 )
-"""Options of sbatch that decide how a run is started, logged or requeued: those are not the profile's."""
+"""Options of sbatch that decide how a run is submitted, started, logged or requeued: not the profile's."""
 TIME = re.compile(r"(?:(\d+)-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?)|(?:(\d+):)?(\d+):(\d{1,2})")
 SLACK = 60
 """Seconds by which Slurm may send the signal early: it looks at limits about once a minute."""
@@ -101,7 +102,6 @@ def seconds(time: int | str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + secs
 
 
-def load(given: Path | None) -> Profile:
 def check_devices(profile: Profile, device: str, devices: int) -> None:
     """Raise ConfigError where each job would, once it is started, for want of GPUs."""
     count = str(profile.gpus or "").rpartition(":")[2]
@@ -113,6 +113,7 @@ def check_devices(profile: Profile, device: str, devices: int) -> None:
         )
 
 
+def load(given: Path | None) -> Profile:
     """The profile in this file, or else in ``slurm.yaml`` here or in the user's settings for msbench.
 
     Raises ConfigError naming file, line and key, or the places where there is none.

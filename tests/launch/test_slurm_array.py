@@ -150,17 +150,13 @@ def test_a_dry_run_shows_the_script_and_touches_nothing(tmp_path: Path, commands
 def test_an_enclosing_job_leaks_nothing_into_the_new_one(
     tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (
-        "SLURM_ARRAY_JOB_ID",
-        "SLURM_RESTART_COUNT",
-        "SUBMITIT_EXECUTOR",
-        "LOCAL_RANK",
-        "SLURM_CONF",
-    ):
+    jobs = ("SLURM_ARRAY_JOB_ID", "SLURM_RESTART_COUNT", "SUBMITIT_EXECUTOR", "LOCAL_RANK", "SLURM_CONF")
+    for name in (*jobs, "SBATCH_JOB_NAME", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "5")
     assert run(tmp_path).exit_code == 0
-    leaked = {name for name in commands.environment if name.startswith(("SLURM_", "SUBMITIT_"))}
-    assert leaked == {"SLURM_CONF"}
+    leaked = {name for name in commands.environment if name.startswith(("SLURM_", "SUBMITIT_", "SBATCH_"))}
+    # sbatch takes a name from there rather than from the script, by which jobs are then looked for.
+    assert leaked == {"SLURM_CONF", "SBATCH_ACCOUNT"}
     assert "LOCAL_RANK" not in commands.environment
     assert os.environ["SLURM_ARRAY_JOB_ID"] == "5"
 
@@ -170,14 +166,14 @@ def test_a_folder_that_a_shell_would_take_apart_stays_one_word(tmp_path: Path, c
     hostile = tmp_path / "a $(touch gone); b"
     assert run(tmp_path, "--results", str(hostile)).exit_code == 0
     last = commands.script.rstrip().splitlines()[-1]
-    lines = run(tmp_path, "--results", str(tmp_path / "a\ntouch gone"))
-    assert lines.exit_code == 2
-    assert "a line's end" in lines.stderr
-    assert commands.times("submissions") == 1
     assert shlex.split(last)[-1].startswith(f"{hostile}/.slurm/msbench-tiny-")
     percent = run(tmp_path, "--results", str(tmp_path / "50%j"))
     assert percent.exit_code == 2
     assert "'%'" in percent.stderr
+    lines = run(tmp_path, "--results", str(tmp_path / "a\ntouch gone"))
+    assert lines.exit_code == 2
+    assert "a line's end" in lines.stderr
+    assert commands.times("submissions") == 1
 
 
 @pytest.mark.usefixtures("tiny_file")

@@ -39,6 +39,8 @@ def test_times_are_read_as_slurm_reads_them(time: int | str, expected: int) -> N
         ("time: 60\npartitoin: gpu\n", "slurm.yaml:2: partitoin: unknown key of a Slurm profile"),
         ("time: 60\nsbatch: {mem: 4G}\n", "slurm.yaml:2: sbatch.mem: mem is the key memory of the profile"),
         ("time: 60\nsbatch: {ntasks: 4}\n", "slurm.yaml:2: sbatch.ntasks: ntasks is set by msbench"),
+        # sbatch would no longer say which job it is, after having submitted it.
+        ("time: 60\nsbatch: {quiet: true}\n", "slurm.yaml:2: sbatch.quiet: quiet is set by msbench"),
         ("time: 60\nsbatch: {--exclusive: true}\n", "is no long option of sbatch"),
         (
             'time: 60\npartition: "a\\nrm -rf /"\n',
