@@ -84,8 +84,9 @@ def _mounts(suite: str, results: Path) -> "list[Mount]":
 
     file = Path(suites.load(suite).source.name)
     typed = suite if Path(suite) == file else Path("suites") / file.name
+    # In this order: a job's copy of the suite is among the results, and stays read-only above them.
     return [
-        Mount(file.resolve(), target(typed), writable=False),
         Mount(results.resolve(), target(results)),
         Mount(data.data_root().resolve(), DATA),
+        Mount(file.resolve(), target(typed), writable=False),
     ]
