@@ -3,11 +3,13 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,12 @@ from typer.testing import CliRunner
 
 from msbench import store
 from msbench.cli import app
-from msbench.errors import ConfigError
+from msbench.errors import ConfigError, Lost
 from msbench.launch import devices
 from msbench.launch.devices import placed, prepare, run_on
+from msbench.launch.joined import joined
+from msbench.training import group
+from msbench.training.signals import SignalFlag
 
 HEAD = "import os, signal, sys, time; rank = int(os.environ['RANK'])\n"
 
@@ -144,6 +149,21 @@ def test_modules_of_the_working_folder_are_imported_only_where_they_were(
         done = subprocess.run([*devices.python(), "-m", "this"], capture_output=True, check=False)
         codes.append(done.returncode)
     assert codes == [0, 1]
+
+
+def test_processes_that_do_not_meet_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "TIMEOUT", timedelta(seconds=1))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])  # where nobody listens
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": "1"}
+        for name, value in {**place, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+            monkeypatch.setenv(name, value)
+        with (
+            pytest.raises(Lost, match=f"2 processes of a run did not meet at 127.0.0.1:{port}"),
+            joined("cpu", SignalFlag()),
+        ):
+            pytest.fail("nobody was there")
 
 
 def rows(results: Path) -> int:
