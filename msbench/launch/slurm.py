@@ -76,12 +76,20 @@ def alone(results: Path) -> Iterator[None]:
     if "%" in place:
         raise ConfigError(f"--results {results}: Slurm gives '%' in the path of a log another meaning")
     if not place.isprintable():
-        raise ConfigError(f"--results {results}: a batch script ends the path at a line's end; choose another")
+        raise ConfigError(f"--results {results}: a path in a batch script ends with the line; choose another")
     folder = results / submission.FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / "submit.lock"):
+        lock = filelock.FileLock(folder / "submit.lock")
+        try:
+            lock.acquire(timeout=1)
+        except filelock.Timeout:
+            say("waiting for another command that submits from these results")
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{folder}: cannot work here: {reason}; choose another --results") from None

@@ -9,13 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 from slurm_commands import Commands, install
 from typer.testing import CliRunner, Result
 
 from msbench import store
 from msbench.cli import app, cluster
-from msbench.launch import submission
+from msbench.launch import slurm, submission
 from msbench.launch.submission import Submission, submissions
 
 pytest.importorskip("submitit")
@@ -172,7 +173,7 @@ def test_a_folder_that_a_shell_would_take_apart_stays_one_word(tmp_path: Path, c
     assert "'%'" in percent.stderr
     lines = run(tmp_path, "--results", str(tmp_path / "a\ntouch gone"))
     assert lines.exit_code == 2
-    assert "a line's end" in lines.stderr
+    assert "ends with the line" in lines.stderr
     assert commands.times("submissions") == 1
 
 
@@ -299,3 +300,23 @@ def test_what_is_printed_can_be_copied(tmp_path: Path, commands: Commands) -> No
     done = run(tmp_path, "--results", str(tmp_path / "my results"))
     assert commands.times("submissions") == 1
     assert f"msbench list runs --results '{tmp_path}/my results'   or" in done.stderr
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_a_second_command_waits_for_the_first_and_says_so(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "results" / ".slurm"
+    folder.mkdir(parents=True)
+    first = filelock.FileLock(folder / "submit.lock")
+    first.acquire()
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        first.release()
+
+    monkeypatch.setattr(slurm, "say", say)
+    assert run(tmp_path).exit_code == 0
+    assert told == ["waiting for another command that submits from these results"]
+    assert commands.times("submissions") == 1
