@@ -70,12 +70,17 @@ def gpus() -> list[str]:
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 
+def check_device(name: str) -> None:
+    """Raise UnknownName for what is not auto, cpu or cuda."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise UnknownName("device", name, ("auto", "cpu", "cuda"), "--device")
+
+
 def accelerator(device: str) -> str:
     """The Fabric accelerator for auto, cpu or cuda; ConfigError where cuda is asked for and not there."""
     import torch
 
-    if device not in ("auto", "cpu", "cuda"):
-        raise UnknownName("device", device, ("auto", "cpu", "cuda"), "--device")
+    check_device(device)
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             f"--device cuda: no CUDA device can be used here ({cuda_facts()}); use --device cpu or auto"

@@ -1,5 +1,6 @@
 """``msbench run --launcher slurm``: what it prints, and how it ends."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from msbench import console
+from msbench.cli.app import RESULTS
 from msbench.errors import ConfigError, ExitCode, UnknownName
 
 if TYPE_CHECKING:
     from msbench.agenda import Entry
     from msbench.launch.jobs import Job
     from msbench.launch.slurm import Order
+    from msbench.launch.slurm_profile import Profile
     from msbench.launch.submission import Submission
     from msbench.specs import RunSpec
 
@@ -25,10 +28,14 @@ POLL = 10.0
 
 def check_launcher(name: str, profile: Path | None, *, wait: bool) -> None:
     """Raise UnknownName for what is no launcher, ConfigError for options that mean nothing to it."""
+    from msbench.launch.devices import check_single
+
     if name not in LAUNCHERS:
         raise UnknownName("launcher", name, LAUNCHERS, "--launcher")
     if name == "local" and (profile is not None or wait):
         raise ConfigError(f"{'--wait' if wait else '--profile'} goes with --launcher slurm")
+    if name == "slurm":
+        check_single("--launcher slurm")
 
 
 def order(
@@ -43,6 +50,21 @@ def order(
     source = Path(suites.load(suite).source.name)
     chosen = slurm_profile.load(profile)
     return Order(source, tuple(sets), tuple(options), results, data.data_root().absolute(), chosen)
+
+
+def check_jobs(profile: "Profile", device: str, devices: int, scan: str | None, engine: str | None) -> None:
+    """Raise for options that would end every job in its first seconds, after hours in the queue."""
+    from msbench.environment import check_device
+    from msbench.launch import container, slurm_profile
+
+    check_device(device)
+    slurm_profile.check_devices(profile, device, devices)
+    if scan is not None:
+        from msbench.ops.scan_kernels import known
+
+        known(scan)
+    if engine is not None:
+        container.check_engine(engine)
 
 
 @dataclass(frozen=True)
@@ -145,10 +167,10 @@ def _how_to(made: "Submission | None", results: Path) -> None:
     if made is None:
         console.say("nothing to submit")
         return
-    where = "" if results == Path("results") else f" --results {results}"
+    where = "" if results == RESULTS else f" --results {shlex.quote(str(results))}"
     console.say(f"submitted {len(made.runs)} runs as job {made.job_id}, {made.name}")
     console.say(f"watch:  msbench list runs{where}   or   squeue --name={made.name}")
-    console.say(f"logs:   {folder_of(results, made.name)}")
+    console.say(f"logs:   {shlex.quote(str(folder_of(results, made.name)))}")
     console.say(f"cancel: scancel {made.job_id}")
 
 

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 
 def check_options(engine: str | None, image: str | None) -> None:
-    """Raise ConfigError for an image without an engine."""
+    """Raise ConfigError for an image without an engine, and for one of several processes of a run."""
+    from msbench.launch.devices import check_single
+
     if image is not None and engine is None:
         raise ConfigError("--image goes with --container docker, podman or apptainer")
+    if engine is not None:
+        check_single("--container")
 
 
 def enter(
@@ -80,8 +84,9 @@ def _mounts(suite: str, results: Path) -> "list[Mount]":
 
     file = Path(suites.load(suite).source.name)
     typed = suite if Path(suite) == file else Path("suites") / file.name
+    # In this order: a job's copy of the suite is among the results, and stays read-only above them.
     return [
-        Mount(file.resolve(), target(typed), writable=False),
         Mount(results.resolve(), target(results)),
         Mount(data.data_root().resolve(), DATA),
+        Mount(file.resolve(), target(typed), writable=False),
     ]

@@ -119,6 +119,7 @@ def run(
             *_given("--image", image),
         ]
         order = cluster.order(suite, sets or (), options, results, profile)
+        cluster.check_jobs(order.profile, device, devices, scan, container)
         cluster.run(specs, order, cluster.Show(dry_run, wait, as_json, quiet), fresh=fresh)
     elif container is not None:
         inside.enter(container, image, specs, suite, results, device, dry_run=dry_run, quiet=quiet)

@@ -28,7 +28,17 @@ OWN = ("--container", "--image")
 
 HOME = "/work"
 DATA = "/data"
-PASSED_ON = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "NO_COLOR", "TERM")
+PASSED_ON = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_VISIBLE_DEVICES",
+    "NO_COLOR",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TERM",
+)
+FAMILIES = ("MSBENCH_", "NCCL_")
+"""Variables that begin so are passed on too."""
 SHARED_MEMORY = "1g"  # NCCL's; an engine's 64 MB end several GPUs with a bus error
 
 
@@ -138,7 +148,7 @@ def target(typed: str | Path) -> str:
 
 def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
     """What the command inside gets of the environment: msbench's own, a few more, and which image that is."""
-    own = {key: value for key, value in environ.items() if key.startswith("MSBENCH_") or key in PASSED_ON}
+    own = {key: value for key, value in environ.items() if key.startswith(FAMILIES) or key in PASSED_ON}
     about = {"engine": image.engine, "image": image.reference, "digest": image.digest}
     return {**own, "MSBENCH_DATA": DATA, **{CONTAINER[key]: value for key, value in about.items()}}
 
@@ -160,10 +170,15 @@ def default_image(engine: str, *, gpu: bool) -> str:
     return f"msbench-{flavour}.sif" if engine == "apptainer" else f"msbench:{flavour}"
 
 
+def check_engine(name: str) -> None:
+    """Raise UnknownName for what is no engine."""
+    if name not in ENGINES:
+        raise UnknownName("container engine", name, ENGINES, "--container")
+
+
 def image_of(engine: str, reference: str) -> Image:
     """The image as the engine has it here, nothing is fetched; ConfigError where it or the engine is not."""
-    if engine not in ENGINES:
-        raise UnknownName("container engine", engine, ENGINES, "--container")
+    check_engine(engine)
     if shutil.which(engine) is None:
         raise ConfigError(
             f"--container {engine}: there is no program {engine} here; install it, or use another"

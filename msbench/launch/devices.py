@@ -24,7 +24,7 @@ PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 LIFELINE = "MSBENCH_LIFELINE"
 """Set where a process's standard input is held open by the one that started it."""
 GRACE = 10.0
-"""Seconds that the others have once one has ended: to write down what happened, or to end as well."""
+"""Seconds that the others have once one has failed: to write down what happened, or to end as well."""
 POLL = 0.05
 PATIENCE = 60.0
 """Seconds in which a process that lost its starter may save."""
@@ -33,6 +33,12 @@ PATIENCE = 60.0
 def placed() -> bool:
     """Whether the environment makes this one of several processes."""
     return all(name in os.environ for name in PLACES) and os.environ["WORLD_SIZE"] != "1"
+
+
+def check_single(option: str) -> None:
+    """Raise ConfigError for an option that this process, one of several, would follow once more."""
+    if placed():
+        raise ConfigError(f"{option}: not within torchrun: there, each process would do it; use --devices")
 
 
 def prepare(count: int, device: str) -> None:
@@ -56,10 +62,18 @@ def prepare(count: int, device: str) -> None:
         raise ConfigError(f"{count} devices were asked for, but {devices} can be used here; lower --devices")
 
 
+def python() -> list[str]:
+    """This Python, which looks for modules where this process does: here only if this one was told so.
+
+    ``python -m`` alone would import any ``random.py`` that lies in the folder.
+    """
+    return [sys.executable, *([] if sys.path[:1] in ([""], [os.getcwd()]) else ["-P"])]
+
+
 def run_on(count: int, command: Sequence[str]) -> int:
     """Run a command in `count` processes that know of each other; its exit code.
 
-    Signals are passed on. Where one process ends before the others, these have `GRACE` seconds.
+    Signals are passed on. Where one process fails before the others have ended, these have `GRACE` seconds.
     """
     port = _free_port()
     processes = [_started(rank, count, port, command) for rank in range(count)]
@@ -129,12 +143,13 @@ def passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]
 
 
 def _watch(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
-    """Return when all have ended, or those that are left have had their time."""
-    ended: float | None = None
+    """Return when all have ended, or those that are left after a failure have had their time."""
+    failed: float | None = None
     while any(process.poll() is None for process in processes):
-        if ended is None and any(process.poll() is not None for process in processes):
-            ended = time.monotonic()
-        if ended is not None and time.monotonic() - ended > GRACE:
+        # After a success nobody is waited for in vain: the first process may still be printing to a pager.
+        if failed is None and any(process.poll() for process in processes):
+            failed = time.monotonic()
+        if failed is not None and time.monotonic() - failed > GRACE:
             return
         time.sleep(POLL)
 

@@ -47,8 +47,10 @@ def main() -> int:
 def _own(path: Path) -> Submission:
     """The submission in this file, once it is this user's: no other may choose what their jobs do."""
     submission = read(path)
-    if path.stat().st_uid != os.geteuid():
-        raise ConfigError(f"{path}: belongs to another user; submit it yourself")
+    # The folder too: in one of another user, the suite's copy may be anybody's.
+    for each in (path.parent, path):
+        if each.stat().st_uid != os.geteuid():
+            raise ConfigError(f"{each}: belongs to another user; submit it yourself")
     return submission
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from lightning_fabric import Fabric
 from torch import distributed
 
+from msbench.errors import Lost
 from msbench.launch.devices import hold_on_to_lifeline, placed
 from msbench.training.group import Group, Rank, strategy
 from msbench.training.shares import ALONE, Processes
@@ -24,7 +25,7 @@ def signal_flag() -> SignalFlag:
 
 @contextlib.contextmanager
 def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
-    """The processes that train along on ``cpu`` or ``cuda``."""
+    """The processes that train along on ``cpu`` or ``cuda``; Lost where they do not meet."""
     if not placed():
         yield ALONE
         return
@@ -32,7 +33,12 @@ def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     rank = rank_here()
     fabric = Fabric(accelerator=device, **strategy(rank))
-    fabric.launch()
+    try:
+        fabric.launch()
+    except RuntimeError as error:
+        detail = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail[:200]})") from error
     try:
         yield Group(rank, fabric.device, signals)
     finally:

@@ -13,7 +13,8 @@ import filelock
 
 from msbench import again, store
 from msbench.agenda import Entry
-from msbench.errors import ConfigError
+from msbench.console import say
+from msbench.errors import ConfigError, unwritten
 from msbench.launch import slurm_array, submission
 from msbench.launch.jobs import Job, jobs
 from msbench.launch.slurm_profile import Profile
@@ -49,7 +50,7 @@ class Order:
 def active(results: Path, suite: str) -> dict[str, Job]:
     """By run id, the jobs that may still train a run of this suite."""
     found, _ = jobs(results, store.records(results, suite)[0])
-    return {run: job for run, job in found.items() if job.active}
+    return {run: job for run, job in found.items() if job.active and job.submission.suite == suite}
 
 
 def to_submit(entries: Sequence[Entry], busy: dict[str, Job]) -> list[Entry]:
@@ -69,22 +70,36 @@ def preview(entries: Sequence[Entry], order: Order) -> str:
 def alone(results: Path) -> Iterator[None]:
     """Wait until no other command submits from these results: two at once would submit the same runs.
 
-    Raises ConfigError where nothing can be written, or Slurm would take the path for a pattern.
+    Raises ConfigError where nothing can be written, or the path cannot stand in a batch script.
     """
-    if "%" in str(results.absolute()):
+    place = str(results.absolute())
+    if "%" in place:
         raise ConfigError(f"--results {results}: Slurm gives '%' in the path of a log another meaning")
+    if not place.isprintable():
+        raise ConfigError(f"--results {results}: a path in a batch script ends with the line; choose another")
     folder = results / submission.FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / "submit.lock"):
+        lock = filelock.FileLock(folder / "submit.lock")
+        try:
+            lock.acquire(timeout=1)
+        except filelock.Timeout:
+            say("waiting for another command that submits from these results")
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{folder}: cannot work here: {reason}; choose another --results") from None
 
 
 def submit(entries: Sequence[Entry], order: Order) -> Submission:
-    """Hand these runs over as one array; ConfigError, and nothing left behind, where they are not taken."""
+    """Hand these runs over as one array.
+
+    Raises ConfigError, and leaves nothing behind, where they are not taken or the folder cannot be written.
+    """
     suite = entries[0].spec.suite
     folder = submission.folder_of(order.results.absolute(), _name(suite))
     folder.mkdir(mode=0o700)
@@ -101,11 +116,15 @@ def submit(entries: Sequence[Entry], order: Order) -> Submission:
         # Before its number is known: were this process killed in between, its jobs are found by their name.
         submission.write(folder, written)
         number = slurm_array.submit(folder, len(entries), order.profile, order.data_root)
-    except ConfigError:
+    except (ConfigError, OSError):
         shutil.rmtree(folder, ignore_errors=True)
         raise
     written = written.model_copy(update={"job_id": number})
-    submission.write(folder, written)
+    try:
+        submission.write(folder, written)
+    except OSError as error:
+        # The jobs are there, and are found by their name.
+        say(f"msbench: {unwritten(folder / submission.FILE, error, '--results')}")
     return written
 
 

@@ -7,7 +7,6 @@ and the submission, and the command starts `msbench.launch.element`, which reads
 import os
 import shlex
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,16 @@ from typing import Any
 
 from msbench.errors import ConfigError
 from msbench.launch import slurm_profile, submission
+from msbench.launch.devices import python
 from msbench.launch.slurm_profile import Profile
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS"})
 OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
+OF_SBATCH = frozenset(
+    f"SBATCH_{name}"
+    for name in ("ARRAY_INX", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "REQUEUE", "SIGNAL", "TIMELIMIT", "WAIT")
+)
+"""A user's defaults for sbatch, which it prefers to what the script says: these the script has to say."""
 OF_A_RANK = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
 
 
@@ -64,7 +69,7 @@ def submitit_slurm() -> Any:
 
 def _command(folder: Path) -> str:
     """What the shell of an element becomes: the signal goes to it alone, so no shell may stay in between."""
-    words = [sys.executable, "-u", "-m", "msbench.launch.element", str(folder / submission.FILE)]
+    words = [*python(), "-u", "-m", "msbench.launch.element", str(folder / submission.FILE)]
     return f"exec {shlex.join(words)}"
 
 
@@ -84,11 +89,14 @@ def _parameters(folder: Path, size: int, profile: Profile, data_root: Path) -> d
 
 @contextmanager
 def _outside_of_jobs() -> Iterator[None]:
-    """The environment without what an enclosing job left in it: an element would take it for its own."""
+    """The environment without what would change the script, or an element take for its own.
+
+    The former are a user's settings, the latter what an enclosing job left in it.
+    """
     leaked = {
         name: value
         for name, value in os.environ.items()
-        if (name.startswith(OF_A_JOB) or name in OF_A_RANK) and name not in KEPT
+        if (name.startswith(OF_A_JOB) or name in OF_A_RANK | OF_SBATCH) and name not in KEPT
     }
     for name in leaked:
         del os.environ[name]

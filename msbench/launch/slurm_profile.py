@@ -24,9 +24,10 @@ OWN = {
 }
 """Options of sbatch that have a key of their own here."""
 FIXED = frozenset(
-    {"error", "export", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue"}
+    {"error", "export", "job-name", "no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"}
+    | {"parsable", "quiet", "requeue", "test-only", "wait"}
 )
-"""Options of sbatch that decide how a run is started, logged or requeued: those are not the profile's."""
+"""Options of sbatch that decide how a run is submitted, started, logged or requeued: not the profile's."""
 TIME = re.compile(r"(?:(\d+)-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?)|(?:(\d+):)?(\d+):(\d{1,2})")
 SLACK = 60
 """Seconds by which Slurm may send the signal early: it looks at limits about once a minute."""
@@ -99,6 +100,17 @@ def seconds(time: int | str) -> int:
     days, *parts = (int(part or 0) for part in match.groups())
     hours, minutes, secs = map(max, parts[:3], parts[3:])
     return ((days * 24 + hours) * 60 + minutes) * 60 + secs
+
+
+def check_devices(profile: Profile, device: str, devices: int) -> None:
+    """Raise ConfigError where each job would, once it is started, for want of GPUs."""
+    count = str(profile.gpus or "").rpartition(":")[2]
+    granted = int(count) if count.isdecimal() else 1
+    if profile.gpus and device != "cpu" and granted < devices:
+        given = "1 GPU" if granted == 1 else f"{granted} GPUs"
+        raise ConfigError(
+            f"--devices {devices}: the profile gives a run {given}; raise gpus in it, or lower --devices"
+        )
 
 
 def load(given: Path | None) -> Profile:

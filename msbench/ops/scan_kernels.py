@@ -93,12 +93,12 @@ AUTOMATIC = {"cpu": ("cpp", "torch"), "cuda": ("triton", "torch")}
 
 def wanted() -> str:
     """What the environment asks for; UnknownName where there is no such kernel."""
-    return _known(os.environ.get(VARIABLE) or "auto")
+    return known(os.environ.get(VARIABLE) or "auto")
 
 
 def force(name: str, device: str) -> None:
     """Make this process and its children use a kernel on a device type; ConfigError where it cannot be."""
-    _chosen(device, _known(name))
+    _chosen(device, known(name))
     os.environ[VARIABLE] = name
 
 
@@ -112,7 +112,8 @@ def most_states(device: str) -> int | None:
     return KERNELS[choose(device).engine].most_states
 
 
-def _known(name: str) -> str:
+def known(name: str) -> str:
+    """The name; UnknownName where it is not ``auto`` and no kernel has it."""
     if name != "auto" and name not in KERNELS:
         raise UnknownName("scan kernel", name, ("auto", *KERNELS), f"--scan or {VARIABLE}")
     return name

@@ -2,13 +2,14 @@
 
 import torch
 
-CPU_OUT_OF_MEMORY = "can't allocate memory"
-"""What torch says in a plain RuntimeError where the CPU's memory ran out."""
+SAID = ("can't allocate memory", "CUDA error: out of memory", "[CUDA]: out of memory", "_ALLOC_FAILED")
+"""What a plain RuntimeError says where memory ran out: torch's, of a CPU; the CUDA driver's, to torch and to
+Triton; that of cuBLAS and cuDNN, which allocate beside torch."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True for what says that memory ran out, on a CPU or a GPU."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or CPU_OUT_OF_MEMORY in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(x in str(error) for x in SAID)
 
 
 def advice(error: BaseException) -> str:

@@ -26,6 +26,8 @@ class Share:
     """Those of `indices` that count."""
     whole: int
     """Examples of the batch."""
+    most: int
+    """Examples of the largest share: what all have to decide alike is decided by it."""
     pad_to: int | None
     """The longest of the batch, or what all batches are padded to: one width for all shares."""
 
@@ -145,7 +147,7 @@ def shares_of(
     length none has all the long ones.
     """
     if who.count == 1:
-        return [Share(batch, len(batch), len(batch), pad_to) for batch in batches]
+        return [Share(batch, len(batch), len(batch), len(batch), pad_to) for batch in batches]
     return list(_dealt(batches, lengths(), pad_to, who))
 
 
@@ -156,4 +158,5 @@ def _dealt(
         mine = batch[who.rank :: who.count]
         # What padding has a part in, such as `padding: paper`, must not depend on who computes what.
         width = int(lengths[batch].max()) if pad_to is None else pad_to
-        yield Share(mine if len(mine) else batch[:1], len(mine), len(batch), width)
+        most = -(-len(batch) // who.count)
+        yield Share(mine if len(mine) else batch[:1], len(mine), len(batch), most, width)

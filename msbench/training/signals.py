@@ -1,5 +1,6 @@
 """Signals to stop as a flag that is looked at between steps, so that state is saved whole."""
 
+import os
 import signal
 import threading
 import time
@@ -41,7 +42,7 @@ class SignalFlag:
     def _raise_flag(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if not self.once:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, _ends())
         elif self.received is None:
             self._when = now
         elif now - self._when <= self.once:
@@ -55,3 +56,11 @@ class SignalFlag:
         """Raise Interrupted where a signal has arrived."""
         if self.received is not None:
             raise Interrupted(self.received)
+
+
+def _ends() -> "signal._HANDLER":
+    """What lets the next signal end this process.
+
+    The first process of a container is spared by the kernel from all signals that it does not handle itself.
+    """
+    return signal.SIG_DFL if os.getpid() != 1 else lambda number, _frame: os._exit(128 + number)

@@ -91,8 +91,11 @@ class Gradients:
         return done if share.examples else nothing(done)
 
     def _piece(self, batch: Fed, share: Share) -> Done:
-        self.module.recompute_layers(on=batch.positions > self.recompute_above)
         labels = batch.labels
+        # A batch norm that one process computed twice and another once would add up what does not belong
+        # together: so all go by the largest share, whatever their own.
+        largest = batch.positions // len(labels) * min(share.most, self.size or share.most)
+        self.module.recompute_layers(on=largest > self.recompute_above)
         logits = self.model(batch.inputs, batch.lengths).float()
         loss = loss_of(logits, labels, self.config.loss)
         weight = len(labels) / share.whole if share.examples else 0.0

@@ -174,6 +174,17 @@ def test_a_suite_by_name_is_the_one_of_here(run: Run, engines: Engines, tiny_fil
     assert mounts(engines.words)["/work/suites/tiny.yaml"] == (str(folder / "tiny.yaml"), False)
 
 
+def test_a_suite_among_the_results_is_mounted_above_them(run: Run, engines: Engines, tiny_file: Path) -> None:
+    folder = tiny_file.parent / "results" / ".slurm" / "msbench-tiny-1"
+    folder.mkdir(parents=True)
+    tiny_file.rename(folder / "suite.yaml")
+    run(str(folder / "suite.yaml"), "--container", "apptainer", "--image", __file__, cwd=tiny_file.parent)
+    assert list(mounts(engines.words).items())[-1] == (
+        str(folder / "suite.yaml"),
+        (str(folder / "suite.yaml"), False),
+    )
+
+
 def test_names_reach_the_engine_and_no_shell(run: Run, engines: Engines, tiny_file: Path) -> None:
     hostile = """r $(touch owned);`touch owned`,ro,"x"\\ü"""
     run("tiny.yaml", "--container", "docker", "--results", hostile, cwd=tiny_file.parent)
@@ -258,9 +269,11 @@ def test_paths_inside_are_those_typed() -> None:
 
 def test_the_users_own_variables_are_passed_on_and_no_others() -> None:
     given = {"MSBENCH_SCAN": "torch", "MSBENCH_DATA": "/home/me", "OMP_NUM_THREADS": "2", "SECRET": "x"}
+    given |= {"NCCL_P2P_DISABLE": "1"}
     found = container.variables(given, Image("docker", "mine:1", "sha256:1"))
     assert found["MSBENCH_SCAN"] == "torch"
     assert found["OMP_NUM_THREADS"] == "2"
+    assert found["NCCL_P2P_DISABLE"] == "1"
     assert found["MSBENCH_DATA"] == "/data"
     assert "SECRET" not in found
     assert not any(

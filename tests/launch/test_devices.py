@@ -3,11 +3,13 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,12 @@ from typer.testing import CliRunner
 
 from msbench import store
 from msbench.cli import app
-from msbench.errors import ConfigError
+from msbench.errors import ConfigError, Lost
 from msbench.launch import devices
 from msbench.launch.devices import placed, prepare, run_on
+from msbench.launch.joined import joined
+from msbench.training import group
+from msbench.training.signals import SignalFlag
 
 HEAD = "import os, signal, sys, time; rank = int(os.environ['RANK'])\n"
 
@@ -70,6 +75,11 @@ def test_where_one_is_killed_the_others_end_in_seconds(
     assert "process 1 of 3 by SIGKILL" in capsys.readouterr().err
 
 
+def test_where_one_has_done_its_work_the_first_may_go_on_printing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "GRACE", 0.0)
+    assert run_on(2, python("time.sleep(1) if rank == 0 else None")) == 0
+
+
 def test_a_signal_is_passed_on_to_all(tmp_path: Path) -> None:
     wait = "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143))\n" + lines(tmp_path, "'ready'")
     thread = once(lambda: len(list(tmp_path.iterdir())) == 2, lambda: os.kill(os.getpid(), signal.SIGUSR1))
@@ -119,8 +129,41 @@ def test_another_number_than_was_started_is_refused(monkeypatch: pytest.MonkeyPa
     prepare(4, "cpu")
     with pytest.raises(ConfigError, match="--devices 2: but 4 processes were started"):
         prepare(2, "cpu")
+    for option in (["--launcher", "slurm"], ["--container", "docker"]):
+        refused = CliRunner().invoke(app, ["run", "quick", *option])
+        assert refused.exit_code == 2
+        assert f"{option[0]}" in refused.stderr
+        assert "not within torchrun" in refused.stderr
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert not placed()
+
+
+def test_modules_of_the_working_folder_are_imported_only_where_they_were(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "this.py").write_text("raise SystemExit('this one')\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    codes = []
+    for first in ("/usr/bin", str(tmp_path)):
+        monkeypatch.setattr(sys, "path", [first, *sys.path[1:]])
+        done = subprocess.run([*devices.python(), "-m", "this"], capture_output=True, check=False)
+        codes.append(done.returncode)
+    assert codes == [0, 1]
+
+
+def test_processes_that_do_not_meet_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "TIMEOUT", timedelta(seconds=1))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])  # where nobody listens
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": "1"}
+        for name, value in {**place, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+            monkeypatch.setenv(name, value)
+        with (
+            pytest.raises(Lost, match=f"2 processes of a run did not meet at 127.0.0.1:{port}"),
+            joined("cpu", SignalFlag()),
+        ):
+            pytest.fail("nobody was there")
 
 
 def rows(results: Path) -> int:

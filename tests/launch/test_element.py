@@ -111,6 +111,21 @@ def test_what_another_user_wrote_is_not_done(
     assert not (tmp_path / "results").exists()
 
 
+def test_a_folder_of_another_user_is_not_trusted(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stat = Path.stat
+
+    def foreign(path: Path, **how: bool) -> os.stat_result:
+        found = stat(path, **how)
+        return os.stat_result([*found[:4], 12345, *found[5:]]) if path == tmp_path else found
+
+    monkeypatch.setattr(Path, "stat", foreign)
+    assert start() == 2
+    assert f"{tmp_path}: belongs to another user" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_file_that_is_no_submission_is_named(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """Submission of a suite as one array: what is handed over, and what never is."""
 
+import errno
 import json
 import os
 import shlex
@@ -8,12 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 from slurm_commands import Commands, install
 from typer.testing import CliRunner, Result
 
 from msbench import store
-from msbench.cli import app
+from msbench.cli import app, cluster
+from msbench.launch import slurm, submission
 from msbench.launch.submission import Submission, submissions
 
 pytest.importorskip("submitit")
@@ -148,17 +151,13 @@ def test_a_dry_run_shows_the_script_and_touches_nothing(tmp_path: Path, commands
 def test_an_enclosing_job_leaks_nothing_into_the_new_one(
     tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (
-        "SLURM_ARRAY_JOB_ID",
-        "SLURM_RESTART_COUNT",
-        "SUBMITIT_EXECUTOR",
-        "LOCAL_RANK",
-        "SLURM_CONF",
-    ):
+    jobs = ("SLURM_ARRAY_JOB_ID", "SLURM_RESTART_COUNT", "SUBMITIT_EXECUTOR", "LOCAL_RANK", "SLURM_CONF")
+    for name in (*jobs, "SBATCH_JOB_NAME", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "5")
     assert run(tmp_path).exit_code == 0
-    leaked = {name for name in commands.environment if name.startswith(("SLURM_", "SUBMITIT_"))}
-    assert leaked == {"SLURM_CONF"}
+    leaked = {name for name in commands.environment if name.startswith(("SLURM_", "SUBMITIT_", "SBATCH_"))}
+    # sbatch takes a name from there rather than from the script, by which jobs are then looked for.
+    assert leaked == {"SLURM_CONF", "SBATCH_ACCOUNT"}
     assert "LOCAL_RANK" not in commands.environment
     assert os.environ["SLURM_ARRAY_JOB_ID"] == "5"
 
@@ -172,6 +171,10 @@ def test_a_folder_that_a_shell_would_take_apart_stays_one_word(tmp_path: Path, c
     percent = run(tmp_path, "--results", str(tmp_path / "50%j"))
     assert percent.exit_code == 2
     assert "'%'" in percent.stderr
+    lines = run(tmp_path, "--results", str(tmp_path / "a\ntouch gone"))
+    assert lines.exit_code == 2
+    assert "ends with the line" in lines.stderr
+    assert commands.times("submissions") == 1
 
 
 @pytest.mark.usefixtures("tiny_file")
@@ -230,3 +233,90 @@ def test_waiting_ends_with_the_jobs_and_tells_what_failed(tmp_path: Path, comman
     waited = run(tmp_path, "--wait")
     # Nothing is in the queue, and nothing was trained.
     assert waited.exit_code == 3
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_waiting_is_for_the_jobs_of_this_suite_alone(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path).exit_code == 0
+    other = only(tmp_path)
+    commands.queue(f"{other.name}|0|RUNNING", f"{other.name}|1|PENDING")
+    text = (tmp_path / "tiny.yaml").read_text(encoding="utf-8")
+    (tmp_path / "tiny.yaml").write_text(text.replace("name: tiny", "name: second", 1), encoding="utf-8")
+    monkeypatch.setattr(cluster, "time", None)  # no waiting, however long
+    assert run(tmp_path, "--wait").exit_code == 3
+    assert commands.times("submissions") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "cudda"], "did you mean 'cuda'"),
+        (["--scan", "trition"], "did you mean 'triton'"),
+        (["--container", "dokcer"], "did you mean 'docker'"),
+        (["--devices", "4"], "--devices 4: the profile gives a run 2 GPUs"),
+    ],
+)
+@pytest.mark.usefixtures("tiny_file")
+def test_what_would_end_every_job_at_once_is_not_submitted(
+    words: list[str], message: str, tmp_path: Path, commands: Commands
+) -> None:
+    (tmp_path / "slurm.yaml").write_text("time: 60\ngpus: a100:2\n", encoding="utf-8")
+    refused = run(tmp_path, *words)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+    assert commands.times("submissions") == 0
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_a_full_disk_leaves_no_half_of_a_submission(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = submission.write
+
+    def full(folder: Path, made: Submission) -> None:
+        if (made.job_id is None) == before:
+            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+        written(folder, made)
+
+    monkeypatch.setattr(submission, "write", full)
+    before = True
+    refused = run(tmp_path)
+    assert refused.exit_code == 2
+    assert "No space left on device" in refused.stderr
+    assert commands.times("submissions") == 0
+    assert not list((tmp_path / "results" / ".slurm").glob("msbench-*"))
+    before = False
+    told = run(tmp_path)
+    assert told.exit_code == 0
+    assert "No space left on device; make room" in told.stderr
+    assert "submitted 2 runs as job 77" in told.stderr
+    assert only(tmp_path).job_id is None
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_what_is_printed_can_be_copied(tmp_path: Path, commands: Commands) -> None:
+    done = run(tmp_path, "--results", str(tmp_path / "my results"))
+    assert commands.times("submissions") == 1
+    assert f"msbench list runs --results '{tmp_path}/my results'   or" in done.stderr
+
+
+@pytest.mark.usefixtures("tiny_file")
+def test_a_second_command_waits_for_the_first_and_says_so(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "results" / ".slurm"
+    folder.mkdir(parents=True)
+    first = filelock.FileLock(folder / "submit.lock")
+    first.acquire()
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        first.release()
+
+    monkeypatch.setattr(slurm, "say", say)
+    assert run(tmp_path).exit_code == 0
+    assert told == ["waiting for another command that submits from these results"]
+    assert commands.times("submissions") == 1

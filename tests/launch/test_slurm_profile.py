@@ -6,7 +6,7 @@ import pytest
 
 from msbench.config import parse_yaml, validate
 from msbench.errors import ConfigError
-from msbench.launch.slurm_profile import Profile, load, parameters, seconds
+from msbench.launch.slurm_profile import Profile, check_devices, load, parameters, seconds
 
 
 def profile(text: str) -> Profile:
@@ -39,6 +39,8 @@ def test_times_are_read_as_slurm_reads_them(time: int | str, expected: int) -> N
         ("time: 60\npartitoin: gpu\n", "slurm.yaml:2: partitoin: unknown key of a Slurm profile"),
         ("time: 60\nsbatch: {mem: 4G}\n", "slurm.yaml:2: sbatch.mem: mem is the key memory of the profile"),
         ("time: 60\nsbatch: {ntasks: 4}\n", "slurm.yaml:2: sbatch.ntasks: ntasks is set by msbench"),
+        # sbatch would no longer say which job it is, after having submitted it.
+        ("time: 60\nsbatch: {quiet: true}\n", "slurm.yaml:2: sbatch.quiet: quiet is set by msbench"),
         ("time: 60\nsbatch: {--exclusive: true}\n", "is no long option of sbatch"),
         (
             'time: 60\npartition: "a\\nrm -rf /"\n',
@@ -82,3 +84,25 @@ def test_only_what_the_profile_says_is_asked_of_slurm() -> None:
     )
     assert more["gpus_per_node"] == "a100:2"
     assert more["additional_parameters"] == {"exclusive": True, "signal": "B:USR1@300", "requeue": True}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "devices", "fits"),
+    [
+        ("1", "auto", 4, False),
+        ("a100:2", "cuda", 3, False),
+        ("a100", "auto", 2, False),
+        ("a100:4", "auto", 4, True),
+        ("4", "auto", 2, True),
+        ("1", "cpu", 4, True),
+        ("0", "auto", 4, True),
+        ("null", "auto", 4, True),
+    ],
+)
+def test_no_more_devices_than_a_run_is_given_gpus(gpus: str, device: str, devices: int, fits: bool) -> None:
+    made = profile(f"time: 60\ngpus: {gpus}\n")
+    if fits:
+        check_devices(made, device, devices)
+    else:
+        with pytest.raises(ConfigError, match=rf"--devices {devices}: the profile gives a run \d GPUs?; "):
+            check_devices(made, device, devices)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from many_runs import write_many
 
-from msbench import report, store
+from msbench import reading, report, store
 
 COUNT = 500
 
@@ -37,7 +37,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:
         return opening
 
     monkeypatch.setattr(Path, "open", counting(Path.open))
-    monkeypatch.setattr(store, "read_bytes", counting(store.read_bytes))
+    monkeypatch.setattr(store, "read_bytes", counting(reading.read_bytes))
     return counts
 
 

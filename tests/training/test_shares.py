@@ -24,6 +24,7 @@ def test_each_example_counts_once_and_shares_are_even(count: int) -> None:
         assert sorted(counted) == batch.tolist()
         sizes = [share.examples for share in shares]
         assert max(sizes) - min(sizes) <= 1
+        assert {share.most for share in shares} == {max(sizes)}
         # Nobody is left without work, which others would wait for.
         assert all(len(share.indices) == max(share.examples, 1) for share in shares)
         assert {(share.whole, share.pad_to) for share in shares} == {(len(batch), int(lengths[batch].max()))}
@@ -33,4 +34,4 @@ def test_one_process_has_batches_as_they_are() -> None:
     batch = np.arange(3)
     (share,) = shares_of([batch], lambda: pytest.fail("lengths are not needed"), 20, ALONE)
     assert share.indices is batch
-    assert (share.examples, share.whole, share.pad_to) == (3, 3, 20)
+    assert (share.examples, share.whole, share.most, share.pad_to) == (3, 3, 3, 20)

@@ -46,3 +46,17 @@ def test_the_same_signal_passed_on_at_once_is_one_and_later_it_kills() -> None:
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_the_first_process_of_a_container_ends_at_a_second_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+    number, send = os.getpid(), os.kill
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with SignalFlag() as flag:
+        send(number, signal.SIGTERM)
+        assert (flag.received, left) == (signal.SIGTERM, [])
+        send(number, signal.SIGTERM)
+        assert left == [143]
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -156,4 +156,10 @@ def test_a_real_lack_of_memory_is_known_and_told_in_short() -> None:
         "can't allocate memory: you tried to allocate 4503599627370496 bytes"
     )
     assert is_out_of_memory(MemoryError())
+    for text in (
+        "CUDA error: out of memory",
+        "Triton Error [CUDA]: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ):
+        assert is_out_of_memory(RuntimeError(text))
     assert not is_out_of_memory(ValueError("out of range"))
