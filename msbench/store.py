@@ -20,13 +20,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import filelock
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.reading import parse_json, read_bytes
+from msbench.recorded import Count, Environment, Fraction, Rates, Spec
 from msbench.specs import RunSpec
 from msbench.specs.run import Label
 
@@ -68,29 +69,29 @@ class RunRecord(BaseModel):
     suite: Label
     task: Label
     model: Label
-    seed: int
-    spec: dict[str, Any]
+    seed: Count
+    spec: Spec
     spec_digest: str
     data_digest: str
     data_notes: tuple[str, ...] = ()
     source_digest: str
     sources: dict[str, str] = {}
     metric: Metric = "accuracy"
-    metrics: dict[str, FiniteFloat] = {}
-    n_test: int | None = None
-    chance: FiniteFloat | None = None
-    baselines: dict[str, FiniteFloat] = {}
+    metrics: Rates = {}
+    n_test: Count | None = None
+    chance: Fraction | None = None
+    baselines: dict[str, Fraction] = {}
     classes: tuple[str, ...] = ()
-    parameters: int | None = None
-    states_per_channel: int | None = None
+    parameters: Count | None = None
+    states_per_channel: Count | None = None
     kernel: str | None = None
-    steps: int = 0
+    steps: Count = 0
     timing: dict[str, FiniteFloat] = {}
     failure: Failure | None = None
-    environment: dict[str, Any] = {}
+    environment: Environment = {}
     started: str = ""
     ended: str = ""
-    resumed: int = 0
+    resumed: Count = 0
     attempts: list[dict[str, str]] = []
 
     @property
@@ -237,9 +238,8 @@ def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], l
             record = read_filed(folder)
         except (ConfigError, DamagedRecord) as error:
             warnings.append(str(error))
-            continue
-        if record is not None:
-            found.append(record)
+        else:
+            found += [record] if record else []
     return found, warnings
 
 

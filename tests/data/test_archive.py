@@ -153,9 +153,9 @@ def test_what_makes_much_of_little_is_read_little_by_little(
     monkeypatch.setattr(archive_streams, "MOST", most)
     size = 2000 * most if most < 2**10 else 2**25
     packed = pack(bytes(size)) + pack(b"end")
-    stream = Decompressed(
-        Counted(io.BytesIO(packed), "", len(packed), silent), kind_of(write(tmp_path, packed))
-    )
+    kind = kind_of(write(tmp_path, packed))
+    assert kind is not None
+    stream = Decompressed(Counted(io.BytesIO(packed), "", len(packed), silent), kind)
     tracemalloc.start()
     try:
         assert stream.read(10) == bytes(10)

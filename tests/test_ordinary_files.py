@@ -1,4 +1,4 @@
-"""Files of others: nothing is waited for, nothing large is read, nothing is left open."""
+"""`msbench.reading`: nothing is waited for, nothing large is read, nothing is left open."""
 
 import os
 from pathlib import Path
