@@ -52,16 +52,11 @@ def check_environment(values: dict[str, Any]) -> dict[str, Any]:
     return check_plain(values)
 
 
-def check_rates(metrics: dict[str, float]) -> dict[str, float]:
-    """`metrics` where every accuracy and AUROC is a fraction."""
-    for name, value in metrics.items():
-        if name.endswith(("accuracy", "auroc")) and not 0 <= value <= 1:
-            raise ValueError(f"{name:.80} is {value}, and no fraction")
-    return metrics
-
-
 Spec = Annotated[dict[str, Any], AfterValidator(check_spec)]
 Environment = Annotated[dict[str, Any], AfterValidator(check_environment)]
-Rates = Annotated[dict[str, FiniteFloat], AfterValidator(check_rates)]
+Number = Annotated[FiniteFloat, Field(ge=-1e100, le=1e100)]
+"""What may still be squared and summed."""
+Duration = Annotated[FiniteFloat, Field(ge=0, le=1e15)]
+"""Seconds, and what is counted in one."""
 Fraction = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, lt=LARGEST)]

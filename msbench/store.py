@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import filelock
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.reading import parse_json, read_bytes
-from msbench.recorded import Count, Environment, Fraction, Rates, Spec
+from msbench.recorded import Count, Duration, Environment, Fraction, Number, Spec
 from msbench.specs import RunSpec
 from msbench.specs.run import Label
 
@@ -77,7 +77,7 @@ class RunRecord(BaseModel):
     source_digest: str
     sources: dict[str, str] = {}
     metric: Metric = "accuracy"
-    metrics: Rates = {}
+    metrics: dict[str, Number] = {}
     n_test: Count | None = None
     chance: Fraction | None = None
     baselines: dict[str, Fraction] = {}
@@ -86,7 +86,7 @@ class RunRecord(BaseModel):
     states_per_channel: Count | None = None
     kernel: str | None = None
     steps: Count = 0
-    timing: dict[str, FiniteFloat] = {}
+    timing: dict[str, Duration] = {}
     failure: Failure | None = None
     environment: Environment = {}
     started: str = ""
