@@ -61,8 +61,10 @@ def _print(text: str) -> None:
 
 
 def out_json(value: Any) -> None:
-    """One JSON document to stdout and nothing else."""
-    _print(json_escaped(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)))
+    """One JSON document to stdout and nothing else; an encoding that lacks characters gets their escapes."""
+    unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=not unicode, allow_nan=False)
+    _print(json_escaped(text))
 
 
 def out_rows(

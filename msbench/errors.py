@@ -143,6 +143,13 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a system says of a disk, a quota or a limit that is full."""
 
 
+REFUSED = (
+    *(*NO_ROOM, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EIO, errno.ESTALE),
+)
+"""What a system says of a place that it does not let one use, whatever one wants there."""
+
+
 def unwritten(path: Path | str, error: OSError, choice: str) -> str:
     """What to say of a file that cannot be written; `choice` is the option or variable that moves it.
 
@@ -153,6 +160,19 @@ def unwritten(path: Path | str, error: OSError, choice: str) -> str:
     """
     room = "make room, or " if error.errno in NO_ROOM else ""
     return f"{path}: cannot be written: {error.strerror or error}; {room}choose another {choice}"
+
+
+def unusable(error: OSError) -> str:
+    """What to say of a place that the system refuses; empty where the error may be one of msbench's own.
+
+    Examples
+    --------
+    >>> unusable(PermissionError(errno.EACCES, "Permission denied", "/root/results"))
+    '/root/results: Permission denied; make it usable, or name another place'
+    """
+    if error.filename is None or error.errno not in REFUSED:
+        return ""
+    return f"{error.filename}: {error.strerror}; make it usable, or name another place"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -4,7 +4,9 @@ Files of one command are replaced one after another: where it is killed between 
 different ages, and the same command makes them one again.
 """
 
+import glob
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ try:
 except ImportError:  # a system without it
     fcntl = None  # type: ignore[assignment]
 
+PATIENCE = 30.0
+"""Seconds. In a folder of many users anybody may hold a lock for ever, and files are whole without one."""
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
 
 
@@ -68,7 +72,7 @@ def refuse_file(out: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
-    """Wait until no other command writes here; False where the system cannot tell.
+    """Wait until no other command writes here; False where the system cannot tell, or after `PATIENCE`.
 
     The lock is on the folder itself: it leaves no file, and goes with the process that held it.
     """
@@ -77,18 +81,27 @@ def _alone(folder: Path) -> Iterator[bool]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # not every network file system locks folders
-            yield False
-        else:
-            yield True
+        yield _locked(handle)
     finally:
         os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:  # not every network file system locks folders
+            return False
+        else:
+            return True
+    return False
 
 
 def _sweep(out: Path, names: Iterable[str]) -> None:
     """Remove the temporary files of a command that was killed in the middle of a write."""
     for name in names:
-        for leftover in out.glob(f".{name}.*.tmp"):
+        for leftover in out.glob(f".{glob.escape(name)}.*.tmp"):
             leftover.unlink(missing_ok=True)

@@ -49,7 +49,11 @@ def deterministic(device: str) -> Iterator[None]:
         _put(undo, VARIABLE, "1")
         if os.environ.get(WORKSPACE) not in WORKSPACES:
             _put(undo, WORKSPACE, WORKSPACES[0])
-        undo.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        undo.callback(
+            torch.use_deterministic_algorithms,
+            torch.are_deterministic_algorithms_enabled(),
+            warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
         torch.use_deterministic_algorithms(True)
         # Not allow_tf32 of matmul: torch refuses to be asked for its precision once both ways were used.
         undo.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())

@@ -16,15 +16,25 @@ LARGEST_RECORD = 2**26
 
 def read_bytes(path: Path, largest: int = LARGEST_RECORD) -> bytes:
     """All bytes of an ordinary file. Raises OSError, `largest` bytes being the most that are read."""
-    # Without O_NONBLOCK, opening a pipe that nobody writes to would not return.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with open(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(0, "no ordinary file", str(path))
+    with open(path, "rb", opener=_opened) as stream:
         data = stream.read(largest + 1)
     if len(data) > largest:
         raise OSError(0, f"more than {largest:,} bytes, which none should have", str(path))
     return data
+
+
+def require_ordinary(path: Path) -> None:
+    """Raise OSError, as `read_bytes` would, for what cannot be opened or is no ordinary file."""
+    os.close(_opened(path, os.O_RDONLY))
+
+
+def _opened(path: str | Path, flags: int) -> int:
+    # Without O_NONBLOCK, opening a pipe that nobody writes to would not return.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "no ordinary file", str(path))
+    return descriptor
 
 
 def parse_json(data: bytes | str) -> Any:

@@ -17,7 +17,10 @@ BATCHES = {
 """What makes batches, beside `msbench.data.dataset`, by dataset: named one by one, as data are neutral."""
 # What an import of these brings is messages, file handling and declarations; the resolved spec is hashed
 # itself, and data have a digest of their own.
-NEUTRAL = ("msbench.errors", "msbench.config", "msbench.store", "msbench.specs", "msbench.data")
+NEUTRAL = (
+    *("msbench.errors", "msbench.reading", "msbench.config", "msbench.store", "msbench.specs"),
+    "msbench.data",
+)
 
 
 @cache

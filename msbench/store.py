@@ -20,13 +20,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import filelock
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.reading import parse_json, read_bytes
+from msbench.recorded import Count, Duration, Environment, Fraction, Number, Spec
 from msbench.specs import RunSpec
 from msbench.specs.run import Label
 
@@ -68,29 +69,29 @@ class RunRecord(BaseModel):
     suite: Label
     task: Label
     model: Label
-    seed: int
-    spec: dict[str, Any]
+    seed: Count
+    spec: Spec
     spec_digest: str
     data_digest: str
     data_notes: tuple[str, ...] = ()
     source_digest: str
     sources: dict[str, str] = {}
     metric: Metric = "accuracy"
-    metrics: dict[str, FiniteFloat] = {}
-    n_test: int | None = None
-    chance: FiniteFloat | None = None
-    baselines: dict[str, FiniteFloat] = {}
+    metrics: dict[str, Number] = {}
+    n_test: Count | None = None
+    chance: Fraction | None = None
+    baselines: dict[str, Fraction] = {}
     classes: tuple[str, ...] = ()
-    parameters: int | None = None
-    states_per_channel: int | None = None
+    parameters: Count | None = None
+    states_per_channel: Count | None = None
     kernel: str | None = None
-    steps: int = 0
-    timing: dict[str, FiniteFloat] = {}
+    steps: Count = 0
+    timing: dict[str, Duration] = {}
     failure: Failure | None = None
-    environment: dict[str, Any] = {}
+    environment: Environment = {}
     started: str = ""
     ended: str = ""
-    resumed: int = 0
+    resumed: Count = 0
     attempts: list[dict[str, str]] = []
 
     @property
@@ -183,11 +184,11 @@ def _fault(data: bytes, error: ValidationError) -> str:
     except (ValueError, KeyError, TypeError):
         version = None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        known = f"has schema version {version}, and this msbench reads up to {SCHEMA_VERSION}"
+        known = f"has schema version {version!s:.20}, and this msbench reads up to {SCHEMA_VERSION}"
         return f"{known}: use a newer one, or train again with --fresh, which keeps it beside"
     detail = error.errors()[0]
     key = ".".join(str(part) for part in detail["loc"]) or "the file"
-    return f"not a run record: {key}: {detail['msg']}; delete it, or train again with --fresh"
+    return f"not a run record: {key:.200}: {detail['msg']:.200}; delete it, or train again with --fresh"
 
 
 def read_filed(directory: Path) -> RunRecord | None:
@@ -237,9 +238,8 @@ def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], l
             record = read_filed(folder)
         except (ConfigError, DamagedRecord) as error:
             warnings.append(str(error))
-            continue
-        if record is not None:
-            found.append(record)
+        else:
+            found += [record] if record else []
     return found, warnings
 
 

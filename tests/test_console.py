@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -82,3 +84,16 @@ def test_json_is_one_document_without_nan(capsys: pytest.CaptureFixture[str]) ->
 def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     console.say("[red]x")
     assert capsys.readouterr() == ("", "[red]x\n")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_no_character_of_a_json_document_is_lost(encoding: str) -> None:
+    value = {"δ": "é\u2028\u202e 你 \U0001f600"}
+    program = f"from msbench import console; console.prepare(); console.out_json({value!a})"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.decode(encoding)) == value

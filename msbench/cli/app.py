@@ -10,7 +10,7 @@ from typing import Annotated, ParamSpec
 import typer
 
 from msbench import __version__, console
-from msbench.errors import ExitCode, MsbenchError
+from msbench.errors import ExitCode, MsbenchError, unusable
 
 P = ParamSpec("P")
 
@@ -92,6 +92,11 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
         except BrokenPipeError:
             leave_stdout()
             raise typer.Exit(ExitCode.OK) from None
+        except OSError as error:
+            if not (told := unusable(error)):
+                raise
+            console.say(f"msbench: {told}")
+            raise typer.Exit(ExitCode.USAGE) from None
         except KeyboardInterrupt:
             console.say("msbench: interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msbench import store
-from msbench.errors import ConfigError, DamagedRecord, UnknownName
+from msbench.errors import ConfigError, DamagedRecord, MsbenchError, UnknownName
 from msbench.report.collect import ended, newest
 from msbench.store import RunRecord
 
@@ -83,14 +83,14 @@ def _placed(results: Path, folders: Sequence[Path], name: str) -> list[Found]:
     return [replace(each, note="\n".join(map(str, damaged))) for each in seeds]
 
 
-def _read(folders: Iterable[Path]) -> tuple[list[Found], list[DamagedRecord]]:
+def _read(folders: Iterable[Path]) -> tuple[list[Found], list[MsbenchError]]:
     """The runs that have ended, and what is wrong with those that cannot be read: they hide no other."""
     found: list[Found] = []
-    damaged: list[DamagedRecord] = []
+    damaged: list[MsbenchError] = []
     for folder in folders:
         try:
             record = store.read_filed(folder)
-        except DamagedRecord as error:
+        except (ConfigError, DamagedRecord) as error:
             damaged.append(error)
         else:
             found += [Found(record, folder)] if record else []

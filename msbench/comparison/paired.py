@@ -63,6 +63,8 @@ def interval(found: Found) -> str:
     record = found.record
     if record.result is None or not record.n_test:
         return ""
+    if not 0 <= record.result <= 1:
+        return "no interval: it is no fraction from 0 to 1; is it a percentage?"
     if record.metric == "accuracy":
         bounds = stats.wilson(round(record.result * record.n_test), record.n_test)
         how = f"Wilson, {record.n_test:,} test examples"

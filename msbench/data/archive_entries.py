@@ -104,6 +104,9 @@ def _special_zip(info: zipfile.ZipInfo) -> str:
     kind = stat.S_IFMT(info.external_attr >> 16)
     if info.flag_bits & 1:
         return "encrypted"
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        # Python's reader decompresses the others to their end, whatever size they say that they have.
+        return "neither stored nor deflated, as files of a zip should be: pack it anew"
     return "" if kind in (0, stat.S_IFREG) else "a link" if kind == stat.S_IFLNK else "no file"
 
 

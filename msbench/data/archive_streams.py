@@ -11,7 +11,9 @@ from typing import BinaryIO, Protocol
 
 from msbench.data.progress import Progress
 
-FEED = 2**15  # small, as xz makes thousands of bytes of one
+FEED = 2**15
+MOST = 2**20
+"""Bytes that are decompressed at once: bzip2 makes a million of one."""
 REPORT_EVERY = 2**23
 
 
@@ -26,13 +28,39 @@ class Decoder(Protocol):
     def unused_data(self) -> bytes:
         """What came after the end mark."""
 
-    def decompress(self, data: bytes, /) -> bytes:
-        """What `data` adds."""
+    @property
+    def needs_input(self) -> bool:
+        """False while it can make more of what it has."""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """What `data` adds, `max_length` bytes of it at most."""
+
+
+class _Gzip:
+    """zlib's decompressor, which leaves it to others to keep what it has not used yet."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.decompressobj(16 + zlib.MAX_WBITS)  # 16: with gzip's header, CRC and length
+
+    @property
+    def eof(self) -> bool:
+        return self._zlib.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._zlib.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._zlib.unconsumed_tail
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
 
 
 def _decoder(kind: str) -> Decoder:
     if kind == "gzip":
-        return zlib.decompressobj(16 + zlib.MAX_WBITS)  # 16: with gzip's header, CRC and length
+        return _Gzip()
     return lzma.LZMADecompressor(lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
 
 
@@ -82,6 +110,8 @@ class Decompressed:
 
     def _fill(self) -> bool:
         """Decompress a little more; False at the end."""
+        if self._decoder is not None and not self._decoder.needs_input:
+            return self._decompress(self._decoder, b"")
         data = self._rest or self._raw.read(FEED)
         self._rest = b""
         if not data:
@@ -93,7 +123,10 @@ class Decompressed:
             if not data:
                 return True
             self._decoder = _decoder(self._kind)
-        self._buffer += self._decoder.decompress(data)
-        if self._decoder.eof:
-            self._rest, self._decoder = self._decoder.unused_data, None
+        return self._decompress(self._decoder, data)
+
+    def _decompress(self, decoder: Decoder, data: bytes) -> bool:
+        self._buffer += decoder.decompress(data, MOST)
+        if decoder.eof:
+            self._rest, self._decoder = decoder.unused_data, None
         return True

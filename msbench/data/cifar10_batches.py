@@ -95,10 +95,11 @@ def _array(batch: Any, key: str) -> NDArray[Any]:
     found = batch.get(key.encode(), batch.get(key)) if isinstance(batch, dict) else None
     if found is None:
         raise ValueError(f"is no CIFAR-10 batch: it has no {key}")
-    try:
-        array = np.asarray(found)
-    except ValueError:
-        array = np.asarray(None)
+    # Lists are looked through first: lists of one list many times are an array larger than any memory.
+    flat = isinstance(found, np.ndarray) or (
+        isinstance(found, list) and all(isinstance(each, int) for each in found)
+    )
+    array = np.asarray(found if flat else None)
     if array.dtype.kind not in "iu":
         raise ValueError(f"{key} are not whole numbers")
     return array

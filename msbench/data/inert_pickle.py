@@ -118,7 +118,7 @@ class _Reader:
                 items = self._last(2) if name == "SETITEM" else self._since_mark()
                 if name == "DICT":
                     self.stack.append({})
-                self._of(dict).update(zip(items[::2], items[1::2], strict=True))
+                self._of(dict).update(zip(map(_key, items[::2]), items[1::2], strict=True))
             case "REDUCE":
                 called, arguments = self._last(2)
                 self.stack.append(_made(called, arguments))
@@ -144,9 +144,16 @@ class _Reader:
         return items[::-1]
 
 
+def _key(value: Any) -> Any:
+    """What is looked up by its hash: that of a tuple of tuples of ... would overflow the stack of C."""
+    if not isinstance(value, str | bytes | int):
+        raise NotInert(f"it has a key of type {type(value).__name__}, and no text or number")
+    return value
+
+
 def _named(module: Any, name: Any) -> _Name:
-    if (module, name) not in KNOWN:
-        raise NotInert(f"it asks for {module}.{name}, which no values need")
+    if (_key(module), _key(name)) not in KNOWN:
+        raise NotInert(f"it asks for {module!s:.80}.{name!s:.80}, which no values need")
     return _Name(module, name)
 
 

@@ -47,6 +47,11 @@ class Finding:
         """Whether all that is promised was seen."""
         return not self.failure and all(self.compared[name] is None for name in PROMISED)
 
+    @property
+    def word(self) -> Literal["equal", "differs", "failed"]:
+        """What is said of it in one word."""
+        return "failed" if self.failure else "equal" if self.equal else "differs"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {**asdict(self), "equal": self.equal}

@@ -47,7 +47,7 @@ def carry_out(
     for number, name in enumerate(names, 1):
         findings.append(check(name, device, problem))
         if not quiet:
-            console.say(f"{number}/{len(names)} {name}: {'equal' if findings[-1].equal else 'differs'}")
+            console.say(f"{number}/{len(names)} {name}: {findings[-1].word}")
     threads = (torch.get_num_threads(), *([other_threads()] if device == "cpu" else []))
     return Report(device, threads, problem, tuple(findings))
 
@@ -102,9 +102,17 @@ def in_words(threads: int) -> str:
 
 def settle(report: Report) -> None:
     """NotDeterministic, naming the models, where what is promised was not seen."""
-    differing = [finding.model for finding in report.findings if not finding.equal]
-    if differing:
-        raise NotDeterministic(
-            f"not the same twice, or not after a resume: {', '.join(differing)}; runs of them cannot be made"
+    models = {
+        word: ", ".join(finding.model for finding in report.findings if finding.word == word)
+        for word in ("differs", "failed")
+    }
+    told = []
+    if models["differs"]:
+        told.append(
+            f"not the same twice, or not after a resume: {models['differs']}; runs of them cannot be made"
             " again bit for bit here"
         )
+    if models["failed"]:
+        told.append(f"could not be trained, so nothing is known of them: {models['failed']}")
+    if told:
+        raise NotDeterministic("\n".join(told))

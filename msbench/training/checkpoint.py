@@ -18,11 +18,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
 from msbench.errors import CheckpointError, unwritten
-from msbench.reading import parse_json
+from msbench.reading import parse_json, require_ordinary
 from msbench.store import write_atomically
 from msbench.training.shares import Processes
 
 FORMAT = "2"
+
+
+class Unreadable(CheckpointError):
+    """A file that the system does not let one read: what it holds may be whole."""
 
 
 @dataclass(frozen=True)
@@ -93,31 +97,45 @@ class CheckpointFolder:
         """The weights of the best epoch.
 
         Where they are damaged or gone, nothing of the run can be trusted to belong together: its checkpoints
-        are removed, and CheckpointError says that the same command trains again.
+        are removed, and CheckpointError says that the same command trains again. Where they only cannot be
+        read, all stays.
         """
         try:
             if epoch is None:
                 raise CheckpointError("no epoch was validated")
             return self.load(self.best(epoch))
+        except Unreadable:
+            raise
         except CheckpointError as error:
             for path in self.path.glob("*.safetensors"):
                 path.unlink()
             raise CheckpointError(f"{error}; the same command now trains from the start") from error
 
     def load_last(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest whole checkpoint and what was passed over; None where there is nothing to go on from."""
+        """The newest whole checkpoint and what was passed over; None where there is nothing to go on from.
+
+        Raises Unreadable rather than train from the start what may be whole.
+        """
         skipped: list[str] = []
         for path in (self.path / "next.safetensors", self.last, self.previous):
             if not path.exists():
                 continue
             try:
                 return self.load(path), skipped
+            except Unreadable:
+                raise
             except CheckpointError as error:
                 skipped.append(str(error))
         return None, skipped
 
     def load(self, path: Path) -> Checkpoint:
-        """Read one file; raises CheckpointError where it is cut, or another run's."""
+        """Read one file; CheckpointError where it is cut or another run's, Unreadable where it is neither."""
+        try:
+            require_ordinary(path)
+        except FileNotFoundError as error:
+            raise CheckpointError(f"{path}: no such file") from error
+        except OSError as error:
+            raise Unreadable(f"{path}: cannot be read: {error.strerror}; see to it, or remove it") from error
         try:
             with safe_open(path, framework="pt", device="cpu") as stream:
                 metadata = stream.metadata() or {}

@@ -90,6 +90,15 @@ def test_what_has_not_ended_or_is_damaged_says_so(tmp_path: Path) -> None:
         find(tmp_path, "s:t:m")
 
 
+def test_a_record_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    unread, whole = keep(tmp_path, FIRST, seed=3), keep(tmp_path, SECOND, seed=4)
+    (unread.folder / "run.json").unlink()
+    (unread.folder / "run.json").mkdir()
+    found = find(tmp_path, "s:t:m:4")
+    assert found.record == whole.record
+    assert f"{FIRST}/run.json: cannot be read" in found.note
+
+
 def test_a_damaged_run_hides_no_other_at_its_place(tmp_path: Path) -> None:
     damaged, whole = keep(tmp_path, FIRST, seed=3), keep(tmp_path, SECOND, seed=4)
     (damaged.folder / "run.json").write_text("{", encoding="utf-8")

@@ -73,5 +73,7 @@ def test_an_interval_says_how_it_is_made(tmp_path: Path) -> None:
     assert text == (f"95 % interval {expected.low:.2%} to {expected.high:.2%} (Wilson, 200 test examples)")
     assert "bootstrap of 150 test examples" in interval(ranked(tmp_path, FIRST, 1, 1.0))
     assert interval(keep(tmp_path, SECOND, status="diverged")) == ""
+    percent = keep(tmp_path, SECOND, metrics={"test_accuracy": 53.7}, n_test=1000)
+    assert interval(percent) == "no interval: it is no fraction from 0 to 1; is it a percentage?"
     bare = keep(tmp_path, SECOND, metric="macro-auroc", metrics={"test_macro_auroc": 0.9}, n_test=200)
     assert interval(bare).startswith(f"no interval: {bare.folder / 'predictions.parquet'}: absent")

@@ -1,5 +1,6 @@
 """Reading and unpacking: all formats, what is refused, and what is spoilt wherever it is spoilt."""
 
+import bz2
 import gzip
 import io
 import itertools
@@ -8,7 +9,9 @@ import lzma
 import os
 import shutil
 import tarfile
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,8 @@ from archives import FILES, FORMATS, Files, flipped, special_tar, tar_bytes, wri
 from msbench.data import archive_streams
 from msbench.data.archive import UNPACKED, content, members, open_tree, unpack
 from msbench.data.archive_entries import OWN
+from msbench.data.archive_streams import Counted, Decompressed
+from msbench.data.file_kinds import kind_of
 from msbench.data.progress import silent
 from msbench.errors import DataError
 
@@ -138,6 +143,38 @@ def test_streams_end_to_end_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert read_all(write(tmp_path, halves)) == list(FILES.items())
         with pytest.raises(DataError, match="it ends before its end mark"):
             read_all(write(tmp_path, pack(whole[:5000])))
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("most", [7, 2**20])
+def test_what_makes_much_of_little_is_read_little_by_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes], most: int
+) -> None:
+    monkeypatch.setattr(archive_streams, "MOST", most)
+    size = 2000 * most if most < 2**10 else 2**25
+    packed = pack(bytes(size)) + pack(b"end")
+    kind = kind_of(write(tmp_path, packed))
+    assert kind is not None
+    stream = Decompressed(Counted(io.BytesIO(packed), "", len(packed), silent), kind)
+    tracemalloc.start()
+    try:
+        assert stream.read(10) == bytes(10)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 2 or most < 2**10  # xz has a dictionary of 8 MiB
+    rest = b""
+    while block := stream.read(2**22):
+        rest = rest[-10:] + block
+    assert rest.endswith(bytes(10) + b"end")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_has_no_bound_is_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "archive", "w", method) as archive:
+        archive.writestr("a", b"a" * 1000)
+    with pytest.raises(DataError, match=r"a is neither stored nor deflated.*pack it anew"):
+        read_all(tmp_path / "archive")
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up", "a\\b", ".", "\udcff"])

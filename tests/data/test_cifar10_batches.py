@@ -120,9 +120,16 @@ def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "harm").exists()
 
 
+def folded(depth: int) -> list[Any]:
+    """A thousand references in each of so many lists: a thousand to that power numbers in some kilobytes."""
+    return [0] * 1000 if depth == 1 else [folded(depth - 1)] * 1000
+
+
 @pytest.mark.parametrize(
     ("batch", "fault"),
     [
+        (content(labels=folded(5)), "labels are not whole numbers"),
+        (content(data=folded(5)), "data are not whole numbers"),
         ([], "is no CIFAR-10 batch: it has no data"),
         ({b"labels": [1]}, "is no CIFAR-10 batch: it has no data"),
         ({b"data": np.zeros((1, 3072), np.uint8)}, "is no CIFAR-10 batch: it has no labels"),

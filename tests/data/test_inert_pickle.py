@@ -51,6 +51,8 @@ def test_arrays_survive(kind: str, protocol: int, order: Any) -> None:
         (b"Pxyz\n.", "instruction PERSID"),
         (b"\x80\x04K\x01K\x02a.", "no list"),
         (b"\x82\x01.", "instruction EXT1"),
+        (b"\x80\x02})" + b"\x85" * 2**12 + b"K\x01s.", "key of type tuple"),
+        (b"\x80\x04\x8c\x01a)" + b"\x85" * 2**12 + b"\x93.", "key of type tuple"),
     ],
 )
 def test_what_is_more_than_values_is_refused(data: bytes, fault: str) -> None:

@@ -178,6 +178,7 @@ def test_an_operation_without_a_deterministic_way_is_named() -> None:
     with deterministic("cpu"):
         found = checked(build=planted(lambda model: model.register_forward_hook(put)))
     assert found.failure.startswith("RuntimeError: put_ does not have a deterministic implementation")
+    assert found.word == "failed"
     assert not found.equal
     assert found.compared == {}
 
@@ -238,6 +239,16 @@ class TestVerb:
         assert done.stdout.splitlines()[1].split()[:5] == ["lstm", "torch", "equal", "differs", "equal"]
         assert "resumed: generator torch right after the resume at step 2" in done.stdout
         assert "not the same twice, or not after a resume: lstm" in done.stderr
+
+    def test_what_fails_is_not_said_to_differ(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            command, "check", lambda name, *_: Finding(name, "torch", failure="OutOfMemory: x")
+        )
+        done = CliRunner().invoke(app, ["doctor", "--determinism", "--model", "lstm", "--device", "cpu"])
+        assert done.exit_code == 3
+        assert "1/1 lstm: failed" in done.stderr
+        assert "could not be trained, so nothing is known of them: lstm" in done.stderr
+        assert "not the same" not in done.stderr
 
     @pytest.mark.parametrize("words", [["--model", "lstm"], ["--device", "cpu"]])
     def test_options_of_the_training_need_it(self, words: list[str]) -> None:

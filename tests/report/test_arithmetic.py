@@ -23,7 +23,7 @@ TF32 = {**GPU, "tf32": True, "cudnn": {"tf32": True}}
         (TF32, "NVIDIA H100 with TF32 in products and convolutions"),
         ({**GPU, "cudnn": {"tf32": True}}, "NVIDIA H100 with TF32 in convolutions"),
         ({"device": "cuda", "gpus": ["A"], "tf32": False}, "A with TF32 in convolutions"),  # told no more
-        ({"device": "cuda", "gpus": ["A"], "tf32": "?", "cudnn": 3}, "A with TF32 in convolutions"),
+        ({"device": "cuda", "gpus": ["A"], "tf32": "?", "cudnn": None}, "A with TF32 in convolutions"),
     ],
 )
 def test_what_a_record_tells(environment: dict[str, Any], expected: str) -> None:

@@ -1,6 +1,7 @@
 """Files of a report that was killed, and of two at once."""
 
 import csv
+import fcntl
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from report_runs import PlannedRun, SmallSuite, build, run
 
+from msbench import files
 from msbench.report.cells import Table
 from msbench.report.files import write_all, write_files
 
@@ -170,3 +172,24 @@ def test_several_tables_have_a_document_for_all(tmp_path: Path) -> None:
     assert names == ["small.tex", "small-report.tex", "other.tex", "other-report.tex", "all-report.tex"]
     source = (tmp_path / "all-report.tex").read_text(encoding="utf-8")
     assert source.index(r"\input{small.tex}") < source.index(r"\input{other.tex}")
+
+
+def test_a_lock_that_a_stranger_holds_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
+    (tmp_path / ".a.json.other.tmp").write_bytes(b"of somebody who may be writing")
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        files.write_file(tmp_path / "a.json", b"{}", "--out")
+    finally:
+        os.close(handle)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.json.other.tmp", "a.json"]
+
+
+def test_of_leftovers_only_those_of_the_same_name_go(tmp_path: Path) -> None:
+    for name in (".[ab].json.1.tmp", ".a.json.1.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    files.write_file(tmp_path / "[ab].json", b"{}", "--out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.json.1.tmp", "[ab].json"]

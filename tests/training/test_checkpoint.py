@@ -1,7 +1,9 @@
 """Checkpoints are whole, another run's are refused, and a cut one is passed over."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -117,6 +119,34 @@ def test_without_the_best_weights_a_run_starts_anew(folder: CheckpointFolder, da
     with pytest.raises(CheckpointError, match="trains from the start"):
         folder.load_best(None if damage == "never" else 2)
     assert folder.load_last() == (None, [])
+
+
+def test_what_cannot_be_read_is_no_damage_and_stays(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.save_last(moment(1))
+    folder.save_best(moment(1), epoch=2)
+    files = sorted(folder.path.iterdir())
+    plain = os.open
+
+    def failing(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith(".safetensors"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return plain(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    for read in (lambda: folder.load_best(2), folder.load_last):
+        with pytest.raises(
+            CheckpointError, match=r"\.safetensors: cannot be read: Input/output error; see to it"
+        ):
+            read()
+    assert sorted(folder.path.iterdir()) == files
+
+
+def test_a_pipe_is_not_waited_for(folder: CheckpointFolder) -> None:
+    os.mkfifo(folder.last)
+    with pytest.raises(CheckpointError, match="cannot be read: no ordinary file"):
+        folder.load_last()
 
 
 def test_leftovers_of_a_killed_save_are_removed(folder: CheckpointFolder) -> None:
