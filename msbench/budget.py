@@ -7,6 +7,7 @@ from msbench.data.dataset import TaskInfo
 from msbench.environment import free_memory
 from msbench.specs import RunSpec
 from msbench.training.memory import advice
+from msbench.wording import readable_bytes
 
 COPIES = 4
 """Of the parameters: themselves, their gradients, and AdamW's two moments."""
@@ -47,11 +48,3 @@ def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
     return (
         f"{advice(error)}; {free} are free on {device} now; try {help_}, a smaller model, or more --devices"
     )
-
-
-def readable_bytes(count: int) -> str:
-    """Bytes in the unit that fits, such as ``3.2 GB``; thousands, not 1024."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"
-    return f"{count} B"

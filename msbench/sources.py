@@ -18,8 +18,8 @@ BATCHES = {
 # What an import of these brings is messages, file handling and declarations; the resolved spec is hashed
 # itself, and data have a digest of their own.
 NEUTRAL = (
-    *("msbench.errors", "msbench.reading", "msbench.config", "msbench.store", "msbench.specs"),
-    "msbench.data",
+    *("msbench.errors", "msbench.reading", "msbench.wording", "msbench.config", "msbench.store"),
+    *("msbench.specs", "msbench.data"),
 )
 
 

@@ -56,17 +56,3 @@ def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
     assert positions(INFO, devices=3) == 3 * 100
     assert positions(INFO, "train.micro_batch=2") == positions(INFO, "train.micro_batch=2", devices=2) == 200
     assert positions(INFO, "train.micro_batch=auto") == 800
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (999, "999 B"),
-        (1500, "1.5 kB"),
-        (3_210_000, "3.21 MB"),
-        (64 * 10**9, "64 GB"),
-        (3 * 10**15, "3,000 TB"),
-    ],
-)
-def test_bytes_are_readable(count: int, text: str) -> None:
-    assert budget.readable_bytes(count) == text

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from msbench.config import Config
-from msbench.wording import problem, shown, unknown_key
+from msbench.wording import problem, readable_bytes, shown, unknown_key
 
 
 class Layer(Config):
@@ -65,3 +65,17 @@ def test_long_values_are_cut_and_stay_on_one_line() -> None:
     text = shown("line\n" * 100)
     assert len(text) == 60
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (999, "999 B"),
+        (1500, "1.5 kB"),
+        (3_210_000, "3.21 MB"),
+        (64 * 10**9, "64 GB"),
+        (3 * 10**15, "3,000 TB"),
+    ],
+)
+def test_bytes_are_readable(count: int, text: str) -> None:
+    assert readable_bytes(count) == text

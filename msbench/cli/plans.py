@@ -58,7 +58,7 @@ def print_agenda(
 
 def _brief(row: dict[str, Any]) -> dict[str, Any]:
     """A row with its sizes, for 80 columns: in short words, and first what has to stay beside its heading."""
-    from msbench.budget import readable_bytes
+    from msbench.wording import readable_bytes
 
     last = {"run": row["run"], "why": row["why"]}
     short = {"parameters": "params", "states per channel": "states"}

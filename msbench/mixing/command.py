@@ -24,6 +24,7 @@ from msbench.mixing.options import Options
 from msbench.models.classifier import Classifier
 from msbench.specs import RunSpec
 from msbench.training.checkpoint import CheckpointFolder, load_weights
+from msbench.wording import readable_bytes
 
 SOURCES = ("msbench.mixing.measure", "msbench.mixing.document")
 """With all that they import, what decides a measure besides the run: an older one is not kept."""
@@ -187,8 +188,8 @@ def _positions_at_once(model: Classifier, options: Options, longest: int, device
     each, free = bytes_a_position(model, options), free_memory(device)
     if longest * each > free:
         raise OutOfMemory(
-            f"an example of {longest:,} positions takes about {longest * each / 1e6:,.2f} MB to measure, and"
-            f" {free / 1e6:,.2f} MB are free on {device}"
+            f"an example of {longest:,} positions takes about {readable_bytes(longest * each)} to measure,"
+            f" and {readable_bytes(free)} are free on {device}"
         )
     # On a CPU a batch beyond its caches is slower; a GPU wants to be filled.
     return min(free // 2 // each, 1 << (16 if device == "cuda" else 12))

@@ -21,6 +21,7 @@ from msbench.errors import CheckpointError, unwritten
 from msbench.reading import parse_json, require_ordinary
 from msbench.store import write_atomically
 from msbench.training.shares import Processes
+from msbench.wording import readable_bytes
 
 FORMAT = "2"
 
@@ -62,8 +63,8 @@ class CheckpointFolder:
             ) from error
         if free < needed:
             raise CheckpointError(
-                f"{self.path}: {needed / 1e6:.0f} MB of checkpoints will not fit into {free / 1e6:.0f} MB; "
-                "make room or choose another --results"
+                f"{self.path}: {readable_bytes(needed)} of checkpoints will not fit into"
+                f" {readable_bytes(free)}; make room, or choose another --results"
             )
 
     def save_last(self, checkpoint: Checkpoint) -> None:

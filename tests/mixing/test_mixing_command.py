@@ -256,7 +256,7 @@ def test_a_machine_that_is_too_small_is_told_first(
     monkeypatch.setattr(command, "free_memory", lambda _: 10_000)
     with pytest.raises(
         OutOfMemory,
-        match=r"an example of \d+ positions takes about 0\.\d+ MB to measure, and 0\.01 MB are free",
+        match=r"an example of \d+ positions takes about [\d.]+ kB to measure, and [\d.]+ kB are free",
     ):
         command.carry_out(runs(tiny), command.Request(tmp_path, Options(), trained=False))
 
