@@ -63,9 +63,7 @@ def test_nothing_at_run_time_needs_a_home_or_another_place_to_write() -> None:
     (text,) = (value for name, value in stage("runtime") if name == "ENV")
     found = dict(word.split("=", 1) for word in text.split())
     assert found["MSBENCH_DATA"] == container.DATA
-    assert {found[name].split("/")[1] for name in ("XDG_CACHE_HOME", "TRITON_HOME")} == {
-        "tmp"
-    }
+    assert {found[name].split("/")[1] for name in ("XDG_CACHE_HOME", "TRITON_HOME")} == {"tmp"}
     for name in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR"):  # made on import, /tmp or not
         assert found[name].startswith("/dev/shm/")
     assert [value for name, value in stage("runtime") if name == "WORKDIR"] == [container.HOME]
