@@ -140,7 +140,10 @@ def test_all_that_the_package_is_built_from_is_copied() -> None:
         assert all(str(Path(pattern).parent) in copied for pattern in files)
 
 
-@pytest.mark.parametrize("path", sorted(CONTAINERS.iterdir()), ids=lambda path: path.name)
+FILES = sorted(path for path in CONTAINERS.iterdir() if path.is_file())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_lines_end_as_linux_has_them(path: Path) -> None:
     assert b"\r" not in path.read_bytes()
     assert "* text=auto eol=lf" in (REPOSITORY / ".gitattributes").read_text(encoding="utf-8")
