@@ -17,6 +17,8 @@ from msbench.errors import DamagedRecord, DataError
 from msbench.specs import MODELS, RunSpec
 from msbench.store import RunRecord
 
+RESUMABLE = ("next", "last", "previous")
+"""Checkpoints that a run goes on from: a kill may leave any of them alone."""
 NAMED = 3
 """Changed source files that a reason names; `Entry.changes` has them all."""
 Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
@@ -108,7 +110,7 @@ def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunReco
         action, text = ("train", "--fresh") if fresh else ("damaged", str(error))
         return Entry(spec, action, text, identity.run_id, directory, None, dataset)
     if record is None:
-        resumable = (directory / "checkpoint" / "last.safetensors").exists()
+        resumable = any((directory / "checkpoint" / f"{name}.safetensors").exists() for name in RESUMABLE)
         action, reason = ("resume", "stopped before its end") if resumable else ("train", "no run yet")
         if not resumable:
             nearest, found = _nearest(spec, identity, earlier)

@@ -67,7 +67,10 @@ def test_a_run_that_stopped_is_resumed(tiny: Suite, place: Place) -> None:
     spec = plan(tiny, ["mamba"])[0]
     record = execute(spec, place, Quiet())
     assert record is not None
-    (store.run_directory(place.results, spec, record.run_id) / "run.json").unlink()
+    folder = store.run_directory(place.results, spec, record.run_id)
+    (folder / "run.json").unlink()
+    assert ask(tiny, place).action == "resume"
+    (folder / "checkpoint" / "last.safetensors").rename(folder / "checkpoint" / "next.safetensors")
     assert ask(tiny, place).action == "resume"
 
 

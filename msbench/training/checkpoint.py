@@ -44,6 +44,7 @@ class CheckpointFolder:
     def __init__(self, path: Path, run_id: str) -> None:
         self.path, self.run_id = path, run_id
         self.last, self.previous = path / "last.safetensors", path / "previous.safetensors"
+        self.next = path / "next.safetensors"
 
     def prepare(self, needed: int) -> None:
         """Make the folder and see that it can be written and has room for `needed` bytes.
@@ -69,12 +70,13 @@ class CheckpointFolder:
 
     def save_last(self, checkpoint: Checkpoint) -> None:
         """Keep what is needed to go on; the one before becomes ``previous``."""
-        data = self.packed(checkpoint)
-        staged = self.path / "next.safetensors"
-        self._write(staged, data)
+        self._write(self.next, self.packed(checkpoint))
+        self._settle()
+
+    def _settle(self) -> None:
         if self.last.exists():
             os.replace(self.last, self.previous)
-        os.replace(staged, self.last)
+        os.replace(self.next, self.last)
 
     def best(self, epoch: int) -> Path:
         """Where the weights of this epoch are, while it is the best."""
@@ -118,15 +120,21 @@ class CheckpointFolder:
         Raises Unreadable rather than train from the start what may be whole.
         """
         skipped: list[str] = []
-        for path in (self.path / "next.safetensors", self.last, self.previous):
+        for path in (self.next, self.last, self.previous):
             if not path.exists():
                 continue
             try:
-                return self.load(path), skipped
+                found = self.load(path)
             except Unreadable:
                 raise
             except CheckpointError as error:
                 skipped.append(str(error))
+                continue
+            if (
+                path == self.next
+            ):  # killed before it had its name, which after the last save nobody would give
+                self._settle()
+            return found, skipped
         return None, skipped
 
     def load(self, path: Path) -> Checkpoint:

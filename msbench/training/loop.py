@@ -105,7 +105,9 @@ class Trainer:
         self.sums.correct.copy_(found.tensors["sums/correct"])
         self.sums = replace(self.sums, **plain)
         self.progress.resumes += 1
-        self._write_metrics()  # a run killed between its checkpoint and its log
+        if self.processes.first:  # what a run that was killed after its checkpoint had still to do
+            self.folder.forget_other_bests(self.progress.best_epoch)
+        self._write_metrics()
         self.listener.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
         return True
 

@@ -90,6 +90,9 @@ def test_a_stop_between_the_two_renames_loses_nothing(folder: CheckpointFolder) 
     found, _ = folder.load_last()
     assert found is not None
     assert found.state["step"] == 2
+    # And ends what was begun: after the last save of a run nobody else would.
+    assert sorted(path.name for path in folder.path.iterdir()) == ["last.safetensors", "previous.safetensors"]
+    assert folder.load(folder.last).state["step"] == 2
 
 
 def test_another_runs_file_is_refused(folder: CheckpointFolder) -> None:

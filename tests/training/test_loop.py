@@ -14,6 +14,7 @@ from msbench.errors import Diverged, Interrupted
 from msbench.progress import Quiet
 from msbench.specs import RunSpec
 from msbench.suite import Suite, plan
+from msbench.training.checkpoint import Checkpoint
 from msbench.training.evaluate import predict
 from msbench.training.feed import Feed
 from msbench.training.loop import Trainer, fabric_for
@@ -78,6 +79,16 @@ def test_a_resumed_run_ends_bit_equal(tiny: Suite, tmp_path: Path, model: str, s
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
     assert last.progress.resumes == len(stops)
     assert len(last.progress.attempts) == len(stops) + 1
+
+
+def test_killed_after_its_last_checkpoint_it_leaves_no_other_best(tiny: Suite, tmp_path: Path) -> None:
+    spec = spec_of(tiny, "mamba")
+    done = trainer(spec, tmp_path)
+    done.run()
+    kept = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
+    done.folder.save_best(Checkpoint({}, {}), epoch=77)
+    trainer(spec, tmp_path).run()
+    assert sorted(path.name for path in (tmp_path / "checkpoint").iterdir()) == kept
 
 
 @pytest.mark.parametrize("model", MODELS)
