@@ -104,7 +104,8 @@ smoke() {
 import os, tempfile, torch, triton, msbench.ops.scan_triton
 from triton.backends.nvidia import driver
 from triton.runtime.build import compile_so_from_file
-os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(dir="/data")
+tempfile.tempdir = "/data"  # where GPUs are used, Triton needs a /tmp, which there is none of here
+os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
 source = os.path.join(os.path.dirname(driver.__file__), "driver.c")
 made = compile_so_from_file(source, "cuda_utils", driver.library_dirs(), driver.include_dirs, driver.libraries)
 print("torch", torch.__version__, "CUDA", torch.version.cuda, "triton", triton.__version__, "without a compiler:", made)'
