@@ -222,7 +222,7 @@ def run(inside: Inside) -> int:
     own = not inside.terminal
     environment = {**os.environ, **inside.environment}
     process = subprocess.Popen(inside.command, env=environment, start_new_session=own)
-    with process, passing_on([process], []):
+    with process, passing_on([process]):
         code = process.wait()
     # An engine that was itself ended by what it passed on says so with a negative number.
     return 128 - code if code < 0 else code

@@ -77,9 +77,8 @@ def run_on(count: int, command: Sequence[str]) -> int:
     """
     port = _free_port()
     processes = [_started(rank, count, port, command) for rank in range(count)]
-    passed: list[int] = []
     try:
-        with passing_on(processes, passed):
+        with passing_on(processes) as passed:
             _watch(processes)
     finally:
         for process in processes:
@@ -126,8 +125,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]) -> Iterator[None]:
-    """Inside, processes get the signals that arrive here, and their numbers are put into `passed`."""
+def passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
+    """Inside, processes get the signals that arrive here; the list is of their numbers, so far."""
+    passed: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
         passed.append(number)
@@ -136,7 +136,7 @@ def passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]
 
     before = {number: signal.signal(number, forward) for number in CAUGHT}
     try:
-        yield
+        yield passed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
