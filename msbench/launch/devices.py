@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from msbench.console import mute, say
+from msbench.environment import cores
 from msbench.errors import ConfigError, ExitCode
 from msbench.training.signals import CAUGHT
 
@@ -103,9 +104,8 @@ def _await_end() -> None:
 
 
 def _started(rank: int, count: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # What the user has set stays: threads, and the interface of gloo.
-    own = {"OMP_NUM_THREADS": str(max(1, cores // count)), **_loopback(), **os.environ}
+    own = {"OMP_NUM_THREADS": str(max(1, (cores() or 1) // count)), **_loopback(), **os.environ}
     own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     own |= {"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     # A session of its own: what a terminal sends to all would come a second time from here, and kill.
