@@ -100,10 +100,8 @@ class Inside:
             words += ["--userns", "keep-id"]
         words += ["--cap-drop", "all", "--security-opt", "no-new-privileges"]
         words += ["--security-opt", "label=disable"]  # SELinux would hide the mounts, or relabel a whole home
-        words += [
-            "--tmpfs",
-            "/tmp:rw,exec,nosuid,nodev,mode=1777",
-        ]  # exec: Triton loads its kernels from there
+        # exec: Triton loads its kernels from there.
+        words += ["--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777"]
         words += ["--shm-size", SHARED_MEMORY, "--hostname", self.host]
         words += ["--interactive", "--tty"] if self.terminal else []
         if self.gpu:
@@ -114,17 +112,8 @@ class Inside:
 
     def _apptainer(self) -> list[str]:
         # `exec` and not `run`: an image's run script is a shell's.
-        words = [
-            "apptainer",
-            "exec",
-            "--containall",
-            "--no-home",
-            "--net",
-            "--network",
-            "none",
-            "--pwd",
-            HOME,
-        ]
+        words = ["apptainer", "exec", "--containall", "--no-home"]
+        words += ["--net", "--network", "none", "--pwd", HOME]
         words += ["--nv"] if self.gpu else []
         words += [word for mount in self.mounts for word in mount.words]
         return [*words, self.image.reference, "msbench", *self.words]
