@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msbench import data
+from msbench import suite as suites
 from msbench.environment import CONTAINER
 from msbench.errors import ConfigError, UnknownName
 from msbench.launch.devices import passing_on
@@ -133,6 +135,19 @@ def words_inside(arguments: Iterable[str]) -> list[str]:
 def target(typed: str | Path) -> str:
     """Where a path that was typed leads to inside."""
     return posixpath.normpath(posixpath.join(HOME, str(typed)))
+
+
+def mounts(suite: str, results: Path) -> list[Mount]:
+    """The results, the data and the suite's file, as far as they are there; the data are moved to `DATA`."""
+    file = Path(suites.load(suite).source.name)
+    typed = suite if Path(suite) == file else Path("suites") / file.name
+    # In this order: a job's copy of the suite is among the results, and stays read-only above them.
+    wanted = [
+        Mount(results.resolve(), target(results)),
+        Mount(data.data_root().resolve(), DATA),
+        Mount(file.resolve(), target(typed), writable=False),
+    ]
+    return [mount for mount in wanted if mount.source.exists()]
 
 
 def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
