@@ -65,7 +65,9 @@ def resolve(name: str, project: dict[str, object], options: list[str]) -> None:
             [*command, str(inputs), "--output-file", str(made)], check=True, stdout=subprocess.DEVNULL
         )
         text = re.sub(r"^ +# .*\n", "", made.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    lock.write_text(head(wanted) + text, encoding="utf-8", newline="\n")
+    whole = lock.with_suffix(".new")
+    whole.write_text(head(wanted) + text, encoding="utf-8", newline="\n")
+    whole.replace(lock)
     sys.stdout.write(f"{lock.name}: {len(re.findall('^[a-z0-9]', text, re.MULTILINE))} packages\n")
 
 

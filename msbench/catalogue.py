@@ -2,18 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msbench import data, store
 from msbench.data.dataset import TaskInfo
 from msbench.environment import accelerator
 from msbench.errors import ConfigError, UnknownName
+from msbench.launch.jobs import Job, jobs
 from msbench.specs import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
 from msbench.store import RunRecord
 from msbench.suite import Suite, available, load, plan
-
-if TYPE_CHECKING:
-    from msbench.launch.jobs import Job
 
 KINDS = ("suites", "models", "datasets", "runs")
 
@@ -121,25 +119,15 @@ def _datasets() -> Listing:
 
 def _runs(results: Path) -> Listing:
     found, warnings = store.records(results)
-    jobs, unread = _jobs(results, found)
-    rows = [_run(record, jobs.pop(record.run_id, None)) for record in found]
-    if jobs:
-        rows = sorted([*rows, *map(_submitted, jobs.values())], key=lambda row: (*row[1:4], row[0]))
+    left, unread = jobs(results, found)
+    rows = [_run(record, left.pop(record.run_id, None)) for record in found]
+    if left:
+        rows = sorted([*rows, *map(_submitted, left.values())], key=lambda row: (*row[1:4], row[0]))
     header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended")
     return Listing(header, rows, [*warnings, *unread], below=3)
 
 
-def _jobs(results: Path, found: list[RunRecord]) -> "tuple[dict[str, Job], list[str]]":
-    """Runs that were handed to a cluster and have not ended."""
-    # Only where there are any: most results folders never see a cluster.
-    if not (results / ".slurm").is_dir():
-        return {}, []
-    from msbench.launch import jobs
-
-    return jobs.jobs(results, found)
-
-
-def _run(record: RunRecord, job: "Job | None") -> tuple[Any, ...]:
+def _run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
     return (
         record.run_id,
         record.suite,
@@ -153,7 +141,7 @@ def _run(record: RunRecord, job: "Job | None") -> tuple[Any, ...]:
     )
 
 
-def _submitted(job: "Job") -> tuple[Any, ...]:
+def _submitted(job: Job) -> tuple[Any, ...]:
     run = job.run
     return (run.run_id, job.submission.suite, run.task, run.model, run.seed, job.state, None, None, None)
 

@@ -37,7 +37,7 @@ def _machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "host": platform.node(),
         "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "threads": torch.get_num_threads(),
         "gpus": gpus(),
         "cuda": torch.version.cuda,
@@ -45,6 +45,11 @@ def _machine() -> dict[str, Any]:
         "git": git_state(),
         "container": container(),
     }
+
+
+def cores() -> int | None:
+    """CPUs that this process may use, which a batch system makes fewer than there are; None where unknown."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def container() -> dict[str, str] | None:

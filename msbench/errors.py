@@ -175,6 +175,11 @@ def unusable(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}; make it usable, or name another place"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its class where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The nearest of `known` as ``; did you mean 'x'?``, or an empty string where none is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

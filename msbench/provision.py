@@ -81,8 +81,7 @@ def provision(
 
 def provide(configs: Iterable[DataConfig], *, quiet: bool) -> Provisions:
     """Set up each of these datasets once."""
-    unique = {config.model_dump_json(): config for config in configs}
-    return _provision(list(unique.values()), None, check_only=False, quiet=quiet)
+    return _provision(_unique(configs), None, check_only=False, quiet=quiet)
 
 
 def bring(specs: Iterable[RunSpec], *, quiet: bool) -> ExitCode:
@@ -114,8 +113,7 @@ def _provision(configs: list[DataConfig], source: Path | None, check_only: bool,
 
 def _configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[DataConfig]:
     if name not in DATASETS:
-        unique = {spec.data.model_dump_json(): spec.data for spec in plan(load(name), overrides=overrides)}
-        return list(unique.values())
+        return _unique(spec.data for spec in plan(load(name), overrides=overrides))
     start: dict[str, Any] = {"dataset": name}
     if source is not None and "source" in DATASETS[name].model_fields:  # others only ever import
         start["source"] = "release"
@@ -124,6 +122,10 @@ def _configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[D
         if key != "data":
             raise ConfigError(f"--set {key}: a dataset alone has keys that begin with data.")
     return [resolve_data(merged.at("data"))]
+
+
+def _unique(configs: Iterable[DataConfig]) -> list[DataConfig]:
+    return list({config.model_dump_json(): config for config in configs}.values())
 
 
 def _attempt(config: DataConfig, work: Callable[[DataConfig], Dataset], signals: SignalFlag) -> Provision:

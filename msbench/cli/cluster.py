@@ -11,7 +11,7 @@ import typer
 
 from msbench import console
 from msbench.cli.app import RESULTS
-from msbench.errors import ConfigError, ExitCode, UnknownName
+from msbench.errors import ConfigError, UnknownName
 
 if TYPE_CHECKING:
     from msbench.agenda import Entry
@@ -90,7 +90,7 @@ def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json
     from msbench import agenda
     from msbench.launch import slurm
 
-    entries = _agenda(specs, order, fresh=fresh)
+    entries = slurm.planned(specs, order, fresh=fresh)
     busy = slurm.active(order.results, specs[0].suite)
     rows = [_row(agenda.describe(entry, estimate=False), entry, busy) for entry in entries]
     # What has no data yet would be set up first, and then be in the array.
@@ -104,35 +104,20 @@ def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json
 
 
 def _submit(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) -> None:
-    """Set up data, submit what is to be trained, and say how it is watched and cancelled."""
-    from msbench import provision
-    from msbench.launch import slurm, slurm_array
+    """Submit what is to be trained, and say how it is watched and cancelled."""
+    from msbench.launch import slurm
 
-    slurm_array.check_commands()
-    with slurm.alone(order.results):
-        entries = _agenda(specs, order, fresh=fresh)
-        missing = [entry.spec.data for entry in entries if entry.action == "set up"]
-        provided = provision.provide(missing, quiet=show.quiet)
-        if missing:
-            entries = _agenda(specs, order, fresh=fresh)
-        busy = slurm.active(order.results, specs[0].suite)
-        chosen = slurm.to_submit(entries, busy)
-        made = slurm.submit(chosen, order) if chosen else None
+    handed = slurm.hand_over(specs, order, fresh=fresh, quiet=show.quiet)
+    entries = handed.entries
     for entry in entries:
         if entry.action == "damaged":
             console.say(f"msbench: {entry.reason}")
-    _print(entries, busy, made, show.as_json)
-    _how_to(made, order.results)
+    _print(entries, handed.busy, handed.made, show.as_json)
+    _how_to(handed.made, order.results)
     if show.wait:
         _wait(order.results, specs[0].suite, quiet=show.quiet)
-        entries = _agenda(specs, order, fresh=False)
-    raise typer.Exit(provided.exit_code or _code(entries, waited=show.wait))
-
-
-def _agenda(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool) -> "list[Entry]":
-    from msbench import agenda
-
-    return agenda.agenda(specs, order.results, order.data_root, fresh=fresh)
+        entries = slurm.planned(specs, order)
+    raise typer.Exit(handed.data or slurm.exit_code(entries, waited=show.wait))
 
 
 def _row(row: dict[str, Any], entry: "Entry", busy: "dict[str, Job]") -> dict[str, Any]:
@@ -183,16 +168,3 @@ def _wait(results: Path, suite: str, *, quiet: bool) -> None:
         if not quiet and (text := jobs.count(found)) != said:
             console.say(said := text)
         time.sleep(POLL)
-
-
-def _code(entries: "Sequence[Entry]", *, waited: bool) -> ExitCode:
-    """As a local run would end, of what has ended: without waiting, what has just been submitted has not."""
-    for entry in entries:
-        failed = entry.record is not None and not entry.record.finished
-        if (
-            entry.action == "damaged"
-            or (failed and entry.action == "keep")
-            or (waited and entry.action != "keep")
-        ):
-            return ExitCode.RUN_FAILED
-    return ExitCode.OK

@@ -12,7 +12,6 @@ from msbench import console
 from msbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from msbench.launch.container import Mount
     from msbench.specs import RunSpec
 
 
@@ -51,7 +50,7 @@ def enter(
     inside = container.Inside(
         image=found,
         words=container.words_inside(sys.argv[1:]),
-        mounts=[mount for mount in _mounts(suite, results) if mount.source.exists()],
+        mounts=container.mounts(suite, results),
         variables=container.variables(os.environ, found),
         user=user,
         gpu=gpu,
@@ -74,19 +73,3 @@ def _make_ready(specs: "list[RunSpec]", results: Path, *, quiet: bool) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{folder}: cannot be made: {error.strerror}") from None
-
-
-def _mounts(suite: str, results: Path) -> "list[Mount]":
-    """The suite's file, the results and the data; the former two are inside where they were typed to be."""
-    from msbench import data
-    from msbench import suite as suites
-    from msbench.launch.container import DATA, Mount, target
-
-    file = Path(suites.load(suite).source.name)
-    typed = suite if Path(suite) == file else Path("suites") / file.name
-    # In this order: a job's copy of the suite is among the results, and stays read-only above them.
-    return [
-        Mount(results.resolve(), target(results)),
-        Mount(data.data_root().resolve(), DATA),
-        Mount(file.resolve(), target(typed), writable=False),
-    ]

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msbench import data
+from msbench import suite as suites
 from msbench.environment import CONTAINER
 from msbench.errors import ConfigError, UnknownName
 from msbench.launch.devices import passing_on
@@ -100,10 +102,8 @@ class Inside:
             words += ["--userns", "keep-id"]
         words += ["--cap-drop", "all", "--security-opt", "no-new-privileges"]
         words += ["--security-opt", "label=disable"]  # SELinux would hide the mounts, or relabel a whole home
-        words += [
-            "--tmpfs",
-            "/tmp:rw,exec,nosuid,nodev,mode=1777",
-        ]  # exec: Triton loads its kernels from there
+        # exec: Triton loads its kernels from there.
+        words += ["--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777"]
         words += ["--shm-size", SHARED_MEMORY, "--hostname", self.host]
         words += ["--interactive", "--tty"] if self.terminal else []
         if self.gpu:
@@ -114,17 +114,8 @@ class Inside:
 
     def _apptainer(self) -> list[str]:
         # `exec` and not `run`: an image's run script is a shell's.
-        words = [
-            "apptainer",
-            "exec",
-            "--containall",
-            "--no-home",
-            "--net",
-            "--network",
-            "none",
-            "--pwd",
-            HOME,
-        ]
+        words = ["apptainer", "exec", "--containall", "--no-home"]
+        words += ["--net", "--network", "none", "--pwd", HOME]
         words += ["--nv"] if self.gpu else []
         words += [word for mount in self.mounts for word in mount.words]
         return [*words, self.image.reference, "msbench", *self.words]
@@ -144,6 +135,19 @@ def words_inside(arguments: Iterable[str]) -> list[str]:
 def target(typed: str | Path) -> str:
     """Where a path that was typed leads to inside."""
     return posixpath.normpath(posixpath.join(HOME, str(typed)))
+
+
+def mounts(suite: str, results: Path) -> list[Mount]:
+    """The results, the data and the suite's file, as far as they are there; the data are moved to `DATA`."""
+    file = Path(suites.load(suite).source.name)
+    typed = suite if Path(suite) == file else Path("suites") / file.name
+    # In this order: a job's copy of the suite is among the results, and stays read-only above them.
+    wanted = [
+        Mount(results.resolve(), target(results)),
+        Mount(data.data_root().resolve(), DATA),
+        Mount(file.resolve(), target(typed), writable=False),
+    ]
+    return [mount for mount in wanted if mount.source.exists()]
 
 
 def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
@@ -222,7 +226,7 @@ def run(inside: Inside) -> int:
     own = not inside.terminal
     environment = {**os.environ, **inside.environment}
     process = subprocess.Popen(inside.command, env=environment, start_new_session=own)
-    with process, passing_on([process], []):
+    with process, passing_on([process]):
         code = process.wait()
     # An engine that was itself ended by what it passed on says so with a negative number.
     return 128 - code if code < 0 else code

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from msbench.console import mute, say
+from msbench.environment import cores
 from msbench.errors import ConfigError, ExitCode
 from msbench.training.signals import CAUGHT
 
@@ -77,9 +78,8 @@ def run_on(count: int, command: Sequence[str]) -> int:
     """
     port = _free_port()
     processes = [_started(rank, count, port, command) for rank in range(count)]
-    passed: list[int] = []
     try:
-        with passing_on(processes, passed):
+        with passing_on(processes) as passed:
             _watch(processes)
     finally:
         for process in processes:
@@ -104,9 +104,8 @@ def _await_end() -> None:
 
 
 def _started(rank: int, count: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # What the user has set stays: threads, and the interface of gloo.
-    own = {"OMP_NUM_THREADS": str(max(1, cores // count)), **_loopback(), **os.environ}
+    own = {"OMP_NUM_THREADS": str(max(1, (cores() or 1) // count)), **_loopback(), **os.environ}
     own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     own |= {"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     # A session of its own: what a terminal sends to all would come a second time from here, and kill.
@@ -126,8 +125,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]) -> Iterator[None]:
-    """Inside, processes get the signals that arrive here, and their numbers are put into `passed`."""
+def passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
+    """Inside, processes get the signals that arrive here; the list is of their numbers, so far."""
+    passed: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
         passed.append(number)
@@ -136,7 +136,7 @@ def passing_on(processes: "Sequence[subprocess.Popen[bytes]]", passed: list[int]
 
     before = {number: signal.signal(number, forward) for number in CAUGHT}
     try:
-        yield
+        yield passed
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lightning_fabric import Fabric
 from torch import distributed
 
-from msbench.errors import Lost
+from msbench.errors import Lost, first_line
 from msbench.launch.devices import hold_on_to_lifeline, placed
 from msbench.training.group import Group, Rank, strategy
 from msbench.training.shares import ALONE, Processes
@@ -36,9 +36,9 @@ def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
     try:
         fabric.launch()
     except RuntimeError as error:
-        detail = next(iter(str(error).strip().splitlines()), type(error).__name__)
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail[:200]})") from error
+        detail = first_line(error)[:200]
+        raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail})") from error
     try:
         yield Group(rank, fabric.device, signals)
     finally:

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import filelock
 
-from msbench import again, store
-from msbench.agenda import Entry
+from msbench import again, provision, store
+from msbench.agenda import Entry, agenda
 from msbench.console import say
-from msbench.errors import ConfigError, unwritten
+from msbench.errors import ConfigError, ExitCode, unwritten
 from msbench.launch import slurm_array, submission
 from msbench.launch.jobs import Job, jobs
 from msbench.launch.slurm_profile import Profile
 from msbench.launch.submission import Element, Submission
+from msbench.specs import RunSpec
 
 TO_TRAIN = ("train", "resume", "retry")
 
@@ -45,6 +46,52 @@ class Order:
             "run", suite, spec.model_name, spec.task, [spec.seed], self.sets, self.results.absolute()
         )
         return (*words, *self.options)
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a command handed over: its runs as they stood, those that were busy already, and the submission.
+
+    `data` is the exit code of what had to be set up for it.
+    """
+
+    entries: list[Entry]
+    busy: dict[str, Job]
+    made: Submission | None
+    data: ExitCode
+
+
+def planned(specs: Sequence[RunSpec], order: Order, *, fresh: bool = False) -> list[Entry]:
+    """What is to be done with each of these runs."""
+    return agenda(specs, order.results, order.data_root, fresh=fresh)
+
+
+def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: bool) -> Handed:
+    """Set up data, and submit what is to be trained and nobody trains."""
+    slurm_array.check_commands()
+    with alone(order.results):
+        entries = planned(specs, order, fresh=fresh)
+        missing = [entry.spec.data for entry in entries if entry.action == "set up"]
+        provided = provision.provide(missing, quiet=quiet)
+        if missing:
+            entries = planned(specs, order, fresh=fresh)
+        busy = active(order.results, specs[0].suite)
+        chosen = to_submit(entries, busy)
+        made = submit(chosen, order) if chosen else None
+    return Handed(entries, busy, made, provided.exit_code)
+
+
+def exit_code(entries: Sequence[Entry], *, waited: bool) -> ExitCode:
+    """As a local run would end, of what has ended: without waiting, what has just been submitted has not."""
+    for entry in entries:
+        failed = entry.record is not None and not entry.record.finished
+        if (
+            entry.action == "damaged"
+            or (failed and entry.action == "keep")
+            or (waited and entry.action != "keep")
+        ):
+            return ExitCode.RUN_FAILED
+    return ExitCode.OK
 
 
 def active(results: Path, suite: str) -> dict[str, Job]:

@@ -20,7 +20,7 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
 
-from msbench.errors import Interrupted, Lost
+from msbench.errors import Interrupted, Lost, first_line
 from msbench.models.layers import MaskedBatchNorm
 from msbench.training.causes import described, first_of
 from msbench.training.seeding import derive
@@ -242,9 +242,8 @@ class Group:
         try:
             operation(*arguments)
         except RuntimeError as error:
-            detail = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise Lost(
-                f"a process that trains along is gone ({detail[:200]});"
+                f"a process that trains along is gone ({first_line(error)[:200]});"
                 " the same command goes on from the last checkpoint"
             ) from error
 

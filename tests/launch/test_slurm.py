@@ -11,10 +11,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pandas as pd
 import pytest
-import torch
-from safetensors.torch import load_file
+from same_results import assert_same
 from slurm_cluster import CPUS, missing, slurm, started, until
 from typer.testing import CliRunner, Result
 
@@ -48,7 +46,6 @@ models:
 """
 FINISHED, FAILED, KILLED = "mamba", "msssm-s6", "lru"
 CANCELLED, LIMITED, PREEMPTED = "hawk", "s4d-lin", "mamba-2x-state"
-PER_MACHINE = ["seconds", "tokens_per_second"]
 
 
 @pytest.fixture
@@ -197,29 +194,4 @@ def test_six_runs_meet_six_fates_and_end_as_unbroken_ones(tmp_path: Path) -> Non
 def check_bit_equal(six: Six, unbroken: Path) -> None:
     words = ["run", str(six.suite), "--results", str(unbroken), "--device", "cpu", "-q"]
     assert CliRunner().invoke(app, words).exit_code == 3
-    expected, found = (
-        {record.model: record for record in store.records(results)[0]} for results in (unbroken, six.results)
-    )
-    assert expected.keys() == found.keys()
-    for model, record in expected.items():
-        other = found[model]
-        assert (other.run_id, other.status) == (record.run_id, record.status)
-        assert (other.metrics, other.steps) == (record.metrics, record.steps)
-        if record.finished:
-            check_same_files(
-                *(root / "six" / record.task / model / record.run_id for root in (unbroken, six.results))
-            )
-
-
-def check_same_files(expected: Path, found: Path) -> None:
-    pd.testing.assert_frame_equal(log(found), log(expected))
-    names = sorted(path.name for path in (expected / "checkpoint").glob("*.safetensors"))
-    assert names == sorted(path.name for path in (found / "checkpoint").glob("*.safetensors"))
-    for name in names:
-        same, other = (load_file(folder / "checkpoint" / name) for folder in (expected, found))
-        assert same.keys() == other.keys()
-        assert all(torch.equal(tensor, other[key]) for key, tensor in same.items())
-
-
-def log(folder: Path) -> pd.DataFrame:
-    return pd.read_csv(folder / "metrics.csv", dtype=str).drop(columns=PER_MACHINE)
+    assert_same(six.results, unbroken)

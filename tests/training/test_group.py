@@ -45,6 +45,8 @@ SCENES = {
     ),
     "layer-norm": ("mamba", *PLAIN, "train.batch_size=7"),
 }
+ELSEWHERE = "elsewhere"
+"""Where the second process would write."""
 DROPPING = ("msssm-s6", "train.epochs=2", "train.batch_size=20")
 
 
@@ -91,7 +93,9 @@ def two(folder: Path) -> None:
     with joined("cpu", signals) as group:
         found: dict[str, Any] = {"curves": curves(folder, group)}
         found["stop"] = stopped_and_resumed(folder, group, signals)
-        place = Place(folder / "results", data.data_root(), "cpu", signals, group)
+        place = Place(
+            folder / ("results" if group.first else ELSEWHERE), data.data_root(), "cpu", signals, group
+        )
         for name, spoil in SPOILS.items():
             # Another learning rate, another run.
             spec = spec_of("msssm-s6", *SPOILED, f"train.lr={1 + len(found)}e-3", folder=folder)
@@ -310,3 +314,4 @@ def test_only_the_first_process_writes(both: Path) -> None:
     assert record.resumed == 0
     assert len(record.attempts) == 1
     assert not list((both / "results").rglob("*.tmp"))
+    assert not (both / ELSEWHERE).exists()
