@@ -58,9 +58,7 @@ class Finding:
         return {**asdict(self), "equal": self.equal}
 
 
-def check(
-    model: str, device: str = "cpu", problem: Problem | None = None, build: Build = models.build
-) -> Finding:
+def check(model: str, device: str, problem: Problem, build: Build = models.build) -> Finding:
     """Train `model` twice, once more with a stop and a resume, and on ``cpu`` with other threads.
 
     Parameters
@@ -70,7 +68,6 @@ def check(
 
     What fails is in the finding; no generator and no setting of the process is left changed.
     """
-    problem = problem or Problem()
     kernel = models.family(model).kernel(spec_of(problem, model).model, device)
     training = _Training(model, device, problem, build)
     with _generators_kept():
