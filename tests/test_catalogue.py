@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from least_record import LEAST
 
 from msbench import catalogue, data, models, store
 from msbench.errors import UnknownName
@@ -12,9 +13,7 @@ from msbench.suite import load, plan
 
 
 def keep(results: Path, run_id: str, **values: object) -> RunRecord:
-    base: dict[str, object] = {"status": "finished", "suite": "s", "task": "t", "model": "m", "seed": 0}
-    base |= {"spec": {"train": {"lr": 0.1}}, "spec_digest": "a", "data_digest": "b", "source_digest": "c"}
-    record = RunRecord.model_validate(base | {"run_id": run_id} | values)
+    record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)
     store.write_record(results / "s" / "t" / "m" / run_id, record)
     return record
 

@@ -213,7 +213,7 @@ def test_answers_without_end_are_an_error(place: Path) -> None:
 
 
 def test_a_folder_of_runs_may_be_a_link_and_a_link_to_itself_ends(place: Path) -> None:
-    """Scratch disks are linked in; nothing is written through a link that a run did not make."""
+    """Scratch disks are linked in."""
     (place / "results").rename(place / "scratch")
     (place / "results").symlink_to("scratch")
     (place / "results" / "tiny" / "loop").symlink_to(place / "results")

@@ -5,26 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from least_record import LEAST
 
 from msbench import store
 from msbench.errors import DamagedRecord
 
-RECORD: dict[str, Any] = {
-    "run_id": "0123456789ab",
-    "status": "finished",
-    "suite": "s",
-    "task": "t",
-    "model": "m",
-    "seed": 0,
-    "spec": {},
-    "spec_digest": "",
-    "data_digest": "",
-    "source_digest": "",
-}
-
 
 def read(folder: Path, **values: Any) -> store.RunRecord:
-    (folder / "run.json").write_text(json.dumps(RECORD | values), encoding="utf-8")
+    (folder / "run.json").write_text(json.dumps(LEAST | values), encoding="utf-8")
     record = store.read_record(folder)
     assert record is not None
     return record

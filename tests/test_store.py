@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from least_record import LEAST
 
 from msbench import store
 from msbench.errors import DamagedRecord
@@ -17,20 +18,7 @@ from msbench.store import Failure, RunRecord
 
 
 def record(**values: object) -> RunRecord:
-    base: dict[str, object] = {
-        "run_id": "0123456789ab",
-        "status": "finished",
-        "suite": "s",
-        "task": "t",
-        "model": "m",
-        "seed": 0,
-        "spec": {"train": {"lr": 0.1}},
-        "spec_digest": "a",
-        "data_digest": "b",
-        "source_digest": "c",
-        "metrics": {"test_accuracy": 0.5},
-    }
-    return RunRecord.model_validate(base | values)
+    return RunRecord.model_validate(LEAST | {"metrics": {"test_accuracy": 0.5}} | values)
 
 
 def folder(root: Path, number: int = 0) -> Path:

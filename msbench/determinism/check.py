@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,9 +58,7 @@ class Finding:
         return {**asdict(self), "equal": self.equal}
 
 
-def check(
-    model: str, device: str = "cpu", problem: Problem | None = None, build: Build = models.build
-) -> Finding:
+def check(model: str, device: str, problem: Problem, build: Build = models.build) -> Finding:
     """Train `model` twice, once more with a stop and a resume, and on ``cpu`` with other threads.
 
     Parameters
@@ -69,7 +68,6 @@ def check(
 
     What fails is in the finding; no generator and no setting of the process is left changed.
     """
-    problem = problem or Problem()
     kernel = models.family(model).kernel(spec_of(problem, model).model, device)
     training = _Training(model, device, problem, build)
     with _generators_kept():
@@ -105,24 +103,22 @@ class _Training:
 
     def run(self) -> list[Moment]:
         """Its moments, unbroken."""
-        recorder = Recorder()
-        with _folder() as folder:
-            self._finish(recorder, folder)
-        return recorder.moments
+        return self._recorded(self._finish)
 
     def resumed(self) -> list[Moment]:
         """Its moments where it is stopped on its way, and goes on from its checkpoint."""
-        recorder = Recorder()
-        with _folder() as folder:
-            self._begin(recorder, folder, self.problem.stop)
-            self._finish(recorder, folder)
-        return recorder.moments
+        return self._recorded(partial(self._begin, self.problem.stop), self._finish)
 
     def begun(self) -> list[Moment]:
         """Its moments up to `Problem.threads_steps`."""
+        return self._recorded(partial(self._begin, self.problem.threads_steps))
+
+    def _recorded(self, *attempts: Callable[[Recorder, Path], None]) -> list[Moment]:
+        """The moments of attempts in one folder, which each goes on from the one before."""
         recorder = Recorder()
-        with _folder() as folder:
-            self._begin(recorder, folder, self.problem.threads_steps)
+        with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+            for attempt in attempts:
+                attempt(recorder, Path(folder))
         return recorder.moments
 
     def _finish(self, recorder: Recorder, folder: Path) -> None:
@@ -131,7 +127,7 @@ class _Training:
         trainer.run()
         recorder.close(trainer)
 
-    def _begin(self, recorder: Recorder, folder: Path, steps: int) -> None:
+    def _begin(self, steps: int, recorder: Recorder, folder: Path) -> None:
         flag = SignalFlag()
 
         def stop(step: int) -> None:
@@ -155,12 +151,6 @@ class _Training:
         fabric = fabric_for(self.device, spec.train.precision)
         model = self.build(spec.model_name, spec.model, info, spec.seed)
         return Trainer(spec, model, self.dataset, folder, "0" * 12, fabric, Quiet(), flag)
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="msbench-") as name:
-        yield Path(name)
 
 
 @contextmanager

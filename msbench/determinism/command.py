@@ -38,11 +38,9 @@ def refuse(names: Iterable[str], device: str) -> None:
     numerics.refuse([spec_of(Problem(), name) for name in names], device)
 
 
-def carry_out(
-    names: Sequence[str], device: str, problem: Problem | None = None, *, quiet: bool = False
-) -> Report:
+def carry_out(names: Sequence[str], device: str, *, quiet: bool = False) -> Report:
     """Check these models one after the other, and say of each that it is done unless `quiet`."""
-    problem = problem or Problem()
+    problem = Problem()
     findings = []
     for number, name in enumerate(names, 1):
         findings.append(check(name, device, problem))

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench import store
 from msbench.errors import ConfigError
+from msbench.reading import read_bytes
 
 FOLDER = ".slurm"
 FILE = "submission.json"
@@ -68,7 +69,7 @@ def write(folder: Path, submission: Submission) -> None:
 def read(path: Path) -> Submission:
     """The submission in this file; ConfigError where it cannot be read or is none."""
     try:
-        return Submission.model_validate_json(path.read_bytes())
+        return Submission.model_validate_json(read_bytes(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:

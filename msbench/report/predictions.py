@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.errors import DataError
+from msbench.reading import require_ordinary
 
 FILE = "predictions.parquet"
 MOST_ROWS = 2**24
@@ -67,8 +68,7 @@ def _opened(path: Path) -> Any:
     from pyarrow import parquet
 
     try:
-        if path.exists() and not path.is_file():
-            raise OSError("no ordinary file")
+        require_ordinary(path)
         return parquet.ParquetFile(path, page_checksum_verification=True)
     except FileNotFoundError:
         raise DataError(
@@ -79,5 +79,6 @@ def _opened(path: Path) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    words = (getattr(error, "strerror", None) or str(error)).splitlines()
+    first = words[0] if words else type(error).__name__
     return DataError(f"{path}: cannot be read: {first}; train this run again with --fresh")

@@ -1,4 +1,4 @@
-"""A clock that jumps back, by an hour and to 1970, in the middle of a run: nothing depends on it."""
+"""A clock that jumps, back by an hour, to 1970 and forward, in the middle of a run: nothing depends on it."""
 
 import glob
 import os
@@ -16,7 +16,8 @@ from msbench import store
 
 pytestmark = pytest.mark.campaign
 LIBRARY = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
-EPOCHS = ("--set", "train.epochs=12", "--model", "mamba")
+JUMPS = ("-1h", "@1970-01-01 00:00:10", "+2h") * 4
+EPOCHS = ("--set", f"train.epochs={len(JUMPS)}", "--model", "mamba")
 
 
 @pytest.mark.skipif(not LIBRARY, reason="needs libfaketime, Debian's package faketime")
@@ -35,9 +36,9 @@ def test_a_run_whose_clock_jumps_back_is_the_same_run(home: Home, tmp_path: Path
     command = [sys.executable, "-m", "msbench.cli", *words, str(results)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        for number, line in enumerate(line for line in process.stderr if ": epoch " in line):
-            offset.write_text(("-1h", "@1970-01-01 00:00:10", "+2h")[number % 3])
-            assert line
+        epochs = (line for line in process.stderr if ": epoch " in line)
+        for jump, _ in zip(JUMPS, epochs, strict=True):
+            offset.write_text(jump)
     assert process.returncode == 0
     reference = tmp_path / "reference"
     assert commands.run(*words, reference, "--quiet", data=home.data).code == 0

@@ -32,10 +32,11 @@ def open_home(unbroken: Home) -> Iterator[Home]:
 def reading(home: Home) -> list[tuple[tuple[str | Path, ...], int]]:
     """Every command that needs to write nothing, and how it ends."""
     results = ("--results", home.results)
-    identity = next(home.results.glob("tiny/*/*/*")).name
+    identity, other = (path.name for path in home.results.glob("tiny/*/*/*"))
     return [
         (("list", "runs", *results), 0),
         (("show", identity, *results, "--suite", home.suite), 0),
+        (("diff", identity, other, *results), 0),
         (("report", home.suite, *results), 0),
         (("explain", home.suite, *results), 0),
         (("check", home.suite, *results), 5),

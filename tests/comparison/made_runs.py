@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from least_record import LEAST
 
 from msbench import store
 from msbench.comparison.lookup import Found
@@ -18,9 +19,7 @@ LABELS = np.arange(200) % 10
 
 def keep(results: Path, run_id: str, **values: Any) -> Found:
     """Write a finished record of suite ``s``, task ``t``, model ``m``, seed 0; `values` are fields of it."""
-    base: dict[str, Any] = {"status": "finished", "suite": "s", "task": "t", "model": "m", "seed": 0}
-    base |= {"spec": {"train": {"lr": 0.1}}, "spec_digest": "a", "data_digest": "b", "source_digest": "c"}
-    record = RunRecord.model_validate(base | {"run_id": run_id} | values)
+    record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)
     folder = results / record.suite / record.task / record.model / run_id
     store.write_record(folder, record)
     return Found(record, folder)

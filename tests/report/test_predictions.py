@@ -48,5 +48,9 @@ def test_files_that_are_absent_damaged_or_of_another_task(tmp_path: Path) -> Non
     with pytest.raises(DataError, match="cannot be read"):
         read_correct(folder)
     file.unlink()
+    file.mkdir()
+    with pytest.raises(DataError, match=rf"{file}: cannot be read: no ordinary file; train"):
+        read_correct(folder)
+    file.rmdir()
     with pytest.raises(DataError, match=rf"{file}: absent"):
         read_correct(folder)
