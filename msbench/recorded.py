@@ -5,12 +5,15 @@ that it is one cell of.
 """
 
 import math
+import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, FiniteFloat
 
 from msbench.specs.run import SECTIONS
 
+RUN_ID = re.compile(r"[0-9a-f]{12}")
+RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 MAPPINGS = ("git", "packages", "cudnn", "container")
 """Parts of an environment that have parts of their own."""
 LARGEST = 2**63

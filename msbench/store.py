@@ -15,7 +15,6 @@ Readers take no lock: every file is replaced whole. Two machines merge with rsyn
 import hashlib
 import json
 import os
-import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,13 +26,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.reading import parse_json, read_bytes
-from msbench.recorded import Count, Duration, Environment, Fraction, Number, Spec
+from msbench.recorded import RUN_ID, Count, Duration, Environment, Fraction, Number, RunId, Spec
 from msbench.specs import RunSpec
 from msbench.specs.run import Label
 
 SCHEMA_VERSION = 1
 """Of records. It goes up where a field comes to mean something else, not where one is added."""
-RUN_ID = re.compile(r"[0-9a-f]{12}")
 Status = Literal["finished", "diverged", "out-of-memory", "interrupted", "failed"]
 Metric = Literal["accuracy", "macro-auroc"]
 """What the result of a run is, as its task has it."""
@@ -64,7 +62,7 @@ class RunRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
-    run_id: Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
+    run_id: RunId
     status: Status
     suite: Label
     task: Label

@@ -14,6 +14,7 @@ from least_record import LEAST
 
 from msbench import store
 from msbench.errors import DamagedRecord
+from msbench.recorded import RUN_ID
 from msbench.store import Failure, RunRecord
 
 
@@ -102,7 +103,7 @@ def test_an_id_depends_on_each_of_its_three_parts() -> None:
         store.run_id(*parts) for parts in [("a", "b", "c"), ("x", "b", "c"), ("a", "x", "c"), ("a", "b", "x")]
     }
     assert len(ids) == 4
-    assert all(store.RUN_ID.fullmatch(one) for one in ids)
+    assert all(RUN_ID.fullmatch(one) for one in ids)
 
 
 def test_folders_set_aside_are_not_runs(tmp_path: Path) -> None:

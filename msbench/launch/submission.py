@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from msbench import store
 from msbench.errors import ConfigError
 from msbench.reading import read_bytes
+from msbench.recorded import RunId
 
 FOLDER = ".slurm"
 FILE = "submission.json"
@@ -30,7 +31,7 @@ class Element(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    run_id: Annotated[str, Field(pattern=store.RUN_ID.pattern)]
+    run_id: RunId
     task: str
     model: str
     seed: int

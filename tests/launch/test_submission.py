@@ -2,8 +2,10 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from msbench.errors import ConfigError
 from msbench.launch import submission
@@ -13,3 +15,11 @@ def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / submission.FILE)
     with pytest.raises(ConfigError, match=r"submission\.json: cannot be read: no ordinary file"):
         submission.read(tmp_path / submission.FILE)
+
+
+@pytest.mark.parametrize("name", ["../../0123456789ab", "0123456789abc", "0123456789ab\n", ""])
+def test_the_id_of_a_run_is_nothing_but_one(name: str) -> None:
+    values: dict[str, Any] = {"task": "t", "model": "m", "seed": 0, "words": ()}
+    assert submission.Element(run_id="0123456789ab", **values).run_id
+    with pytest.raises(ValidationError, match="run_id"):
+        submission.Element(run_id=name, **values)

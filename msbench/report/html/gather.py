@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from msbench import store
 from msbench.again import Again, Commands
+from msbench.recorded import RUN_ID
 from msbench.report.epochs import Epochs, read_log
 from msbench.report.load import Report
 from msbench.report.names import unique
-from msbench.store import RUN_ID, RunRecord
+from msbench.store import RunRecord
 
 MOST_RUNS = 1000
 """Runs that get a section of their own; a page of more would open slowly and be read by nobody."""
