@@ -97,13 +97,15 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     if made.digest != record.spec_digest:
         return Again(reason=_not_these(made, record), departures=departures)
     words = words_of("run", name, record.model, record.task, [record.seed], overrides, results)
-    return Again((*words, *_how(record.environment)), "", departures)
+    return Again((*words, *how(record.environment)), "", departures)
 
 
-def _how(environment: Mapping[str, Any]) -> Iterator[str]:
+def how(environment: Mapping[str, Any]) -> Iterator[str]:
     """Options that are no part of a run's id, but of its digits."""
     if (devices := environment.get("devices", 1)) != 1:
         yield from ("--devices", str(devices))
+    if environment.get("threads_given") is True:
+        yield from ("--threads", str(environment.get("threads")))
     if environment.get("deterministic") is True:
         yield "--deterministic"
 

@@ -38,7 +38,6 @@ def _machine() -> dict[str, Any]:
         "host": platform.node(),
         "cpu": cpu_name(),
         "cores": cores(),
-        "threads": torch.get_num_threads(),
         "gpus": gpus(),
         "cuda": torch.version.cuda,
         "packages": versions(),

@@ -1,4 +1,4 @@
-"""How arithmetic is done: what ``--deterministic`` sets, what it refuses, what a record says of it.
+"""How arithmetic is done: what ``--threads`` and ``--deterministic`` set, and what a record says of it.
 
 Never part of a run's id: it is how a run is executed, not what it is.
 """
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 VARIABLE = "MSBENCH_DETERMINISTIC"
 """Set to 1 while ``--deterministic`` is, and as good as the option: processes that are started inherit it."""
+THREADS = "MSBENCH_THREADS"
+"""As good as ``--threads``, which sets it, so that processes that are started inherit it."""
+THREAD_VARIABLES = (THREADS, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Any of them decides how many threads PyTorch uses; else the machine's cores do."""
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
 """What cuBLAS promises equal results with: buffers of one size, one for each stream. The first is set."""
@@ -64,12 +68,26 @@ def deterministic(device: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Within it the CPU computes with `count` threads, in processes started from here too; undone after."""
+    import torch
+
+    with ExitStack() as undo:
+        _put(undo, THREADS, str(count))
+        undo.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(count)
+        yield
+
+
 def in_use() -> dict[str, Any]:
     """What holds now, as plain JSON values for a record; it may change within a process."""
     import torch
 
     cudnn = torch.backends.cudnn
     return {
+        "threads": torch.get_num_threads(),
+        "threads_given": any(os.environ.get(name) for name in THREAD_VARIABLES),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "tf32": torch.backends.cuda.matmul.allow_tf32,

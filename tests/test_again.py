@@ -8,7 +8,7 @@ import pytest
 from conftest import TINY_SUITE
 from typer.testing import CliRunner
 
-from msbench import store
+from msbench import numerics, store
 from msbench.again import Commands, again
 from msbench.cli import app
 from msbench.specs import RunSpec
@@ -73,7 +73,9 @@ def test_the_command_gives_the_same_run(tmp_path: Path, model: str, sets: tuple[
     assert store.read_record(tmp_path / "results" / "tiny" / "listops-tiny" / model / record.run_id)
 
 
-def test_a_planned_run_needs_no_settings(suites: Path) -> None:
+def test_a_planned_run_needs_no_settings(suites: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in numerics.THREAD_VARIABLES:  # its command would be asked for as many
+        monkeypatch.delenv(name, raising=False)
     record = msbench("run", "tiny", "--model", "mamba", "--results", "first")
     found = again(record, results=Path("odd place's"))
     assert found.departures == ()

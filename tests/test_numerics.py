@@ -51,6 +51,8 @@ def test_all_is_set_and_all_is_undone() -> None:
     with numerics.deterministic("cpu"):
         assert numerics.wanted()
         assert state() == {
+            "threads": before["threads"],
+            "threads_given": before["threads_given"],
             "deterministic": True,
             "matmul_precision": "highest",
             "tf32": False,
@@ -207,3 +209,31 @@ def test_the_order_of_hashes_changes_nothing() -> None:
 )
 def test_show_says_how(environment: dict[str, Any], expected: str) -> None:
     assert numerics_text(environment) == expected
+
+
+def test_the_number_of_threads_is_set_recorded_and_asked_for(
+    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in numerics.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    before = torch.get_num_threads()
+    one = ran(tiny_file, tmp_path / "one", "--threads", "1")
+    three = ran(tiny_file, tmp_path / "three", "--threads", "3")
+    assert torch.get_num_threads() == before
+    assert numerics.THREADS not in os.environ
+    assert [run.environment["threads"] for run in (one, three)] == [1, 3]
+    assert [attempt["threads"] for attempt in three.attempts] == ["3"]
+    assert one.run_id == three.run_id
+    assert again(three, tiny_file).command[-2:] == ("--threads", "3")
+    assert "--threads" not in again(ran(tiny_file, tmp_path / "all"), tiny_file).line
+
+
+@pytest.mark.parametrize("name", numerics.THREAD_VARIABLES)
+def test_threads_by_a_variable_are_as_good_as_by_the_option(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in numerics.THREAD_VARIABLES:
+        monkeypatch.delenv(each, raising=False)
+    assert numerics.in_use()["threads_given"] is False
+    monkeypatch.setenv(name, "1")
+    assert numerics.in_use()["threads_given"] is True

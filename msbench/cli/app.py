@@ -62,6 +62,15 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Devices = Annotated[
     int, typer.Option(min=1, metavar="N", help="Train each run on N devices, a process each.")
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        envvar="MSBENCH_THREADS",
+        help="Threads of a process on the CPU; their number changes last digits.  [default: all cores]",
+    ),
+]
 Launcher = Annotated[str, typer.Option(help="local: this process; slurm: one array of jobs")]
 Profile = Annotated[
     Path | None,

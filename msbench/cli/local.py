@@ -21,6 +21,7 @@ class How:
     results: Path
     device: str
     devices: int
+    threads: int | None
     scan: str | None
     deterministic: bool
     dry_run: bool
@@ -52,6 +53,8 @@ def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
     from msbench import agenda, numerics
     from msbench.launch import devices as several
 
+    if how.threads is not None:
+        context.with_resource(numerics.threads(how.threads))
     if how.deterministic:  # before a kernel's check starts CUDA
         context.with_resource(numerics.deterministic(on))
     if how.scan is not None:

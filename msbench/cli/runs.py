@@ -25,6 +25,7 @@ from msbench.cli.app import (
     Seeds,
     Sets,
     Tasks,
+    Threads,
     Wait,
     verb,
 )
@@ -84,6 +85,7 @@ def run(
     sets: Sets = None,
     device: Device = "auto",
     devices: Devices = 1,
+    threads: Threads = None,
     scan: Scan = None,
     deterministic: Deterministic = False,
     dry_run: Annotated[
@@ -113,6 +115,7 @@ def run(
         options = [
             *_given("--device", device),
             *_given("--devices", devices if devices > 1 else None),
+            *_given("--threads", threads),
             *_given("--scan", scan),
             *_flags({"--deterministic": deterministic, "--fresh": fresh}),
             *_given("--container", container),
@@ -124,7 +127,9 @@ def run(
     elif container is not None:
         inside.enter(container, image, specs, suite, results, device, dry_run=dry_run, quiet=quiet)
     else:
-        how = local.How(results, device, devices, scan, deterministic, dry_run, fresh, as_json, quiet)
+        how = local.How(
+            results, device, devices, threads, scan, deterministic, dry_run, fresh, as_json, quiet
+        )
         local.run(specs, how, context)
 
 

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from msbench import changes, data, report, suite
-from msbench.again import words_of
+from msbench.again import how, words_of
 from msbench.comparison.address import Place
 from msbench.comparison.standing import Standing, standing
 from msbench.errors import ConfigError, Undecided
@@ -203,8 +203,18 @@ def _commands(
         yield "data", data.command(specs[0].data)
     done = [record.seed for record in used]
     lacking = [spec.seed for spec in specs if spec.seed not in done]
-    for what, seeds in (("runs", done), ("missing seeds" if done else "runs", lacking)):
-        if seeds:
-            yield what, shlex.join(words_of("run", name, model, task, seeds, (), results))
+    for options, seeds in _executed(used).items():
+        yield "runs", shlex.join((*words_of("run", name, model, task, seeds, (), results), *options))
+    if lacking:
+        what = "missing seeds" if done else "runs"
+        yield what, shlex.join(words_of("run", name, model, task, lacking, (), results))
     if column.source == "mixing":
         yield "distances", shlex.join(words_of("mixing", name, model, task, [*done, *lacking], (), results))
+
+
+def _executed(used: Iterable[RunRecord]) -> dict[tuple[str, ...], list[int]]:
+    """The seeds of runs by the options that they were executed with, which their digits depend on."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for record in used:
+        found.setdefault(tuple(how(record.environment)), []).append(record.seed)
+    return found

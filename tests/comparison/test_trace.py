@@ -97,6 +97,20 @@ def test_every_run_is_in_the_mean_or_has_its_reason() -> None:
 
 
 @pytest.mark.usefixtures("suites")
+def test_runs_are_asked_for_as_they_were_executed() -> None:
+    first, second, third = plan(load("tiny"), ["mamba"])
+    single = {"device": "cpu", "threads": 1, "threads_given": True}
+    stored(first, "1", 0.25, environment=single)
+    stored(
+        second, "2", 0.5, environment={"device": "cpu", "threads": 8, "devices": 2, "threads_given": False}
+    )
+    stored(third, "3", 0.5, environment=single)
+    again = "msbench run tiny --model mamba --task listops-tiny"
+    commands = [line for what, line in follow("tiny:mamba").sources[0].commands if what == "runs"]
+    assert commands == [f"{again} --seed 0 --seed 2 --threads 1", f"{again} --seed 1 --devices 2"]
+
+
+@pytest.mark.usefixtures("suites")
 def test_a_page_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     for number, spec in enumerate(plan(load("tiny"), ["mamba"])):
         gpu = {"device": "cuda", "gpus": ["NVIDIA H100 80GB HBM3"]}
