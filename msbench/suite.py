@@ -19,6 +19,7 @@ from msbench.config import Config, Located, gather, load_yaml, merge, parse_over
 from msbench.errors import ConfigError, UnknownName, did_you_mean
 from msbench.specs import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.specs.run import SECTIONS
+from msbench.suite_claims import Claim
 from msbench.suite_file import Reported, SuiteFile
 from msbench.suite_gate import GateSettings
 
@@ -44,6 +45,7 @@ class Suite:
     planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
     """By task and model, at the first seed: what a run of any seed is compared with."""
     gate: GateSettings = field(default_factory=GateSettings)
+    claims: tuple[Claim, ...] = ()
 
 
 def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
@@ -130,6 +132,7 @@ def _read(path: Path) -> Suite:
         models=tuple(head.models),
         source=source,
         gate=head.gate or GateSettings(),
+        claims=head.claims,
     )
     _check_models(suite)
     return replace(suite, planned={(spec.task, spec.model_name): spec for spec in reversed(plan(suite))})

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from msbench.config import Config
 from msbench.errors import did_you_mean
 from msbench.specs.run import Label, Seed
+from msbench.suite_claims import Claim, check_claims
 from msbench.suite_gate import GateSettings, check_names
 
 
@@ -45,6 +46,7 @@ class SuiteFile(TaskLayer):
     caption: str = ""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)] = (0,)
     reported: Reported | None = None
+    claims: tuple[Claim, ...] = ()
     gate: GateSettings | None = None
     tasks: Annotated[dict[Label, TaskLayer | None], Field(min_length=1)]
     models: Annotated[dict[Label, ModelLayer | None], Field(min_length=1)]
@@ -57,6 +59,11 @@ class SuiteFile(TaskLayer):
         return self
 
     @model_validator(mode="after")
+    def _claims_speak_of_what_there_is(self) -> "SuiteFile":
+        check_claims(self.claims, self.tasks, self.models)
+        return self
+
+    @model_validator(mode="after")
     def _gate_speaks_of_what_there_is(self) -> "SuiteFile":
         if self.gate is not None:
             check_names(self.gate, self.tasks, self.models)
@@ -66,6 +73,7 @@ class SuiteFile(TaskLayer):
     def _reported_has_the_papers_protocol(self) -> "SuiteFile":
         if self.reported and self.protocol != "paper":
             raise ValueError(
-                f"reported: protocol {self.protocol!r} never stands beside the paper's numbers; leave it out"
+                f"reported: protocol {self.protocol!r} never stands beside the paper's numbers; put its rows"
+                " under claims, where only their order is told"
             )
         return self

@@ -245,6 +245,24 @@ class TestRefused:
             "tiny.yaml:3 and tiny.yaml:5: reported: protocol 'scaled' never stands beside the paper's"
         )
 
+    @pytest.mark.parametrize(
+        ("claims", "message"),
+        [
+            ("{table: t, column: c, task: shor, base: mamba}", "no task 'shor'; did you mean 'short'?"),
+            (
+                "{table: t, column: c, task: short, base: mambo}",
+                "no model 'mambo' in this suite; did you mean",
+            ),
+            ("{table: t, column: c, task: short, base: mamba, rows: {S4: s4d}}", "no model 's4d' in this"),
+            ("{table: t, column: c, task: short, base: mamba, measure: distance}", "claims.0.measure: "),
+            (", ".join(["{table: t, column: c, task: short, base: mamba}"] * 2), "a table stands twice for"),
+        ],
+    )
+    def test_a_claim_on_what_there_is_not(self, tmp_path: Path, claims: str, message: str) -> None:
+        said = refusal(tmp_path, "data:\n", f"claims: [{claims}]\ndata:\n")
+        assert said.startswith("tiny.yaml:5")
+        assert message in said
+
     def test_every_fault_is_told_at_once(self, tmp_path: Path) -> None:
         said = refusal(tmp_path, "lr: 1e-3\n  epochs: 2\n", "lrr: 1e-3\n  epochs: 0\n")
         assert [line.split(":")[1] for line in said.splitlines()] == ["14", "13"]

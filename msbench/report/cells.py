@@ -70,6 +70,20 @@ class Column:
         return self.of or ((self.suite, self.task),)
 
 
+ClaimVerdict = Literal["agrees", "contradicts", "undecided"]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a cell stands to that of the table's base row, held against how the paper has them.
+
+    `reason` has the evidence in one sentence.
+    """
+
+    verdict: ClaimVerdict
+    reason: str
+
+
 @dataclass(frozen=True)
 class Cell:
     """One model on one task.
@@ -78,7 +92,7 @@ class Cell:
     `n` seeds of `n_planned`) and `sd` (of the sample; None for one seed) are in the unit of the column,
     unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. Marks are those of
     the table's notes. `evidence` is what a verdict is made from, in fractions; `judgement` is the verdict,
-    where one was asked for.
+    where one was asked for, and `standing` the one on a claim, in tables of claims.
     """
 
     reported: str = ""
@@ -94,6 +108,7 @@ class Cell:
     best: bool = False
     evidence: Evidence | None = None
     judgement: Judgement | None = None
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True)

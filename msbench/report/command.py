@@ -51,7 +51,9 @@ def carry_out(request: Request) -> Outcome:
     the folder for files is none or cannot be written to.
     """
     refuse_file(request.out)
-    report = load(request.names, request.results, include_modified=request.modified, judge=_judge(request))
+    report = load(
+        request.names, request.results, include_modified=request.modified, judge=_judge(request), claims=True
+    )
     if request.versus is not None:
         from msbench.report.versus import versus
 

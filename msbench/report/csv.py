@@ -6,8 +6,7 @@ Read back with all fields as text, or models called None, NA, 1e5 or 007 change:
 
 from collections.abc import Iterable, Sequence
 
-from msbench.gate.judgement import Judgement
-from msbench.report.cells import Table
+from msbench.report.cells import Cell, Table
 
 LONG = (
     *("table", "protocol", "group", "row", "model", "suite", "task", "source", "column", "unit"),
@@ -26,7 +25,7 @@ def long(table: Table) -> bytes:
             *(column.suite, column.task, column.source, column.label, column.unit),
             *(cell.reported, cell.reported_sd, number(cell.measured), number(cell.sd)),
             *(cell.n, cell.n_planned, cell.status, "yes" if cell.best else ""),
-            *_judgement(cell.judgement),
+            *_verdict(cell),
             *(" ".join(cell.run_ids), row.provenance),
             "; ".join(texts[mark] for mark in (*cell.marks, *cell.reported_marks)),
         )
@@ -61,8 +60,11 @@ def _names(table: Table) -> list[str]:
     return [f"{column.suite}/{column.task}" for column in table.columns]
 
 
-def _judgement(given: Judgement | None) -> tuple[object, ...]:
-    """The verdict's columns, with rates as fractions; empty where none was asked for."""
+def _verdict(cell: Cell) -> tuple[object, ...]:
+    """The verdict's columns, with rates as fractions; empty where there is none."""
+    if cell.standing is not None:
+        return (cell.standing.verdict, cell.standing.reason, *("",) * 5)
+    given = cell.judgement
     if given is None:
         return ("",) * 7
     numbers = (given.expected, given.margin, given.low, given.high)

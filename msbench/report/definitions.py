@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from msbench.report.cells import Place, Source
-from msbench.report.contracts import SuiteFacts
+from msbench.report.contracts import ClaimFacts, SuiteFacts
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TableDefinition:
     """A table: a name, what is said of it, the table of ``results/reported`` beside it, and its columns.
 
     `number` is the paper's, and None for a suite's own table. `others` says whether models that the paper has
-    no row for are listed too.
+    no row for are listed too. A table of a `claim` has the rows of `reported`, and none of its numbers.
     """
 
     id: str
@@ -48,6 +48,7 @@ class TableDefinition:
     protocol: str = "paper"
     notes: tuple[str, ...] = ()
     others: bool = True
+    claim: ClaimFacts | None = None
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -67,6 +68,8 @@ class TableDefinition:
     @property
     def where(self) -> str:
         """What a message calls it."""
+        if self.claim is not None:
+            return f"suite {self.suites[0]}: claims: {self.claim.table}"
         return f"suite {self.id}" if self.number is None else f"table {self.id}"
 
 
@@ -190,6 +193,31 @@ def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition
     notes = (SPREAD,) if mixed else ()
     return TableDefinition(
         suite.name, suite.title, suite.caption, table, tuple(columns), protocol=suite.protocol, notes=notes
+    )
+
+
+def claim_tables(suite: SuiteFacts) -> list[TableDefinition]:
+    """A table for each claim that the suite holds against the paper."""
+    return [_claim_table(suite, claim) for claim in suite.claims]
+
+
+def _claim_table(suite: SuiteFacts, claim: ClaimFacts) -> TableDefinition:
+    numbers = {each.id: each.number for each in PAPER_TABLES}
+    where = f"Table {numbers[claim.table]}" if claim.table in numbers else f"table {claim.table}"
+    name = f"{suite.name}-{claim.table}"
+    if sum(each.table == claim.table for each in suite.claims) > 1:
+        name = f"{name}-{claim.task}"
+    return TableDefinition(
+        name,
+        f"{suite.title}: the order of the paper's {where}",
+        f"{suite.caption} The rows of the paper's {where}, column {claim.column}, of which a model was"
+        f" measured here; a verdict says whether a row stands to that of {claim.base} as it does there",
+        claim.table,
+        (ColumnDefinition(claim.task, suite.name, claim.task, claim.measure),),
+        protocol=suite.protocol,
+        notes=(SPREAD,) if claim.measure == "mixing" else (),
+        others=False,
+        claim=claim,
     )
 
 

@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 from msbench.gate.judgement import Verdict
 from msbench.report import words
-from msbench.report.cells import Row, Table
+from msbench.report.cells import ClaimVerdict, Row, Table
 from msbench.report.escape import DEFINITION, escape
 from msbench.report.names import stem
 from msbench.report.words import Words
@@ -31,7 +31,7 @@ FIT_WIDTH = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\useb
 FIT_HEIGHT = (
     r"\ifdim\dimexpr\ht2+\dp2\relax>0.8\textheight\resizebox*{!}{0.8\textheight}{\usebox2}\else\usebox2\fi"
 )
-VERDICT_SIGNS: dict[Verdict, str] = {
+VERDICT_SIGNS: dict[Verdict | ClaimVerdict, str] = {
     "pass": r"$\bullet$",
     "improved": r"$\uparrow$",
     "inconclusive": "?",
@@ -43,6 +43,9 @@ VERDICT_SIGNS: dict[Verdict, str] = {
     "xfail": r"($\times$)",
     "diverged": r"$\infty$",
     "missing": r"$\emptyset$",
+    "agrees": r"$\oplus$",
+    "contradicts": r"$\ominus$",
+    "undecided": r"$\approx$",
 }
 """Signs that need no package."""
 

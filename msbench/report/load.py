@@ -8,7 +8,8 @@ from pathlib import Path
 from msbench import console, store, suite
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.report.cells import Row, Table
-from msbench.report.definitions import PAPER_TABLES, TableDefinition, own_table, paper_names
+from msbench.report.claims import standings
+from msbench.report.definitions import PAPER_TABLES, TableDefinition, claim_tables, own_table, paper_names
 from msbench.report.distances import Distances, read_distances
 from msbench.report.pool import SuiteRuns
 from msbench.report.reported import find_reported, read_all
@@ -53,24 +54,31 @@ def run_folder(results: Path, record: RunRecord) -> Path:
 
 
 def load(
-    names: Sequence[str], results: Path, *, include_modified: bool = False, judge: Judge | None = None
+    names: Sequence[str],
+    results: Path,
+    *,
+    include_modified: bool = False,
+    judge: Judge | None = None,
+    claims: bool = False,
 ) -> Report:
     """The tables of these names, each judged by `judge` where there is one.
 
     A name is that of a suite or its file, of a table of the paper (its id, ``table-5`` or ``5``), or
     ``paper`` for all seven. No name means the tables of the suites that have runs in `results`, and those of
-    the paper with a measured cell.
+    the paper with a measured cell. With `claims` the tables of those that a suite makes come after its own.
 
     Records that cannot be read are named on stderr and left out. Raises UnknownName, ConfigError where two
     tables would have one name, Undecided where nothing has been run of a suite that was named, or, without
     names, at all.
     """
-    library = _Library(results)
+    library = _Library(results, claims=claims)
     reported = read_all(find_reported(results))
 
     def build(definition: TableDefinition) -> Table:
         material = [library.runs(name) for name in definition.suites]
         table = build_table(definition, material, reported, include_modified=include_modified)
+        if definition.claim is not None:
+            return standings(table, definition.claim, reported, results)
         return judge(table) if judge else table
 
     if names:
@@ -85,8 +93,8 @@ def load(
 class _Library:
     """Suites, and the runs of each, read when they are first asked for."""
 
-    def __init__(self, results: Path) -> None:
-        self.results = results
+    def __init__(self, results: Path, *, claims: bool) -> None:
+        self.results, self.claims = results, claims
         self.suites: dict[str, Suite] = {}
         self.found: list[str] = []
         self.read: dict[str, SuiteRuns] = {}
@@ -100,8 +108,8 @@ class _Library:
         for definition in chosen.values():
             if definition.number is not None:
                 self._refuse_scaled(definition)
-            elif not self.runs(definition.id).records:
-                name = definition.id
+            elif not self.runs(definition.suites[0]).records:
+                (name,) = definition.suites
                 raise Undecided(f"suite {name}: nothing has been run; 'msbench run {name}' makes its runs")
         return list(chosen.values())
 
@@ -124,7 +132,7 @@ class _Library:
             each for each in PAPER_TABLES if set(each.suites) & set(self.found) and set(each.suites) <= usable
         ]
         ids = {each.id for each in papers}
-        return [self._own(each) for each in known if each.name not in ids], papers
+        return [own for each in known if each.name not in ids for own in self._own(each)], papers
 
     def runs(self, name: str) -> SuiteRuns:
         """What there is of this suite."""
@@ -145,7 +153,7 @@ class _Library:
         for definition in PAPER_TABLES:
             if name in paper_names(definition):
                 return [definition]
-        return [self._own(self._suite(name))]
+        return self._own(self._suite(name))
 
     def _refuse_scaled(self, definition: TableDefinition) -> None:
         """Raise ConfigError where a suite found here took the name of one of the paper's protocol."""
@@ -174,15 +182,15 @@ class _Library:
         specs = [*suite.plan(each), *(spec for model in strangers for spec in _planned(each, model))]
         return SuiteRuns(each, specs, records, distances, more_seeds(specs, records))
 
-    def _own(self, each: Suite) -> TableDefinition:
-        """The table of a suite, with the mixing distances that count beside its runs."""
+    def _own(self, each: Suite) -> list[TableDefinition]:
+        """The table of a suite, with the mixing distances that count beside its runs, then its claims."""
         runs = self.runs(each.name)
         mixed = {
             record.task
             for record in runs.records
             if any(measured.counts for measured in runs.distances.get(record.run_id, ()))
         }
-        return own_table(each, mixed)
+        return [own_table(each, mixed), *(claim_tables(each) if self.claims else ())]
 
     def _distances(self, records: Iterable[RunRecord], warnings: list[str]) -> dict[str, list[Distances]]:
         """The mixing distances beside these runs."""

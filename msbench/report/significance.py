@@ -32,7 +32,7 @@ class Comparison:
     """`model` less `reference` in one metric, as a fraction, with its two-sided 95 % interval.
 
     `p` is of no difference; `p_holm` is it adjusted for all comparisons of the table. `over_seeds` tells the
-    two kinds apart, and `how` says in words what was done.
+    two kinds apart, and `how` says in words what was done; `words` are for above and below.
     """
 
     model: str
@@ -44,13 +44,15 @@ class Comparison:
     p_holm: float
     over_seeds: bool
     how: str
+    words: tuple[str, str] = ("better", "worse")
 
     @property
     def verdict(self) -> str:
         """``better than mamba``, ``worse than mamba`` or ``not told apart from mamba``."""
         if self.p_holm >= LEVEL:
             return f"not told apart from {self.reference}"
-        return f"{'better' if self.difference > 0 else 'worse'} than {self.reference}"
+        more, less = self.words
+        return f"{more if self.difference > 0 else less} than {self.reference}"
 
     @property
     def mark(self) -> str:

@@ -22,6 +22,7 @@ from msbench.report.cells import (
     Table,
     lettered,
 )
+from msbench.report.contracts import ClaimFacts
 from msbench.report.definitions import ColumnDefinition, TableDefinition
 from msbench.report.distances import distance
 from msbench.report.measure import measure, runs_in_words
@@ -53,7 +54,7 @@ def build_table(
     return Table(
         definition.id,
         definition.title,
-        caption(definition, pool, builder.columns, reported=bool(builder.printed)),
+        caption(definition, pool, builder.columns, reported=any(cell.value for cell in builder.printed)),
         builder.columns,
         rows,
         notes,
@@ -212,7 +213,28 @@ def _printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[
     tables = {cell.table for cell in reported}
     if definition.reported and definition.reported not in tables:
         raise UnknownName("reported table", definition.reported, tables, definition.where)
-    return [cell for cell in reported if cell.table == definition.reported]
+    found = [cell for cell in reported if cell.table == definition.reported]
+    return found if definition.claim is None else _rows_alone(definition, definition.claim, found)
+
+
+def _rows_alone(
+    definition: TableDefinition, claim: ClaimFacts, printed: Sequence[ReportedCell]
+) -> list[ReportedCell]:
+    """The rows of a column without its numbers, under this table's heading, for models of the suite."""
+    columns = {cell.column for cell in printed}
+    if claim.column not in columns:
+        raise UnknownName("reported column", claim.column, columns, definition.where)
+    rows = {cell.row for cell in printed}
+    for name in claim.rows:
+        if name not in rows:
+            raise UnknownName("reported row", name, rows, definition.where)
+    (heading,) = (column.label for column in definition.columns)
+    bare = [
+        replace(cell, model=claim.rows.get(cell.row, cell.model), column=heading, value="", sd="", note="")
+        for cell in printed
+        if cell.column == claim.column
+    ]
+    return [cell for cell in bare if cell.model]
 
 
 def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool: Pool) -> tuple[Column, ...]:

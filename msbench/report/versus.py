@@ -48,7 +48,7 @@ def compare_table(table: Table, results: Path, reference: str) -> Versus:
         place: replace(each, reference=reference, p_holm=adjusted[place[1], same[place]])
         for place, each in found.items()
     }
-    return Versus(reference, comparisons, (*_summary(comparisons, len(adjusted)), *notes))
+    return Versus(reference, comparisons, (*summary(comparisons, len(adjusted)), *notes))
 
 
 def with_comparisons(table: Table, versus: Versus) -> Table:
@@ -124,7 +124,7 @@ def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[Run]:
     return runs
 
 
-def _summary(comparisons: Mapping[Place, Comparison], number: int) -> tuple[str, ...]:
+def summary(comparisons: Mapping[Place, Comparison], number: int) -> tuple[str, ...]:
     """What holds for all comparisons of a table."""
     if not comparisons:
         return ()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from msbench.gate.judgement import Verdict
-from msbench.report.cells import UNITS, Cell, Column, Row, Table
+from msbench.report.cells import UNITS, Cell, ClaimVerdict, Column, Row, Table
 from msbench.report.digits import shown
 
 STATUS = {
@@ -19,7 +19,7 @@ LEGEND = {
     "interrupted": "int.: interrupted, not resumed yet",
     "failed": "fail: the run failed",
 }
-VERDICTS: dict[Verdict, str] = {
+VERDICTS: dict[Verdict | ClaimVerdict, str] = {
     "pass": "not below what was expected, less the margin",
     "improved": "above what was expected",
     "inconclusive": "the seeds do not decide yet",
@@ -31,6 +31,9 @@ VERDICTS: dict[Verdict, str] = {
     "xfail": "below, as is known and expected",
     "diverged": "a loss or a parameter of a seed stopped being finite",
     "missing": "no result, or nothing to hold it against",
+    "agrees": "above or below the base row as in the paper",
+    "contradicts": "below the base row where the paper has it above, or the reverse",
+    "undecided": "not told apart from the base row",
 }
 SAID_BY_CELL: tuple[Verdict, ...] = ("missing", "diverged")
 """Verdicts that a cell without a mean says by itself; beside a mean they are shown, as all others are."""
@@ -48,7 +51,7 @@ class Words:
     count: str = ""
     marks: tuple[str, ...] = ()
     best: bool = False
-    verdict: Verdict | None = None
+    verdict: Verdict | ClaimVerdict | None = None
 
 
 def numbers(table: Table, row: Row) -> list[Words]:
@@ -65,7 +68,7 @@ def reported(cell: Cell, _column: Column) -> Words:
 
 def measured(cell: Cell, column: Column) -> Words:
     """What was measured, to the decimals that its spread allows, or the mark of what came instead."""
-    verdict = cell.judgement.verdict if cell.judgement else None
+    verdict = verdict_of(cell)
     if cell.measured is None:
         said = None if verdict in SAID_BY_CELL else verdict
         return Words(STATUS[cell.status], marks=cell.marks, verdict=said)
@@ -87,7 +90,13 @@ def footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
     return [*((note.mark, note.text) for note in table.notes), *(("", text) for text in legend)]
 
 
-def verdicts(table: Table) -> list[tuple[Verdict, str]]:
+def verdict_of(cell: Cell) -> Verdict | ClaimVerdict | None:
+    """The verdict on the cell: of the gate, or on a claim; a table has one kind."""
+    given = cell.judgement or cell.standing
+    return given.verdict if given else None
+
+
+def verdicts(table: Table) -> list[tuple[Verdict | ClaimVerdict, str]]:
     """The verdicts that the table shows, and what they mean."""
     shown = {number.verdict for row in table.rows for number in numbers(table, row)}
     return [(verdict, meaning) for verdict, meaning in VERDICTS.items() if verdict in shown]

@@ -11,6 +11,7 @@ from msbench.report.pool import SuiteRuns
 from msbench.report.reported import ReportedCell
 from msbench.report.tables import build_table
 from msbench.store import RunRecord
+from msbench.suite_claims import Claim
 
 RULES = {"majority": 0.17, "root operator only": 0.363}
 
@@ -56,6 +57,7 @@ class SmallSuite:
     reported: SuiteReported | None = None
     tasks: Sequence[str] = ()
     models: Sequence[str] = ()
+    claims: Sequence[Claim] = ()
 
 
 def run(spec: PlannedRun, value: float | None = 0.5, /, **changes: Any) -> RunRecord:

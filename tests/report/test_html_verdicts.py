@@ -2,13 +2,13 @@ from importlib import resources
 from typing import get_args
 
 from msbench.gate.judgement import Judgement, Verdict
-from msbench.report.cells import Cell, Column, Row, Table
+from msbench.report.cells import Cell, ClaimVerdict, Column, Row, Table
 from msbench.report.html.verdicts import LOOKS, count
 from msbench.report.words import VERDICTS
 
 
 def test_every_verdict_has_a_look_of_its_own() -> None:
-    assert set(LOOKS) == set(VERDICTS) == set(get_args(Verdict))
+    assert set(LOOKS) == set(VERDICTS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
     assert len({(look.tone, look.shape) for look in LOOKS.values()}) == len(LOOKS)
     assert len({look.shape for look in LOOKS.values()}) == len(LOOKS)
 

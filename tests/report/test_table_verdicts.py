@@ -9,7 +9,7 @@ import pytest
 from report_runs import PlannedRun, build, run
 
 from msbench.gate.judgement import Judgement, Verdict
-from msbench.report.cells import Table
+from msbench.report.cells import ClaimVerdict, Table
 from msbench.report.csv import long
 from msbench.report.latex import VERDICT_SIGNS, fragment
 from msbench.report.terminal import render
@@ -51,7 +51,7 @@ def test_in_latex_a_sign_stands_after_the_value_with_a_legend() -> None:
 @pytest.mark.parametrize("verdict", get_args(Verdict))
 def test_every_verdict_stands_beside_a_mean_with_a_word_and_a_sign(verdict: Verdict) -> None:
     """A seed that diverged, or nothing to compare with, is no less a verdict where others gave a mean."""
-    assert set(VERDICTS) == set(VERDICT_SIGNS) == set(get_args(Verdict))
+    assert set(VERDICTS) == set(VERDICT_SIGNS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
     assert len(set(VERDICT_SIGNS.values())) == len(VERDICT_SIGNS)
     table = judged(Judgement(verdict, "why"))
     assert line(table, "mamba").endswith(f" 40.50±0.71 {verdict}")

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from msbench.gate.judgement import Judgement, Verdict
 from msbench.report import words
-from msbench.report.cells import UNITS, Cell, Column, Row, Table
+from msbench.report.cells import UNITS, Cell, ClaimVerdict, Column, Row, Standing, Table
 from msbench.report.html.gather import Gathered, key
 from msbench.report.html.verdicts import count
 from msbench.report.load import Report
@@ -26,7 +26,7 @@ class Number:
     state: str
     link: str = ""
     marks: tuple[tuple[str, str], ...] = ()
-    verdict: Verdict | None = None
+    verdict: Verdict | ClaimVerdict | None = None
     seeds: str = ""
     """How many seeds it is the mean of, and of how many that were planned."""
     rests: bool = False
@@ -64,6 +64,7 @@ class Evidence:
     difference: str
     runs: tuple[RunOfCell, ...]
     judgement: Judgement | None = None
+    standing: Standing | None = None
     expected: str = ""
     interval: str = ""
 
@@ -74,7 +75,7 @@ class TableView:
 
     anchor: str
     table: Table
-    verdicts: Sequence[tuple[Verdict, int]]
+    verdicts: Sequence[tuple[Verdict | ClaimVerdict, int]]
     groups: tuple[Group, ...]
     notes: tuple[tuple[str, str, str], ...]
     """Id (empty for those without a mark), mark and text."""
@@ -90,6 +91,11 @@ class TableView:
     def reported(self) -> bool:
         """True where some cell of ours has a reported number to be held against."""
         return any(each.reported for each in self.evidence)
+
+    @property
+    def claims(self) -> bool:
+        """True where verdicts are on claims of the paper, and not the gate's."""
+        return any(each.standing for each in self.evidence)
 
     @property
     def judged(self) -> bool:
@@ -141,12 +147,11 @@ def _numbers(table: Table, at: int, row: Row, anchor: str) -> tuple[Number, ...]
 
 
 def _measured(said: Words, cell: Cell, link: str) -> Number:
-    verdict = cell.judgement.verdict if cell.judgement else None
     return Number(
         words=said,
         state=cell.status,
         link=link if _shown_below(cell) else "",
-        verdict=verdict,
+        verdict=words.verdict_of(cell),
         seeds=_seeds(cell),
         rests=bool(cell.run_ids),
     )
@@ -187,6 +192,7 @@ def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: tuple[Run
         difference=_difference(cell, column),
         runs=runs,
         judgement=judgement,
+        standing=cell.standing,
         expected=expected,
         interval=_interval(judgement, shown) if judgement else "",
     )

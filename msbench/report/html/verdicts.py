@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from msbench.gate.judgement import Verdict
-from msbench.report.cells import Table
+from msbench.report import words
+from msbench.report.cells import ClaimVerdict, Table
 
 Tone = Literal["good", "bad", "unsure", "absent"]
 
@@ -19,7 +20,7 @@ class Look:
     shape: str
 
 
-LOOKS: Mapping[Verdict, Look] = {
+LOOKS: Mapping[Verdict | ClaimVerdict, Look] = {
     "pass": Look("good", "tick"),
     "improved": Look("good", "up"),
     "inconclusive": Look("unsure", "question"),
@@ -31,11 +32,13 @@ LOOKS: Mapping[Verdict, Look] = {
     "invalid": Look("bad", "bar"),
     "other-data": Look("unsure", "pair"),
     "xfail": Look("absent", "known"),
+    "agrees": Look("good", "same-order"),
+    "contradicts": Look("bad", "other-order"),
+    "undecided": Look("unsure", "wave"),
 }
 
 
-def count(tables: Iterable[Table]) -> list[tuple[Verdict, int]]:
+def count(tables: Iterable[Table]) -> list[tuple[Verdict | ClaimVerdict, int]]:
     """How many cells have each verdict, in the order of `LOOKS`; those that none has are left out."""
-    judgements = (cell.judgement for table in tables for row in table.rows for cell in row.cells)
-    found = Counter(judgement.verdict for judgement in judgements if judgement)
+    found = Counter(words.verdict_of(cell) for table in tables for row in table.rows for cell in row.cells)
     return [(verdict, found[verdict]) for verdict in LOOKS if found[verdict]]

@@ -1,0 +1,102 @@
+"""Does a row stand to the base row as the paper has them, above or below? By docs/statistics.md."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from msbench.report.cells import UNITS, Cell, ClaimVerdict, Row, Standing, Table
+from msbench.report.contracts import ClaimFacts
+from msbench.report.distances import read_distances
+from msbench.report.reported import ReportedCell
+from msbench.report.significance import LEVEL, Comparison
+from msbench.report.versus import Place, Versus, compare_table, summary, with_comparisons
+from msbench.stats import holm, welch
+
+Order = Mapping[tuple[str, str], float]
+"""The paper's values of a column, by group and row."""
+
+
+def standings(table: Table, claim: ClaimFacts, reported: Iterable[ReportedCell], results: Path) -> Table:
+    """The table of a claim with `Cell.standing` wherever a row can be held against the base row.
+
+    Means are compared as ``--versus`` compares them, mixing distances by Welch's test over seeds; Holm's
+    correction is over the table.
+    """
+    printed = {
+        (cell.group, cell.row): float(cell.value)
+        for cell in reported
+        if cell.table == claim.table and cell.column == claim.column and cell.value
+    }
+    compare = _compare_distances if claim.measure == "mixing" else compare_table
+    versus = compare(table, results, claim.base)
+    base = next((row for row in table.rows if row.model == claim.base), None)
+    theirs = printed.get((base.group, base.name)) if base else None
+    rows = [
+        replace(row, cells=(_standing(row, printed, theirs, versus, at, table),))
+        for at, row in enumerate(table.rows)
+    ]
+    return with_comparisons(replace(table, rows=tuple(rows)), versus)
+
+
+def _standing(row: Row, printed: Order, base: float | None, versus: Versus, at: int, table: Table) -> Cell:
+    (cell,) = row.cells
+    compared, value = versus.comparisons.get((at, 0)), printed.get((row.group, row.name))
+    if compared is None or value is None or base is None or value == base:
+        return cell
+    higher = value > base
+    scale = UNITS[table.columns[0].unit].scale
+    found, low, high = (_signed(scale * x) for x in (compared.difference, compared.low, compared.high))
+    reason = (
+        f"the paper has it {'above' if higher else 'below'} {versus.reference};"
+        f" here the difference is {found} ({low} to {high}): {compared.mark}"
+    )
+    return replace(cell, standing=Standing(_verdict(compared, higher=higher), reason))
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def _verdict(compared: Comparison, *, higher: bool) -> ClaimVerdict:
+    if compared.p_holm >= LEVEL:
+        return "undecided"
+    return "agrees" if (compared.difference > 0) == higher else "contradicts"
+
+
+def _compare_distances(table: Table, results: Path, reference: str) -> Versus:
+    """Mean mixing distances of two seeds or more on both sides, by Welch's test over seeds."""
+    means = {at: _distances(row.cells[0], row, table, results) for at, row in enumerate(table.rows)}
+    base = next((at for at, row in enumerate(table.rows) if row.model == reference and means[at]), None)
+    if base is None:
+        return Versus(reference, {}, (f"no measured {reference} in this table: nothing is compared with it",))
+    found: dict[Place, Comparison] = {}
+    for at, row in enumerate(table.rows):
+        if row.model != reference and min(len(means[at]), len(means[base])) > 1:
+            test = welch(means[at], means[base], 1 - LEVEL)
+            how = f"Welch over seeds, n = {len(means[at])} and {len(means[base])}"
+            found[at, 0] = Comparison(
+                row.model,
+                reference,
+                test.difference,
+                test.low,
+                test.high,
+                test.p,
+                test.p,
+                over_seeds=True,
+                how=how,
+                words=("larger", "smaller"),
+            )
+    adjusted = holm({place: each.p for place, each in found.items()})
+    comparisons = {place: replace(each, p_holm=adjusted[place]) for place, each in found.items()}
+    return Versus(reference, comparisons, summary(comparisons, len(adjusted)))
+
+
+def _distances(cell: Cell, row: Row, table: Table, results: Path) -> list[float]:
+    """The mean mixing distance of each run behind a cell."""
+    (column,) = table.columns
+    values = []
+    for identity in cell.run_ids:
+        folder = results / column.suite / column.task / row.model / identity
+        counted = [each.mean for each in read_distances(folder)[0] if each.counts and each.mean is not None]
+        values += counted[-1:]
+    return values
