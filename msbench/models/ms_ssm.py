@@ -40,7 +40,7 @@ from msbench.models.blocks import GluBlock, Mlp
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, recurrence_kernel, scan_kernel
 from msbench.models.scale_mixer import Mixer, weighed
-from msbench.models.selective import inner_width, output_projection, scan_activations
+from msbench.models.selective import ShortConv, inner_width, output_projection, scan_activations
 from msbench.models.stream_convolution import StreamConvolution
 from msbench.models.stream_scan import StreamScan
 from msbench.models.stream_ssms import StreamSsms
@@ -62,16 +62,18 @@ class MultiScale(nn.Module):
         self.mixer = Mixer(config, width, source or width)
         self.scan = ssms(config, width, source or width)
         self.raw_input = config.ssm_input == "raw"
+        self.summed = config.raw_input == "sum"
         self.from_streams = config.parameters_from == "stream"
         self.only_scanned = only_scanned(config)
 
     def forward(self, x: Tensor, token: Tensor | None = None) -> Tensor:
         """x (b, l, i), and the raw input (b, l, source) where that is not x -> z (b, l, i)."""
         source = x if token is None else token
-        E = self.mixer(source)
         if self.only_scanned and isinstance(self.scan, StreamScan):
-            return self.scan.decomposed(x, source, self.decomposition, E)
+            return self.scan.decomposed(x, source, self.decomposition, self.mixer(source))
         streams: Tensor = self.decomposition(x)
+        source = functional.silu(streams.sum(2)) if self.summed else source
+        E = self.mixer(source)
         # Without an SSM the streams themselves are mixed (ablation row 3).
         if self.scan is None:
             return weighed(streams, E)
@@ -88,6 +90,7 @@ class MultiScale(nn.Module):
         past, h = state
         source = x if token is None else token
         streams, past = self.decomposition.step(x, past)
+        source = functional.silu(streams.sum(1)) if self.summed else source
         y = streams
         if self.scan is not None:
             scanned = x.unsqueeze(1).expand_as(streams) if self.raw_input else streams
@@ -112,6 +115,7 @@ class GatedBlock(nn.Module):
         super().__init__()
         width = inner_width(config)
         self.token = config.raw_input == "token"
+        self.conv = ShortConv(width, config.kernel, bias=True) if config.input_conv else None
         self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
         self.core = MultiScale(config, width, config.d_model if self.token else None)
         self.out_proj = output_projection(width, config.d_model, config.layers)
@@ -119,19 +123,25 @@ class GatedBlock(nn.Module):
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """(b, l, d) -> (b, l, d)."""
         x, gate = self.in_proj(inputs).chunk(2, dim=-1)
+        x = x if self.conv is None else functional.silu(self.conv(x))
         z = self.core(x, inputs if self.token else None)
         out: Tensor = self.out_proj(z * functional.silu(gate))
         return out
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`."""
-        return self.core.start(x)
+        """See `msbench.models.stepping.Recurrent`: of the convolution, if there is one, and of the rest."""
+        window = self.conv.start(x.new_zeros(len(x), len(self.conv.weight))) if self.conv else None
+        return window, self.core.start(x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """See `msbench.models.stepping.Recurrent`."""
+        window, past = state
         expanded, gate = self.in_proj(x).chunk(2, dim=-1)
-        z, state = self.core.step(expanded, state, x if self.token else None)
-        return self.out_proj(z * functional.silu(gate)), state
+        if self.conv is not None:
+            expanded, window = self.conv.step(expanded, window)
+            expanded = functional.silu(expanded)
+        z, past = self.core.step(expanded, past, x if self.token else None)
+        return self.out_proj(z * functional.silu(gate)), (window, past)
 
 
 class PlainBlock(nn.Module):
@@ -184,7 +194,8 @@ def activations(config: MsSsmConfig, device: str) -> float:
     """See `Family`."""
     width = config if config.block == "mamba" else config.model_copy(update={"expand": 1})
     mlp = 10.0 if config.block == "vit" else 0.0
-    outside, m = kept_streams(config) + mlp, config.streams
+    convolved = 2.0 if config.input_conv else 0.0
+    outside, m = kept_streams(config) + mlp + convolved, config.streams
     if config.ssm == "s6":
         counted = 0 if makes_inputs(device) or only_scanned(config) else m  # as inputs of the scan
         return scan_activations(width, device, m, states(config), outside - counted)

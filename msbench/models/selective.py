@@ -46,15 +46,18 @@ class StepSizes(nn.Module):
 
     optimizer_groups: ClassVar = {"weight": "steps", "bias": "ssm"}
 
-    def __init__(self, config: SsmConfig, streams: int, width: int) -> None:
+    def __init__(self, config: SsmConfig, streams: int, width: int, *, shared: bool = False) -> None:
+        """For so many streams, of which each has its own W and b unless they are `shared`."""
         super().__init__()
-        rank = dt_rank(config)
-        self.weight = nn.Parameter(torch.empty(streams, width, rank).uniform_(-(rank**-0.5), rank**-0.5))
-        self.bias = nn.Parameter(inverse_softplus(initial_steps(config, streams, width)))
+        rank, own = dt_rank(config), 1 if shared else streams
+        self.streams = streams
+        self.weight = nn.Parameter(torch.empty(own, width, rank).uniform_(-(rank**-0.5), rank**-0.5))
+        self.bias = nn.Parameter(inverse_softplus(initial_steps(config, own, width)))
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """W (m, i, r) and b (m, i), or TypeError where they were cast to half precision."""
-        return full_precision(self.weight), full_precision(self.bias)
+        weight, bias = full_precision(self.weight), full_precision(self.bias)
+        return weight.expand(self.streams, -1, -1), bias.expand(self.streams, -1)
 
     def step(self, low: Tensor) -> Tensor:
         """Delta of one position: low (b, m, r) -> (b, m, i), positive, in full precision."""

@@ -19,7 +19,7 @@ class StreamScan(RealSsms):
     """All m selective SSMs in one scan, then mixed.
 
     States of the padding have B, C and rate 0. Rows of `x_proj` are, stream after stream, r of the step
-    size, n_s of B, n_s of C.
+    size (of the first stream alone, where they share it), n_s of B, n_s of C.
     """
 
     pad_projection: Tensor | None
@@ -30,10 +30,13 @@ class StreamScan(RealSsms):
         rank, largest = dt_rank(config), max(self.streams)
         self.sizes = [rank, largest, largest]
         self.discretisation = config.input_discretisation
-        rows = sum(rank + 2 * size for size in self.streams)
+        self.shared_steps = config.step_sizes == "shared"
+        ranks = [rank] + [0 if self.shared_steps else rank] * (len(self.streams) - 1)
+        rows = sum(ranks) + 2 * sum(self.streams)
         self.x_proj = nn.Parameter(torch.empty(rows, source).uniform_(-(source**-0.5), source**-0.5))
-        self.dt = StepSizes(config, len(self.streams), width)
-        self.register_buffer("pad_projection", padded([[rank, n, n] for n in self.streams]), persistent=False)
+        self.dt = StepSizes(config, len(self.streams), width, shared=self.shared_steps)
+        sizes = [[rank, n, n] for rank, n in zip(ranks, self.streams, strict=True)]
+        self.register_buffer("pad_projection", padded(sizes), persistent=False)
 
     def forward(self, scanned: Tensor, source: Tensor, E: Tensor) -> Tensor:
         """See `StreamSsms`."""
@@ -74,4 +77,4 @@ class StreamScan(RealSsms):
         else:
             rows = functional.linear(source, weight).view(*source.shape[:2], m, -1)
         low, B, C = torch.split(rows, self.sizes, dim=-1)
-        return low, B, C
+        return low[:, :, :1].expand_as(low) if self.shared_steps else low, B, C

@@ -57,6 +57,7 @@ def only_scanned(config: MsSsmConfig) -> bool:
     """
     plain = config.decomposition == "wavelet" and config.levels > 0 and config.conv_activation == "none"
     read_once = config.ssm == "s6" and config.ssm_input == "stream" and config.parameters_from == "raw"
+    read_once = read_once and config.raw_input != "sum"
     return plain and read_once and config.raw_stream and config.mixer_channels == "shared"
 
 

@@ -77,8 +77,14 @@ class MsSsmConfig(SsmConfig):
     """``shared-conv``: ablation row 4, every stream sees one causal convolution; ``none``: the signal."""
     ssm_input: Literal["stream", "raw"] = "stream"
     parameters_from: Literal["raw", "stream"] = "raw"
-    raw_input: Literal["expanded", "token"] = "expanded"
-    """The raw input of `parameters_from` and of the mixer: ``token`` is what the block reads, unexpanded."""
+    raw_input: Literal["expanded", "token", "sum"] = "expanded"
+    """The raw input of `parameters_from` and of the mixer: ``token`` is what the block reads, unexpanded;
+    ``sum`` is none, but SiLU of the sum of the streams, as Mamba has its own behind its convolution.
+    """
+    input_conv: bool = False
+    """Mamba's short convolution and SiLU stay, before all that is said here of the expanded input."""
+    step_sizes: Literal["own", "shared"] = "own"
+    """Of ``s6``. ``shared``: one projection of the raw input, and one bias, for all streams."""
     mixer: Literal["linear", "softmax", "static"] = "linear"
     mixer_channels: Literal["shared", "per-channel", "low-rank"] = "shared"
     """One weight a stream for all channels, or one for each channel, its matrix full or of `mixer_rank`."""
@@ -122,6 +128,11 @@ class MsSsmConfig(SsmConfig):
         yield constant and self.parameters_from == "stream", f"parameters_from: stream {why}"
         yield constant and self.input_discretisation == "raw", f"input_discretisation: raw {why}"
         yield constant and self.dt_rank is not None, f"dt_rank {why}"
+        shared = self.step_sizes == "shared"
+        yield constant and shared, f"step_sizes: shared {why}"
+        apart = shared and self.parameters_from == "stream"
+        yield apart, "step_sizes: shared needs parameters_from: raw; each stream's own input gives its own"
+        yield shared and self.levels == 0, "step_sizes: shared needs levels: 1 or more; 0 has one stream"
         yield self.ssm != "s4" and self.learned_b, "learned_b: true needs ssm: s4, whose B is 1 without it"
         unread = self.ssm_input == "raw" and self.parameters_from == "raw"
         yield unread, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads the streams"
@@ -148,6 +159,8 @@ class MsSsmConfig(SsmConfig):
         yield unfiltered and self.conv_bias, f"conv_bias: true needs filters; {where} has none"
         narrow = self.raw_input == "token" and self.block != "mamba"
         yield narrow, f"raw_input: token needs block: mamba; block: {self.block} does not expand its input"
+        bare = self.input_conv and self.block != "mamba"
+        yield bare, f"input_conv: true needs block: mamba; block: {self.block} has no such convolution"
 
     def _of_the_mixer(self) -> Iterator[Fault]:
         static, softmax = self.mixer == "static", self.mixer == "softmax"

@@ -11,7 +11,10 @@ from pydantic import ValidationError
 from msbench.models.ms_ssm import GatedBlock, MultiScale
 from msbench.models.stream_ssms import RealSsms
 from msbench.models.streams import stream_names, stream_states
+from msbench.ops import causal_conv
 from msbench.specs import MsSsmConfig
+
+STEPS = ("scan.dt.weight", "scan.dt.bias")
 
 
 @torch.no_grad()
@@ -100,6 +103,38 @@ def test_parameters_from_the_token_are_those_of_the_expanded_input_before_its_ma
     torch.testing.assert_close(token(u, lengths), expanded(u, lengths), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("options", [{}, {"mixer_channels": "per-channel"}, {"ssm": "s4"}, {"ssm": "none"}])
+def test_parameters_from_the_sum_are_those_of_a_raw_input_that_is_it(options: dict[str, Any]) -> None:
+    core, other, x = core_of(raw_input="sum", **options), core_of(**options), signal()
+    other.load_state_dict(core.state_dict())
+    source = torch.nn.functional.silu(core.decomposition(x).sum(2))
+    torch.testing.assert_close(core(x), other(x, source))
+    assert not torch.allclose(core(x), other(x))
+
+
+def test_streams_that_share_step_sizes_are_those_with_equal_ones() -> None:
+    shared, own, x = core_of(step_sizes="shared", state=11), core_of(state=11), signal()
+    p = dict(shared.state_dict())
+    rank, sizes = p["scan.dt.weight"].shape[2], stream_states(ms_config(state=11))
+    step, *others = p["scan.x_proj"].split([rank, *(2 * n for n in sizes)])
+    p["scan.x_proj"] = torch.cat([part for rest in others for part in (step, rest)])
+    p |= {name: p[name].repeat(len(sizes), *(1,) * (p[name].ndim - 1)) for name in STEPS}
+    own.load_state_dict(p)
+    torch.testing.assert_close(shared(x), own(x))
+
+
+def test_mambas_convolution_stands_before_all_else() -> None:
+    torch.manual_seed(0)
+    with_it, without = GatedBlock(ms_config(input_conv=True)).double(), GatedBlock(ms_config()).double()
+    without.load_state_dict(with_it.state_dict(), strict=False)
+    u, lengths = signal(15, 8), torch.tensor([15, 15])
+    x, gate = with_it.in_proj(u).chunk(2, dim=-1)
+    assert with_it.conv is not None
+    x = torch.nn.functional.silu(causal_conv(x, with_it.conv.weight, with_it.conv.bias))
+    expected = with_it.out_proj(without.core(x) * torch.nn.functional.silu(gate))
+    torch.testing.assert_close(with_it(u, lengths), expected)
+
+
 def test_without_a_decomposition_every_stream_is_the_signal() -> None:
     core, x = core_of(decomposition="none"), signal()
     assert torch.equal(core.decomposition(x), x.unsqueeze(2).expand(-1, -1, 4, -1))
@@ -138,6 +173,13 @@ def test_without_a_decomposition_every_stream_is_the_signal() -> None:
         ({"conv_bias": True, "levels": 0}, "conv_bias: true needs filters; levels: 0"),
         ({"conv_bias": True, "decomposition": "none"}, "conv_bias: true needs filters"),
         ({"raw_input": "token", "block": "glu"}, "raw_input: token needs block: mamba"),
+        ({"input_conv": True, "block": "vit"}, "input_conv: true needs block: mamba; block: vit has no such"),
+        ({"step_sizes": "shared", "ssm": "s4"}, "step_sizes: shared needs ssm: s6; with ssm: s4 nothing"),
+        (
+            {"step_sizes": "shared", "parameters_from": "stream"},
+            "step_sizes: shared needs parameters_from: raw",
+        ),
+        ({"step_sizes": "shared", "levels": 0}, "step_sizes: shared needs levels: 1 or more"),
         ({"mixer_rank": 2}, "mixer_rank needs mixer_channels: low-rank"),
         ({"mixer": "static", "mixer_channels": "low-rank"}, "mixer_channels: low-rank needs a mixer with"),
         ({"mixer": "softmax", "levels": 0}, "mixer: softmax needs levels: 1 or more"),

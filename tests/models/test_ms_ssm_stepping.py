@@ -28,6 +28,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"input_discretisation": "raw"},
     {"raw_input": "token"},
     {"raw_input": "token", "parameters_from": "stream"},
+    {"raw_input": "sum"},
+    {"raw_input": "sum", "step_sizes": "shared", "state": 7},
+    {"raw_input": "sum", "ssm": "s4", "block": "vit"},
+    {"input_conv": True},
+    {"input_conv": True, "kernel": 1, "raw_input": "token", "step_sizes": "shared"},
     {"mixer": "softmax"},
     {"mixer": "softmax", "mixer_channels": "per-channel", "block": "vit"},
     {"mixer": "static"},
@@ -87,7 +92,8 @@ def test_steps_follow_autocast(ssm: str) -> None:
         state = layer.step(x[:, 0], layer.start(x[:, 0]))[1]
     real, complex_ = {torch.float32}, {torch.complex64}
     expected = {"s6": real, "s4": real, "s4d": complex_, "s4-dplr": real, "none": set()}
-    assert {leaf.dtype for leaf in leaves(state[1])} == expected[ssm]
+    _window, (_past, h) = state
+    assert {leaf.dtype for leaf in leaves(h)} == expected[ssm]
 
 
 @pytest.mark.parametrize(
