@@ -13,6 +13,7 @@ from msbench.data.dataset import Batch, Dataset, Split, TaskInfo
 from msbench.data.imagenet import IMAGENET
 from msbench.data.imdb import IMDB
 from msbench.data.mnist import MNIST
+from msbench.data.parallel import refuse_importing_worker
 from msbench.data.pathfinder import PATHFINDER
 from msbench.data.progress import Progress, silent
 from msbench.data.ptbxl import PTBXL
@@ -91,6 +92,7 @@ def setup(
     Done again it changes nothing. `processes` has no effect on the data; `progress` is told what is being
     done, how much is done and how much there is. Raises DataError naming file, line or option.
     """
+    refuse_importing_worker()
     module = DATASETS[config.dataset]
     return module.setup(config, root, source=source, processes=processes, progress=progress or silent)
 

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TypeVar
 
-from msbench.errors import DataError
+from msbench.errors import ConfigError, DataError
 
 T = TypeVar("T")
+
+GUARD = "a script that sets up data has to do so below `if __name__ == '__main__':`, as its workers import it"
 
 AHEAD = 3  # blocks in flight per process: enough to keep it busy, few enough to waste little at the end
 MOST_BY_DEFAULT = 16  # a login node has 128 cores; starting 128 interpreters takes longer than the work
@@ -23,6 +25,15 @@ PARENTS_OWN = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
 )
 """Sent to a whole process group by a terminal and by Slurm: the parent decides, workers carry on."""
+
+
+def refuse_importing_worker() -> None:
+    """Raise ConfigError in a worker that is importing the script that started it.
+
+    It would wait for ever for the lock of its parent: Python itself refuses no more than to start processes.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ConfigError(GUARD)
 
 
 def default_processes() -> int:
@@ -66,7 +77,7 @@ def _over_processes(work: Callable[[int], T], processes: int) -> Generator[T, No
                 yield pending.popleft().result()
     except BrokenProcessPool:
         raise DataError(
-            "a worker process died (killed, perhaps for memory); run the same command again"
+            f"a worker process died: killed, perhaps for memory; then run the same command again. Or {GUARD}"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

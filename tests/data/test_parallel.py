@@ -27,6 +27,16 @@ if __name__ == "__main__":
     next(results)
 """
 
+UNGUARDED = """\
+import sys
+from pathlib import Path
+from msbench import data
+from msbench.specs import ListOpsConfig
+
+config = ListOpsConfig(train=2000, validation=10, test=10, min_length=5, max_length=60)
+data.setup(config, Path(sys.argv[1]), processes=2)
+"""
+
 
 def slow_when_even(number: int) -> int:
     time.sleep(0.02 * (number % 2 == 0))
@@ -48,6 +58,19 @@ def test_results_come_in_order(processes: int) -> None:
 def test_a_worker_that_dies_is_an_error() -> None:
     with pytest.raises(DataError, match="a worker process died"):
         list(itertools.islice(ordered(die, 2), 10))
+
+
+def test_a_script_without_a_guard_ends_with_what_to_do(tmp_path: Path) -> None:
+    """Its workers import it, and would wait for the lock that it holds itself."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "data")], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "a worker process died" in last
+    assert last.endswith("below `if __name__ == '__main__':`, as its workers import it")
 
 
 def test_default_processes_are_the_cores_allotted() -> None:
