@@ -41,6 +41,10 @@ def report(
     versus: Annotated[
         str | None, typer.Option("--versus", metavar="MODEL", help="Mark what is better or worse than this.")
     ] = None,
+    validation: Annotated[
+        bool,
+        typer.Option("--validation/--no-validation", help="Of that split, which settings are chosen by."),
+    ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -49,7 +53,18 @@ def report(
     from msbench.report.load import HINT
 
     request = reports.Request(
-        names or [], results, out, csv, latex, html, figures, initialisation, modified, against, versus
+        names or [],
+        results,
+        out,
+        csv,
+        latex,
+        html,
+        figures,
+        initialisation,
+        modified,
+        against,
+        versus,
+        validation,
     )
     # Files first: a reader of the table that goes away must not cost them.
     done = reports.carry_out(request)

@@ -16,7 +16,7 @@ def caption(definition: TableDefinition, pool: Pool, columns: Sequence[Column], 
         " ".join(definition.caption.split()).rstrip("."),
         f"Protocol: {definition.protocol}{scaled}",
         f"Unit: {units}; {'reported is what the paper prints, ' if reported else ''}{measured}",
-        _sizes(pool, columns),
+        _sizes(pool, columns) if definition.part == "test" else "",
     ]
     return "".join(f"{part}. " for part in parts if part).rstrip()
 

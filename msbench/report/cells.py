@@ -42,11 +42,24 @@ UNITS = {
     "percent": Unit(metric_key("test", "accuracy"), 100.0, 2, "accuracy in percent"),
     "auroc": Unit(metric_key("test", "macro-auroc"), 1.0, 3, "macro AUROC"),
     "auroc-percent": Unit(metric_key("test", "macro-auroc"), 100.0, 2, "macro AUROC in percent"),
+    "validation-percent": Unit(
+        metric_key("validation", "accuracy"), 100.0, 2, "validation accuracy in percent"
+    ),
+    "validation-auroc": Unit(
+        metric_key("validation", "macro-auroc"), 100.0, 2, "validation macro AUROC in percent"
+    ),
     "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens", ranked=False),
 }
-RESULTS = frozenset(unit.metric for unit in UNITS.values() if unit.ranked)
-"""The metrics that are judged and compared: more is better, and 1 is perfect."""
-UNIT_OF_METRIC: Mapping[Metric, str] = {"accuracy": "percent", "macro-auroc": "auroc-percent"}
+COMPARED = frozenset(unit.metric for unit in UNITS.values() if unit.ranked)
+"""The metrics by which models are compared: more is better, and 1 is perfect."""
+RESULTS = COMPARED - {metric_key("validation", "accuracy"), metric_key("validation", "macro-auroc")}
+"""Those of them that are results, and judged."""
+Part = Literal["test", "validation"]
+"""The split that a table is of: results, or what settings are chosen by."""
+UNIT_OF_METRIC: Mapping[Part, Mapping[Metric, str]] = {
+    "test": {"accuracy": "percent", "macro-auroc": "auroc-percent"},
+    "validation": {"accuracy": "validation-percent", "macro-auroc": "validation-auroc"},
+}
 """The unit of a column for which the paper prints none."""
 
 

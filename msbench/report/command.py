@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msbench.errors import ConfigError
 from msbench.report.cells import Table
 from msbench.report.files import refuse_file, write_all, write_files
 from msbench.report.load import Judge, Report, load
@@ -19,7 +20,7 @@ class Request:
     """The options of the verb.
 
     `names` are suites, tables or files as typed; `against` is what verdicts are held against and `versus`
-    the model that others are compared with, where that is asked for.
+    the model that others are compared with, where that is asked for; `validation` shows that split instead.
     """
 
     names: Sequence[str]
@@ -33,6 +34,7 @@ class Request:
     modified: bool = False
     against: str | None = None
     versus: str | None = None
+    validation: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,14 @@ def carry_out(request: Request) -> Outcome:
     the folder for files is none or cannot be written to.
     """
     refuse_file(request.out)
+    if request.validation and request.against is not None:
+        raise ConfigError("--against judges results: it goes without --validation")
     report = load(
-        request.names, request.results, include_modified=request.modified, judge=_judge(request), claims=True
+        request.names,
+        request.results,
+        include_modified=request.modified,
+        judge=_judge(request),
+        show="validation" if request.validation else "claims",
     )
     if request.versus is not None:
         from msbench.report.versus import versus

@@ -6,7 +6,7 @@ Rows are not here: they are those of ``results/reported``, whose ``model`` says 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from msbench.report.cells import Place, Source
+from msbench.report.cells import Part, Place, Source
 from msbench.report.contracts import ClaimFacts, SuiteFacts
 
 
@@ -36,7 +36,8 @@ class TableDefinition:
     """A table: a name, what is said of it, the table of ``results/reported`` beside it, and its columns.
 
     `number` is the paper's, and None for a suite's own table. `others` says whether models that the paper has
-    no row for are listed too. A table of a `claim` has the rows of `reported`, and none of its numbers.
+    no row for are listed too. A table of a `claim` has the rows of `reported`, and none of its numbers;
+    one of the `part` validation shows what settings are chosen by.
     """
 
     id: str
@@ -49,6 +50,7 @@ class TableDefinition:
     notes: tuple[str, ...] = ()
     others: bool = True
     claim: ClaimFacts | None = None
+    part: Part = "test"
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -193,6 +195,20 @@ def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition
     notes = (SPREAD,) if mixed else ()
     return TableDefinition(
         suite.name, suite.title, suite.caption, table, tuple(columns), protocol=suite.protocol, notes=notes
+    )
+
+
+def validation_table(suite: SuiteFacts) -> TableDefinition:
+    """The same of the validation split, without anything of the paper's."""
+    columns = tuple(ColumnDefinition(task, suite.name, task, printed=False) for task in suite.tasks)
+    return TableDefinition(
+        f"{suite.name}-validation",
+        f"{suite.title}: validation",
+        f"{suite.caption} On the validation split, to choose settings by: no results",
+        "",
+        columns,
+        protocol=suite.protocol,
+        part="validation",
     )
 
 

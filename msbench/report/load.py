@@ -4,12 +4,20 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from msbench import console, store, suite
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.report.cells import Row, Table
 from msbench.report.claims import standings
-from msbench.report.definitions import PAPER_TABLES, TableDefinition, claim_tables, own_table, paper_names
+from msbench.report.definitions import (
+    PAPER_TABLES,
+    TableDefinition,
+    claim_tables,
+    own_table,
+    paper_names,
+    validation_table,
+)
 from msbench.report.distances import Distances, read_distances
 from msbench.report.pool import SuiteRuns
 from msbench.report.reported import find_reported, read_all
@@ -21,6 +29,7 @@ from msbench.suite import Suite
 PAPER = "paper"
 """All of the paper's tables together."""
 HINT = f"'msbench report {PAPER}' shows all seven tables of the paper"
+Show = Literal["results", "claims", "validation"]
 Judge = Callable[[Table], Table]
 """Sets the `judgement` of a table's cells."""
 
@@ -59,19 +68,20 @@ def load(
     *,
     include_modified: bool = False,
     judge: Judge | None = None,
-    claims: bool = False,
+    show: Show = "results",
 ) -> Report:
     """The tables of these names, each judged by `judge` where there is one.
 
     A name is that of a suite or its file, of a table of the paper (its id, ``table-5`` or ``5``), or
     ``paper`` for all seven. No name means the tables of the suites that have runs in `results`, and those of
-    the paper with a measured cell. With `claims` the tables of those that a suite makes come after its own.
+    the paper with a measured cell. `show` is what of a suite: its results, with those of its claims behind
+    them or alone, or what its runs had on the validation split, of which the paper has no table.
 
     Records that cannot be read are named on stderr and left out. Raises UnknownName, ConfigError where two
     tables would have one name, Undecided where nothing has been run of a suite that was named, or, without
     names, at all.
     """
-    library = _Library(results, claims=claims)
+    library = _Library(results, show)
     reported = read_all(find_reported(results))
 
     def build(definition: TableDefinition) -> Table:
@@ -93,8 +103,8 @@ def load(
 class _Library:
     """Suites, and the runs of each, read when they are first asked for."""
 
-    def __init__(self, results: Path, *, claims: bool) -> None:
-        self.results, self.claims = results, claims
+    def __init__(self, results: Path, show: Show) -> None:
+        self.results, self.show = results, show
         self.suites: dict[str, Suite] = {}
         self.found: list[str] = []
         self.read: dict[str, SuiteRuns] = {}
@@ -107,6 +117,7 @@ class _Library:
                 raise ConfigError(f"two tables are called {definition.id}; report them one by one")
         for definition in chosen.values():
             if definition.number is not None:
+                self._refuse_validation(definition)
                 self._refuse_scaled(definition)
             elif not self.runs(definition.suites[0]).records:
                 (name,) = definition.suites
@@ -131,6 +142,7 @@ class _Library:
         papers = [
             each for each in PAPER_TABLES if set(each.suites) & set(self.found) and set(each.suites) <= usable
         ]
+        papers = [] if self.show == "validation" else papers
         ids = {each.id for each in papers}
         return [own for each in known if each.name not in ids for own in self._own(each)], papers
 
@@ -154,6 +166,10 @@ class _Library:
             if name in paper_names(definition):
                 return [definition]
         return self._own(self._suite(name))
+
+    def _refuse_validation(self, definition: TableDefinition) -> None:
+        if self.show == "validation":
+            raise ConfigError(f"{definition.where}: --validation is of suites: name {definition.suites[0]}")
 
     def _refuse_scaled(self, definition: TableDefinition) -> None:
         """Raise ConfigError where a suite found here took the name of one of the paper's protocol."""
@@ -184,13 +200,15 @@ class _Library:
 
     def _own(self, each: Suite) -> list[TableDefinition]:
         """The table of a suite, with the mixing distances that count beside its runs, then its claims."""
+        if self.show == "validation":
+            return [validation_table(each)]
         runs = self.runs(each.name)
         mixed = {
             record.task
             for record in runs.records
             if any(measured.counts for measured in runs.distances.get(record.run_id, ()))
         }
-        return [own_table(each, mixed), *(claim_tables(each) if self.claims else ())]
+        return [own_table(each, mixed), *(claim_tables(each) if self.show == "claims" else ())]
 
     def _distances(self, records: Iterable[RunRecord], warnings: list[str]) -> dict[str, list[Distances]]:
         """The mixing distances beside these runs."""

@@ -21,10 +21,20 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, and the folder that its predictions are in."""
+    """A finished run, and the folder that its predictions are in.
+
+    `metric` is another one than its result to compare it by: over seeds alone, as predictions are of the test
+    split.
+    """
 
     record: RunRecord
     folder: Path
+    metric: str = ""
+
+    @property
+    def value(self) -> float | None:
+        """What it is compared by."""
+        return self.record.metrics.get(self.metric) if self.metric else self.record.result
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,9 @@ def compare(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
         )
     _refuse_other_tests([*ours, *theirs])
     if min(len(ours), len(theirs)) > 1:
-        return _over_seeds([run.record for run in ours], [run.record for run in theirs])
+        return _over_seeds(ours, theirs)
+    if ours[0].metric:
+        raise DataError("of the validation split there are no predictions: train two seeds of both")
     return _over_examples(*_pair(ours, theirs))
 
 
@@ -94,13 +106,14 @@ def _refuse_other_tests(runs: Sequence[Run]) -> None:
             )
 
 
-def _over_seeds(ours: Sequence[RunRecord], theirs: Sequence[RunRecord]) -> Comparison:
+def _over_seeds(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
     # An accuracy of n examples comes in steps of 1 / n; few seeds may agree on one by chance.
-    n_test = ours[0].n_test if ours[0].metric == "accuracy" else None
-    first, second = ([each.result for each in side if each.result is not None] for side in (ours, theirs))
+    is_result = ours[0].record.metric == "accuracy" and not ours[0].metric
+    n_test = ours[0].record.n_test if is_result else None
+    first, second = ([each.value for each in side if each.value is not None] for side in (ours, theirs))
     found = welch(first, second, 1 - LEVEL, step=1 / n_test if n_test else 0.0)
     how = f"Welch over seeds, n = {len(first)} and {len(second)}"
-    return _comparison(ours[0], theirs[0], found, how, over_seeds=True)
+    return _comparison(ours[0].record, theirs[0].record, found, how, over_seeds=True)
 
 
 def _comparison(

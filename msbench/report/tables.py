@@ -17,6 +17,7 @@ from msbench.report.cells import (
     UNITS,
     Cell,
     Column,
+    Part,
     Place,
     Row,
     Table,
@@ -138,7 +139,7 @@ class _Builder:
     def _rule_rows(self) -> list[Row]:
         rates: dict[str, dict[Column, float]] = defaultdict(dict)
         for column in self.columns:
-            if column.source == "run":
+            if column.source == "run" and self.definition.part == "test":
                 for record in self.pool.counted(column.places[0]):
                     for name, value in record.baselines.items():
                         rates[name][column] = value
@@ -247,7 +248,7 @@ def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool:
         Column(
             column.task,
             column.label,
-            units.get(column.label) or _own_unit(column, pool),
+            units.get(column.label) or _own_unit(column, pool, definition.part),
             column.suite,
             column.source,
             column.of,
@@ -256,13 +257,13 @@ def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool:
     )
 
 
-def _own_unit(column: ColumnDefinition, pool: Pool) -> str:
+def _own_unit(column: ColumnDefinition, pool: Pool, part: Part) -> str:
     """The unit of a column that the paper does not print; without any run it is accuracy."""
     if column.source == "mixing":
         return "tokens"
     runs = (record for runs in (pool.planned, pool.modified) for key in runs for record in runs[key])
     metrics = [record.metric for record in runs if (record.suite, record.task) in column.places]
-    return UNIT_OF_METRIC[metrics[0] if metrics else "accuracy"]
+    return UNIT_OF_METRIC[part][metrics[0] if metrics else "accuracy"]
 
 
 def _beside(printed: ReportedCell | None, cell: Cell) -> Cell:

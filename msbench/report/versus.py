@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msbench import store
 from msbench.errors import ConfigError, DamagedRecord, DataError, UnknownName
-from msbench.report.cells import RESULTS, UNITS, Cell, Column, Row, Table, lettered
+from msbench.report.cells import COMPARED, UNITS, Cell, Column, Row, Table, lettered
 from msbench.report.significance import LEVEL, Comparison, Run, compare
 from msbench.stats import holm
 from msbench.store import metric_key
@@ -71,12 +71,22 @@ def with_comparisons(table: Table, versus: Versus) -> Table:
 
 
 def versus(tables: Iterable[Table], results: Path, reference: str) -> list[Table]:
-    """The tables with their comparisons. Raises UnknownName where none of them has the reference model."""
+    """The tables with their comparisons; those of claims have their own.
+
+    Raises UnknownName where none of them has the reference model.
+    """
     given = list(tables)
     if all(_reference_row(table, reference) is None for table in given):
         known = {row.model for table in given for row in table.rows if _measured(row)}
         raise UnknownName("model", reference, known, "--versus")
-    return [with_comparisons(table, compare_table(table, results, reference)) for table in given]
+    return [
+        table if _of_claim(table) else with_comparisons(table, compare_table(table, results, reference))
+        for table in given
+    ]
+
+
+def _of_claim(table: Table) -> bool:
+    return any(cell.standing for row in table.rows for cell in row.cells)
 
 
 def _reference_row(table: Table, reference: str) -> int | None:
@@ -91,7 +101,7 @@ def _measured(row: Row) -> bool:
 
 def _has_runs(cell: Cell) -> bool:
     """True for means of results of one task: not for averages of tasks, nor for trivial rules."""
-    return cell.status == "measured" and cell.evidence is not None and cell.evidence.metric in RESULTS
+    return cell.status == "measured" and cell.evidence is not None and cell.evidence.metric in COMPARED
 
 
 def _places(table: Table, reference: int) -> list[tuple[Place, Row, Column]]:
@@ -118,9 +128,13 @@ def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[Run]:
         record = store.read_filed(folder)
         if record is None:
             raise DataError(f"{results}: no finished run {identity} of {row.model} on {column.task}")
-        if metric_key("test", record.metric) != UNITS[column.unit].metric:
+        metric = UNITS[column.unit].metric
+        if metric_key("test", record.metric) == metric:
+            runs.append(Run(record, folder))
+        elif metric_key("validation", record.metric) == metric:
+            runs.append(Run(record, folder, metric))
+        else:
             raise DataError(f"{folder}: its result, {record.metric}, is not what the column shows")
-        runs.append(Run(record, folder))
     return runs
 
 

@@ -107,7 +107,7 @@ def _headline(record: RunRecord) -> str:
     """The result in the unit of its metric, such as ``85.57 % accuracy``."""
     if record.result is None or not record.finished:
         return ""
-    unit = UNITS[UNIT_OF_METRIC[record.metric]]
+    unit = UNITS[UNIT_OF_METRIC["test"][record.metric]]
     return f"{record.result * unit.scale:.{unit.digits}f} % {record.metric}"
 
 
