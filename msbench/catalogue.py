@@ -1,15 +1,18 @@
 """What there is: suites, models, datasets, runs."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msbench import data, store
+from msbench import changes, data, store
 from msbench.data.dataset import TaskInfo
 from msbench.environment import accelerator
 from msbench.errors import ConfigError, UnknownName
 from msbench.launch.jobs import Job, jobs
 from msbench.specs import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
+from msbench.specs.run import SECTIONS
 from msbench.store import RunRecord
 from msbench.suite import Suite, available, load, plan
 
@@ -120,11 +123,36 @@ def _datasets() -> Listing:
 def _runs(results: Path) -> Listing:
     found, warnings = store.records(results)
     left, unread = jobs(results, found)
-    rows = [_run(record, left.pop(record.run_id, None)) for record in found]
+    apart = told_apart(found)
+    rows = [(*_run(record, left.pop(record.run_id, None)), apart[id(record)]) for record in found]
     if left:
         rows = sorted([*rows, *map(_submitted, left.values())], key=lambda row: (*row[1:4], row[0]))
-    header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended")
-    return Listing(header, rows, [*warnings, *unread], below=3)
+    header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended", "with")
+    return Listing(header, rows, [*warnings, *unread], below=4)
+
+
+def told_apart(records: Sequence[RunRecord]) -> dict[int, str]:
+    """By the record's ``id()`` how its settings differ from the commonest of its place, or nothing."""
+    places: dict[tuple[str, str, str], list[RunRecord]] = {}
+    for record in records:
+        places.setdefault((record.suite, record.task, record.model), []).append(record)
+    found: dict[int, str] = {}
+    for runs in places.values():
+        first, *others = specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
+        # Mostly they are the same: thousands of runs must not be flattened one by one.
+        differ = {change.name for each in others if each != first for change in changes.settings(first, each)}
+        texts = [_spelled(spec, sorted(differ)) for spec in specs]
+        common = {name: Counter(text.get(name) for text in texts).most_common(1)[0][0] for name in differ}
+        for run, text in zip(runs, texts, strict=True):
+            own = (f"{name} {value}" for name, value in text.items() if value != common[name])
+            found[id(run)] = ", ".join(own)
+    return found
+
+
+def _spelled(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """The settings of these names, as a file spells them."""
+    values = changes.flatten(spec) if names else {}
+    return {name: changes.spelled(values[name]) for name in names if name in values}
 
 
 def _run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
@@ -143,7 +171,7 @@ def _run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
 
 def _submitted(job: Job) -> tuple[Any, ...]:
     run = job.run
-    return (run.run_id, job.submission.suite, run.task, run.model, run.seed, job.state, None, None, None)
+    return (run.run_id, job.submission.suite, run.task, run.model, run.seed, job.state, None, None, None, "")
 
 
 def _text(column: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from msbench.suite import load, plan
 
 def keep(results: Path, run_id: str, **values: object) -> RunRecord:
     record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)
-    store.write_record(results / "s" / "t" / "m" / run_id, record)
+    store.write_record(results / "s" / "t" / record.model / run_id, record)
     return record
 
 
@@ -92,6 +92,26 @@ def test_a_run_is_listed_by_the_metric_of_its_task(tmp_path: Path) -> None:
     keep(tmp_path, "0" * 12, metrics={"test_accuracy": 0.9, "test_macro_auroc": 0.75}, metric="macro-auroc")
     [row] = catalogue.listing("runs", tmp_path).as_dicts()
     assert (row["metric"], row["test"]) == ("macro-auroc", "75.00%")
+
+
+def test_runs_of_one_place_are_told_apart_by_their_settings(tmp_path: Path) -> None:
+    settings: list[dict[str, object]] = [
+        {"train": {"lr": 0.001}, "model": {"state": 16}},
+        {"train": {"lr": 0.001}, "model": {"state": 16}, "seed": 1},
+        {"train": {"lr": 0.004}, "model": {"state": 16}},
+        {"train": {"lr": 0.001}, "model": {"state": 16, "raw_input": "sum", "pattern": ["a", "b"]}},
+    ]
+    for number, spec in enumerate(settings):
+        keep(tmp_path, str(number) * 12, spec=spec)
+    keep(tmp_path, "9" * 12, model="another", spec={"train": {"lr": 0.5}})
+    listed = {row["run"][0]: row["with"] for row in catalogue.listing("runs", tmp_path).as_dicts()}
+    assert listed == {
+        "0": "",
+        "1": "",
+        "2": "train.lr 0.004",
+        "3": "model.pattern [a, b], model.raw_input sum",
+        "9": "",
+    }
 
 
 def test_anything_else_is_an_unknown_listing(tmp_path: Path) -> None:
