@@ -152,7 +152,8 @@ class Note:
 class Table:
     """A table of the paper, or of one suite: reported beside measured.
 
-    `id` is the name of either, `number` the paper's, None for a suite's own.
+    `id` is the name of either, `number` the paper's, None for a suite's own. `base` is the model that rows of
+    a table of claims are held against.
     """
 
     id: str
@@ -163,6 +164,7 @@ class Table:
     notes: tuple[Note, ...] = ()
     protocol: str = "paper"
     number: int | None = None
+    base: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

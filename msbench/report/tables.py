@@ -77,13 +77,15 @@ class _Builder:
         """All rows, in the order in which they are shown."""
         others = self._other_rows() if self.definition.others else []
         rows = mark_best([*self._reported_rows(), *others], self.columns)
-        rows += self._rule_rows()
-        if include_modified:
+        # A table of claims has the paper's rows alone; all else stands in the suite's own.
+        of_paper = self.definition.claim is not None
+        rows += [] if of_paper else self._rule_rows()
+        if include_modified and not of_paper:
             rows += modified_rows(self.pool, self.columns, self.notes)
         self._note_more_seeds({row.model for row in rows})
         self._note_strangers({row.model for row in rows})
         self._note_unlike_arithmetic({row.model for row in rows})
-        self._note_what_is_not_shown(include_modified)
+        self._note_what_is_not_shown(include_modified or of_paper)
         return rows
 
     def _cell(self, column: Column, model: str) -> Cell:

@@ -80,13 +80,9 @@ def versus(tables: Iterable[Table], results: Path, reference: str) -> list[Table
         known = {row.model for table in given for row in table.rows if _measured(row)}
         raise UnknownName("model", reference, known, "--versus")
     return [
-        table if _of_claim(table) else with_comparisons(table, compare_table(table, results, reference))
+        table if table.base else with_comparisons(table, compare_table(table, results, reference))
         for table in given
     ]
-
-
-def _of_claim(table: Table) -> bool:
-    return any(cell.standing for row in table.rows for cell in row.cells)
 
 
 def _reference_row(table: Table, reference: str) -> int | None:

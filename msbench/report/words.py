@@ -33,7 +33,7 @@ VERDICTS: dict[Verdict | ClaimVerdict, str] = {
     "missing": "no result, or nothing to hold it against",
     "agrees": "above or below the base row as in the paper",
     "contradicts": "below the base row where the paper has it above, or the reverse",
-    "undecided": "not told apart from the base row",
+    "undecided": "not told apart from the base row over seeds",
 }
 SAID_BY_CELL: tuple[Verdict, ...] = ("missing", "diverged")
 """Verdicts that a cell without a mean says by itself; beside a mean they are shown, as all others are."""

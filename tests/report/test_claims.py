@@ -21,6 +21,7 @@ from msbench.report.distances import read_distances
 from msbench.report.latex import fragment
 from msbench.report.tables import build_table
 from msbench.report.terminal import render
+from msbench.report.versus import versus
 from msbench.suite_claims import Claim
 
 N = 500
@@ -96,6 +97,18 @@ def test_the_evidence_is_in_the_reason_and_below_the_table(tmp_path: Path) -> No
     assert (row["verdict"], row["reason"]) == ("contradicts", standing.reason)
     assert "contradicts: below the base row where the paper has it above" in render(table)
     assert r"\ominus" in fragment(table)
+
+
+def test_one_seed_decides_nothing(tmp_path: Path) -> None:
+    table = made(tmp_path, CLAIM, {"mamba": [0.2], "s4": [0.9], "msssm-s6": [0.9, 0.91]})
+    assert verdicts(table) == {"Mamba": None, "MS-SSM": "undecided", "S4": "undecided"}
+    assert "better than mamba, p < 0.001 (Holm, McNemar" in render(table)
+
+
+def test_a_table_of_claims_is_compared_with_its_base_row_alone(tmp_path: Path) -> None:
+    table = made(tmp_path, CLAIM)
+    assert versus([table], tmp_path, "mamba") == [table]
+    assert not any("--modified" in note.text for note in table.notes)
 
 
 def test_rows_of_the_base_models_runs_have_no_verdict(tmp_path: Path) -> None:
