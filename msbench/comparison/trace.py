@@ -14,7 +14,7 @@ from msbench.errors import ConfigError, Undecided
 from msbench.report import Column, ReportedCell
 from msbench.report.cells import UNITS
 from msbench.report.collect import usable
-from msbench.report.distances import read_distances
+from msbench.report.distances import counted, read_distances
 from msbench.report.load import more_seeds
 from msbench.specs import RunSpec
 from msbench.specs.run import SECTIONS
@@ -153,9 +153,8 @@ def _value(place: Place, column: Column, record: RunRecord) -> float | None:
     """What this run adds to the cell, in the unit of the column; None where it adds nothing."""
     unit = UNITS[column.unit]
     if column.source == "mixing":
-        measured = [each for each in read_distances(place.report.folder(record))[0] if each.counts]
-        mean = measured[-1].mean if measured else None
-        return None if mean is None else unit.scale * mean
+        measured = counted(read_distances(place.report.folder(record))[0])
+        return None if measured is None or measured.mean is None else unit.scale * measured.mean
     value = record.metrics.get(unit.metric)
     return unit.scale * value if usable(value) else None
 

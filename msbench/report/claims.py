@@ -5,18 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from msbench.report.cells import UNITS, Cell, ClaimVerdict, Row, Standing, Table
-from msbench.report.contracts import ClaimFacts
-from msbench.report.distances import read_distances
+from msbench.report.distances import counted, read_distances
 from msbench.report.reported import ReportedCell
-from msbench.report.significance import LEVEL, Comparison
+from msbench.report.significance import LEVEL, Comparison, over_seeds
 from msbench.report.versus import Place, Versus, compare_table, summary, with_comparisons
-from msbench.stats import holm, welch
+from msbench.stats import holm
+from msbench.suite_claims import Claim
 
 Order = Mapping[tuple[str, str], float]
 """The paper's values of a column, by group and row."""
 
 
-def standings(table: Table, claim: ClaimFacts, reported: Iterable[ReportedCell], results: Path) -> Table:
+def standings(table: Table, claim: Claim, reported: Iterable[ReportedCell], results: Path) -> Table:
     """The table of a claim with `Cell.standing` wherever a row can be held against the base row.
 
     Means are compared as ``--versus`` compares them, mixing distances by Welch's test over seeds; Holm's
@@ -66,38 +66,26 @@ def _verdict(compared: Comparison, *, higher: bool) -> ClaimVerdict:
 
 def _compare_distances(table: Table, results: Path, reference: str) -> Versus:
     """Mean mixing distances of two seeds or more on both sides, by Welch's test over seeds."""
-    means = {at: _distances(row.cells[0], row, table, results) for at, row in enumerate(table.rows)}
-    base = next((at for at, row in enumerate(table.rows) if row.model == reference and means[at]), None)
-    if base is None:
+    means = [_distances(row, table, results) for row in table.rows]
+    theirs = next(
+        (found for row, found in zip(table.rows, means, strict=True) if row.model == reference and found),
+        None,
+    )
+    if theirs is None:
         return Versus(reference, {}, (f"no measured {reference} in this table: nothing is compared with it",))
-    found: dict[Place, Comparison] = {}
-    for at, row in enumerate(table.rows):
-        if row.model != reference and min(len(means[at]), len(means[base])) > 1:
-            test = welch(means[at], means[base], 1 - LEVEL)
-            how = f"Welch over seeds, n = {len(means[at])} and {len(means[base])}"
-            found[at, 0] = Comparison(
-                row.model,
-                reference,
-                test.difference,
-                test.low,
-                test.high,
-                test.p,
-                test.p,
-                over_seeds=True,
-                how=how,
-                words=("larger", "smaller"),
-            )
+    found: dict[Place, Comparison] = {
+        (at, 0): replace(over_seeds((row.model, reference), means[at], theirs), words=("larger", "smaller"))
+        for at, row in enumerate(table.rows)
+        if row.model != reference and min(len(means[at]), len(theirs)) > 1
+    }
     adjusted = holm({place: each.p for place, each in found.items()})
     comparisons = {place: replace(each, p_holm=adjusted[place]) for place, each in found.items()}
     return Versus(reference, comparisons, summary(comparisons, len(adjusted)))
 
 
-def _distances(cell: Cell, row: Row, table: Table, results: Path) -> list[float]:
-    """The mean mixing distance of each run behind a cell."""
-    (column,) = table.columns
-    values = []
-    for identity in cell.run_ids:
-        folder = results / column.suite / column.task / row.model / identity
-        counted = [each.mean for each in read_distances(folder)[0] if each.counts and each.mean is not None]
-        values += counted[-1:]
-    return values
+def _distances(row: Row, table: Table, results: Path) -> list[float]:
+    """The mean mixing distance of each run behind a row, whose cells have none that lacks it."""
+    (column,), (cell,) = table.columns, row.cells
+    folders = (results / column.suite / column.task / row.model / identity for identity in cell.run_ids)
+    measured = (counted(read_distances(folder)[0]) for folder in folders)
+    return [each.mean for each in measured if each is not None and each.mean is not None]

@@ -1,7 +1,9 @@
 """What a table needs of a suite and of its planned runs; `Suite` and `RunSpec` have it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
+
+from msbench.suite_claims import Claim
 
 
 class Planned(Protocol):
@@ -27,23 +29,6 @@ class ReportedColumns(Protocol):
     def columns(self) -> Mapping[str, str]: ...
 
 
-class ClaimFacts(Protocol):
-    """What a table needs of a Claim."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def column(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def base(self) -> str: ...
-    @property
-    def measure(self) -> Literal["run", "mixing"]: ...
-    @property
-    def rows(self) -> Mapping[str, str]: ...
-
-
 class SuiteFacts(Protocol):
     """What a table needs of a Suite."""
 
@@ -62,4 +47,4 @@ class SuiteFacts(Protocol):
     @property
     def models(self) -> Sequence[str]: ...
     @property
-    def claims(self) -> Sequence[ClaimFacts]: ...
+    def claims(self) -> Sequence[Claim]: ...

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from msbench.report.cells import Part, Place, Source
-from msbench.report.contracts import ClaimFacts, SuiteFacts
+from msbench.report.contracts import SuiteFacts
+from msbench.suite_claims import Claim
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class TableDefinition:
     protocol: str = "paper"
     notes: tuple[str, ...] = ()
     others: bool = True
-    claim: ClaimFacts | None = None
+    claim: Claim | None = None
     part: Part = "test"
 
     @property
@@ -217,7 +218,7 @@ def claim_tables(suite: SuiteFacts) -> list[TableDefinition]:
     return [_claim_table(suite, claim) for claim in suite.claims]
 
 
-def _claim_table(suite: SuiteFacts, claim: ClaimFacts) -> TableDefinition:
+def _claim_table(suite: SuiteFacts, claim: Claim) -> TableDefinition:
     numbers = {each.id: each.number for each in PAPER_TABLES}
     where = f"Table {numbers[claim.table]}" if claim.table in numbers else f"table {claim.table}"
     name = f"{suite.name}-{claim.table}"

@@ -80,6 +80,11 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
     return sorted(found, key=lambda each: each.created), warnings
 
 
+def counted(found: Sequence[Distances]) -> Distances | None:
+    """Of measurements of one run, oldest first, the one that stands for it: the last that counts."""
+    return next((each for each in reversed(found) if each.counts), None)
+
+
 def distance(
     runs: Sequence[RunRecord],
     n_planned: int,
@@ -91,12 +96,9 @@ def distance(
     The spread is over layers, channels and examples: the root mean square of that of the seeds. What is not
     shown is told in `notes`.
     """
-    counted = {
-        record.run_id: [each for each in measured.get(record.run_id, ()) if each.counts] for record in runs
-    }
-    newest = [measurements[-1] for measurements in counted.values() if measurements]
-    found = [each for each in newest if each.mean is not None]
-    other = sum(len(measured.get(identity, ())) - len(kept) for identity, kept in counted.items())
+    of_runs = [measured.get(record.run_id, ()) for record in runs]
+    found = [each for each in map(counted, of_runs) if each is not None and each.mean is not None]
+    other = sum(not each.counts for measurements in of_runs for each in measurements)
     if other:
         count = f"{other} measurement{'' if other == 1 else 's'}"
         notes.append(f"mixing distances with other options, or before training, are not shown: {count}")

@@ -111,18 +111,25 @@ def _over_seeds(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
     is_result = ours[0].record.metric == "accuracy" and not ours[0].metric
     n_test = ours[0].record.n_test if is_result else None
     first, second = ([each.value for each in side if each.value is not None] for side in (ours, theirs))
-    found = welch(first, second, 1 - LEVEL, step=1 / n_test if n_test else 0.0)
+    models = (ours[0].record.model, theirs[0].record.model)
+    return over_seeds(models, first, second, step=1 / n_test if n_test else 0.0)
+
+
+def over_seeds(
+    models: tuple[str, str], first: Sequence[float], second: Sequence[float], *, step: float = 0.0
+) -> Comparison:
+    """Two models by what their seeds gave, two or more on either side, by Welch's test; `step` is its."""
+    found = welch(first, second, 1 - LEVEL, step=step)
     how = f"Welch over seeds, n = {len(first)} and {len(second)}"
-    return _comparison(ours[0].record, theirs[0].record, found, how, over_seeds=True)
+    return _comparison(models, found, how, over_seeds=True)
 
 
 def _comparison(
-    ours: RunRecord, theirs: RunRecord, found: Difference | Paired, how: str, *, over_seeds: bool
+    models: tuple[str, str], found: Difference | Paired, how: str, *, over_seeds: bool
 ) -> Comparison:
     """Of one pair alone, so that there is nothing to adjust for."""
     return Comparison(
-        ours.model,
-        theirs.model,
+        *models,
         found.difference,
         found.low,
         found.high,
@@ -150,7 +157,7 @@ def _over_examples(ours: Run, theirs: Run) -> Comparison:
     seeds = (ours.record.seed, theirs.record.seed)
     whose = f"seed {seeds[0]} of each" if seeds[0] == seeds[1] else f"seeds {seeds[0]} and {seeds[1]}"
     how = f"{name} over {n} examples, {whose}"
-    return _comparison(ours.record, theirs.record, found, how, over_seeds=False)
+    return _comparison((ours.record.model, theirs.record.model), found, how, over_seeds=False)
 
 
 def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:

@@ -23,13 +23,13 @@ from msbench.report.cells import (
     Table,
     lettered,
 )
-from msbench.report.contracts import ClaimFacts
 from msbench.report.definitions import ColumnDefinition, TableDefinition
 from msbench.report.distances import distance
 from msbench.report.measure import measure, runs_in_words
 from msbench.report.modified import modified_rows
 from msbench.report.pool import Pool, SuiteRuns
 from msbench.report.reported import ReportedCell
+from msbench.suite_claims import Claim
 
 __all__ = ["build_table"]
 
@@ -221,7 +221,7 @@ def _printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[
 
 
 def _rows_alone(
-    definition: TableDefinition, claim: ClaimFacts, printed: Sequence[ReportedCell]
+    definition: TableDefinition, claim: Claim, printed: Sequence[ReportedCell]
 ) -> list[ReportedCell]:
     """The rows of a column without its numbers, under this table's heading, for models of the suite."""
     columns = {cell.column for cell in printed}
