@@ -53,8 +53,8 @@ def carry_out(request: Request) -> Outcome:
     the folder for files is none or cannot be written to.
     """
     refuse_file(request.out)
-    if request.validation and request.against is not None:
-        raise ConfigError("--against judges results: it goes without --validation")
+    if request.validation:
+        _refuse_results(request)
     report = load(
         request.names,
         request.results,
@@ -77,6 +77,18 @@ def carry_out(request: Request) -> Outcome:
         written += write_page(report, request.out, request.names, drawn)
     # Who asked for the page alone finds the notes beside its figures.
     return Outcome(report.tables, written, told(drawn) if asked else [])
+
+
+def _refuse_results(request: Request) -> None:
+    """Raise ConfigError for what shows or judges results, which must not stand beside what is chosen by."""
+    given = {
+        "--against": request.against is not None,
+        "--html": request.html,
+        "--figures": request.figures,
+        "--initialisation": request.initialisation,
+    }
+    if wrong := [option for option, on in given.items() if on]:
+        raise ConfigError(f"{', '.join(wrong)}: of results, so not with --validation")
 
 
 def write_page(
@@ -115,6 +127,6 @@ def _figures(report: Report, request: Request) -> "list[FigureFile]":
     from msbench.report import figures
 
     kinds = tuple(figures.KINDS) if request.initialisation else figures.WITHOUT_MODELS
-    # A table without any run has nothing to draw, and nothing to be told of it.
-    measured = tuple(table for table in report.tables if table.measured)
+    # A table without any run has nothing to draw, and one of claims has the numbers of its suite's own.
+    measured = tuple(table for table in report.tables if table.measured and not table.base)
     return figures.figures(replace(report, tables=measured), kinds)

@@ -74,8 +74,8 @@ def load(
 
     A name is that of a suite or its file, of a table of the paper (its id, ``table-5`` or ``5``), or
     ``paper`` for all seven. No name means the tables of the suites that have runs in `results`, and those of
-    the paper with a measured cell. `show` is what of a suite: its results, with those of its claims behind
-    them or alone, or what its runs had on the validation split, of which the paper has no table.
+    the paper with a measured cell. `show` is what of a suite: its results, these and the tables of its
+    claims, or its validation split, of which the paper has no table.
 
     Records that cannot be read are named on stderr and left out. Raises UnknownName, ConfigError where two
     tables would have one name, Undecided where nothing has been run of a suite that was named, or, without

@@ -66,7 +66,8 @@ def test_the_command_shows_it_and_refuses_what_does_not_go_with_it(tiny: Path) -
     assert "validation accuracy in percent" in done.stdout
     assert Path("reports/tiny-validation.csv").is_file()
     for words, said in (
-        (("./tiny.yaml", "--against", "baseline"), "--against judges results: it goes without --validation"),
+        (("./tiny.yaml", "--against", "baseline"), "--against: of results, so not with --validation"),
+        (("./tiny.yaml", "--html", "--figures"), "--html, --figures: of results, so not with --validation"),
         (("table-2",), "--validation is of suites: name listops"),
     ):
         refused = CliRunner().invoke(app, ["report", *words, "--validation"])
