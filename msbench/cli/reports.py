@@ -9,42 +9,51 @@ from msbench import console
 from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, leave_stdout, verb
 from msbench.errors import ConfigError, GateFailed, Undecided
 
+Tables = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME]...",
+        help="Suites, the paper's tables (ablation, table-5, 5) or paper for all; none: what has runs.",
+    ),
+]
+Latex = Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")]
+Csv = Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")]
+Html = Annotated[
+    bool, typer.Option("--html/--no-html", help="Write one page with every run, to open offline.")
+]
+Figures = Annotated[
+    bool, typer.Option("--figures/--no-figures", help="Write figures, and their numbers as CSV.")
+]
+Initialisation = Annotated[
+    bool, typer.Option("--initialisation/--no-initialisation", help="Draw where MS-SSM's states start too.")
+]
+Modified = Annotated[
+    bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
+]
+Against = Annotated[
+    str | None, typer.Option("--against", help="Verdicts: paper, baseline, or a baseline file.")
+]
+Versus = Annotated[
+    str | None, typer.Option("--versus", metavar="MODEL", help="Mark what is better or worse than this.")
+]
+Validation = Annotated[
+    bool, typer.Option("--validation/--no-validation", help="Of that split, which settings are chosen by.")
+]
+
 
 @verb
 def report(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="Suites, the paper's tables (ablation, table-5, 5) or paper for all; none: what has runs.",
-        ),
-    ] = None,
-    latex: Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")] = False,
-    csv: Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")] = False,
-    html: Annotated[
-        bool, typer.Option("--html/--no-html", help="Write one page with every run, to open offline.")
-    ] = False,
+    names: Tables = None,
+    latex: Latex = False,
+    csv: Csv = False,
+    html: Html = False,
     out: Out = REPORTS,
-    figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Write figures, and their numbers as CSV.")
-    ] = False,
-    initialisation: Annotated[
-        bool,
-        typer.Option("--initialisation/--no-initialisation", help="Draw where MS-SSM's states start too."),
-    ] = False,
-    modified: Annotated[
-        bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
-    ] = False,
-    against: Annotated[
-        str | None, typer.Option("--against", help="Verdicts: paper, baseline, or a baseline file.")
-    ] = None,
-    versus: Annotated[
-        str | None, typer.Option("--versus", metavar="MODEL", help="Mark what is better or worse than this.")
-    ] = None,
-    validation: Annotated[
-        bool,
-        typer.Option("--validation/--no-validation", help="Of that split, which settings are chosen by."),
-    ] = False,
+    figures: Figures = False,
+    initialisation: Initialisation = False,
+    modified: Modified = False,
+    against: Against = None,
+    versus: Versus = None,
+    validation: Validation = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
