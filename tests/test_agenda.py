@@ -11,6 +11,7 @@ from msbench.progress import Quiet
 from msbench.specs import RunSpec
 from msbench.store import RunRecord
 from msbench.suite import Suite, load, plan
+from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.signals import SignalFlag
 
 
@@ -23,6 +24,12 @@ def ask(suite: Suite, place: Place, *overrides: str, fresh: bool = False) -> Ent
     specs = plan(suite, ["mamba"], overrides=overrides)
     (entry,) = agenda.agenda(specs, place.results, place.data_root, fresh=fresh)
     return entry
+
+
+def test_a_run_goes_on_from_every_checkpoint_that_training_keeps(tmp_path: Path) -> None:
+    """Named twice, as a plan must not wait for PyTorch to be imported."""
+    kept = CheckpointFolder(tmp_path, "0" * 12)
+    assert [path.stem for path in (kept.next, kept.last, kept.previous)] == list(agenda.RESUMABLE)
 
 
 def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: Place, tmp_path: Path) -> None:

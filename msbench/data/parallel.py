@@ -77,7 +77,8 @@ def _over_processes(work: Callable[[int], T], processes: int) -> Generator[T, No
                 yield pending.popleft().result()
     except BrokenProcessPool:
         raise DataError(
-            f"a worker process died: killed, perhaps for memory; then run the same command again. Or {GUARD}"
+            "a worker process died. If it was killed, perhaps for memory, run the same command again;"
+            f" {GUARD}"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -132,9 +132,9 @@ def test_without_runs_of_the_base_row_nothing_is_said_but_why(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"table": "listop"}, "no reported table 'listop'|unknown reported table 'listop'"),
-        ({"column": "Accuracy"}, "Accuracy"),
-        ({"rows": {"S4DD": "s4d-lin"}}, "S4DD"),
+        ({"table": "listop"}, "unknown reported table 'listop'; did you mean 'listops'"),
+        ({"column": "Accuracy"}, r"unknown reported column 'Accuracy'; did you mean 'Accuracy \(%\)'"),
+        ({"rows": {"S4DD": "s4d-lin"}}, "unknown reported row 'S4DD'; did you mean 'S4D'"),
     ],
 )
 def test_what_the_paper_does_not_have_is_named(changes: dict[str, str], words: str, tmp_path: Path) -> None:
