@@ -23,7 +23,7 @@ def msbench(*arguments: str | Path) -> Result:
 
 def spawn(*arguments: str | Path, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "msbench.cli", *map(str, arguments)],
+        [sys.executable, "-m", "msbench", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -40,7 +40,7 @@ def run(specs: "list[RunSpec]", how: How, context: typer.Context) -> None:
         print_agenda(entries, how.as_json, estimate=True, device=on, devices=how.devices)
         return
     if how.devices > 1 and not several.placed():
-        command = [*several.python(), "-m", "msbench.cli", *sys.argv[1:]]
+        command = [*several.python(), "-m", "msbench", *sys.argv[1:]]
         raise typer.Exit(several.run_on(how.devices, command))
     _train(specs, how, on)
 

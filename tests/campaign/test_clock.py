@@ -33,7 +33,7 @@ def test_a_run_whose_clock_jumps_back_is_the_same_run(home: Home, tmp_path: Path
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "MSBENCH_DATA": str(home.data),
     }
-    command = [sys.executable, "-m", "msbench.cli", *words, str(results)]
+    command = [sys.executable, "-m", "msbench", *words, str(results)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         epochs = (line for line in process.stderr if ": epoch " in line)

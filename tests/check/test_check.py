@@ -303,7 +303,7 @@ class TestAllSuites:
 def test_a_reader_that_goes_away_changes_no_verdict(path: Path, agreed: Path, results: Path) -> None:
     run_all(results, path, (0.5, 0.501, 0.502), SETTLED[1])
     options = ("--against", str(agreed), "--results", str(results))
-    command = [sys.executable, "-m", "msbench.cli", "check", str(path), *options]
+    command = [sys.executable, "-m", "msbench", "check", str(path), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.close()

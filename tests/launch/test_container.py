@@ -323,7 +323,7 @@ def test_help_names_the_engines() -> None:
 
 
 def test_the_plain_command_starts_the_engine_and_ends_as_it_does(engines: Engines, tiny_file: Path) -> None:
-    command = [sys.executable, "-m", "msbench.cli", "run", "tiny.yaml", "--container", "docker", "--dry-run"]
+    command = [sys.executable, "-m", "msbench", "run", "tiny.yaml", "--container", "docker", "--dry-run"]
     # The package of this checkout, wherever the command is given.
     known = {**os.environ, "PYTHONPATH": str(Path(container.__file__).parents[2])}
     done = subprocess.run(

@@ -18,7 +18,7 @@ from msbench.progress import Quiet
 
 def test_two_processes_that_start_at_once_train_each_run_once(tiny_file: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
-    command = [sys.executable, "-m", "msbench.cli", "run", str(tiny_file), "--results", str(results)]
+    command = [sys.executable, "-m", "msbench", "run", str(tiny_file), "--results", str(results)]
     processes = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
     ]

@@ -1,4 +1,4 @@
-"""``python -m msbench.cli``."""
+"""``python -m msbench``."""
 
 from msbench.cli import main
 
