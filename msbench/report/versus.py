@@ -13,6 +13,8 @@ from msbench.store import metric_key
 
 Place = tuple[int, int]
 """Row and column of a table, counted from 0."""
+NAMED = 3
+"""Rows that a note names, of those that one reason keeps from being compared."""
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,32 @@ def compare_table(table: Table, results: Path, reference: str) -> Versus:
         return Versus(reference, {}, (f"no measured {reference} in this table: nothing is compared with it",))
     found: dict[Place, Comparison] = {}
     same: dict[Place, tuple[str, ...]] = {}
-    notes: list[str] = []
+    refused: dict[tuple[str, str], list[str]] = {}
     for place, row, column in _places(table, index):
         try:
             theirs = _runs(results, column, table.rows[index], table.rows[index].cells[place[1]])
             found[place] = compare(_runs(results, column, row, row.cells[place[1]]), theirs)
             same[place] = row.cells[place[1]].run_ids
         except (DataError, DamagedRecord, ConfigError) as error:
-            notes.append(f"{row.name} on {column.label} is not compared with {reference}: {error}")
+            refused.setdefault((column.label, str(error)), []).append(row.name)
     adjusted = holm({(place[1], same[place]): each.p for place, each in found.items()})
     comparisons = {
         place: replace(each, reference=reference, p_holm=adjusted[place[1], same[place]])
         for place, each in found.items()
     }
+    notes = (
+        f"{_listed(rows)} on {column} {_be(rows)} not compared with {reference}: {why}"
+        for (column, why), rows in refused.items()
+    )
     return Versus(reference, comparisons, (*summary(comparisons, len(adjusted)), *notes))
+
+
+def _be(rows: list[str]) -> str:
+    return "is" if len(rows) == 1 else "are"
+
+
+def _listed(rows: list[str]) -> str:
+    return ", ".join(rows[:NAMED]) + (f" and {len(rows) - NAMED} more" if len(rows) > NAMED else "")
 
 
 def with_comparisons(table: Table, versus: Versus) -> Table:

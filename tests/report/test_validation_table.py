@@ -49,6 +49,15 @@ def test_models_are_compared_by_it_over_seeds_alone(tmp_path: Path) -> None:
     assert "lstm on listops is not compared with mamba: of the validation split there are no" in text
 
 
+def test_those_that_one_reason_keeps_from_being_compared_share_a_note(tmp_path: Path) -> None:
+    single = {name: [0.9] for name in ("lstm", "s4", "s5", "lru", "dss-softmax")}
+    table = versus([made(tmp_path, {"mamba": [0.5, 0.52, 0.51], **single})], tmp_path, "mamba")[0]
+    (note,) = [note.text for note in table.notes if "not compared" in note.text]
+    assert note.startswith(
+        "lstm, s4, s5 and 2 more on listops are not compared with mamba: of the validation"
+    )
+
+
 @pytest.fixture
 def tiny(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a suite whose one run has been trained."""
