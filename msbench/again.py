@@ -17,6 +17,8 @@ from msbench.suite import Suite
 
 RESULTS = Path("results")
 """Where runs are kept unless ``--results`` says otherwise."""
+Executed = tuple[tuple[str, ...], tuple[str, ...]]
+"""How a run was executed: overrides and options that are no part of its id, but of its digits."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,8 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     differing = changes.settings(record_spec(planned), record.spec)
     departures = tuple(change for change in differing if not _label(change))
     overrides = [f"{change.name}={changes.spelled(change.now)}" for change in departures if change.sides[1]]
-    # How it was executed is no setting of the run, but its digits are rounded accordingly.
-    if (pieces := record.environment.get("micro_batch")) is not None:
-        overrides.append(f"train.micro_batch={changes.spelled(pieces)}")
+    pieces, options = how(record.environment)
+    overrides += pieces
     try:
         made = _plan(found, record, overrides)
     except ConfigError as error:
@@ -97,11 +98,17 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
     if made.digest != record.spec_digest:
         return Again(reason=_not_these(made, record), departures=departures)
     words = words_of("run", name, record.model, record.task, [record.seed], overrides, results)
-    return Again((*words, *how(record.environment)), "", departures)
+    return Again((*words, *options), "", departures)
 
 
-def how(environment: Mapping[str, Any]) -> Iterator[str]:
-    """Options that are no part of a run's id, but of its digits."""
+def how(environment: Mapping[str, Any]) -> Executed:
+    """How a run with this environment was executed."""
+    pieces = environment.get("micro_batch")
+    overrides = () if pieces is None else (f"train.micro_batch={changes.spelled(pieces)}",)
+    return overrides, tuple(_options(environment))
+
+
+def _options(environment: Mapping[str, Any]) -> Iterator[str]:
     if (devices := environment.get("devices", 1)) != 1:
         yield from ("--devices", str(devices))
     if environment.get("threads_given") is True:

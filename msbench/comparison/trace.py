@@ -2,12 +2,12 @@
 
 import csv
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from msbench import changes, data, report, suite
-from msbench.again import how, words_of
+from msbench.again import Executed, how, words_of
 from msbench.comparison.address import Place
 from msbench.comparison.standing import Standing, standing
 from msbench.errors import ConfigError, Undecided
@@ -202,18 +202,24 @@ def _commands(
         yield "data", data.command(specs[0].data)
     done = [record.seed for record in used]
     lacking = [spec.seed for spec in specs if spec.seed not in done]
-    for options, seeds in _executed(used).items():
-        yield "runs", shlex.join((*words_of("run", name, model, task, seeds, (), results), *options))
+
+    def run(seeds: Sequence[int], executed: Executed = ((), ())) -> str:
+        overrides, options = executed
+        return shlex.join((*words_of("run", name, model, task, seeds, overrides, results), *options))
+
+    ways = _executed(used)
+    for executed, seeds in ways.items():
+        yield "runs", run(seeds, executed)
     if lacking:
-        what = "missing seeds" if done else "runs"
-        yield what, shlex.join(words_of("run", name, model, task, lacking, (), results))
+        # As the others were, where these agree.
+        yield "missing seeds" if done else "runs", run(lacking, *(ways if len(ways) == 1 else ()))
     if column.source == "mixing":
         yield "distances", shlex.join(words_of("mixing", name, model, task, [*done, *lacking], (), results))
 
 
-def _executed(used: Iterable[RunRecord]) -> dict[tuple[str, ...], list[int]]:
-    """The seeds of runs by the options that they were executed with, which their digits depend on."""
-    found: dict[tuple[str, ...], list[int]] = {}
+def _executed(used: Iterable[RunRecord]) -> dict[Executed, list[int]]:
+    """The seeds of runs by how they were executed, which their digits depend on."""
+    found: dict[Executed, list[int]] = {}
     for record in used:
-        found.setdefault(tuple(how(record.environment)), []).append(record.seed)
+        found.setdefault(how(record.environment), []).append(record.seed)
     return found

@@ -111,6 +111,19 @@ def test_runs_are_asked_for_as_they_were_executed() -> None:
 
 
 @pytest.mark.usefixtures("suites")
+def test_seeds_that_lack_are_asked_for_as_the_others_were_executed() -> None:
+    executed = {"device": "cpu", "threads": 1, "threads_given": True, "micro_batch": 4}
+    stored(plan(load("tiny"), ["mamba"])[0], "1", 0.25, environment=executed)
+    again, how_again = (
+        "msbench run tiny --model mamba --task listops-tiny",
+        "--set train.micro_batch=4 --threads 1",
+    )
+    what = dict(follow("tiny:mamba").sources[0].commands)
+    assert what["runs"] == f"{again} --seed 0 {how_again}"
+    assert what["missing seeds"] == f"{again} --seed 1 --seed 2 {how_again}"
+
+
+@pytest.mark.usefixtures("suites")
 def test_a_page_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     for number, spec in enumerate(plan(load("tiny"), ["mamba"])):
         gpu = {"device": "cuda", "gpus": ["NVIDIA H100 80GB HBM3"]}
