@@ -204,4 +204,8 @@ def _refuse_other_answers(run: Run, correct: NDArray[np.bool_]) -> None:
 
 
 def _p_in_words(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    if p < 0.001:
+        return "p < 0.001"
+    # Beside a verdict 0.0497 must not be read as 0.05.
+    texts = (f"{p:.{digits}g}" for digits in range(2, 17))
+    return f"p = {next((text for text in texts if (float(text) < LEVEL) == (p < LEVEL)), repr(p))}"

@@ -124,6 +124,9 @@ def test_auroc_of_no_class_is_refused(tmp_path: Path) -> None:
     [
         (0.02, 0.0031, "better than mamba, p = 0.0031 (Holm, some test)"),
         (-0.02, 0.00031, "worse than mamba, p < 0.001 (Holm, some test)"),
+        (-0.02, 0.0497, "worse than mamba, p = 0.0497 (Holm, some test)"),
+        (-0.02, 0.049997, "worse than mamba, p = 0.049997 (Holm, some test)"),
+        (-0.02, 0.0503, "not told apart from mamba, p = 0.05 (Holm, some test)"),
         (0.02, 0.0512, "not told apart from mamba, p = 0.051 (Holm, some test)"),
         (0.0, 1.0, "not told apart from mamba, p = 1 (Holm, some test)"),
     ],
