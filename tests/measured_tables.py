@@ -1,0 +1,142 @@
+"""What was measured, as the tables of ``docs/results.md``: made from the records that are published."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from msbench import suite
+from msbench.report.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Row, Table
+from msbench.report.load import Report, load
+from msbench.report.versus import versus
+from msbench.report.words import measured
+from msbench.suite import available, plan
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RESULTS = REPOSITORY / "results"
+LAPTOP = [each.name for each in available(REPOSITORY / "suites") if each.name.startswith("laptop-")]
+BASES = {"laptop-ptbxl": "msssm-s6"}
+"""The model that others are compared with, where it is not mamba."""
+NO_READING = ("train.lr", "train.epochs")
+"""Settings that no one reads the paper for."""
+STANDING = re.compile(
+    r"the paper has it (above|below) .*; here the difference is (.*? to .*?\)): .*, (p .*) \(Holm, .*\)"
+)
+PUBLISHED = [name for name in LAPTOP if (RESULTS / name).is_dir()]
+
+
+def blocks(name: str, base: str) -> list[str]:
+    """The tables of a suite: its models against `base`, then one of each claim that says something."""
+    report = load([name], RESULTS, show="claims")
+    own, *claims = versus(report.tables, RESULTS, base)
+    return [models(report, own, base), *(claim(each) for each in claims if each.measured)]
+
+
+def models(report: Report, table: Table, base: str) -> str:
+    """Every measured row, what it is beside `base`, and the trivial rules."""
+    lines = []
+    for row in table.rows:
+        runs = report.behind(table, row, 0)
+        if runs and row.group != MODIFIED_GROUP:
+            size, rate = f"{runs[0].parameters:,}", f"{runs[0].spec['train']['lr']:g}"
+            lines.append((f"`{row.model}`", size, rate, number(table, row), comparison(table, row, base)))
+        elif row.group == RULES_GROUP:
+            lines.append((f"rule: {row.name}", "", "", number(table, row), ""))
+    head = ("model", "parameters", "`lr`", UNITS[table.columns[0].unit].words, f"against `{base}`")
+    return markdown(head, lines)
+
+
+def claim(table: Table) -> str:
+    """Every row of the paper's that has a model: what was measured, how the paper has it, and the verdict."""
+    lines = []
+    for row in table.rows:
+        (cell,) = row.cells
+        first = (row.name, f"`{row.model}`", number(table, row))
+        if row.model == table.base:
+            lines.append((*first, "", "", "", "base"))
+        elif cell.standing is not None:
+            found = STANDING.fullmatch(cell.standing.reason)
+            assert found is not None
+            where, difference, p = found.groups()
+            lines.append((*first, difference, p, where, cell.standing.verdict))
+    unit = UNITS[table.columns[0].unit].words
+    return markdown(("row", "model", unit, "less base (95 %)", "Holm", "in the paper", "verdict"), lines)
+
+
+def rates(name: str) -> str:
+    """Validation with seed 0 at every learning rate that was tried; the planned one is bold."""
+    planned = {spec.model_name: spec.model_dump(mode="json") for spec in plan(suite.load(name), seeds=[0])}
+    found: dict[str, dict[float, str]] = {model: {} for model in planned}
+    for record in (each for group in load([name], RESULTS).records.values() for each in group):
+        spec, mine = record.spec, planned.get(record.model)
+        if mine is None or {**spec, "train": {**spec["train"], "lr": mine["train"]["lr"]}} != mine:
+            continue
+        value, rate = f"{record.metrics['validation_accuracy']:.2%}", spec["train"]["lr"]
+        found[record.model][rate] = f"**{value}**" if rate == mine["train"]["lr"] else value
+    tried = sorted({rate for values in found.values() for rate in values})
+    lines = [
+        (f"`{model}`", *(found[model].get(rate, "") for rate in tried)) for model in found if found[model]
+    ]
+    return markdown(("model", *(f"{rate:g}" for rate in tried)), lines)
+
+
+def readings(name: str, base: str) -> str:
+    """The runs of `base` in which one setting alone departs from the plan, beside it; on validation."""
+    (table,) = load([name], RESULTS, include_modified=True, show="validation").tables
+    rows = [row for row in table.rows if row.model == base and is_reading(row)]
+    lines = [(option(row) or "the defaults", *cells) for row, *cells in against(table, rows, base)]
+    return markdown(("reading", "validation accuracy in percent", "against the defaults"), lines)
+
+
+def chosen(name: str, model: str, reading: str, base: str) -> str:
+    """On test, beside `base`: `model` as it is planned, and under a reading that was chosen on validation."""
+    (table,) = load([name], RESULTS, include_modified=True).tables
+    wanted = {(base, ""), (model, ""), (model, reading)}
+    rows = [row for row in table.rows if (row.model, changed(row)) in wanted]
+    lines = [
+        (", ".join(filter(None, (f"`{row.model}`", option(row)))), *cells)
+        for row, *cells in against(table, rows, base)
+    ]
+    return markdown(("model", "accuracy in percent", f"against `{base}`"), lines)
+
+
+def against(table: Table, rows: Sequence[Row], base: str) -> list[tuple[Row, str, str]]:
+    """Some rows of a table, compared among themselves alone."""
+    (compared,) = versus([replace(table, rows=tuple(rows))], RESULTS, base)
+    return [(row, number(compared, row), comparison(compared, row, base)) for row in compared.rows]
+
+
+def is_reading(row: Row) -> bool:
+    """Whether the row is as planned, or departs from it in one setting that can be a reading."""
+    alone = ", " not in changed(row) and changed(row).split(" ")[0] not in NO_READING
+    return row.group != MODIFIED_GROUP or alone
+
+
+def option(row: Row) -> str:
+    """What departs from the plan, as a suite has it: ``model.block: glu`` in backticks."""
+    return f"`{changed(row).replace(' ', ': ', 1)}`" if changed(row) else ""
+
+
+def changed(row: Row) -> str:
+    """How the runs of a row depart from the plan, such as ``model.block glu``; empty where they do not."""
+    return row.provenance.removeprefix("modified: ") if row.group == MODIFIED_GROUP else ""
+
+
+def number(table: Table, row: Row) -> str:
+    """``60.33 ± 0.62 (3)``: mean, sample standard deviation and number of seeds."""
+    said = measured(row.cells[0], table.columns[0])
+    spread = f" ± {said.sd}" if said.sd else ""
+    return f"{said.value}{spread}" + (f" ({row.cells[0].n})" if row.cells[0].n else "")
+
+
+def comparison(table: Table, row: Row, base: str) -> str:
+    """The note on how the row compares with `base`; empty for that row itself."""
+    texts = {note.mark: note.text for note in table.notes if note.mark}
+    found = [texts[mark] for mark in row.cells[0].marks if f" {base}, p " in texts[mark]]
+    return found[0].replace(f" than {base}", "").replace(f" from {base}", "") if found else ""
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rule = "|" + "---|" * len(head)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
