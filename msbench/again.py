@@ -17,6 +17,8 @@ from msbench.suite import Suite
 
 RESULTS = Path("results")
 """Where runs are kept unless ``--results`` says otherwise."""
+KEPT = "it is kept where it is; --fresh trains it anew"
+"""What the command does of a run that has ended."""
 Executed = tuple[tuple[str, ...], tuple[str, ...]]
 """How a run was executed: overrides and options that are no part of its id, but of its digits."""
 

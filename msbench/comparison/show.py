@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from msbench import changes
-from msbench.again import Again, again
+from msbench.again import KEPT, Again, again
 from msbench.comparison.curve import Epoch, bar, read_curve, thinned
 from msbench.comparison.lookup import Found, title
 from msbench.comparison.page import Facts, Grid, Part
@@ -105,11 +105,7 @@ def again_facts(found: Again, record: RunRecord) -> Facts:
     if not found.command:
         return Facts("to make it again", [("", f"no command is known: {found.reason}")])
     kept = record.status in ("finished", "diverged")
-    note = (
-        "it is kept where it is; --fresh trains it anew"
-        if kept
-        else "where it is, this goes on or tries again"
-    )
+    note = KEPT if kept else "where it is, this goes on or tries again"
     return Facts("to make it again", [("", found.line), ("", f"({note})")], frozenset({""}))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from msbench.again import KEPT
 from msbench.comparison.page import Facts, Grid, Part
 from msbench.comparison.show import verdict
 from msbench.comparison.trace import Source, Trace
@@ -146,6 +147,8 @@ def _source_pages(found: Trace, source: Source) -> Iterable[Part]:
     )
     again = "to make it again" if source.used else "to make it"
     commands = [*source.commands, *([("", f"no command: {source.problem}")] if source.problem else [])]
+    if source.used and not source.problem:
+        commands.append(("", f"(what has ended: {KEPT})"))
     yield Facts(f"{again}: {where}", commands, frozenset(what for what, _ in source.commands))
 
 

@@ -135,7 +135,8 @@ def test_a_page_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 80 for line in lines)
     (last,) = [part for part in pages(found) if part.title.startswith("to make it again")]
     assert isinstance(last, Facts)
-    assert [name for name, _ in last.pairs] == ["data", "runs"]
+    assert [name for name, _ in last.pairs] == ["data", "runs", ""]
+    assert last.pairs[-1][1] == "(what has ended: it is kept where it is; --fresh trains it anew)"
     assert last.whole == {"data", "runs"}
 
 
