@@ -1,5 +1,6 @@
 """How a run shows itself while it trains: a live bar at a terminal, a line an epoch elsewhere."""
 
+import os
 import sys
 from typing import Self
 
@@ -98,4 +99,6 @@ def listener_for(spec: RunSpec, *, quiet: bool) -> Quiet:
     """The listener that fits where stderr goes."""
     if quiet or muted():
         return Quiet()
-    return Bar(spec) if sys.stderr.isatty() else Lines(spec)
+    # Where the cursor cannot be moved, each state of a bar would be a line of its own.
+    moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return Bar(spec) if moving else Lines(spec)

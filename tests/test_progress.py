@@ -44,6 +44,9 @@ def test_a_terminal_gets_a_bar(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(listener_for(spec, quiet=False)) is Lines  # its cursor cannot be moved
+    monkeypatch.setenv("TERM", "xterm")
     with listener_for(spec, quiet=False) as listener:
         assert isinstance(listener, Bar)
         listener.step(StepReport(1, 3, 5, 24, 1.0, 0.5, 1000.0))

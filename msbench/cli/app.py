@@ -62,6 +62,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Devices = Annotated[
     int, typer.Option(min=1, metavar="N", help="Train each run on N devices, a process each.")
 ]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Train N runs at a time, a process each.")
+]
 Threads = Annotated[
     int | None,
     typer.Option(

@@ -1,6 +1,9 @@
-"""``msbench run`` on this machine: in this process, or in one for each of several devices."""
+"""``msbench run`` on this machine: in this process, or in one for each device, or for each run."""
 
+import shutil
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +12,14 @@ import typer
 
 from msbench import console
 from msbench.cli.plans import agenda_of, print_agenda
+from msbench.errors import ConfigError, ExitCode
 
 if TYPE_CHECKING:
+    from msbench.agenda import Entry
+    from msbench.launch.outcome import Outcome
     from msbench.specs import RunSpec
+
+TO_TRAIN = ("train", "resume", "retry")
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,7 @@ class How:
     results: Path
     device: str
     devices: int
+    jobs: int
     threads: int | None
     scan: str | None
     deterministic: bool
@@ -30,7 +39,27 @@ class How:
     quiet: bool
 
 
-def run(specs: "list[RunSpec]", how: How, context: typer.Context) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """The words that a command for one of the runs is made of: suite, overrides, options."""
+
+    suite: str
+    sets: Sequence[str]
+    options: Sequence[str]
+
+
+def check_jobs(launcher: str, devices: int) -> None:
+    """Raise ConfigError for options that several runs at a time do not go with."""
+    from msbench.launch.devices import check_single
+
+    if launcher == "slurm":
+        raise ConfigError("--jobs goes with the local launcher; Slurm has max_parallel, in its profile")
+    if devices > 1:
+        raise ConfigError("--jobs trains runs beside each other on a device each; leave --devices out")
+    check_single("--jobs")
+
+
+def run(specs: "list[RunSpec]", how: How, asked: Asked, context: typer.Context) -> None:
     """Train these runs, or show what would be trained; what is set for that is undone with `context`."""
     on = _prepare(specs, how, context)
     from msbench.launch import devices as several
@@ -42,7 +71,10 @@ def run(specs: "list[RunSpec]", how: How, context: typer.Context) -> None:
     if how.devices > 1 and not several.placed():
         command = [*several.python(), "-m", "msbench", *sys.argv[1:]]
         raise typer.Exit(several.run_on(how.devices, command))
-    _train(specs, how, on)
+    if how.jobs > 1:
+        _beside(specs, how, asked, on)
+    else:
+        _train(specs, how, on)
 
 
 def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
@@ -73,13 +105,53 @@ def _train(specs: "list[RunSpec]", how: How, on: str) -> None:
     from msbench.execute import Place
     from msbench.launch.here import run_here
     from msbench.launch.joined import joined, signal_flag
-    from msbench.launch.outcome import summary
 
     with signal_flag() as signals, joined(on, signals) as processes:
         place = Place(how.results, data.data_root(), how.device, signals, processes)
         outcome = run_here(specs, place, fresh=how.fresh, quiet=how.quiet)
-    if how.as_json:
+    _end(outcome, as_json=how.as_json)
+
+
+def _beside(specs: "list[RunSpec]", how: How, asked: Asked, on: str) -> None:
+    """Train what is not there yet, several runs at a time, and end as one after the other would."""
+    from msbench import provision, suite
+    from msbench.launch import side_by_side
+
+    entries = agenda_of(specs, how.results, fresh=how.fresh)
+    provided = ExitCode.OK
+    if missing := [entry.spec.data for entry in entries if entry.action == "set up"]:
+        provided = provision.provide(missing, quiet=how.quiet).exit_code
+        entries = agenda_of(specs, how.results, fresh=how.fresh)
+    wanted = [entry for entry in entries if entry.action in TO_TRAIN]
+    options = [*asked.options, *(["--quiet"] if how.quiet else [])]
+    with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+        # What is edited in the hours that this takes changes no run that waits.
+        frozen = Path(folder) / "suite.yaml"
+        shutil.copyfile(suite.load(asked.suite).source.name, frozen)
+        work = side_by_side.Work(frozen, asked.sets, options, how.results)
+        places = side_by_side.slots(how.jobs, on)
+        code = side_by_side.train(wanted, work, places, quiet=how.quiet)
+    _end(_outcome(agenda_of(specs, how.results)), provided or code, as_json=how.as_json)
+
+
+def _outcome(entries: "Sequence[Entry]") -> "Outcome":
+    from msbench.launch.outcome import Outcome
+
+    outcome = Outcome([entry.record for entry in entries if entry.record is not None])
+    for entry in entries:
+        if entry.action == "damaged":
+            console.say(f"msbench: {entry.reason}")
+            outcome.damaged += 1
+    # Killed before there was a record.
+    outcome.unrecorded = sum(entry.record is None and entry.action in TO_TRAIN for entry in entries)
+    return outcome
+
+
+def _end(outcome: "Outcome", code: int = ExitCode.OK, *, as_json: bool) -> None:
+    from msbench.launch.outcome import summary
+
+    if as_json:
         console.out_json([record.model_dump(mode="json") for record in outcome.records])
     elif outcome.records:
         console.out_rows(*summary(outcome.records))
-    raise typer.Exit(outcome.exit_code)
+    raise typer.Exit(code or outcome.exit_code)

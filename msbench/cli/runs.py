@@ -14,6 +14,7 @@ from msbench.cli.app import (
     Device,
     Devices,
     Image,
+    Jobs,
     Json,
     Launcher,
     Models,
@@ -85,6 +86,7 @@ def run(
     sets: Sets = None,
     device: Device = "auto",
     devices: Devices = 1,
+    jobs: Jobs = 1,
     threads: Threads = None,
     scan: Scan = None,
     deterministic: Deterministic = False,
@@ -109,15 +111,19 @@ def run(
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
     cluster.check_launcher(launcher, profile, wait=wait)
     inside.check_options(container, image)
+    if jobs > 1:
+        local.check_jobs(launcher, devices)
     specs = plan(suite, model, task, seed, sets)
+    # What the command of a single run is to have of this one's options, beside what chooses the run.
+    options = [
+        *_given("--device", device),
+        *_given("--threads", threads),
+        *_given("--scan", scan),
+        *_flags({"--deterministic": deterministic, "--fresh": fresh}),
+    ]
     if launcher == "slurm":
-        # What a job's own command is to have of this one's options, beside what chooses its run.
-        options = [
-            *_given("--device", device),
+        options += [
             *_given("--devices", devices if devices > 1 else None),
-            *_given("--threads", threads),
-            *_given("--scan", scan),
-            *_flags({"--deterministic": deterministic, "--fresh": fresh}),
             *_given("--container", container),
             *_given("--image", image),
         ]
@@ -128,9 +134,9 @@ def run(
         inside.enter(container, image, specs, suite, results, device, dry_run=dry_run, quiet=quiet)
     else:
         how = local.How(
-            results, device, devices, threads, scan, deterministic, dry_run, fresh, as_json, quiet
+            results, device, devices, jobs, threads, scan, deterministic, dry_run, fresh, as_json, quiet
         )
-        local.run(specs, how, context)
+        local.run(specs, how, local.Asked(suite, sets or (), options), context)
 
 
 @verb

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -108,8 +108,21 @@ def _started(rank: int, count: int, port: int, command: Sequence[str]) -> "subpr
     own = {"OMP_NUM_THREADS": str(max(1, (cores() or 1) // count)), **_loopback(), **os.environ}
     own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     own |= {"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return held(command, own)
+
+
+def held(
+    command: Sequence[str], environment: Mapping[str, str], stdout: int | None = None
+) -> "subprocess.Popen[bytes]":
+    """A process that saves and ends where this one dies, once it holds on to its lifeline."""
     # A session of its own: what a terminal sends to all would come a second time from here, and kill.
-    return subprocess.Popen(command, env=own | {LIFELINE: "1"}, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env={**environment, LIFELINE: "1"},
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        start_new_session=True,
+    )
 
 
 def _loopback() -> dict[str, str]:

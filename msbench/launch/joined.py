@@ -26,10 +26,10 @@ def signal_flag() -> SignalFlag:
 @contextlib.contextmanager
 def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
     """The processes that train along on ``cpu`` or ``cuda``; Lost where they do not meet."""
+    hold_on_to_lifeline()
     if not placed():
         yield ALONE
         return
-    hold_on_to_lifeline()
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     rank = rank_here()
     fabric = Fabric(accelerator=device, **strategy(rank))

@@ -1,0 +1,183 @@
+"""Runs side by side: the numbers of one after the other, never too many at a time, and signals reach all."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from same_results import assert_same
+from typer.testing import CliRunner
+
+from msbench import store
+from msbench.cli import app
+from msbench.launch.side_by_side import Crowd, noted, slots
+
+HEAD = (
+    "import os, signal, sys, time; from pathlib import Path; folder, mine = Path(sys.argv[1]), sys.argv[2]\n"
+)
+
+
+def python(text: str, folder: Path, count: int) -> list[list[str]]:
+    return [[sys.executable, "-c", HEAD + text, str(folder), str(index)] for index in range(count)]
+
+
+def work(
+    commands: Sequence[Sequence[str]], places: int, received: Sequence[int] = (), busy: Sequence[int] = ()
+) -> list[tuple[int, int]]:
+    """Index and exit code of each command, as they ended."""
+    told: list[tuple[int, int]] = []
+    named = [{"PLACE": str(place)} for place in range(places)]
+    Crowd(commands, named, lambda index: index in busy, lambda *each: told.append(each)).work(received)
+    return told
+
+
+def until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < end, "never came"
+        time.sleep(0.02)
+
+
+def test_never_more_at_a_time_than_places_each_with_its_own_environment(tmp_path: Path) -> None:
+    text = (
+        "place = folder / ('at-' + os.environ['PLACE']); place.touch(exist_ok=False); time.sleep(0.2)\n"
+        "place.unlink(); (folder / mine).touch(); sys.exit(int(mine))"
+    )
+    assert sorted(work(python(text, tmp_path, 5), 2)) == [(index, index) for index in range(5)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == list("01234")
+
+
+def test_what_another_process_trains_is_left_to_the_end(tmp_path: Path) -> None:
+    assert work(python("pass", tmp_path, 3), 1, busy=[0, 1]) == [(2, 0), (0, 0), (1, 0)]
+
+
+def test_a_signal_reaches_all_that_work_and_none_is_started_after(tmp_path: Path) -> None:
+    text = "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143)); (folder / mine).touch(); time.sleep(60)"
+    received: list[int] = []
+
+    def send() -> None:
+        until(lambda: len(list(tmp_path.iterdir())) == 2)
+        received.append(signal.SIGUSR1)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    assert sorted(work(python(text, tmp_path, 4), 2, received)) == [(0, 143), (1, 143)]
+    thread.join()
+
+
+def test_where_something_breaks_no_process_is_left(tmp_path: Path) -> None:
+    (tmp_path / "0").touch()
+    text = "(folder / mine).write_text(str(os.getpid())); time.sleep(0 if mine == '0' else 60)"
+
+    def told(*_: int) -> None:
+        until((tmp_path / "1").exists)
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        Crowd(python(text, tmp_path, 2), [{}, {}], lambda _: False, told).work([])
+    until(lambda: (tmp_path / "1").read_text() != "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "1").read_text()), 0)
+
+
+def test_signals_are_noted_and_handled_as_before_after() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with noted() as received:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        until(lambda: received == [signal.SIGUSR1])
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_places_share_the_cores_and_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MSBENCH_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("msbench.launch.side_by_side.cores", lambda: 8)
+    assert slots(3, "cpu") == [{"TERM": "dumb", "MSBENCH_THREADS": "2"}] * 3
+    assert slots(20, "cpu")[0]["MSBENCH_THREADS"] == "1"
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in slots(3, "cuda")] == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-7a")
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in slots(3, "cuda")] == ["5", "GPU-7a", "5"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert "MSBENCH_THREADS" not in slots(2, "cpu")[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--launcher", "slurm"], "Slurm has max_parallel, in its profile"),
+        (["--devices", "2"], "leave --devices out"),
+    ],
+)
+def test_what_it_does_not_go_with_is_refused(options: list[str], said: str) -> None:
+    refused = CliRunner().invoke(app, ["run", "quick", "--jobs", "2", *options])
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_the_same_runs_as_one_after_the_other_of_which_a_failed_one_leaves_the_others(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    with tiny_file.open("a", encoding="utf-8") as file:
+        file.write("  s4d-lin: {model: {state: 4}, train: {lr: 1e30}}\n")
+    words = ["run", str(tiny_file), "--threads", "1"]
+    alone, beside = tmp_path / "alone", tmp_path / "beside"
+    one = CliRunner().invoke(app, [*words, "--results", str(alone), "--quiet"])
+    two = subprocess.run(
+        [sys.executable, "-m", "msbench", *words, "--results", str(beside), "--jobs", "2", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (one.exit_code, two.returncode) == (3, 3), two.stderr
+    assert_same(beside, alone)
+    found = json.loads(two.stdout)
+    assert [each["status"] for each in found] == ["finished", "finished", "diverged"]
+    assert [each["environment"]["threads"] for each in found] == [1, 1, 1]
+    assert sorted(re.findall(r"seed 0: ended, (\d) of 3", two.stderr)) == ["1", "2", "3"]
+    # Nothing is left to be trained, and that a run had diverged is told again.
+    again = CliRunner().invoke(app, [*words, "--results", str(beside), "--jobs", "2"])
+    assert again.exit_code == 3
+    assert "ended" not in again.stderr
+    assert again.stdout == one.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_or_killed_command_leaves_runs_that_were_saved_and_go_on(
+    number: signal.Signals, tiny_file: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    words = ["run", str(tiny_file), "--set", "train.epochs=30", "--results", str(results), "--jobs", "2"]
+    words += [word for seed in "01" for word in ("--seed", seed)]
+    with subprocess.Popen([sys.executable, "-m", "msbench", *words], stderr=subprocess.PIPE) as process:
+        until(lambda: len(list(results.rglob("metrics.csv"))) == 2)
+        process.send_signal(number)
+        process.wait(60)
+    assert process.returncode == (143 if number == signal.SIGTERM else -9)
+    until(lambda: len(list(results.rglob("run.json"))) == 2)
+    found, _ = store.records(results)
+    assert [record.status for record in found] == ["interrupted"] * 2
+    assert len(list(store.run_folders(results))) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+def test_a_killed_run_is_told_and_fails_the_command(tiny_file: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    words = ["run", str(tiny_file), "--set", "train.epochs=30", "--results", str(results), "--jobs", "2"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "msbench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        until(lambda: len(list(results.rglob("metrics.csv"))) == 2)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 3
+    assert "ended by SIGKILL; the same command goes on from its checkpoint" in said
+    assert [record.status for record in store.records(results)[0]] == ["finished"]
