@@ -88,6 +88,11 @@ def run_on(count: int, command: Sequence[str]) -> int:
     return _exit_code([process.returncode for process in processes], passed)
 
 
+def looked_after() -> bool:
+    """Whether another process started this one, passes signals on, and may have died; before it holds on."""
+    return LIFELINE in os.environ
+
+
 def hold_on_to_lifeline() -> None:
     """End, after saving, where the process that started this one dies."""
     if os.environ.pop(LIFELINE, None):

@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from torch import distributed
 
 from msbench.errors import Lost, first_line
-from msbench.launch.devices import hold_on_to_lifeline, placed
+from msbench.launch.devices import hold_on_to_lifeline, looked_after, placed
 from msbench.training.group import Group, Rank, strategy
 from msbench.training.shares import ALONE, Processes
 from msbench.training.signals import SignalFlag
@@ -20,7 +20,7 @@ ONCE = 2.0
 
 def signal_flag() -> SignalFlag:
     """A flag that fits one process, or one of several."""
-    return SignalFlag(ONCE if placed() else 0.0)
+    return SignalFlag(ONCE if placed() or looked_after() else 0.0)
 
 
 @contextlib.contextmanager

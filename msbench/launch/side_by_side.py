@@ -82,7 +82,7 @@ def train(entries: Sequence[Entry], work: Work, places: Sequence[Slot], *, quiet
         codes.append(code)
         spec = entries[index].spec
         name = f"{spec.task} · {spec.model_name} · seed {spec.seed}"
-        if code < 0:
+        if code < 0 and not received:  # one that was passed on may come when all is saved
             say(
                 f"{name}: ended by {signal.Signals(-code).name}; the same command goes on from its checkpoint"
             )

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,9 @@ from msbench.launch.side_by_side import Crowd, noted, slots
 HEAD = (
     "import os, signal, sys, time; from pathlib import Path; folder, mine = Path(sys.argv[1]), sys.argv[2]\n"
 )
+
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
 
 
 def python(text: str, folder: Path, count: int) -> list[list[str]]:
@@ -154,30 +158,56 @@ def test_a_stopped_or_killed_command_leaves_runs_that_were_saved_and_go_on(
     number: signal.Signals, tiny_file: Path, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
-    words = ["run", str(tiny_file), "--set", "train.epochs=30", "--results", str(results), "--jobs", "2"]
-    words += [word for seed in "01" for word in ("--seed", seed)]
-    with subprocess.Popen([sys.executable, "-m", "msbench", *words], stderr=subprocess.PIPE) as process:
-        until(lambda: len(list(results.rglob("metrics.csv"))) == 2)
+    with training(tiny_file, results) as process:
         process.send_signal(number)
         process.wait(60)
     assert process.returncode == (143 if number == signal.SIGTERM else -9)
-    until(lambda: len(list(results.rglob("run.json"))) == 2)
-    found, _ = store.records(results)
-    assert [record.status for record in found] == ["interrupted"] * 2
-    assert len(list(store.run_folders(results))) == 2
+    assert_saved(results)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+@LINUX
+def test_a_signal_to_all_processes_at_once_kills_none_before_it_has_saved(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    with training(tiny_file, results) as process:
+        for each in (*children(process), process.pid):
+            os.kill(each, signal.SIGTERM)
+        process.wait(60)
+    assert process.returncode == 143
+    assert_saved(results)
+
+
+@LINUX
 def test_a_killed_run_is_told_and_fails_the_command(tiny_file: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
-    words = ["run", str(tiny_file), "--set", "train.epochs=30", "--results", str(results), "--jobs", "2"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "msbench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        until(lambda: len(list(results.rglob("metrics.csv"))) == 2)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGKILL)
+    with training(tiny_file, results, "--seed", "0") as process:
+        os.kill(children(process)[0], signal.SIGKILL)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 3
     assert "ended by SIGKILL; the same command goes on from its checkpoint" in said
     assert [record.status for record in store.records(results)[0]] == ["finished"]
+
+
+@contextmanager
+def training(suite: Path, results: Path, *options: str) -> "Iterator[subprocess.Popen[str]]":
+    """A command whose first two runs, of four or of `options`, have been at it for an epoch."""
+    words = ["run", str(suite), "--set", "train.epochs=30", "--results", str(results), "--jobs", "2"]
+    words += options or ["--seed", "0", "--seed", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "msbench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        until(lambda: len(list(results.rglob("metrics.csv"))) == 2)
+        yield process
+
+
+def children(process: "subprocess.Popen[str]") -> list[int]:
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii")
+    return [int(word) for word in listed.split()]
+
+
+def assert_saved(results: Path) -> None:
+    """Two runs were stopped, with a record each, and no other was started."""
+    until(lambda: len(list(results.rglob("run.json"))) == 2)
+    assert [record.status for record in store.records(results)[0]] == ["interrupted"] * 2
+    assert len(list(store.run_folders(results))) == 2
