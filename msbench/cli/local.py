@@ -1,6 +1,5 @@
 """``msbench run`` on this machine: in this process, or in one for each device, or for each run."""
 
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -114,24 +113,37 @@ def _train(specs: "list[RunSpec]", how: How, on: str) -> None:
 
 def _beside(specs: "list[RunSpec]", how: How, asked: Asked, on: str) -> None:
     """Train what is not there yet, several runs at a time, and end as one after the other would."""
-    from msbench import provision, suite
+    from msbench import suite
     from msbench.launch import side_by_side
 
-    entries = agenda_of(specs, how.results, fresh=how.fresh)
-    provided = ExitCode.OK
-    if missing := [entry.spec.data for entry in entries if entry.action == "set up"]:
-        provided = provision.provide(missing, quiet=how.quiet).exit_code
-        entries = agenda_of(specs, how.results, fresh=how.fresh)
+    # What is edited in the hours that this takes changes no run that waits.
+    frozen = Path(suite.load(asked.suite).source.name).read_bytes()
+    entries, provided = _with_data(specs, how)
     wanted = [entry for entry in entries if entry.action in TO_TRAIN]
-    options = [*asked.options, *(["--quiet"] if how.quiet else [])]
-    with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
-        # What is edited in the hours that this takes changes no run that waits.
-        frozen = Path(folder) / "suite.yaml"
-        shutil.copyfile(suite.load(asked.suite).source.name, frozen)
-        work = side_by_side.Work(frozen, asked.sets, options, how.results)
-        places = side_by_side.slots(how.jobs, on)
-        code = side_by_side.train(wanted, work, places, quiet=how.quiet)
+    code = ExitCode.OK
+    if wanted:
+        options = [*asked.options, "--device", on, *(["--quiet"] if how.quiet else [])]
+        with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+            file = Path(folder) / "suite.yaml"
+            file.write_bytes(frozen)
+            work = side_by_side.Work(file, asked.sets, options, how.results, how.fresh)
+            places = side_by_side.slots(how.jobs, on)
+            code = side_by_side.train(wanted, work, places, quiet=how.quiet)
     _end(_outcome(agenda_of(specs, how.results)), provided or code, as_json=how.as_json)
+
+
+def _with_data(specs: "list[RunSpec]", how: How) -> "tuple[list[Entry], ExitCode]":
+    """What is to be done with each run once its data are set up, and how that ended."""
+    from msbench import provision
+    from msbench.files import require_writable
+
+    entries = agenda_of(specs, how.results, fresh=how.fresh)
+    missing = [entry.spec.data for entry in entries if entry.action == "set up"]
+    if not missing:
+        return entries, ExitCode.OK
+    require_writable(how.results)  # before hours of set-up, not after them
+    code = provision.provide(missing, quiet=how.quiet).exit_code
+    return agenda_of(specs, how.results, fresh=how.fresh), code
 
 
 def _outcome(entries: "Sequence[Entry]") -> "Outcome":
@@ -139,11 +151,13 @@ def _outcome(entries: "Sequence[Entry]") -> "Outcome":
 
     outcome = Outcome([entry.record for entry in entries if entry.record is not None])
     for entry in entries:
+        name = f"{entry.spec.task} · {entry.spec.model_name} · seed {entry.spec.seed}"
         if entry.action == "damaged":
             console.say(f"msbench: {entry.reason}")
             outcome.damaged += 1
-    # Killed before there was a record.
-    outcome.unrecorded = sum(entry.record is None and entry.action in TO_TRAIN for entry in entries)
+        elif entry.record is None and entry.action in TO_TRAIN:
+            console.say(f"{name}: left no record of run {entry.run_id}; the same command goes on")
+            outcome.unrecorded += 1
     return outcome
 
 

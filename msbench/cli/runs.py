@@ -119,10 +119,11 @@ def run(
         *_given("--device", device),
         *_given("--threads", threads),
         *_given("--scan", scan),
-        *_flags({"--deterministic": deterministic, "--fresh": fresh}),
+        *_flags({"--deterministic": deterministic}),
     ]
     if launcher == "slurm":
         options += [
+            *_flags({"--fresh": fresh}),
             *_given("--devices", devices if devices > 1 else None),
             *_given("--container", container),
             *_given("--image", image),

@@ -19,7 +19,7 @@ from types import FrameType
 from msbench.console import mute, say
 from msbench.environment import cores
 from msbench.errors import ConfigError, ExitCode
-from msbench.training.signals import CAUGHT
+from msbench.training.signals import CAUGHT, SignalFlag
 
 PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 LIFELINE = "MSBENCH_LIFELINE"
@@ -93,17 +93,19 @@ def looked_after() -> bool:
     return LIFELINE in os.environ
 
 
-def hold_on_to_lifeline() -> None:
+def hold_on_to_lifeline(signals: SignalFlag) -> None:
     """End, after saving, where the process that started this one dies."""
     if os.environ.pop(LIFELINE, None):
-        threading.Thread(target=_await_end, daemon=True).start()
+        threading.Thread(target=_await_end, args=(signals,), daemon=True).start()
 
 
-def _await_end() -> None:
+def _await_end(signals: SignalFlag) -> None:
     # The descriptor itself: what waits in a buffered reader would hold its lock when Python ends.
     while os.read(0, 1):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    # A second one would kill what is still in a step or saving.
+    if signals.received is None:
+        os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(PATIENCE)
     os._exit(ExitCode.TERMINATED)
 

@@ -1,11 +1,12 @@
 """Runs one after the other in this process."""
 
+import os
 from collections.abc import Sequence
 
 from msbench.console import say
 from msbench.errors import DamagedRecord, DataError
 from msbench.execute import Place, execute
-from msbench.launch.outcome import Outcome
+from msbench.launch.outcome import NO_WAIT, Outcome
 from msbench.progress import listener_for
 from msbench.specs import RunSpec
 
@@ -17,8 +18,10 @@ def run_here(specs: Sequence[RunSpec], place: Place, *, fresh: bool, quiet: bool
     means that all that was asked is done. Interrupted is raised at once, and nothing more is started.
     """
     outcome = Outcome()
+    may_wait = os.environ.pop(NO_WAIT, None) is None
     busy = [spec for spec in specs if not _one(spec, place, outcome, fresh=fresh, quiet=quiet, wait=False)]
-    for spec in busy:
+    outcome.busy = bool(busy) and not may_wait
+    for spec in busy if may_wait else ():
         say(f"{spec.task} · {spec.model_name} · seed {spec.seed}: waiting for another process that trains it")
         _one(spec, place, outcome, fresh=False, quiet=quiet, wait=True)
     return outcome

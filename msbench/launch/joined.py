@@ -26,7 +26,7 @@ def signal_flag() -> SignalFlag:
 @contextlib.contextmanager
 def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
     """The processes that train along on ``cpu`` or ``cuda``; Lost where they do not meet."""
-    hold_on_to_lifeline()
+    hold_on_to_lifeline(signals)
     if not placed():
         yield ALONE
         return

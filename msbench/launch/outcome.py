@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from msbench.errors import ExitCode
 from msbench.store import RunRecord
 
+NO_WAIT = "MSBENCH_NO_WAIT"
+"""Set where a process is not to wait for runs that others train: whoever started it asks again later."""
+BUSY = 75
+"""How it ends then; sysexits' EX_TEMPFAIL, which no user's command ends with."""
+
 
 @dataclass
 class Outcome:
@@ -15,10 +20,13 @@ class Outcome:
     data_errors: list[str] = field(default_factory=list)
     damaged: int = 0
     unrecorded: int = 0
+    busy: bool = False
 
     @property
-    def exit_code(self) -> ExitCode:
+    def exit_code(self) -> int:
         """The most fundamental of what went wrong."""
+        if self.busy:
+            return BUSY
         if self.data_errors:
             return ExitCode.DATA
         if self.damaged or self.unrecorded or any(not record.finished for record in self.records):

@@ -7,23 +7,24 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from msbench import again, store
+from msbench import again
 from msbench.agenda import Entry
 from msbench.console import say
 from msbench.environment import cores
 from msbench.errors import ExitCode, Interrupted
-from msbench.launch.devices import POLL, held, python
+from msbench.launch.devices import PATIENCE, POLL, held, python
+from msbench.launch.outcome import BUSY, NO_WAIT
 from msbench.numerics import THREAD_VARIABLES, THREADS
 from msbench.training.signals import CAUGHT
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-RECORDED = (ExitCode.OK, ExitCode.RUN_FAILED, ExitCode.INTERRUPTED, ExitCode.TERMINATED)
-"""How a process ends whose run has a record that says as much."""
+SEVERE = (ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.DATA)
+"""Exit codes that no record tells, the most severe first."""
 Slot = Mapping[str, str]
 """What the environment of a process has beside that of its parent."""
 
@@ -36,20 +37,14 @@ class Work:
     sets: Sequence[str]
     options: Sequence[str]
     results: Path
+    fresh: bool
 
-    def command(self, entry: Entry) -> list[str]:
-        """The words that train one run."""
-        spec = entry.spec
-        _, *words = again.words_of(
-            "run",
-            str(self.suite_file),
-            spec.model_name,
-            spec.task,
-            [spec.seed],
-            self.sets,
-            self.results.absolute(),
-        )
-        return [*python(), "-m", "msbench", *words, *self.options]
+    def command(self, entry: Entry, *, later: bool) -> list[str]:
+        """The words that train one run; `later`, what another process has trained since counts."""
+        spec, suite, results = entry.spec, str(self.suite_file), self.results.absolute()
+        _, *words = again.words_of("run", suite, spec.model_name, spec.task, [spec.seed], self.sets, results)
+        fresh = ["--fresh"] if self.fresh and not later else []
+        return [*python(), "-m", "msbench", *words, *self.options, *fresh]
 
 
 def slots(count: int, device: str) -> list[Slot]:
@@ -67,7 +62,8 @@ def _gpus() -> list[str]:
     import torch
 
     given = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
-    return given or [str(index) for index in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()
+    return given[:count] or [str(index) for index in range(count)]
 
 
 def train(entries: Sequence[Entry], work: Work, places: Sequence[Slot], *, quiet: bool) -> ExitCode:
@@ -89,62 +85,65 @@ def train(entries: Sequence[Entry], work: Work, places: Sequence[Slot], *, quiet
         elif not quiet:
             say(f"{name}: ended, {len(codes)} of {len(entries)}")
 
-    def busy(index: int) -> bool:
-        directory = entries[index].directory
-        assert directory is not None, "planned with its data"
-        with store.locked(directory, wait=False) as mine:
-            return not mine
+    def command(index: int, later: bool) -> list[str]:
+        return work.command(entries[index], later=later)
 
-    commands = [work.command(entry) for entry in entries]
     with noted() as received:
-        Crowd(commands, places, busy, told).work(received)
+        Crowd(len(entries), command, places, told).work(received)
     if received:
         raise Interrupted(received[0])
-    return next((ExitCode(code) for code in codes if code > 0 and code not in RECORDED), ExitCode.OK)
+    return worst(codes)
+
+
+def worst(codes: Collection[int]) -> ExitCode:
+    """What several processes came to, none of which was asked to stop."""
+    known = {code if code in set(ExitCode) else ExitCode.INTERNAL for code in codes if code > 0}
+    for code in SEVERE:
+        if code in known:
+            return code
+    return ExitCode.RUN_FAILED if any(codes) else ExitCode.OK
 
 
 class Crowd:
-    """Commands that are given in order, as many at a time as there are `places`.
+    """`count` commands that are given in order, as many at a time as there are `places`.
 
-    One that is `busy`, by its index, is left to the end: then it is given all the same, and waits by itself.
-    `told` has index and exit code of each that has ended.
+    One that finds its run `BUSY` in another process is given again, as a `later` one, when no other is left:
+    then it waits by itself. `told` has index and exit code of each that has ended.
     """
 
     def __init__(
         self,
-        commands: Sequence[Sequence[str]],
+        count: int,
+        command: Callable[[int, bool], Sequence[str]],
         places: Sequence[Slot],
-        busy: Callable[[int], bool],
         told: Callable[[int, int], None],
     ) -> None:
-        self.commands, self.busy, self.told = commands, busy, told
-        self.waiting, self.places = list(range(len(commands))), list(places)
+        self.command, self.told, self.places = command, told, list(places)
+        self.waiting, self.later = list(range(count)), list[int]()
         self.working: dict[int, tuple[subprocess.Popen[bytes], Slot]] = {}
 
     def work(self, received: Sequence[int]) -> None:
         """Return when all have ended. Signals that are `received` are passed on, and no more are started."""
         passed = 0
         try:
-            while self.working or (self.waiting and not received):
-                while self.waiting and self.places and not received:
+            while self.working or ((self.waiting or self.later) and not received):
+                while (self.waiting or self.later) and self.places and not received:
                     self._start()
                 # Not from a signal's handler: what is being started just then would miss it.
                 for number in received[passed:]:
                     passed += 1
-                    for process, _ in self.working.values():
-                        process.send_signal(number)
+                    self._send(number)
                 self._look()
                 time.sleep(POLL)
         finally:
-            for process, _ in self.working.values():
-                process.kill()
-                process.communicate()
+            self._end()
 
     def _start(self) -> None:
-        index = next((index for index in self.waiting if not self.busy(index)), self.waiting[0])
-        self.waiting.remove(index)
+        later = not self.waiting
+        index = (self.waiting or self.later).pop(0)
         place = self.places.pop(0)
-        process = held(self.commands[index], os.environ | place, stdout=subprocess.DEVNULL)
+        environment = {**os.environ, **place, **({} if later else {NO_WAIT: "1"})}
+        process = held(self.command(index, later), environment, stdout=subprocess.DEVNULL)
         self.working[index] = process, place
 
     def _look(self) -> None:
@@ -153,7 +152,24 @@ class Crowd:
                 process.communicate()
                 del self.working[index]
                 self.places.append(place)
-                self.told(index, code)
+                if code == BUSY:
+                    self.later.append(index)
+                else:
+                    self.told(index, code)
+
+    def _send(self, number: int) -> None:
+        for process, _ in self.working.values():
+            process.send_signal(number)
+
+    def _end(self) -> None:
+        """Let what still works, after an error here, save and end."""
+        self._send(signal.SIGTERM)
+        end = time.monotonic() + PATIENCE
+        for process, _ in self.working.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            process.kill()
+            process.communicate()
 
 
 @contextmanager

@@ -102,7 +102,10 @@ def test_processes_save_and_end_where_the_one_that_looks_after_them_is_killed(tm
         + lines(tmp_path, "'saved'").strip()
         + ", os._exit(0)])\n"
     )
-    hold = "from msbench.launch.devices import hold_on_to_lifeline; hold_on_to_lifeline()\n"
+    hold = (
+        "from msbench.launch.devices import hold_on_to_lifeline\n"
+        "from msbench.training.signals import SignalFlag\nhold_on_to_lifeline(SignalFlag())\n"
+    )
     child = python(stop + hold + lines(tmp_path, "'ready'") + "time.sleep(60)")
     code = f"from msbench.launch.devices import run_on; run_on(2, {child!r})"
     written = [tmp_path / "0", tmp_path / "1"]

@@ -18,7 +18,9 @@ from typer.testing import CliRunner
 
 from msbench import store
 from msbench.cli import app
-from msbench.launch.side_by_side import Crowd, noted, slots
+from msbench.launch.devices import LIFELINE
+from msbench.launch.joined import ONCE, signal_flag
+from msbench.launch.side_by_side import Crowd, noted, slots, worst
 
 HEAD = (
     "import os, signal, sys, time; from pathlib import Path; folder, mine = Path(sys.argv[1]), sys.argv[2]\n"
@@ -33,12 +35,16 @@ def python(text: str, folder: Path, count: int) -> list[list[str]]:
 
 
 def work(
-    commands: Sequence[Sequence[str]], places: int, received: Sequence[int] = (), busy: Sequence[int] = ()
+    commands: Sequence[Sequence[str]], places: int, received: Sequence[int] = ()
 ) -> list[tuple[int, int]]:
     """Index and exit code of each command, as they ended."""
     told: list[tuple[int, int]] = []
     named = [{"PLACE": str(place)} for place in range(places)]
-    Crowd(commands, named, lambda index: index in busy, lambda *each: told.append(each)).work(received)
+
+    def command(index: int, later: bool) -> list[str]:
+        return [*commands[index], str(later)]
+
+    Crowd(len(commands), command, named, lambda *each: told.append(each)).work(received)
     return told
 
 
@@ -58,8 +64,9 @@ def test_never_more_at_a_time_than_places_each_with_its_own_environment(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == list("01234")
 
 
-def test_what_another_process_trains_is_left_to_the_end(tmp_path: Path) -> None:
-    assert work(python("pass", tmp_path, 3), 1, busy=[0, 1]) == [(2, 0), (0, 0), (1, 0)]
+def test_what_another_process_trains_is_left_to_the_end_and_then_waited_for(tmp_path: Path) -> None:
+    text = "sys.exit(75 if mine != '2' and os.environ.get('MSBENCH_NO_WAIT') else sys.argv[3] == 'True')"
+    assert work(python(text, tmp_path, 3), 1) == [(2, 0), (0, 1), (1, 1)]
 
 
 def test_a_signal_reaches_all_that_work_and_none_is_started_after(tmp_path: Path) -> None:
@@ -76,19 +83,36 @@ def test_a_signal_reaches_all_that_work_and_none_is_started_after(tmp_path: Path
     thread.join()
 
 
-def test_where_something_breaks_no_process_is_left(tmp_path: Path) -> None:
-    (tmp_path / "0").touch()
-    text = "(folder / mine).write_text(str(os.getpid())); time.sleep(0 if mine == '0' else 60)"
+def test_where_something_breaks_the_processes_save_and_end(tmp_path: Path) -> None:
+    text = (
+        "signal.signal(signal.SIGTERM, lambda *_: [(folder / 'saved').touch(), os._exit(0)])\n"
+        "(folder / mine).write_text(str(os.getpid())); time.sleep(0 if mine == '0' else 60)"
+    )
 
     def told(*_: int) -> None:
-        until((tmp_path / "1").exists)
+        until(lambda: (tmp_path / "1").exists() and (tmp_path / "1").read_text() != "")
         raise RuntimeError("broken")
 
+    commands = python(text, tmp_path, 2)
     with pytest.raises(RuntimeError, match="broken"):
-        Crowd(python(text, tmp_path, 2), [{}, {}], lambda _: False, told).work([])
-    until(lambda: (tmp_path / "1").read_text() != "")
+        Crowd(2, lambda index, _: commands[index], [{}, {}], told).work([])
+    assert (tmp_path / "saved").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "1").read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [([0, 0], 0), ([0, 3], 3), ([0, -9], 3), ([143, 0], 3), ([3, 6, 2], 2), ([2, 6, 120], 1), ([6, -9], 6)],
+)
+def test_the_exit_code_is_of_the_most_severe_whoever_ends_first(codes: list[int], code: int) -> None:
+    assert worst(codes) == worst(codes[::-1]) == code
+
+
+def test_one_that_is_looked_after_takes_two_signals_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert signal_flag().once == 0.0
+    monkeypatch.setenv(LIFELINE, "1")
+    assert signal_flag().once == ONCE
 
 
 def test_signals_are_noted_and_handled_as_before_after() -> None:
@@ -107,7 +131,7 @@ def test_places_share_the_cores_and_take_the_gpus_in_turn(monkeypatch: pytest.Mo
     assert slots(20, "cpu")[0]["MSBENCH_THREADS"] == "1"
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert [place["CUDA_VISIBLE_DEVICES"] for place in slots(3, "cuda")] == ["0", "1", "0"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-7a")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-7a, 9")
     assert [place["CUDA_VISIBLE_DEVICES"] for place in slots(3, "cuda")] == ["5", "GPU-7a", "5"]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "MSBENCH_THREADS" not in slots(2, "cpu")[0]
@@ -179,26 +203,57 @@ def test_a_signal_to_all_processes_at_once_kills_none_before_it_has_saved(
 
 
 @LINUX
-def test_a_killed_run_is_told_and_fails_the_command(tiny_file: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    with training(tiny_file, results, "--seed", "0") as process:
+def test_a_killed_run_is_told_and_fails_the_command_though_an_earlier_one_is_there(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    words = ["run", str(tiny_file), "--results", str(tmp_path / "results")]
+    assert CliRunner().invoke(app, [*words, "--quiet"]).exit_code == 0
+    with started([*words, "--fresh", "--jobs", "2"]) as process:
+        until(lambda: len(children(process)) == 2)
         os.kill(children(process)[0], signal.SIGKILL)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 3
     assert "ended by SIGKILL; the same command goes on from its checkpoint" in said
-    assert [record.status for record in store.records(results)[0]] == ["finished"]
+    assert "seed 0: ended, 2 of 2" in said
+
+
+def test_two_commands_share_the_runs_and_both_report_all(tiny_file: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    words = ["run", str(tiny_file), "--seed", "0", "--seed", "1", "--results", str(results), "--jobs", "2"]
+    with started(words) as one, started(words) as other:
+        outputs = [process.communicate(timeout=180) for process in (one, other)]
+    assert [one.returncode, other.returncode] == [0, 0], outputs
+    assert all(out.count("finished") == 4 for out, _ in outputs)
+    trained = re.findall(r" · (\S+) · seed (\d): epoch (\d)/3", "".join(said for _, said in outputs))
+    assert sorted(trained) == [
+        (model, seed, e) for model in ("mamba", "msssm-s6") for seed in "01" for e in "123"
+    ]
+
+
+def test_data_that_cannot_be_set_up_end_as_they_do_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSBENCH_OFFLINE", "1")
+    monkeypatch.setenv("MSBENCH_DATA", str(tmp_path / "data"))
+    words = ["run", "laptop-smnist", "--results", str(tmp_path / "results")]
+    alone, beside = (CliRunner().invoke(app, [*words, *more]) for more in ([], ["--jobs", "2"]))
+    assert (alone.exit_code, beside.exit_code) == (6, 6)
+    assert beside.stdout == alone.stdout
+    assert beside.stderr.splitlines() == alone.stderr.splitlines()[1:2]  # said once, not for each run
 
 
 @contextmanager
-def training(suite: Path, results: Path, *options: str) -> "Iterator[subprocess.Popen[str]]":
-    """A command whose first two runs, of four or of `options`, have been at it for an epoch."""
-    words = ["run", str(suite), "--set", "train.epochs=30", "--results", str(results), "--jobs", "2"]
-    words += options or ["--seed", "0", "--seed", "1"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "msbench", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+def training(suite: Path, results: Path) -> "Iterator[subprocess.Popen[str]]":
+    """A command whose first two runs, of four, have been at it for an epoch and are far from their end."""
+    words = ["run", str(suite), "--set", "train.epochs=2000", "--results", str(results), "--jobs", "2"]
+    with started([*words, "--seed", "0", "--seed", "1"]) as process:
         until(lambda: len(list(results.rglob("metrics.csv"))) == 2)
         yield process
+
+
+def started(words: list[str]) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "msbench", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def children(process: "subprocess.Popen[str]") -> list[int]:
