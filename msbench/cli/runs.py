@@ -117,6 +117,7 @@ def run(
     # What the command of a single run is to have of this one's options, beside what chooses the run.
     options = [
         *_given("--device", device),
+        *_given("--devices", devices if devices > 1 else None),
         *_given("--threads", threads),
         *_given("--scan", scan),
         *_flags({"--deterministic": deterministic}),
@@ -124,7 +125,6 @@ def run(
     if launcher == "slurm":
         options += [
             *_flags({"--fresh": fresh}),
-            *_given("--devices", devices if devices > 1 else None),
             *_given("--container", container),
             *_given("--image", image),
         ]
