@@ -21,6 +21,8 @@ RESUMABLE = ("next", "last", "previous")
 """Checkpoints that a run goes on from: a kill may leave any of them alone."""
 NAMED = 3
 """Changed source files that a reason names; `Entry.changes` has them all."""
+TO_TRAIN = ("train", "resume", "retry")
+"""Actions that train."""
 Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
 
 

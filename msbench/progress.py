@@ -11,6 +11,11 @@ from msbench.training.metrics import EpochRow
 from msbench.training.state import StepReport
 
 
+def name_of(spec: RunSpec) -> str:
+    """How messages call a run."""
+    return f"{spec.task} · {spec.model_name} · seed {spec.seed}"
+
+
 class Quiet:
     """Says nothing."""
 
@@ -34,7 +39,7 @@ class Lines(Quiet):
     """A line an epoch and a line a note: for logs and pipes."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self.name = f"{spec.task} · {spec.model_name} · seed {spec.seed}"
+        self.name = name_of(spec)
         self.epochs = spec.train.epochs
 
     def epoch(self, row: EpochRow) -> None:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.context import ForkServerProcess
@@ -71,3 +72,11 @@ def _rank(environment: dict[str, str], work: Callable[..., None], arguments: tup
     except Exception:
         traceback.print_exc()
         raise
+
+
+def until(there: Callable[[], bool]) -> None:
+    """Return when it is, within a minute."""
+    end = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < end, "never came"
+        time.sleep(0.02)

@@ -1,7 +1,6 @@
 """``msbench run`` on this machine: in this process, or in one for each device, or for each run."""
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,11 @@ import typer
 
 from msbench import console
 from msbench.cli.plans import agenda_of, print_agenda
-from msbench.errors import ConfigError, ExitCode
+from msbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from msbench.agenda import Entry
     from msbench.launch.outcome import Outcome
     from msbench.specs import RunSpec
-
-TO_TRAIN = ("train", "resume", "retry")
 
 
 @dataclass(frozen=True)
@@ -47,10 +43,12 @@ class Asked:
     options: Sequence[str]
 
 
-def check_jobs(launcher: str, devices: int) -> None:
+def check_jobs(jobs: int, launcher: str, devices: int) -> None:
     """Raise ConfigError for options that several runs at a time do not go with."""
     from msbench.launch.devices import check_single
 
+    if jobs == 1:
+        return
     if launcher == "slurm":
         raise ConfigError("--jobs goes with the local launcher; Slurm has max_parallel, in its profile")
     if devices > 1:
@@ -112,60 +110,20 @@ def _train(specs: "list[RunSpec]", how: How, on: str) -> None:
 
 
 def _beside(specs: "list[RunSpec]", how: How, asked: Asked, on: str) -> None:
-    """Train what is not there yet, several runs at a time, and end as one after the other would."""
-    from msbench import suite
-    from msbench.launch import side_by_side
+    from msbench import data
+    from msbench.launch.crowd import slots
+    from msbench.launch.side_by_side import Work, run_beside
 
-    # What is edited in the hours that this takes changes no run that waits.
-    frozen = Path(suite.load(asked.suite).source.name).read_bytes()
-    entries, provided = _with_data(specs, how)
-    wanted = [entry for entry in entries if entry.action in TO_TRAIN]
-    code = ExitCode.OK
-    if wanted:
-        options = [*asked.options, "--device", on, *(["--quiet"] if how.quiet else [])]
-        with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
-            file = Path(folder) / "suite.yaml"
-            file.write_bytes(frozen)
-            work = side_by_side.Work(file, asked.sets, options, how.results, how.fresh)
-            places = side_by_side.slots(how.jobs, on)
-            code = side_by_side.train(wanted, work, places, quiet=how.quiet)
-    _end(_outcome(agenda_of(specs, how.results)), provided or code, as_json=how.as_json)
+    options = [*asked.options, "--device", on]
+    work = Work(asked.suite, asked.sets, options, how.results, data.data_root(), how.fresh, how.quiet)
+    _end(run_beside(specs, work, slots(how.jobs, on)), as_json=how.as_json)
 
 
-def _with_data(specs: "list[RunSpec]", how: How) -> "tuple[list[Entry], ExitCode]":
-    """What is to be done with each run once its data are set up, and how that ended."""
-    from msbench import provision
-    from msbench.files import require_writable
-
-    entries = agenda_of(specs, how.results, fresh=how.fresh)
-    missing = [entry.spec.data for entry in entries if entry.action == "set up"]
-    if not missing:
-        return entries, ExitCode.OK
-    require_writable(how.results)  # before hours of set-up, not after them
-    code = provision.provide(missing, quiet=how.quiet).exit_code
-    return agenda_of(specs, how.results, fresh=how.fresh), code
-
-
-def _outcome(entries: "Sequence[Entry]") -> "Outcome":
-    from msbench.launch.outcome import Outcome
-
-    outcome = Outcome([entry.record for entry in entries if entry.record is not None])
-    for entry in entries:
-        name = f"{entry.spec.task} · {entry.spec.model_name} · seed {entry.spec.seed}"
-        if entry.action == "damaged":
-            console.say(f"msbench: {entry.reason}")
-            outcome.damaged += 1
-        elif entry.record is None and entry.action in TO_TRAIN:
-            console.say(f"{name}: left no record of run {entry.run_id}; the same command goes on")
-            outcome.unrecorded += 1
-    return outcome
-
-
-def _end(outcome: "Outcome", code: int = ExitCode.OK, *, as_json: bool) -> None:
+def _end(outcome: "Outcome", *, as_json: bool) -> None:
     from msbench.launch.outcome import summary
 
     if as_json:
         console.out_json([record.model_dump(mode="json") for record in outcome.records])
     elif outcome.records:
         console.out_rows(*summary(outcome.records))
-    raise typer.Exit(code or outcome.exit_code)
+    raise typer.Exit(outcome.exit_code)

@@ -111,8 +111,7 @@ def run(
     """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
     cluster.check_launcher(launcher, profile, wait=wait)
     inside.check_options(container, image)
-    if jobs > 1:
-        local.check_jobs(launcher, devices)
+    local.check_jobs(jobs, launcher, devices)
     specs = plan(suite, model, task, seed, sets)
     # What the command of a single run is to have of this one's options, beside what chooses the run.
     options = [

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from msbench.console import say
 from msbench.errors import DamagedRecord, DataError
 from msbench.execute import Place, execute
-from msbench.launch.outcome import NO_WAIT, Outcome
-from msbench.progress import listener_for
+from msbench.launch.outcome import BUSY, NO_WAIT, Outcome
+from msbench.progress import listener_for, name_of
 from msbench.specs import RunSpec
 
 
@@ -20,9 +20,11 @@ def run_here(specs: Sequence[RunSpec], place: Place, *, fresh: bool, quiet: bool
     outcome = Outcome()
     may_wait = os.environ.pop(NO_WAIT, None) is None
     busy = [spec for spec in specs if not _one(spec, place, outcome, fresh=fresh, quiet=quiet, wait=False)]
-    outcome.busy = bool(busy) and not may_wait
-    for spec in busy if may_wait else ():
-        say(f"{spec.task} · {spec.model_name} · seed {spec.seed}: waiting for another process that trains it")
+    if busy and not may_wait:
+        outcome.code = BUSY
+        return outcome
+    for spec in busy:
+        say(f"{name_of(spec)}: waiting for another process that trains it")
         _one(spec, place, outcome, fresh=False, quiet=quiet, wait=True)
     return outcome
 

@@ -19,17 +19,17 @@ class Outcome:
     records: list[RunRecord] = field(default_factory=list)
     data_errors: list[str] = field(default_factory=list)
     damaged: int = 0
-    unrecorded: int = 0
-    busy: bool = False
+    code: int = ExitCode.OK
+    """Of what no record tells."""
 
     @property
     def exit_code(self) -> int:
         """The most fundamental of what went wrong."""
-        if self.busy:
-            return BUSY
+        if self.code:
+            return self.code
         if self.data_errors:
             return ExitCode.DATA
-        if self.damaged or self.unrecorded or any(not record.finished for record in self.records):
+        if self.damaged or any(not record.finished for record in self.records):
             return ExitCode.RUN_FAILED
         return ExitCode.OK
 

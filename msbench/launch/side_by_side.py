@@ -1,92 +1,81 @@
-"""Runs side by side on this machine: a process each, a few at a time, and one that looks after them.
+"""Runs side by side on this machine: a process each, so that none shares threads, memory or signals.
 
-Processes, not threads: each has its own threads, memory and signals, and leaves nothing behind for the next.
+What the command line is to be told at the end is read from the records that they wrote.
 """
 
-import os
 import signal
-import subprocess
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msbench import again
-from msbench.agenda import Entry
+from msbench import again, suite
+from msbench.agenda import TO_TRAIN, Entry, agenda
 from msbench.console import say
-from msbench.environment import cores
 from msbench.errors import ExitCode, Interrupted
-from msbench.launch.devices import PATIENCE, POLL, held, python
-from msbench.launch.outcome import BUSY, NO_WAIT
-from msbench.numerics import THREAD_VARIABLES, THREADS
-from msbench.training.signals import CAUGHT
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-SEVERE = (ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.DATA)
-"""Exit codes that no record tells, the most severe first."""
-Slot = Mapping[str, str]
-"""What the environment of a process has beside that of its parent."""
+from msbench.launch.crowd import Crowd, Slot, noted, worst
+from msbench.launch.devices import python
+from msbench.launch.outcome import Outcome
+from msbench.launch.ready import ready
+from msbench.progress import name_of
+from msbench.specs import RunSpec
 
 
 @dataclass(frozen=True)
 class Work:
-    """What all processes share: the suite's file as it was at the start, overrides and options as typed."""
+    """What all runs share: the suite by name or path, overrides and options as they were typed."""
 
-    suite_file: Path
+    suite: str
     sets: Sequence[str]
     options: Sequence[str]
     results: Path
+    data_root: Path
     fresh: bool
+    quiet: bool
 
-    def command(self, entry: Entry, *, later: bool) -> list[str]:
+    def command(self, entry: Entry, suite_file: Path, *, later: bool) -> list[str]:
         """The words that train one run; `later`, what another process has trained since counts."""
-        spec, suite, results = entry.spec, str(self.suite_file), self.results.absolute()
-        _, *words = again.words_of("run", suite, spec.model_name, spec.task, [spec.seed], self.sets, results)
-        fresh = ["--fresh"] if self.fresh and not later else []
-        return [*python(), "-m", "msbench", *words, *self.options, *fresh]
+        spec, where, results = entry.spec, str(suite_file), self.results.absolute()
+        _, *words = again.words_of("run", where, spec.model_name, spec.task, [spec.seed], self.sets, results)
+        more = [
+            option
+            for option, on in {"--fresh": self.fresh and not later, "--quiet": self.quiet}.items()
+            if on
+        ]
+        return [*python(), "-m", "msbench", *words, *self.options, *more]
 
 
-def slots(count: int, device: str) -> list[Slot]:
-    """Places for `count` processes on ``cpu`` or ``cuda``: a share of the cores, and one GPU of several."""
-    # A terminal that cannot move its cursor: bars would overwrite each other.
-    plain = {"TERM": "dumb"}
-    if not any(os.environ.get(name) for name in THREAD_VARIABLES):  # what the user has set stays
-        plain[THREADS] = str(max(1, (cores() or 1) // count))
-    gpus = _gpus() if device == "cuda" else []
-    return [plain | ({VISIBLE: gpus[k % len(gpus)]} if gpus else {}) for k in range(count)]
+def run_beside(specs: Sequence[RunSpec], work: Work, places: Sequence[Slot]) -> Outcome:
+    """Train what is not there yet, as many runs at a time as there are places; as `run_here` otherwise.
 
-
-def _gpus() -> list[str]:
-    """The GPUs that this process may use, each by the name that a child knows it by."""
-    import torch
-
-    given = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
-    count = torch.cuda.device_count()
-    return given[:count] or [str(index) for index in range(count)]
-
-
-def train(entries: Sequence[Entry], work: Work, places: Sequence[Slot], *, quiet: bool) -> ExitCode:
-    """Train these runs, as many at a time as there are places; a failed one leaves the others going.
-
-    What failed is told by the records that were written; the exit code is of what no record tells. Raises
-    Interrupted, once all have saved and ended, where a signal has arrived: nothing more is started then.
+    Raises Interrupted, once all have saved and ended, where a signal has arrived: then nothing more starts.
     """
+    # What is edited in the hours that this takes changes no run that waits.
+    frozen = Path(suite.load(work.suite).source.name).read_bytes()
+    entries, code = ready(specs, work.results, work.data_root, fresh=work.fresh, quiet=work.quiet)
+    if wanted := [entry for entry in entries if entry.action in TO_TRAIN]:
+        with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+            file = Path(folder) / "suite.yaml"
+            file.write_bytes(frozen)
+            code = code or _train(wanted, work, file, places)
+    return _outcome(agenda(specs, work.results, work.data_root), code)
+
+
+def _train(entries: Sequence[Entry], work: Work, suite_file: Path, places: Sequence[Slot]) -> ExitCode:
+    """The exit code of what no record tells."""
     codes: list[int] = []
 
     def told(index: int, code: int) -> None:
         codes.append(code)
-        spec = entries[index].spec
-        name = f"{spec.task} · {spec.model_name} · seed {spec.seed}"
+        name = name_of(entries[index].spec)
         if code < 0 and not received:  # one that was passed on may come when all is saved
-            say(
-                f"{name}: ended by {signal.Signals(-code).name}; the same command goes on from its checkpoint"
-            )
-        elif not quiet:
+            killer = signal.Signals(-code).name
+            say(f"{name}: ended by {killer}; the same command goes on from its checkpoint")
+        elif not work.quiet:
             say(f"{name}: ended, {len(codes)} of {len(entries)}")
 
     def command(index: int, later: bool) -> list[str]:
-        return work.command(entries[index], later=later)
+        return work.command(entries[index], suite_file, later=later)
 
     with noted() as received:
         Crowd(len(entries), command, places, told).work(received)
@@ -95,90 +84,13 @@ def train(entries: Sequence[Entry], work: Work, places: Sequence[Slot], *, quiet
     return worst(codes)
 
 
-def worst(codes: Collection[int]) -> ExitCode:
-    """What several processes came to, none of which was asked to stop."""
-    known = {code if code in set(ExitCode) else ExitCode.INTERNAL for code in codes if code > 0}
-    for code in SEVERE:
-        if code in known:
-            return code
-    return ExitCode.RUN_FAILED if any(codes) else ExitCode.OK
-
-
-class Crowd:
-    """`count` commands that are given in order, as many at a time as there are `places`.
-
-    One that finds its run `BUSY` in another process is given again, as a `later` one, when no other is left:
-    then it waits by itself. `told` has index and exit code of each that has ended.
-    """
-
-    def __init__(
-        self,
-        count: int,
-        command: Callable[[int, bool], Sequence[str]],
-        places: Sequence[Slot],
-        told: Callable[[int, int], None],
-    ) -> None:
-        self.command, self.told, self.places = command, told, list(places)
-        self.waiting, self.later = list(range(count)), list[int]()
-        self.working: dict[int, tuple[subprocess.Popen[bytes], Slot]] = {}
-
-    def work(self, received: Sequence[int]) -> None:
-        """Return when all have ended. Signals that are `received` are passed on, and no more are started."""
-        passed = 0
-        try:
-            while self.working or ((self.waiting or self.later) and not received):
-                while (self.waiting or self.later) and self.places and not received:
-                    self._start()
-                # Not from a signal's handler: what is being started just then would miss it.
-                for number in received[passed:]:
-                    passed += 1
-                    self._send(number)
-                self._look()
-                time.sleep(POLL)
-        finally:
-            self._end()
-
-    def _start(self) -> None:
-        later = not self.waiting
-        index = (self.waiting or self.later).pop(0)
-        place = self.places.pop(0)
-        environment = {**os.environ, **place, **({} if later else {NO_WAIT: "1"})}
-        process = held(self.command(index, later), environment, stdout=subprocess.DEVNULL)
-        self.working[index] = process, place
-
-    def _look(self) -> None:
-        for index, (process, place) in list(self.working.items()):
-            if (code := process.poll()) is not None:
-                process.communicate()
-                del self.working[index]
-                self.places.append(place)
-                if code == BUSY:
-                    self.later.append(index)
-                else:
-                    self.told(index, code)
-
-    def _send(self, number: int) -> None:
-        for process, _ in self.working.values():
-            process.send_signal(number)
-
-    def _end(self) -> None:
-        """Let what still works, after an error here, save and end."""
-        self._send(signal.SIGTERM)
-        end = time.monotonic() + PATIENCE
-        for process, _ in self.working.values():
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, end - time.monotonic()))
-            process.kill()
-            process.communicate()
-
-
-@contextmanager
-def noted() -> Iterator[list[int]]:
-    """Inside, the signals that stop a run are only written down."""
-    received: list[int] = []
-    before = {number: signal.signal(number, lambda which, _: received.append(which)) for number in CAUGHT}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _outcome(entries: Sequence[Entry], code: ExitCode) -> Outcome:
+    outcome = Outcome([entry.record for entry in entries if entry.record is not None], code=code)
+    for entry in entries:
+        if entry.action == "damaged":
+            say(f"msbench: {entry.reason}")
+            outcome.damaged += 1
+        elif entry.record is None and entry.action in TO_TRAIN:
+            say(f"{name_of(entry.spec)}: left no record of run {entry.run_id}; the same command goes on")
+            outcome.code = outcome.code or ExitCode.RUN_FAILED
+    return outcome

@@ -11,17 +11,16 @@ from pathlib import Path
 
 import filelock
 
-from msbench import again, provision, store
-from msbench.agenda import Entry, agenda
+from msbench import again, store
+from msbench.agenda import TO_TRAIN, Entry, agenda
 from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, unwritten
 from msbench.launch import slurm_array, submission
 from msbench.launch.jobs import Job, jobs
+from msbench.launch.ready import ready
 from msbench.launch.slurm_profile import Profile
 from msbench.launch.submission import Element, Submission
 from msbench.specs import RunSpec
-
-TO_TRAIN = ("train", "resume", "retry")
 
 
 @dataclass(frozen=True)
@@ -70,15 +69,11 @@ def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: boo
     """Set up data, and submit what is to be trained and nobody trains."""
     slurm_array.check_commands()
     with alone(order.results):
-        entries = planned(specs, order, fresh=fresh)
-        missing = [entry.spec.data for entry in entries if entry.action == "set up"]
-        provided = provision.provide(missing, quiet=quiet)
-        if missing:
-            entries = planned(specs, order, fresh=fresh)
+        entries, provided = ready(specs, order.results, order.data_root, fresh=fresh, quiet=quiet)
         busy = active(order.results, specs[0].suite)
         chosen = to_submit(entries, busy)
         made = submit(chosen, order) if chosen else None
-    return Handed(entries, busy, made, provided.exit_code)
+    return Handed(entries, busy, made, provided)
 
 
 def exit_code(entries: Sequence[Entry], *, waited: bool) -> ExitCode:
