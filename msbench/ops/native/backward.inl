@@ -9,11 +9,16 @@ class Backward {
     static constexpr int PARTS = STEPS / WIDTH<T>;  // vectors that hold a number of each step
     using Wanted = std::array<Ahead<T>, 2>;
 
-    // One step of N states: their sums over the channels of a tile; of one block, the states before it and the decays.
-    // Side by side, so that loads do not come a multiple of 4 KiB behind stores: two arrays took 3 % longer.
+    // Of one step of N states: their sums over the channels of a tile.
+    template <int N>
+    struct Sums {
+        V gB[N], gC[N];
+    };
+
+    // Of one step of N states of one block: what they were before, and their decays.
     template <int N>
     struct Row {
-        V gB[N], gC[N], before[N], decay[N];
+        V before[N], decay[N];
     };
 
   public:
@@ -54,8 +59,11 @@ class Backward {
         if (bank_) clear_bank(w, example, range);
         for (int64_t span = p.spans - 1; span >= 0; --span) {
             if (bank_) make(w, example, span, range);
-            for (int64_t s = from; s < to; ++s)
-                stream(w, {example, span, s}, range, carry(w, s, from, range), group);
+            for (int64_t s = from; s < to; ++s) {
+                const Place at = {example, span, s};
+                if (s == from || !p.mix) read_output_gradient(w, at, range);
+                stream(w, at, range, carry(w, s, from, range), group);
+            }
             if (!bank_) continue;
             for (int64_t block = range.first; block < range.last; ++block) {
                 const Made<T> own = made(w, example, span, range, block);
@@ -143,40 +151,49 @@ class Backward {
         std::fill_n(w.gC.get(), p.n * PARTS, V{});
         std::fill_n(w.gmix, STEPS, V{});
         std::fill_n(w.glow.get(), p.rank() * STEPS, V{});
+        const int64_t n = p.n, m = p.m, first = p.row(at, 0);
+        const T *const B = p.B + first * n, *const C = p.C + first * n;
+        T *const own_B = w.B.get(), *const own_C = w.C.get();
         for (int t = 0; t < p.steps(at.span); ++t) {
-            const int64_t row = p.row(at, t);
-            const T mix = p.mix ? p.mix[row] : T{1};
-            for (int64_t i = 0; i < p.n; i += p.W) {
-                const int lanes = static_cast<int>(std::min<int64_t>(p.W, p.n - i));
-                store(w.B.get() + t * p.n + i, load(p.B + row * p.n + i, lanes), lanes);
-                store(w.C.get() + t * p.n + i, load(p.C + row * p.n + i, lanes) * mix, lanes);
+            const T mix = w.mix[t] = p.mix ? p.mix[first + t * m] : T{1};
+            for (int64_t i = 0; i < n; i += WIDTH<T>) {
+                const int lanes = static_cast<int>(std::min<int64_t>(WIDTH<T>, n - i));
+                store(own_B + t * n + i, load(B + t * m * n + i, lanes), lanes);
+                store(own_C + t * n + i, load(C + t * m * n + i, lanes) * mix, lanes);
             }
         }
     }
 
-    void tile(Scratch<T>& w, const Place& at, const Range& range, int64_t first, int64_t last, V* carry,
-              int64_t group) const {
-        T largest_dt = 0;
-        for (int64_t block = first; block < last; ++block) {
-            Channels<T>& c = w.tile.get()[block - first];
-            const V* const own_u = bank_ ? made(w, at.example, at.span, range, block).u + at.s * STEPS : nullptr;
-            largest_dt = std::max(largest_dt, c.x.read(p, at, block, own_u, c.slopes));
-            read_output_gradient(c, at, block);
-        }
-        p.with_decay(at.s, largest_dt,
-                     [&](auto how) { all_states<decltype(how)::value>(w, at, first, last, carry, group); });
-        for (int64_t block = first; block < last; ++block) {
-            V* const own_gu = bank_ ? made(w, at.example, at.span, range, block).gu + at.s * STEPS : nullptr;
-            write_inputs(w, w.tile.get()[block - first], at, block, own_gu);
-        }
+    void read_output_gradient(Scratch<T>& w, const Place& at, const Range& range) const {
+        for (int64_t block = range.first; block < range.last; ++block)
+            read_rows(gout_ + p.out_row(at, 0) * p.d + block * p.W, p.out_streams() * p.d, p.steps(at.span),
+                      p.lanes(block), output_gradient(w, range, block));
     }
 
-    void read_output_gradient(Channels<T>& c, const Place& at, int64_t block) const {
-        for (int t = 0; t < p.steps(at.span); ++t) {
-            const T* const from = gout_ + p.out_row(at, t) * p.d + block * p.W;
-            c.gy[t] = load(from, p.lanes(block));
-            c.gv[t] = c.grate[t] = V{};
+    V* output_gradient(Scratch<T>& w, const Range& range, int64_t block) const {
+        return w.gy.get() + (block - range.first) * STEPS;
+    }
+
+    void tile(Scratch<T>& w, const Place& at, const Range& range, int64_t first, int64_t last, V* carry,
+              int64_t group) const {
+        V largest_dt = {};
+        for (int64_t block = first; block < last; ++block) {
+            const V own = read_inputs(w, w.tile.get()[block - first], at, range, block);
+            largest_dt = own > largest_dt ? own : largest_dt;
         }
+        const V* const gy = output_gradient(w, range, first);
+        p.with_decay(at.s, largest<T>(largest_dt),
+                     [&](auto how) { all_states<decltype(how)::value>(w, at, first, last, carry, gy, group); });
+        for (int64_t block = first; block < last; ++block)
+            write_inputs(w, w.tile.get()[block - first], at, range, block);
+    }
+
+    // Returns the largest dt of each lane.
+    V read_inputs(Scratch<T>& w, Channels<T>& c, const Place& at, const Range& range, int64_t block) const {
+        const V* const made_u = bank_ ? made(w, at.example, at.span, range, block).u + at.s * STEPS : nullptr;
+        V room[STEPS];
+        for (int t = 0; t < STEPS; ++t) c.gv[t] = c.grate[t] = V{};
+        return c.x.read(p, at, block, input(p, at, block, made_u, room), c.slopes);
     }
 
     // What the span before reads, and where this one writes: two rows a step while the states from i on are computed.
@@ -201,29 +218,29 @@ class Backward {
     }
 
     template <Decay HOW>
-    void all_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry, int64_t group) const {
+    void all_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry, const V* gy,
+                    int64_t group) const {
         for_states<HOW>(p.n, [&](int64_t i, auto count, auto fresh) {
-            some_states<HOW, decltype(count)::value, decltype(fresh)::value>(w, at, first, last, carry, i, group);
+            some_states<HOW, decltype(count)::value, decltype(fresh)::value>(w, at, first, last, carry, gy, i, group);
         });
     }
 
     // N states of all channels of the tile: their sums over channels stay in vectors until the end.
     template <Decay HOW, int N, bool FIRST>
-    void some_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry, int64_t i,
+    void some_states(Scratch<T>& w, const Place& at, int64_t first, int64_t last, V* carry, const V* gy, int64_t i,
                      int64_t group) const {
         const Wanted ahead = wanted(at, i, group);
-        Row<N> rows[STEPS];
-        for (Row<N>& row : rows)
-            for (int j = 0; j < N; ++j) row.gB[j] = row.gC[j] = V{};
+        Sums<N>* const sums = reinterpret_cast<Sums<N>*>(w.sums.get());
         for (int64_t block = first; block < last; ++block)
             sweep<HOW, N, FIRST>(w, at, w.tile.get()[block - first], ahead, block,
-                                 carry + (block - first) * p.n + i, i, rows);
+                                 carry + (block - first) * p.n + i, gy + (block - first) * STEPS, i, sums);
         for (int j = 0; j < N; ++j)
             for (int part = 0; part < PARTS; ++part) {
                 V gB[WIDTH<T>], gC[WIDTH<T>];
                 for (int t = 0; t < p.W; ++t) {
-                    gB[t] = rows[part * p.W + t].gB[j];
-                    gC[t] = rows[part * p.W + t].gC[j];
+                    Sums<N>& own = sums[part * p.W + t];
+                    gB[t] = own.gB[j], own.gB[j] = V{};
+                    gC[t] = own.gC[j], own.gC[j] = V{};
                 }
                 w.gB.get()[(i + j) * PARTS + part] += sum_lanes<T>(gB);
                 w.gC.get()[(i + j) * PARTS + part] += sum_lanes<T>(gC);
@@ -234,7 +251,8 @@ class Backward {
     // the first-level cache.
     template <Decay HOW, int N, bool FIRST>
     INLINE void sweep(Scratch<T>& w, const Place& at, Channels<T>& c, const Wanted& ahead, int64_t block, V* carried,
-                      int64_t i, Row<N>* rows) const {
+                      const V* gout, int64_t i, Sums<N>* sums) const {
+        Row<N> rows[STEPS];
         const int steps = p.steps(at.span);
         const int64_t own = p.start(at.s) + i;
         const V *const rates = p.rates.get() + block * p.states + own,
@@ -245,7 +263,7 @@ class Backward {
         V h[N], carry[N], sum[N], rate[N];
         for (int j = 0; j < N; ++j) {
             h[j] = kept[j], rate[j] = rates[j], carry[j] = carried[j], sum[j] = grates[j];
-            if (at.span > 0) __builtin_prefetch(kept + j - p.states);  // the same states, kept one span earlier
+            if (at.span > 0) fetch_ahead(kept + j - p.states);  // the same states, kept one span earlier
         }
         for (int t = 0; t < steps; ++t) {
             ahead[0].fetch(block, t);
@@ -257,13 +275,13 @@ class Backward {
             }
         }
         for (int t = steps - 1; t >= 0; --t) {
-            const V gy = c.gy[t], v = c.x.v[t], dt = c.x.dt[t];
+            const V gy = gout[t], v = c.x.v[t], dt = c.x.dt[t];
             V gv = c.gv[t], grate = c.grate[t];
             for (int j = 0; j < N; ++j) {
                 const V g = gy * C[t * p.n + j] + carry[j];
-                rows[t].gC[j] += gy * h[j];
+                sums[t].gC[j] += gy * h[j];
                 h[j] = rows[t].before[j];
-                rows[t].gB[j] += g * v;
+                sums[t].gB[j] += g * v;
                 gv += g * B[t * p.n + j];
                 carry[j] = g * rows[t].decay[j];
                 const V through_decay = carry[j] * h[j];
@@ -276,31 +294,41 @@ class Backward {
         for (int j = 0; j < N; ++j) carried[j] = flush<T>(carry[j]), grates[j] = sum[j];
     }
 
-    void write_inputs(Scratch<T>& w, const Channels<T>& c, const Place& at, int64_t block, V* own_gu) const {
+    void write_inputs(Scratch<T>& w, Channels<T>& c, const Place& at, const Range& range, int64_t block) const {
         constexpr T LN_2 = static_cast<T>(0.6931471805599453);
-        const int lanes = p.lanes(block);
-        V skip = {}, sum = {}, gx[STEPS];
-        if (p.skip) skip = load(p.skip + at.s * p.d + block * p.W, lanes);
-        for (int t = 0; t < p.steps(at.span); ++t) {
-            const int64_t row = p.row(at, t);
-            const V u = c.x.u[t], gy = p.mix ? c.gy[t] * p.mix[row] : c.gy[t];
-            V gu = skip * gy, gdt = c.grate[t] * LN_2;
-            gu += p.raw ? c.gv[t] : c.gv[t] * c.x.dt[t];
-            if (!p.raw) gdt += c.gv[t] * u;
-            sum += gy * u;
-            w.gmix[t] += c.gy[t] * (skip * u);
-            if (own_gu)
-                own_gu[t] = gu;
-            else
-                store(gu_ + row * p.d + block * p.W, gu, lanes);
-            if (gdt_)
-                store(gdt_ + row * p.d + block * p.W, gdt, lanes);
-            else
-                gx[t] = gdt * c.slopes[t];
+        const int lanes = p.lanes(block), steps = p.steps(at.span);
+        const bool raw = p.raw;
+        const V* const gout = output_gradient(w, range, block);
+        V *made_u = nullptr, *made_gu = nullptr, room[STEPS], skip = {}, sum = {};
+        if (bank_) {
+            const Made<T> own = made(w, at.example, at.span, range, block);
+            made_u = own.u + at.s * STEPS, made_gu = own.gu + at.s * STEPS;
         }
-        if (!gdt_)
-            p.steps_of.add_gradients(p.row(at, 0), at.s, block, lanes, p.steps(at.span), gx,
+        const V* const us = input(p, at, block, made_u, room);
+        if (p.skip) skip = load(p.skip + at.s * p.d + block * p.W, lanes);
+        for (int t = 0; t < steps; ++t) {
+            const V u = us[t], gv = c.gv[t], gy = gout[t] * w.mix[t];
+            // The products in this order: which one is part of a fused multiply-add decides about the last bit.
+            V gu = raw ? gv : gv * c.x.dt[t], gdt = raw ? V{} : gv * u;
+            gu += skip * gy;
+            gdt += c.grate[t] * LN_2;
+            sum += gy * u;
+            w.gmix[t] += gout[t] * (skip * u);
+            c.gv[t] = gu;
+            c.grate[t] = gdt;
+        }
+        const int64_t first = p.row(at, 0) * p.d + block * p.W, stride = p.m * p.d;
+        if (bank_)
+            std::copy_n(c.gv, steps, made_gu);
+        else
+            write_rows(gu_ + first, stride, steps, lanes, c.gv);
+        if (gdt_) {
+            write_rows(gdt_ + first, stride, steps, lanes, c.grate);
+        } else {
+            for (int t = 0; t < steps; ++t) c.grate[t] *= c.slopes[t];
+            p.steps_of.add_gradients(p.row(at, 0), at.s, block, lanes, steps, c.grate,
                                      gsteps(at.example, block, at.s), w.glow.get());
+        }
         gskip(at.example, block, at.s) += sum;
     }
 

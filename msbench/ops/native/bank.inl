@@ -163,13 +163,12 @@ void run_bank_forward(const BankProblem& problem, T* out) {
     const Bank<T> bank(problem);
     const int64_t back = *std::max_element(bank.reach.back.begin(), bank.reach.back.end());
     const BankForward<T> work(bank, std::max(CHUNK, back));
-    const int64_t scratch = work.room() * ceil_div(bank.blocks, bank.groups);
     const int threads = bank.threads();
-    const Buffer<Vector<T>> signals(threads * scratch);
+    const Rooms<Vector<T>> signals(threads, work.room() * ceil_div(bank.blocks, bank.groups));
     for_each_task(bank.tasks(), threads, [&](int64_t task, int worker) {
         const int64_t example = task / bank.groups, group = task % bank.groups;
         const int64_t first = bank.first_block(group), last = bank.first_block(group + 1);
-        Vector<T>* const own = signals.get() + worker * scratch;
+        Vector<T>* const own = signals[worker];
         std::fill_n(own, work.room() * (last - first), Vector<T>{});
         for (int64_t t = 0; t < problem.l; t += work.chunk())
             for (int64_t block = first; block < last; ++block)

@@ -163,13 +163,13 @@ void run_bank_backward(const BankProblem& problem, const T* gout, T* gx, T* gtap
     const Bank<T> bank(problem);
     const Work work(bank, gx, std::max(CHUNK, bank.reach.before[0]));
     const int64_t sums = Work::sums(bank), most = ceil_div(bank.blocks, bank.groups);
-    const int64_t scratch = work.signals() + work.gradients() * most;
     const int threads = bank.threads();
-    const Buffer<Vector<T>> partials(Work::partials(bank)), room(threads * scratch);
+    const Buffer<Vector<T>> partials(Work::partials(bank));
+    const Rooms<Vector<T>> rooms(threads, work.signals() + work.gradients() * most);
     for_each_task(bank.tasks(), threads, [&](int64_t task, int worker) {
         const int64_t example = task / bank.groups, group = task % bank.groups;
         const int64_t first = bank.first_block(group), last = bank.first_block(group + 1);
-        Vector<T>* const signals = room.get() + worker * scratch;
+        Vector<T>* const signals = rooms[worker];
         Vector<T>* const gradients = signals + work.signals();
         Vector<T>* const own = partials.get() + (example * bank.blocks + first) * sums;
         std::fill_n(gradients, work.gradients() * (last - first), Vector<T>{});

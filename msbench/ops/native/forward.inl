@@ -50,32 +50,34 @@ class Forward {
         V z[STEPS];
         std::fill_n(z, STEPS, V{});
         for (int64_t s = at.s; s < at.s + together_; ++s) {
+            const Place here = {at.example, at.span, s};
             Span<T> x;
-            const V* const own_u = bank_ ? streams + s * STEPS : nullptr;
-            const T largest_dt = x.read(p, {at.example, at.span, s}, block, own_u, nullptr);
+            V room[STEPS];
+            const V* const u = input(p, here, block, bank_ ? streams + s * STEPS : nullptr, room);
+            const T largest_dt = largest<T>(x.read(p, here, block, u, nullptr));
             V* const own = h + p.start(s) - p.start(at.s);
-            p.with_decay(s, largest_dt, [&](auto how) {
-                stream<decltype(how)::value>({at.example, at.span, s}, block, x, own, z);
-            });
+            p.with_decay(s, largest_dt,
+                         [&](auto how) { stream<decltype(how)::value>(here, block, x, u, own, z); });
         }
-        for (int t = 0; t < p.steps(at.span); ++t)
-            store(out_ + p.out_row(at, t) * p.d + block * p.W, z[t], p.lanes(block));
+        write_rows(out_ + p.out_row(at, 0) * p.d + block * p.W, p.out_streams() * p.d, p.steps(at.span),
+                   p.lanes(block), z);
     }
 
     // Add the outputs of one stream to z.
     template <Decay HOW>
-    void stream(const Place& at, int64_t block, Span<T>& x, V* h, V* z) const {
+    void stream(const Place& at, int64_t block, Span<T>& x, const V* u, V* h, V* z) const {
         const V* rates = p.rates.get() + block * p.states + p.start(at.s);
         const T *B = p.B + p.row(at, 0) * p.n, *C = p.C + p.row(at, 0) * p.n;
         const int steps = p.steps(at.span);
         V skip = {}, y[STEPS];
         if (p.skip) skip = load(p.skip + at.s * p.d + block * p.W, p.lanes(block));
-        for (int t = 0; t < steps; ++t) y[t] = skip * x.u[t];
+        for (int t = 0; t < steps; ++t) y[t] = skip * u[t];
         for_states<HOW>(p.n, [&](int64_t i, auto count, auto first) {
             update<HOW, decltype(count)::value, decltype(first)::value>(at, block, x, rates + i, B + i, C + i, h + i,
                                                                        y, i);
         });
-        for (int t = 0; t < steps; ++t) z[t] += p.mix ? y[t] * p.mix[p.row(at, t)] : y[t];
+        const T* const mix = p.mix ? p.mix + p.row(at, 0) : nullptr;
+        for (int t = 0; t < steps; ++t) z[t] += mix ? y[t] * mix[t * p.m] : y[t];
     }
 
     // While the states from i on are computed; steps and streams that are made here come from nowhere.

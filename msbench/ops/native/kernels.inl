@@ -20,9 +20,8 @@ void run_forward(const ScanProblem& problem, T* out, T* kept) {
     if (kept) std::fill(kept + used, kept + room, T{});  // what shorter vectors leave: outputs are always the same
     const Forward<T> work(plan, out, reinterpret_cast<Vector<T>*>(kept), std::max(problem.threads, 1));
     const int threads = usable_threads(problem, work.tasks());
-    const Buffer<Vector<T>> states(threads * work.scratch());
-    for_each_task(work.tasks(), threads,
-                  [&](int64_t task, int worker) { work(task, states.get() + worker * work.scratch()); });
+    const Rooms<Vector<T>> states(threads, work.scratch());
+    for_each_task(work.tasks(), threads, [&](int64_t task, int worker) { work(task, states[worker]); });
 }
 
 template <class T>

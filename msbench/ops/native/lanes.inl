@@ -192,10 +192,12 @@ class Decays {
     }
 };
 
+constexpr int MOST_STATES = 4;  // that are gone through at a time
+
 // Calls run(i, N, FIRST) for all n states, N at a time.
 template <Decay HOW, class Run>
 INLINE void for_states(int64_t n, const Run& run) {
-    constexpr int MOST = HOW == Decay::CAREFUL ? 2 : 4;
+    constexpr int MOST = HOW == Decay::CAREFUL ? 2 : MOST_STATES;
     int64_t i = 0;
     const auto some = [&](auto count) {
         if (i % FROM_ONE == 0)
@@ -219,10 +221,8 @@ INLINE Vector<T> flush(const Vector<T>& x) {
 }
 
 template <class T>
-INLINE T largest(const Vector<T>& x) {
-    T lanes[WIDTH<T>];
-    std::memcpy(lanes, &x, sizeof(x));
-    return *std::max_element(lanes, lanes + WIDTH<T>);
+INLINE Vector<T> absolute(const Vector<T>& x) {
+    return x < 0 ? -x : x;
 }
 
 // Lane K of the result is lane INDEX[K] of x followed by y.
@@ -251,16 +251,35 @@ INLINE void transpose(Vector<T>* x) {
     }
 }
 
+// Lane K of the result is the sum of lanes K and K ^ BIT: of x where K does not have BIT, else of y. The first shuffle
+// leaves every lane in its place: it is a blend, which more than one port can do.
+template <class T, int BIT, int... K>
+INLINE Vector<T> sum_pairs(const Vector<T>& x, const Vector<T>& y, std::integer_sequence<int, K...>) {
+    constexpr int W = WIDTH<T>;
+    return SHUFFLE(x, y, ((K & BIT) ? W + K : K)) + SHUFFLE(x, y, ((K & BIT) ? W + (K ^ BIT) : (K ^ BIT)));
+}
+
 // Lane i of the result is the sum of the lanes of x[i]; x, of WIDTH vectors, is spent.
 template <class T, int BIT = 1>
 INLINE Vector<T> sum_lanes(Vector<T>* x) {
     if constexpr (BIT < WIDTH<T>) {
-        for (int i = 0; i < WIDTH<T>; i += 2 * BIT) {
-            exchange<T, BIT>(x[i], x[i + BIT], std::make_integer_sequence<int, WIDTH<T>>());
-            x[i] += x[i + BIT];
-        }
+        for (int i = 0; i < WIDTH<T>; i += 2 * BIT)
+            x[i] = sum_pairs<T, BIT>(x[i], x[i + BIT], std::make_integer_sequence<int, WIDTH<T>>());
         return sum_lanes<T, 2 * BIT>(x);
     }
+    return x[0];
+}
+
+template <class T, int BIT, int... K>
+INLINE Vector<T> larger_of_pairs(const Vector<T>& x, std::integer_sequence<int, K...>) {
+    const Vector<T> other = SHUFFLE(x, x, (K ^ BIT));
+    return other > x ? other : x;
+}
+
+template <class T, int BIT = 1>
+INLINE T largest(const Vector<T>& x) {
+    if constexpr (BIT < WIDTH<T>)
+        return largest<T, 2 * BIT>(larger_of_pairs<T, BIT>(x, std::make_integer_sequence<int, WIDTH<T>>()));
     return x[0];
 }
 

@@ -191,19 +191,19 @@ template <class T, bool COMPLEX>
 void linear_forward(const LinearProblem& problem, T* h) {
     const Linear<T, COMPLEX> work(problem);
     const int threads = work.threads(work.tasks());
-    const Buffer<Vector<T>> states(threads * work.scratch());
-    for_each_task(work.tasks(), threads, [&](int64_t task, int worker) {
-        work.forward(task, h, states.get() + worker * work.scratch());
-    });
+    const Rooms<Vector<T>> states(threads, work.scratch());
+    for_each_task(work.tasks(), threads,
+                  [&](int64_t task, int worker) { work.forward(task, h, states[worker]); });
 }
 
 template <class T, bool COMPLEX>
 void linear_backward(const LinearProblem& problem, const T* h, T* gx, T* ga) {
     const Linear<T, COMPLEX> work(problem);
     const int threads = work.threads(work.backward_tasks());
-    const Buffer<Vector<T>> scratch(threads * work.scratch()), sums(work.sums());
+    const Rooms<Vector<T>> scratch(threads, work.scratch());
+    const Buffer<Vector<T>> sums(work.sums());
     for_each_task(work.backward_tasks(), threads, [&](int64_t task, int worker) {
-        work.backward(task, h, gx, ga, sums.get(), scratch.get() + worker * work.scratch());
+        work.backward(task, h, gx, ga, sums.get(), scratch[worker]);
     });
     if (problem.ga_step == 0) work.sum_steps(sums.get(), ga);
 }

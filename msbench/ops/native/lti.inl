@@ -129,7 +129,6 @@ void run_lti_forward(const LtiProblem& problem, T* out, T* kept) {
     const System<T> system(problem);
     const LtiForward<T> work(system, out, kept);
     const int threads = system.threads(work.tasks());
-    const Buffer<Vector<T>> states(threads * work.scratch());
-    for_each_task(work.tasks(), threads,
-                  [&](int64_t task, int worker) { work(task, states.get() + worker * work.scratch()); });
+    const Rooms<Vector<T>> states(threads, work.scratch());
+    for_each_task(work.tasks(), threads, [&](int64_t task, int worker) { work(task, states[worker]); });
 }

@@ -197,10 +197,10 @@ void run_lti_backward(const LtiProblem& problem, const T* gout, const T* kept, c
     const LtiBackward<T> work(system, gout, static_cast<T*>(to.u));
     const int threads = system.threads(work.tasks());
     const int64_t pairs = system.blocks * problem.m;
-    const Buffer<Vector<T>> partials(work.groups() * pairs * work.sums()), scratch(threads * work.scratch());
-    for_each_task(work.tasks(), threads, [&](int64_t task, int worker) {
-        work(task, partials.get(), scratch.get() + worker * work.scratch());
-    });
+    const Buffer<Vector<T>> partials(work.groups() * pairs * work.sums());
+    const Rooms<Vector<T>> scratch(threads, work.scratch());
+    for_each_task(work.tasks(), threads,
+                  [&](int64_t task, int worker) { work(task, partials.get(), scratch[worker]); });
     for_each_task(pairs, threads, [&](int64_t task, int) {
         sum_gradients(system, partials.get(), work.groups(), task / problem.m, task % problem.m, to);
     });
