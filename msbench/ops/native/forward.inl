@@ -6,11 +6,8 @@ class Forward {
 
   public:
     // out (b, l, d) where mixed, else (b, l, m, d); kept: null, or room for the states before each span.
-    // Neighbouring blocks in one task share pages: 4 rather than 1 saved 15 % at n = 16. Blocks do not depend on
-    // each other, so their number a task may follow that of the threads.
     Forward(const Plan<T>& plan, T* out, V* kept, int threads)
-        : p(plan), out_(out), kept_(kept), together_(plan.mix ? plan.m : 1),
-          blocks_(std::clamp<int64_t>(p.b * p.blocks * parts() / (4 * threads), 1, 8)) {
+        : p(plan), out_(out), kept_(kept), together_(plan.mix ? plan.m : 1), blocks_(blocks(threads)) {
         if (p.bank) bank_ = std::make_unique<const BankForward<T>>(*p.bank, STEPS);
     }
 
@@ -40,6 +37,19 @@ class Forward {
     const int64_t together_;  // streams a task
     const int64_t blocks_;    // blocks of channels a task
     std::unique_ptr<const BankForward<T>> bank_;
+
+    // Neighbouring blocks in one task share pages: 4 rather than 1 saved 15 % at n = 16, and at 16384 steps. So as many
+    // as leave no thread with more to do than it would have with fewer. Blocks do not depend on each other: this may
+    // follow the threads.
+    int64_t blocks(int threads) const {
+        int64_t best = 1, least = std::numeric_limits<int64_t>::max();
+        for (int64_t some = 1; some <= 8; some *= 2) {
+            const int64_t size = std::min(some, p.blocks), tasks = p.b * parts() * ceil_div(p.blocks, size);
+            const int64_t most = ceil_div(tasks, threads) * size;
+            if (most <= least) best = size, least = most;
+        }
+        return best;
+    }
 
     int64_t parts() const { return p.m / together_; }
     int64_t signals() const { return bank_ ? bank_->room() : 0; }
