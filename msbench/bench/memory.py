@@ -1,8 +1,9 @@
 """The peak memory of one call.
 
 On Linux the kernel counts the pages of a process: its high-water mark is set back, the call is made, the mark
-is read. Pages that malloc keeps from earlier calls would be reused unseen, so blocks of 64 KiB and more are
-mapped one by one from the first measurement on. That slows allocations down: measure times first.
+is read. Pages that earlier calls leave behind would be reused unseen. So what kernels recycle is given back,
+and blocks of 64 KiB and more are mapped one by one from the first measurement on. That slows allocations down:
+measure times first.
 """
 
 import ctypes
@@ -16,6 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from msbench.ops import recycled
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 M_MMAP_THRESHOLD = -3
@@ -85,6 +88,7 @@ def _high_water() -> int:
 def _trim() -> None:
     libc = _glibc()
     assert libc is not None
+    recycled.release()
     libc.mallopt(M_MMAP_THRESHOLD, MAPPED_FROM)
     libc.malloc_trim(0)
 

@@ -13,14 +13,13 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from msbench.ops import recycled
 from msbench.ops.scan_arguments import Arguments, contiguous, empty_like
 
 MODULE = "msbench.ops._native"
 INSTRUCTIONS = {1: "baseline", 2: "avx2", 3: "avx512"}
 TENSORS = ("u", "dt", "A", "B", "C", "skip", "mix", "low", "weight", "bias", "taps", "taps_bias")
 KINDS = {torch.float32: "f32", torch.float64: "f64"}
-LINE = 64
-"""Bytes; the kept states start on such a border."""
 STEPS = 16
 """Steps between two kept states."""
 
@@ -113,7 +112,7 @@ class Engine:
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int]:
         """One state in 16, in whole lines of channels."""
         b, length, d = u.shape[0], u.shape[1], u.shape[-1]
-        line = LINE // u.element_size()
+        line = recycled.LINE // u.element_size()
         return (b * -(-length // STEPS) * A.shape[0] * A.shape[2] * -(-d // line) * line,)
 
 
@@ -122,7 +121,7 @@ def forward(tensors: Tensors, *, scaled: bool, keep: bool) -> tuple[Tensor, Tens
     u, A, mixed = _given(tensors[0]), _given(tensors[2]), tensors[6] is not None
     b, length, d = u.shape[0], u.shape[1], u.shape[-1]
     out = u.new_empty((b, length, d) if mixed else (b, length, A.shape[0], d))
-    kept = _aligned(u, ENGINE.kept_shape(u, A)[0] if keep else 0)
+    kept = recycled.empty(u, ENGINE.kept_shape(u, A)[0] if keep else 0)
     _call("forward", u, _problem(tensors, scaled), out.data_ptr(), kept.data_ptr() if keep else None)
     return out, kept
 
@@ -130,8 +129,8 @@ def forward(tensors: Tensors, *, scaled: bool, keep: bool) -> tuple[Tensor, Tens
 def backward(tensors: Tensors, gradients: Tensors, kept: Tensor, gy: Tensor, *, scaled: bool) -> None:
     """Write the gradients of `tensors`."""
     u, pointers = _given(tensors[0]), Gradients(*map(_pointer, gradients))
-    if kept.data_ptr() % LINE:  # a slice that vmap took
-        kept = _aligned(u, kept.numel()).copy_(kept)
+    if kept.data_ptr() % recycled.LINE:  # a slice that vmap took
+        kept = recycled.empty(u, kept.numel()).copy_(kept)
     gy = gy.contiguous()  # held until the kernel has read it
     addresses = gy.data_ptr(), kept.data_ptr(), ctypes.addressof(pointers)
     _call("backward", u, _problem(tensors, scaled), *addresses)
@@ -153,14 +152,6 @@ def _problem(tensors: Tensors, scaled: bool) -> Problem:
 def _given(tensor: Tensor | None) -> Tensor:
     assert tensor is not None
     return tensor
-
-
-def _aligned(like: Tensor, size: int) -> Tensor:
-    """An uninitialised vector on a border of `LINE` bytes, which torch promises for no allocation."""
-    spare = LINE // like.element_size()
-    raw = like.new_empty(size + spare)
-    offset = -raw.data_ptr() % LINE // like.element_size()
-    return raw[offset : offset + size]
 
 
 def _pointer(tensor: Tensor | None) -> int | None:
