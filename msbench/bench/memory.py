@@ -1,9 +1,9 @@
 """The peak memory of one call.
 
-On Linux the kernel counts the pages of a process: its high-water mark is set back, the call is made, the mark
-is read. Pages that earlier calls leave behind would be reused unseen. So what kernels recycle is given back,
-and blocks of 64 KiB and more are mapped one by one from the first measurement on. That slows allocations down:
-measure times first.
+On Linux the kernel counts the pages of a process: its high-water mark is set back, the call is made, the
+mark is read. Pages that earlier calls leave behind would be reused unseen. So what kernels recycle is given
+back, and blocks of 64 KiB and more are mapped one by one from the first measurement on. That slows
+allocations down: measure times first.
 """
 
 import ctypes

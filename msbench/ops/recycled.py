@@ -22,7 +22,7 @@ _idle: dict[int, list[Tensor]] = {}
 
 
 def empty(like: Tensor, size: int) -> Tensor:
-    """An uninitialised vector of `size` numbers of the type of `like`, on the CPU, from a border of `LINE` bytes.
+    """An uninitialised vector of `size` numbers of the type of `like`, on the CPU and on a border of `LINE`.
 
     Its block goes to a later call when the last tensor that shares its storage is gone. Blocks that wait in
     vain, because another size is wanted, go back to the system.
