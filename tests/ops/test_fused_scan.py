@@ -1,5 +1,6 @@
 """Step sizes and streams made inside the scan, against the same one after the other in float64."""
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -239,6 +240,19 @@ def test_a_wrong_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(RuntimeWarning, match=r"fused C\+\+ scan is left out: its output is off"):
         assert not fused_scan.chosen()
     fused_scan._right.cache_clear()
+
+
+@pytest.mark.parametrize("instructions", [1, 2, 3])
+@pytest.mark.parametrize("state", [0, 3, 16, 17])
+def test_a_rate_that_is_not_a_number_reaches_its_channel_alone(
+    state: int, instructions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_native, "instructions", instructions)
+    u, dt, B, C = (torch.full((1, 20, 1, last), 0.05) for last in (40, 40, 18, 18))
+    A = -torch.arange(1.0, 19).expand(1, 40, 18).clone()
+    A[0, 21, state] = math.nan
+    out, _ = scan_native.ENGINE.forward((u, dt, A, B, C, None, None), scaled=True, keep=False)
+    assert out.isnan().any(dim=1).squeeze().nonzero().flatten().tolist() == [21]
 
 
 @pytest.mark.parametrize("kernel", ["cpp"], indirect=True)

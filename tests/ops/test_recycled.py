@@ -69,9 +69,13 @@ def test_what_waits_in_vain_goes_back() -> None:
 def test_two_sizes_in_turn_are_both_kept() -> None:
     def step() -> list[int]:
         pair = [recycled.empty(LIKE, FLOATS), recycled.empty(LIKE, FLOATS + 1)]
+        assert waiting() == 0
         return [x.data_ptr() for x in pair]
 
-    assert step() == step() == step()
+    first = step()
+    assert waiting() == 2
+    assert step() == first
+    assert waiting() == 2
 
 
 def test_small_ones_are_left_to_malloc() -> None:

@@ -38,8 +38,8 @@ class Forward {
     const int64_t blocks_;    // blocks of channels a task
     std::unique_ptr<const BankForward<T>> bank_;
 
-    // Neighbouring blocks in one task share pages: 4 rather than 1 saved 15 % at n = 16, and at 16384 steps. So as many
-    // as leave no thread with more to do than it would have with fewer. Blocks do not depend on each other: this may
+    // Neighbouring blocks in one task share pages: 4 rather than 1 saved 15 % at n = 16, and 17 % at 16384 steps. So as
+    // many as leave no thread with more to do than it would have with fewer. Blocks do not depend on each other: this may
     // follow the threads.
     int64_t blocks(int threads) const {
         int64_t best = 1, least = std::numeric_limits<int64_t>::max();
