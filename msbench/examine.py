@@ -6,6 +6,7 @@ import shutil
 from msbench import __version__, data, ops
 from msbench.environment import environment
 from msbench.errors import ConfigError
+from msbench.ops import native_threads, scan_native
 
 
 def findings() -> list[tuple[str, str]]:
@@ -25,6 +26,7 @@ def findings() -> list[tuple[str, str]]:
         ("torch", f"{packages.get('torch')} for CUDA {found['cuda']}"),
         ("gpus", ", ".join(found["gpus"]) or "none: runs use the CPU"),
         *_kernels("cpu"),
+        *([("threads of cpp", native_threads.described())] if scan_native.library() else []),
         *(_kernels("cuda") if found["gpus"] else []),
         ("triton", packages.get("triton", "not installed")),
         ("mamba-ssm", packages.get("mamba-ssm", "not installed: optional, not needed")),

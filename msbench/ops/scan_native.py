@@ -13,7 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from msbench.ops import recycled
+from msbench.ops import native_threads, recycled
 from msbench.ops.scan_arguments import Arguments, contiguous, empty_like
 
 MODULE = "msbench.ops._native"
@@ -56,6 +56,7 @@ def library() -> ctypes.CDLL | None:
         warnings.warn(f"the C++ kernels are left out: {fault}", RuntimeWarning, stacklevel=2)
     if lib is None:
         return None
+    native_threads.share(lib)
     for kind in KINDS.values():
         getattr(lib, f"msbench_scan_forward_{kind}").argtypes = (ctypes.c_void_p,) * 3
         getattr(lib, f"msbench_scan_backward_{kind}").argtypes = (ctypes.c_void_p,) * 4

@@ -23,6 +23,11 @@ extern "C" {
 // The instruction set that a problem will be run with: 1 baseline, 2 AVX2, 3 AVX-512.
 int msbench_scan_instructions(const ScanProblem* problem) { return choose(problem->instructions); }
 
+// Lets all kernels of this library run in the threads of an OpenMP runtime, or, with nulls, in their own.
+void msbench_share_threads(void (*parallel)(Team::Body, void*, unsigned, unsigned), int (*number)(), int (*most)()) {
+    team = {parallel, number, most};
+}
+
 // out (b, l, d) where there is mix, else (b, l, m, d). kept: null, or the array that the backward will want, on a border
 // of 64 bytes: b l m n / 16 lines of channels, steps rounded up to 16 and channels to 64 bytes. All four return 0, or
 // not 0 where memory ran out.
