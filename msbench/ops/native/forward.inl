@@ -12,21 +12,24 @@ class Forward {
     }
 
     int64_t tasks() const { return p.b * groups() * parts(); }
-    int64_t scratch() const { return blocks_ * (p.states + signals()) + p.m * STEPS; }
+    int64_t scratch() const { return blocks_ * (p.states + signals() + STEPS) + p.m * STEPS; }
 
     void operator()(int64_t task, V* h) const {
         const int64_t s = task % parts() * together_, end = s + together_ - 1;
         const int64_t group = task / parts() % groups(), example = task / parts() / groups();
         const int64_t first = group * blocks_, last = std::min(first + blocks_, p.blocks);
         const int64_t states = p.start(end + 1) - p.start(s);
-        V *const signal = h + states * blocks_, *const streams = signal + signals() * blocks_;
+        V *const signal = h + states * blocks_, *const z = signal + signals() * blocks_;
+        V* const streams = z + blocks_ * STEPS;
         std::fill_n(h, (states + signals()) * blocks_, V{});
+        const int64_t together = bank_ ? 1 : blocks_;
         for (int64_t span = 0; span < p.spans; ++span)
-            for (int64_t block = first; block < last; ++block) {
+            for (int64_t block = first; block < last; block += together) {
                 if (bank_)
                     bank_->advance(example, span * STEPS, block, signal + (block - first) * signals(),
                                    Streams<T>::side_by_side(streams));
-                advance({example, span, s}, block, states, h + (block - first) * states, streams);
+                advance({example, span, s}, block, std::min(block + together, last), states,
+                        h + (block - first) * states, streams, z);
             }
     }
 
@@ -55,22 +58,27 @@ class Forward {
     int64_t signals() const { return bank_ ? bank_->room() : 0; }
     int64_t groups() const { return ceil_div(p.blocks, blocks_); }
 
-    void advance(const Place& at, int64_t block, int64_t states, V* h, const V* streams) const {
-        if (kept_ && at.span == 0) std::copy_n(h, states, kept_ + p.kept(at.example, block, 0) + p.start(at.s));
-        V z[STEPS];
-        std::fill_n(z, STEPS, V{});
-        for (int64_t s = at.s; s < at.s + together_; ++s) {
-            const Place here = {at.example, at.span, s};
-            Span<T> x;
-            V room[STEPS];
-            const V* const u = input(p, here, block, bank_ ? streams + s * STEPS : nullptr, room);
-            const T largest_dt = largest<T>(x.read(p, here, block, u, nullptr));
-            V* const own = h + p.start(s) - p.start(at.s);
-            p.with_decay(s, largest_dt,
-                         [&](auto how) { stream<decltype(how)::value>(here, block, x, u, own, z); });
-        }
-        write_rows(out_ + p.out_row(at, 0) * p.d + block * p.W, p.out_streams() * p.d, p.steps(at.span),
-                   p.lanes(block), z);
+    // Stream after stream, so that B and C of one are in the first-level cache for all blocks.
+    void advance(const Place& at, int64_t first, int64_t last, int64_t states, V* h, const V* streams, V* z) const {
+        if (kept_ && at.span == 0)
+            for (int64_t block = first; block < last; ++block)
+                std::copy_n(h + (block - first) * states, states, kept_ + p.kept(at.example, block, 0) + p.start(at.s));
+        std::fill_n(z, (last - first) * STEPS, V{});
+        for (int64_t s = at.s; s < at.s + together_; ++s)
+            for (int64_t block = first; block < last; ++block) {
+                const Place here = {at.example, at.span, s};
+                Span<T> x;
+                V room[STEPS];
+                const V* const u = input(p, here, block, bank_ ? streams + s * STEPS : nullptr, room);
+                const T largest_dt = largest<T>(x.read(p, here, block, u, nullptr));
+                V* const own = h + (block - first) * states + p.start(s) - p.start(at.s);
+                p.with_decay(s, largest_dt, [&](auto how) {
+                    stream<decltype(how)::value>(here, block, x, u, own, z + (block - first) * STEPS);
+                });
+            }
+        for (int64_t block = first; block < last; ++block)
+            write_rows(out_ + p.out_row(at, 0) * p.d + block * p.W, p.out_streams() * p.d, p.steps(at.span),
+                       p.lanes(block), z + (block - first) * STEPS);
     }
 
     // Add the outputs of one stream to z.

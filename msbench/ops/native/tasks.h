@@ -103,9 +103,9 @@ struct Team {
 inline Team team = {};
 
 // Run work(task, worker) for all tasks, in the team if there is one: it is PyTorch's, whose threads wait for the next
-// operation on a core each, and keep threads of our own off it. With those, training steps took 1.3 to 1.5
-// times as long. They live as long as the call. Which thread runs a task is left to chance, so a task must write only what is its
-// own.
+// operation on a core each, and keep threads of our own off it. With those, which live as long as the call, training
+// steps took 1.3 to 1.5 times as long. Which thread runs a task is left to chance, so a task must write only what is
+// its own.
 template <class Work>
 void for_each_task(int64_t tasks, int threads, const Work& work) {
     std::atomic<int64_t> next{0};
