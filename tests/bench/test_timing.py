@@ -29,7 +29,7 @@ def test_turns_are_taken_one_after_another() -> None:
 
 def test_short_calls_are_timed_more_often_and_slow_ones_less() -> None:
     seen: list[str] = []
-    short = Task(lambda: seen.append("short"), expected=0.01)
+    short = Task(lambda: seen.append("short"), expected=0.06)
     slow = Task(lambda: seen.append("slow"), expected=SLOW + 1)
     few = Task(lambda: seen.append("few"), repeats=2, expected=1.0)
     interleave([short, slow, few], 5)
