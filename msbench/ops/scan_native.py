@@ -19,6 +19,8 @@ from msbench.ops.scan_arguments import Arguments, contiguous, empty_like
 MODULE = "msbench.ops._native"
 INSTRUCTIONS = {1: "baseline", 2: "avx2", 3: "avx512"}
 TENSORS = ("u", "dt", "A", "B", "C", "skip", "mix", "low", "weight", "bias", "taps", "taps_bias")
+NEWEST = "msbench_share_threads"
+"""What a library that was built from an older source lacks."""
 KINDS = {torch.float32: "f32", torch.float64: "f64"}
 STEPS = 16
 """Steps between two kept states."""
@@ -70,9 +72,12 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     if spec is None or spec.origin is None:
         return None, ""
     try:
-        return ctypes.CDLL(spec.origin), ""
+        lib = ctypes.CDLL(spec.origin)
     except OSError as error:
         return None, str(error)
+    if not hasattr(lib, NEWEST):
+        return None, f"{spec.origin} was built from an older msbench: install it again"
+    return lib, ""
 
 
 def fault() -> str:

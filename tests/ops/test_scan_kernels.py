@@ -1,5 +1,6 @@
 """The choice of a kernel: one that computes something else is left out, and the record says what ran."""
 
+import ctypes.util
 import importlib.util
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
@@ -106,6 +107,19 @@ def test_a_library_that_cannot_be_loaded_is_not_passed_over(
     with pytest.warns(RuntimeWarning, match="the C\\+\\+ kernels are left out: .*_native.so"):
         assert scan_native.library.__wrapped__() is None
     assert "cannot be loaded: " in scan_kernels.KERNELS["cpp"].missing("cpu")
+
+
+@built
+def test_a_library_of_an_older_source_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an update of a checkout installed in place. Any other library lacks what is new too."""
+    other = ctypes.util.find_library("m")
+    if other is None:
+        pytest.skip("no other library is known here")
+    spec = ModuleSpec(scan_native.MODULE, None, origin=other)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
+    monkeypatch.setattr(scan_native, "_loaded", scan_native._loaded.__wrapped__)
+    with pytest.warns(RuntimeWarning, match="left out: .* built from an older msbench: install it again"):
+        assert scan_native.library.__wrapped__() is None
 
 
 def test_a_forced_kernel_is_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
