@@ -22,13 +22,13 @@ class Forward {
         V *const signal = h + states * blocks_, *const z = signal + signals() * blocks_;
         V* const streams = z + blocks_ * STEPS;
         std::fill_n(h, (states + signals()) * blocks_, V{});
-        const int64_t together = bank_ ? 1 : blocks_;
+        const int64_t at_once = bank_ ? 1 : blocks_;  // a bank makes the streams of one block after another
         for (int64_t span = 0; span < p.spans; ++span)
-            for (int64_t block = first; block < last; block += together) {
+            for (int64_t block = first; block < last; block += at_once) {
                 if (bank_)
                     bank_->advance(example, span * STEPS, block, signal + (block - first) * signals(),
                                    Streams<T>::side_by_side(streams));
-                advance({example, span, s}, block, std::min(block + together, last), states,
+                advance({example, span, s}, block, std::min(block + at_once, last), states,
                         h + (block - first) * states, streams, z);
             }
     }
