@@ -30,8 +30,8 @@ namespace scan {
 // 22 KiB, and stay in a first-level cache of 32 KiB. With 32 steps it took 1.2 times as long there.
 constexpr int STEPS = 16;
 
-// A thread of our own takes 15 to 30 us to start: as long as fifty to a hundred thousand updates of a state. With a team
-// (see below) a fifth of this was no faster.
+// A thread of our own takes 15 to 30 us to start: as long as fifty to a hundred thousand updates of a state. With a
+// team (see below) a fifth of this was no faster.
 constexpr int64_t UPDATES_PER_THREAD = 200'000;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -93,7 +93,7 @@ inline int threads_for(int64_t elements, int64_t tasks, int threads) {
         std::max<int64_t>(1, std::min({int64_t{threads}, tasks, elements / ELEMENTS_PER_THREAD})));
 }
 
-// The threads of an OpenMP runtime, by its functions GOMP_parallel, omp_get_thread_num and omp_get_max_threads; or none.
+// The threads of an OpenMP runtime, by its GOMP_parallel, omp_get_thread_num and omp_get_max_threads; or none.
 struct Team {
     using Body = void (*)(void*);
     void (*parallel)(Body body, void* data, unsigned threads, unsigned flags);
