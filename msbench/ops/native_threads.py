@@ -13,6 +13,7 @@ import torch
 
 FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_max_threads")
 """Every OpenMP runtime on Linux has them, whichever compiler it came with."""
+NONE = (None,) * len(FUNCTIONS)
 
 
 def share(lib: ctypes.CDLL) -> None:
@@ -20,21 +21,19 @@ def share(lib: ctypes.CDLL) -> None:
     lib.msbench_share_threads.argtypes = (ctypes.c_void_p,) * len(FUNCTIONS)
     lib.msbench_share_threads.restype = None
     lib.msbench_share_threads(*runtime())
-    if any(runtime()) and hasattr(os, "register_at_fork"):
+    if runtime() != NONE:
         # The runtime's threads are not there in a forked process, and it would wait for them for ever.
         os.register_at_fork(after_in_child=partial(keep_apart, lib))
 
 
 def keep_apart(lib: ctypes.CDLL) -> None:
     """Let the kernels of `lib` start threads of their own."""
-    lib.msbench_share_threads(*(None,) * len(FUNCTIONS))
+    lib.msbench_share_threads(*NONE)
 
 
 def described() -> str:
     """Whose threads the kernels run in, for people."""
-    return (
-        "PyTorch's" if any(runtime()) else "their own, for PyTorch has no OpenMP runtime that is known here"
-    )
+    return "PyTorch's" if runtime() != NONE else "their own: PyTorch has no OpenMP runtime that is known here"
 
 
 @cache
@@ -45,5 +44,5 @@ def runtime() -> tuple[int | None, ...]:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         found = [getattr(library, name) for name in FUNCTIONS]
     except (OSError, AttributeError):
-        return (None,) * len(FUNCTIONS)
+        return NONE
     return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in found)

@@ -73,7 +73,7 @@ def test_a_team_is_asked_for_whole_and_may_come_in_part(lib: ctypes.CDLL) -> Non
 def test_no_runtime_is_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     search = native_threads.runtime.__wrapped__
     monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
-    assert search() == (None, None, None)
+    assert search() == native_threads.NONE
 
 
 def test_a_library_without_the_functions_is_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_library_without_the_functions_is_no_fault(monkeypatch: pytest.MonkeyP
     assert found is not None
     library.symlink_to(found._name)
     monkeypatch.setattr(torch, "__file__", str(tmp_path / "__init__.py"))
-    assert native_threads.runtime.__wrapped__() == (None, None, None)
+    assert native_threads.runtime.__wrapped__() == native_threads.NONE
 
 
 FORKS = """

@@ -24,7 +24,8 @@ extern "C" {
 int msbench_scan_instructions(const ScanProblem* problem) { return choose(problem->instructions); }
 
 // Lets all kernels of this library run in the threads of an OpenMP runtime, or, with nulls, in their own.
-void msbench_share_threads(void (*parallel)(Team::Body, void*, unsigned, unsigned), int (*number)(), int (*most)()) {
+void msbench_share_threads(decltype(Team::parallel) parallel, decltype(Team::number) number,
+                           decltype(Team::most) most) {
     team = {parallel, number, most};
 }
 
