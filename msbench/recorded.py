@@ -57,9 +57,12 @@ def check_environment(values: dict[str, Any]) -> dict[str, Any]:
 
 Spec = Annotated[dict[str, Any], AfterValidator(check_spec)]
 Environment = Annotated[dict[str, Any], AfterValidator(check_environment)]
-Number = Annotated[FiniteFloat, Field(ge=-1e100, le=1e100)]
+# Strict: of true and "0.6" pydantic would otherwise make the numbers 1.0 and 0.6.
+Number = Annotated[FiniteFloat, Field(ge=-1e100, le=1e100, strict=True)]
 """What may still be squared and summed."""
-Duration = Annotated[FiniteFloat, Field(ge=0, le=1e15)]
+Duration = Annotated[FiniteFloat, Field(ge=0, le=1e15, strict=True)]
 """Seconds, and what is counted in one."""
-Fraction = Annotated[FiniteFloat, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=0, lt=LARGEST)]
+Fraction = Annotated[FiniteFloat, Field(ge=0, le=1, strict=True)]
+Count = Annotated[int, Field(ge=0, lt=LARGEST, strict=True)]
+Size = Annotated[int, Field(ge=1, lt=LARGEST, strict=True)]
+"""The number of examples of a split: there is no result on none."""

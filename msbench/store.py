@@ -18,17 +18,18 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import filelock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from msbench.errors import ConfigError, DamagedRecord
+from msbench.errors import ConfigError, DamagedRecord, MsbenchError
 from msbench.reading import parse_json, read_bytes
-from msbench.recorded import RUN_ID, Count, Duration, Environment, Fraction, Number, RunId, Spec
+from msbench.recorded import RUN_ID, Count, Duration, Environment, Fraction, Number, RunId, Size, Spec
 from msbench.specs import RunSpec
-from msbench.specs.run import Label
+from msbench.specs.run import Label, spec_digest
 
 SCHEMA_VERSION = 1
 """Of records. It goes up where a field comes to mean something else, not where one is added."""
@@ -76,7 +77,7 @@ class RunRecord(BaseModel):
     sources: dict[str, str] = {}
     metric: Metric = "accuracy"
     metrics: dict[str, Number] = {}
-    n_test: Count | None = None
+    n_test: Size | None = None
     chance: Fraction | None = None
     baselines: dict[str, Fraction] = {}
     classes: tuple[str, ...] = ()
@@ -159,7 +160,8 @@ def write_record(directory: Path, record: RunRecord) -> None:
 def read_record(directory: Path) -> RunRecord | None:
     """The record of this folder, or None where the run has not ended.
 
-    Raises DamagedRecord, naming the file, where ``run.json`` is no record or one of a later schema, and
+    Raises DamagedRecord, naming the file, where ``run.json`` is no record, one of a later schema, or
+    contradicts itself: its id is not that of its digests, or its digest not that of its settings. Raises
     ConfigError where it cannot be read.
     """
     path = directory / "run.json"
@@ -170,9 +172,12 @@ def read_record(directory: Path) -> RunRecord | None:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; choose another --results") from None
     try:
-        return RunRecord.model_validate_json(data)
+        record = RunRecord.model_validate_json(data)
     except ValidationError as error:
         raise DamagedRecord(f"{path}: {_fault(data, error)}") from None
+    if problem := _contradiction(record):
+        raise DamagedRecord(f"{path}: contradicts itself: {problem}; train again with --fresh")
+    return record
 
 
 def _fault(data: bytes, error: ValidationError) -> str:
@@ -204,41 +209,122 @@ def read_filed(directory: Path) -> RunRecord | None:
     return record
 
 
-def run_folders(results: Path, suite: str | None = None) -> Iterator[Path]:
-    """Every run folder, in the order of its path; folders that ``--fresh`` set aside are left out."""
-    for each in [suite] if suite is not None else _subfolders(results):
-        for task in _subfolders(results / each):
-            for model in _subfolders(results / each / task):
-                parent = results / each / task / model
-                yield from (parent / name for name in _subfolders(parent) if RUN_ID.fullmatch(name))
+def _contradiction(record: RunRecord) -> str:
+    """The first part of a record that does not agree with another; empty where all agree.
+
+    A run id is a hash, and so an edit of the settings, the seed or a digest cannot pass for a run.
+    """
+    labels = {"suite": record.suite, "task": record.task, "model_name": record.model, "seed": record.seed}
+    for key, value in labels.items():
+        if (given := record.spec.get(key)) != value or isinstance(given, bool):
+            return f"{key} is {value!r}, in its settings {given!r:.80}"
+    if (found := spec_digest(record.spec)) != record.spec_digest:
+        return f"its settings have the digest {found[:12]}, not {record.spec_digest[:12]}"
+    if (found := run_id(record.spec_digest, record.data_digest, record.source_digest)) != record.run_id:
+        return f"its digests give the run id {found}, not {record.run_id}"
+    return ""
 
 
-def suites_with_runs(results: Path) -> list[str]:
-    """Names of the suites that have a run folder in `results`, sorted."""
-    return [name for name in _subfolders(results) if next(run_folders(results, name), None) is not None]
+@dataclass(frozen=True)
+class FolderListing:
+    """Folders found, and by path why a folder or link could not be looked into."""
+
+    folders: list[Path] = field(default_factory=list)
+    unreadable: dict[Path, str] = field(default_factory=dict)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each path that could not be looked into."""
+        return [f"{path}: cannot be looked into: {reason}" for path, reason in self.unreadable.items()]
 
 
-def _subfolders(folder: Path) -> list[str]:
-    """Names of the folders in this one, sorted; none where it is not there or may not be looked into."""
+def list_run_folders(results: Path, suite: str | None = None) -> FolderListing:
+    """Every run folder, in the order of its path; those that ``--fresh`` archived are left out."""
+    found = FolderListing()
+    level = [results / suite] if suite is not None else _list_folders(results, found.unreadable)
+    for _ in ("task", "model", "run"):
+        level = [inner for folder in level for inner in _list_folders(folder, found.unreadable)]
+    found.folders.extend(folder for folder in level if RUN_ID.fullmatch(folder.name))
+    return found
+
+
+def list_suites_with_runs(results: Path) -> FolderListing:
+    """The folders of suites that have a run folder, and what could not be looked into on the way."""
+    found = FolderListing()
+    for folder in _list_folders(results, found.unreadable):
+        runs = list_run_folders(results, folder.name)
+        found.unreadable.update(runs.unreadable)
+        found.folders.extend([folder] if runs.folders else [])
+    return found
+
+
+def _list_folders(folder: Path, unreadable: dict[Path, str]) -> list[Path]:
+    """The folders in this one, sorted; none where it is absent. What fails is added to `unreadable`.
+
+    Each entry is asked by itself: a link to itself must not hide its neighbours.
+    """
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir())
-    except OSError:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        unreadable[folder] = error.strerror or str(error)
+        return []
+    return [folder / entry.name for entry in found if _is_folder(entry, folder, unreadable)]
 
 
-def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], list[str]]:
-    """All records, and a warning for each ``run.json`` that could not be read."""
-    found: list[RunRecord] = []
-    warnings: list[str] = []
-    for folder in run_folders(results, suite):
+def _is_folder(entry: "os.DirEntry[str]", parent: Path, unreadable: dict[Path, str]) -> bool:
+    try:
+        if entry.is_dir():
+            return True
+        if entry.is_symlink():
+            os.stat(entry.path)
+    except OSError as error:
+        unreadable[parent / entry.name] = error.strerror or str(error)
+    return False
+
+
+@dataclass(frozen=True)
+class StoredRuns:
+    """The records of a folder of results, and the runs of which there is none.
+
+    `unreadable` says by path, of a run folder or of a folder above such, why it could not be read; `unended`
+    are run folders without a record: their runs are in progress, or were stopped.
+    """
+
+    records: list[RunRecord]
+    unreadable: dict[Path, MsbenchError]
+    unended: list[Path]
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each path that could not be read."""
+        return list(map(str, self.unreadable.values()))
+
+
+def read_runs(results: Path, suite: str | None = None) -> StoredRuns:
+    """Read all records of `results`, or of one suite in it."""
+    listing = list_run_folders(results, suite)
+    failed: dict[Path, MsbenchError] = {
+        path: ConfigError(text) for path, text in zip(listing.unreadable, listing.warnings, strict=True)
+    }
+    found = StoredRuns([], failed, [])
+    for folder in listing.folders:
         try:
             record = read_filed(folder)
         except (ConfigError, DamagedRecord) as error:
-            warnings.append(str(error))
+            found.unreadable[folder] = error
         else:
-            found += [record] if record else []
-    return found, warnings
+            found.records.extend([record] if record else [])
+            found.unended.extend([] if record else [folder])
+    return found
+
+
+def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], list[str]]:
+    """All records, and a warning for each folder or ``run.json`` that could not be read."""
+    found = read_runs(results, suite)
+    return found.records, found.warnings
 
 
 @contextmanager

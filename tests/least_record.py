@@ -1,16 +1,20 @@
-"""The least that a record says, for tests of what reads one."""
+"""The least that a record has, for tests of what reads one; it agrees with itself."""
 
 from typing import Any
 
+from msbench import store
+from msbench.specs.run import spec_digest
+
+SPEC: dict[str, Any] = {"suite": "s", "task": "t", "model_name": "m", "seed": 0, "train": {"lr": 0.1}}
 LEAST: dict[str, Any] = {
-    "run_id": "0123456789ab",
+    "run_id": store.run_id(spec_digest(SPEC), "b", "c"),
     "status": "finished",
     "suite": "s",
     "task": "t",
     "model": "m",
     "seed": 0,
-    "spec": {"train": {"lr": 0.1}},
-    "spec_digest": "a",
+    "spec": SPEC,
+    "spec_digest": spec_digest(SPEC),
     "data_digest": "b",
     "source_digest": "c",
 }

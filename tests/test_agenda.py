@@ -14,6 +14,8 @@ from msbench.suite import Suite, load, plan
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.signals import SignalFlag
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 
 @pytest.fixture
 def place(tmp_path: Path, data_folder: Path) -> Place:

@@ -11,6 +11,8 @@ from msbench.specs import DATASETS, MODELS, ListOpsConfig, MambaConfig
 from msbench.store import RunRecord
 from msbench.suite import load, plan
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 
 def keep(results: Path, run_id: str, **values: object) -> RunRecord:
     record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)

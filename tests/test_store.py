@@ -1,5 +1,6 @@
 """Results on disk: whole files, tolerant reading, one writer a folder."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from least_record import LEAST
@@ -16,6 +18,8 @@ from msbench import store
 from msbench.errors import DamagedRecord
 from msbench.recorded import RUN_ID
 from msbench.store import Failure, RunRecord
+
+pytestmark = pytest.mark.usefixtures("handmade_records")
 
 
 def record(**values: object) -> RunRecord:
@@ -221,3 +225,55 @@ def test_a_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         store.write_atomically(tmp_path / "file", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+class TestFolders:
+    """Each entry of a folder is asked by itself."""
+
+    @pytest.fixture
+    def results(self, tmp_path: Path) -> Path:
+        for suite in ("one", "two"):
+            (tmp_path / suite / "t" / "m" / ("0" * 12)).mkdir(parents=True)
+        return tmp_path
+
+    def test_a_link_that_leads_nowhere_hides_no_neighbour(self, results: Path) -> None:
+        for place, to in {"loop": "loop", "one/t/loop": "loop", "two/gone": "absent"}.items():
+            (results / place).symlink_to(to)
+        found = store.list_run_folders(results)
+        assert [folder.parts[-4] for folder in found.folders] == ["one", "two"]
+        assert set(found.unreadable) == {results / each for each in ("loop", "one/t/loop", "two/gone")}
+        assert [folder.name for folder in store.list_suites_with_runs(results).folders] == ["one", "two"]
+
+    def test_a_folder_that_may_not_be_listed_is_reported(
+        self, results: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        listing = os.scandir
+
+        def refused(folder: Path) -> Any:
+            if Path(folder).name == "two":
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return listing(folder)
+
+        monkeypatch.setattr(os, "scandir", refused)
+        found = store.list_suites_with_runs(results)
+        assert found.folders == [results / "one"]
+        assert found.warnings == [f"{results / 'two'}: cannot be looked into: Permission denied"]
+        assert store.read_runs(results).warnings == found.warnings
+
+    def test_what_is_absent_or_a_file_has_no_runs(self, results: Path) -> None:
+        (results / "file").touch()
+        assert store.list_run_folders(results / "absent") == store.FolderListing()
+        assert store.list_run_folders(results / "file") == store.FolderListing()
+        assert store.list_run_folders(results).unreadable == {}
+
+
+def test_runs_are_read_with_those_that_have_no_record(tmp_path: Path) -> None:
+    whole, damaged, unended = (tmp_path / "s" / "t" / "m" / (digit * 12) for digit in "123")
+    store.write_record(whole, record(run_id=whole.name))
+    damaged.mkdir()
+    (damaged / "run.json").write_text("{")
+    unended.mkdir()
+    found = store.read_runs(tmp_path)
+    assert [each.run_id for each in found.records] == [whole.name]
+    assert list(found.unreadable) == [damaged]
+    assert found.unended == [unended]

@@ -37,7 +37,7 @@ def find(results: Path, name: str) -> Found:
     if (Path(name) / "run.json").is_file():
         folder = Path(name)
         return Found(_ended(folder), folder)
-    folders = list(store.run_folders(results))
+    folders = store.list_run_folders(results).folders
     if ":" in name:
         return _at_place(name, _placed(results, folders, name))
     return _by_id(results, name, [folder for folder in folders if folder.name.startswith(name)])

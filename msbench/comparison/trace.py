@@ -128,7 +128,7 @@ def _source(place: Place, results: Path, data_root: Path) -> Source:
     name = place.name if place.table.number is None else suite_name
     try:
         specs = suite.plan(suite.load(name), [model], [task])
-        specs += more_seeds(specs, mine).values()
+        specs += more_seeds(specs, mine)
     except ConfigError as error:
         specs, problem = [], str(error)
     else:
@@ -161,9 +161,9 @@ def _value(place: Place, column: Column, record: RunRecord) -> float | None:
 
 def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSpec]) -> str:
     """Why a run of this task and model is not in the mean."""
-    planned = {spec.digest: spec for spec in specs}
-    if record.spec_digest not in planned:
-        near = sorted(planned.values(), key=lambda spec: spec.seed != record.seed)
+    planned = list(specs)
+    if record.spec_digest not in {spec.digest for spec in planned}:
+        near = sorted(planned, key=lambda spec: spec.seed != record.seed)
         return _unplanned(record, near[0]) if near else "the suite as it is here plans no such run"
     if not record.finished:
         return f"{record.status}: {record.failure.message if record.failure else 'no detail'}"

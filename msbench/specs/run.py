@@ -64,14 +64,24 @@ class RunSpec(Config):
         return validate(cls, replace(header, values={**header.values, **sections}))
 
     def canonical(self) -> str:
-        """Canonical JSON of all that decides the outcome: sorted keys, no spaces, no labels."""
-        values = self.model_dump(mode="json", exclude={"suite", "task"})
-        return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """Canonical JSON of all that decides the outcome."""
+        return canonical_json(self.model_dump(mode="json"))
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON, in hex."""
-        return hashlib.sha256(self.canonical().encode()).hexdigest()
+        return spec_digest(self.model_dump(mode="json"))
+
+
+def canonical_json(values: Mapping[str, Any]) -> str:
+    """A spec's plain values as JSON with sorted keys, no spaces and no labels."""
+    kept = {key: value for key, value in values.items() if key not in ("suite", "task")}
+    return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def spec_digest(values: Mapping[str, Any]) -> str:
+    """sha256, in hex, of a spec's plain values as records have them."""
+    return hashlib.sha256(canonical_json(values).encode()).hexdigest()
 
 
 def resolve_data(part: Located) -> DataConfig:

@@ -13,6 +13,7 @@ import pytest
 from conftest import TINY_SUITE
 from typer.testing import CliRunner, Result
 
+from msbench import store
 from msbench.cli import app
 from msbench.cli import runs as runs_verbs
 from msbench.errors import ExitCode
@@ -127,10 +128,12 @@ def test_a_replicate_is_identical(runs: tuple[str, str, str]) -> None:
 
 def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) -> None:
     shutil.copytree("results", tmp_path / "results")
+    older: dict[str, str] = {}
     for path in list((tmp_path / "results").rglob("run.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         record["source_digest"], record["sources"]["training/loop.py"] = "older", "abcdef0123456789"
-        record["run_id"] = record["run_id"][::-1]
+        new = store.run_id(record["spec_digest"], record["data_digest"], "older")
+        older[record["run_id"]], record["run_id"] = new, new
         path.write_text(json.dumps(record), encoding="utf-8")
         path.parent.rename(path.parent.with_name(record["run_id"]))
     told = msbench("explain", "tiny", "--model", "mamba", "--results", tmp_path / "results")
@@ -140,7 +143,7 @@ def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) 
     rows = json.loads(
         msbench("explain", "tiny", "--model", "mamba", "--results", tmp_path / "results", "--json").stdout
     )
-    assert [row["unlike"] for row in rows] == [run[::-1] for run in runs[:2]]
+    assert [row["unlike"] for row in rows] == [older[run] for run in runs[:2]]
     assert [row["changes"][0]["name"] for row in rows] == ["training/loop.py"] * 2
     assert json.loads(msbench("explain", "tiny", "--json").stdout)[1]["changes"] == []
 

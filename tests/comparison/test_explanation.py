@@ -11,6 +11,8 @@ from msbench.comparison import explanation
 from msbench.comparison.page import Grid
 from msbench.suite import Suite, plan
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 
 @pytest.fixture
 def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.Entry]:

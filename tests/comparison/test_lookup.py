@@ -8,6 +8,8 @@ from made_runs import keep
 from msbench.comparison.lookup import find
 from msbench.errors import ConfigError, DamagedRecord, UnknownName
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 FIRST, SECOND, THIRD = "ab" + "0" * 10, "ac" + "0" * 10, "ad" + "0" * 10
 
 

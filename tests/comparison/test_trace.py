@@ -17,6 +17,8 @@ from msbench.comparison.trace_page import as_dict, how, pages
 from msbench.specs import RunSpec
 from msbench.suite import load, plan
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 
 @pytest.fixture
 def suites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

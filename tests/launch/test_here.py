@@ -44,7 +44,7 @@ def test_a_signal_in_the_first_run_starts_no_other(
         assert CliRunner().invoke(app, arguments).exit_code == code
     (record,), _ = store.records(tmp_path / "results")
     assert (record.seed, record.status, record.metrics) == (0, "interrupted", {})
-    assert len(list(store.run_folders(tmp_path / "results"))) == 1
+    assert len(store.list_run_folders(tmp_path / "results").folders) == 1
 
     assert CliRunner().invoke(app, arguments).exit_code == 0
     found = sorted(store.records(tmp_path / "results")[0], key=lambda record: record.seed)

@@ -22,6 +22,7 @@ SUITES = {
     "quick": ("mamba", "msssm-s6"),
     "smnist": ("mamba", "msssm-s6"),
 }
+SOURCE = "5" * 64
 SOURCES = {f"ops/native/file_{number:02}.inl": f"{number:016x}" for number in range(80)}
 ENVIRONMENT = {
     "cores": 2,
@@ -66,7 +67,7 @@ def _specs() -> Iterator[RunSpec]:
 
 
 def _write(results: Path, spec: RunSpec, number: int, state: str) -> None:
-    identity = hashlib.sha256(str(number).encode()).hexdigest()[:12]
+    identity = store.run_id(spec.digest, _data(spec), SOURCE)
     folder = store.run_directory(results, spec, identity)
     folder.mkdir(parents=True)
     (folder / "run.lock").touch()
@@ -76,6 +77,10 @@ def _write(results: Path, spec: RunSpec, number: int, state: str) -> None:
     elif state != "not ended":
         text = json.dumps(_record(spec, identity, number, state), indent=2, sort_keys=True)
         (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _data(spec: RunSpec) -> str:
+    return hashlib.sha256(spec.task.encode()).hexdigest()
 
 
 def _record(spec: RunSpec, identity: str, number: int, state: str) -> dict[str, Any]:
@@ -92,8 +97,8 @@ def _record(spec: RunSpec, identity: str, number: int, state: str) -> dict[str, 
         "seed": spec.seed,
         "spec": spec.model_dump(mode="json"),
         "spec_digest": spec.digest,
-        "data_digest": hashlib.sha256(spec.task.encode()).hexdigest(),
-        "source_digest": "5" * 64,
+        "data_digest": _data(spec),
+        "source_digest": SOURCE,
         "sources": SOURCES,
         "metric": metric,
         "metrics": {store.metric_key("test", metric): value} if finished else {},

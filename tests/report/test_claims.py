@@ -24,6 +24,8 @@ from msbench.report.terminal import render
 from msbench.report.versus import versus
 from msbench.suite_claims import Claim
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 N = 500
 RATES = {
     "mamba": [0.40, 0.41, 0.42],

@@ -28,7 +28,7 @@ def test_an_interrupted_rerun_does_not_displace_a_result() -> None:
     result = run(SPEC, ended=at(1))
     rerun = run(SPEC, None, status="interrupted", ended=at(2), source_digest="source-2")
     found = outcome([result, rerun], "data-1")
-    assert (found.finished, found.set_aside) == ((result,), (rerun,))
+    assert (found.finished, found.left_out) == ((result,), (rerun,))
 
 
 def test_what_ended_without_a_result_after_all_that_count_is_newer() -> None:
@@ -49,19 +49,19 @@ def test_a_divergence_under_newer_source_displaces_a_result() -> None:
     result = run(SPEC, ended=at(1))
     rerun = run(SPEC, None, status="diverged", ended=at(2), source_digest="source-2")
     found = outcome([result, rerun], "data-1")
-    assert (found.finished, found.unfinished, found.set_aside) == ((), (rerun,), (result,))
+    assert (found.finished, found.unfinished, found.left_out) == ((), (rerun,), (result,))
 
 
 def test_sources_never_merge() -> None:
     old = [run(PlannedRun("listops", "mamba", seed), ended=at(1)) for seed in range(3)]
     new = run(SPEC, 0.6, ended=at(2), source_digest="source-2")
     found = outcome([*old, new], "data-1")
-    assert (found.finished, len(found.set_aside)) == ((new,), 3)
+    assert (found.finished, len(found.left_out)) == ((new,), 3)
 
 
-def test_other_data_is_set_aside_even_where_nothing_else_is_left() -> None:
+def test_other_data_is_left_out_even_where_nothing_else_is_left() -> None:
     found = outcome([run(SPEC)], "data-2")
-    assert (found.finished, len(found.set_aside)) == ((), 1)
+    assert (found.finished, len(found.left_out)) == ((), 1)
 
 
 def test_a_seed_counts_once() -> None:

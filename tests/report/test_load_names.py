@@ -15,6 +15,8 @@ from msbench.report.cells import Table
 from msbench.report.definitions import PAPER_TABLES
 from msbench.suite import load, plan
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 
 def ids(tables: Sequence[Table]) -> list[str]:
     return [table.id for table in tables]

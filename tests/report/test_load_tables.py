@@ -10,6 +10,8 @@ from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.specs import RunSpec
 from msbench.suite import Suite, load, plan
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 
 def recorded(results: Path, spec: RunSpec, **changes: Any) -> Path:
     """Write the record of a finished run of this spec, as a run would, and return its file."""

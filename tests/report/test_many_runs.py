@@ -69,7 +69,7 @@ def test_no_run_is_lost(many: tuple[Path, dict[str, int]]) -> None:
     loaded = report.load([], results)
     found = Counter(record.status for records in loaded.records.values() for record in records)
     assert found == {state: n for state, n in states.items() if state not in ("damaged", "not ended")}
-    assert len(list(store.run_folders(results))) == COUNT
+    assert len(store.list_run_folders(results).folders) == COUNT
 
 
 def test_a_report_imports_nothing_that_trains(many: tuple[Path, dict[str, int]]) -> None:

@@ -32,7 +32,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Table]:
     """All seven, with something measured in each."""
     results = tmp_path_factory.mktemp("runs")
     write_many(results, 200)
-    for folder in store.run_folders(results, "listops"):
+    for folder in store.list_run_folders(results, "listops").folders:
         written(folder)
     tables = list(report.load(["paper"], results).tables)
     assert all(table.measured for table in tables)

@@ -35,7 +35,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
         record = store.read_record(path.parent)
         assert record is not None
         path.write_text(record.model_copy(update={"status": "diverged", "metrics": {}}).model_dump_json())
-    for folder in store.run_folders(results, "listops"):
+    for folder in store.list_run_folders(results, "listops").folders:
         written(folder)
     return report.load(["paper"], results)
 

@@ -16,6 +16,8 @@ from msbench.report.tables import build_table
 from msbench.report.terminal import render
 from msbench.report.versus import versus
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 N = 500
 RIGHT = answered(np.arange(N) < 200)
 

@@ -9,6 +9,8 @@ from msbench.errors import UnknownName
 from msbench.report.cells import Table
 from msbench.report.versus import compare_table, versus, with_comparisons
 
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
 MODELS = {"mamba": [0.60, 0.61, 0.62], "msssm-s6": [0.70, 0.71, 0.69], "lstm": [0.50], "s4": [0.61, 0.60]}
 N = 500
 

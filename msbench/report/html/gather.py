@@ -49,7 +49,7 @@ def key(record: RunRecord) -> Key:
 def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> Gathered:
     """The runs behind the cells of `report`, at most `most`; `names` are suites and files as typed."""
     wanted = {key(record): record for record in _behind(report)}
-    folders = sum(1 for _ in store.run_folders(report.results))
+    folders = len(store.list_run_folders(report.results).folders)
     commands = Commands(names)
     kept = list(wanted.values())[:most]
     anchors = unique((f"run-{record.run_id}" for record in kept), "{}.{}")

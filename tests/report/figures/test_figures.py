@@ -21,8 +21,10 @@ from msbench.report.cells import Cell
 from msbench.report.command import told
 from msbench.report.figures import WITHOUT_MODELS, FigureFile, figures, write
 from msbench.report.load import Report, run_folder
-from msbench.store import RunRecord, run_directory, write_record
+from msbench.store import RunRecord, run_directory, run_id, write_record
 from msbench.suite import Suite, plan
+
+pytestmark = pytest.mark.usefixtures("handmade_records")
 
 BENCH = Path(__file__).parents[3] / "results" / "bench"
 COLUMNS = (column("listops", "ListOps $"), column("text", "Text & <more>"))
@@ -156,11 +158,12 @@ def test_benchmarks_of_the_scan_are_found(tmp_path: Path) -> None:
 def recorded(tiny: Suite, results: Path) -> list[RunRecord]:
     """Finished runs of the suite ``tiny``, on disk."""
     found = []
-    for number, spec in enumerate(plan(tiny)):
+    for spec in plan(tiny):
         made = record(
-            f"{number:012x}",
+            run_id(spec.digest, "data", "source"),
             task=spec.task,
             model=spec.model_name,
+            seed=spec.seed,
             spec=spec.model_dump(mode="json"),
             spec_digest=spec.digest,
             suite="tiny",
