@@ -15,12 +15,13 @@ from msbench.config import gather
 from msbench.data.dataset import Dataset
 from msbench.errors import DamagedRecord, DataError
 from msbench.specs import MODELS, RunSpec
-from msbench.store import RunRecord
+from msbench.store import RunRecord, StoredRuns
 
 RESUMABLE = ("next", "last", "previous")
 """Checkpoints that a run goes on from: a kill may leave any of them alone."""
 NAMED = 3
 """Changed source files that a reason names; `Entry.changes` has them all."""
+NO_RECORD = "has no record: it is still running, or was stopped; the same command resumes it"
 TO_TRAIN = ("train", "resume", "retry")
 """Actions that train."""
 Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
@@ -69,6 +70,28 @@ def identify(spec: RunSpec, data_digest: str) -> Identity:
     files = sources.source_files(modules)
     digest = sources.source_digest(files)
     return Identity(store.run_id(spec.digest, data_digest, digest), data_digest, digest, files)
+
+
+def describe_unread_runs(
+    specs: Sequence[RunSpec], stored: StoredRuns, results: Path, data_digest: str | None
+) -> tuple[str, ...]:
+    """A line for each run of these specs that the present code started and that gave no readable record.
+
+    `specs` are of one task and model. A run is the present code's where its folder has the id that it would
+    have now; where data are not set up (`data_digest` is None), on any data that its neighbours have.
+    """
+    first = specs[0]
+    place = results / first.suite / first.task / first.model_name
+    found = [
+        str(error) for path, error in stored.unreadable.items() if path == place or path in place.parents
+    ]
+    texts = {path: str(error) for path, error in stored.unreadable.items() if path.parent == place}
+    texts |= {path: f"{path}: {NO_RECORD}" for path in stored.unended if path.parent == place}
+    known = {record.data_digest for record in stored.records if record.task == first.task}
+    digests = known if data_digest is None else {data_digest}
+    # Where nothing is known of the data, nothing says which of them are the present code's.
+    present = {place / identify(spec, digest).run_id for spec in specs for digest in digests if texts}
+    return (*found, *(text for path, text in texts.items() if not digests or path in present))
 
 
 def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False) -> list[Entry]:

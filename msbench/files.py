@@ -7,7 +7,7 @@ different ages, and the same command makes them one again.
 import glob
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,9 +26,32 @@ FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
 
 def write_file(path: Path, data: bytes, choice: str) -> None:
     """Write one file of this name; raises ConfigError as `write_files` does."""
+    refuse_folder(path, choice)
+    _write({path.name: data}, path.parent, choice)
+
+
+def refuse_folder(path: Path, choice: str) -> None:
+    """Raise ConfigError where a folder has the name of a file to write."""
     if path.is_dir():
         raise ConfigError(f"{choice} {path}: cannot be written: it is a folder")
-    _write({path.name: data}, path.parent, choice)
+
+
+@contextmanager
+def replacing(path: Path, choice: str) -> Iterator[Callable[[bytes], None]]:
+    """Inside, no other command replaces a file next to `path`; yields what writes it.
+
+    What is read inside and written back loses no entry of a command that does the same. Raises ConfigError
+    where the folder cannot be written to or locked.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(path.parent) as alone:
+            if not alone:
+                raise ConfigError(f"{path.parent}: cannot be locked, or another command holds it; try again")
+            _sweep(path.parent, [path.name])
+            yield lambda data: store.write_atomically(path, data)
+    except OSError as error:
+        raise ConfigError(unwritten(path, error, choice)) from None
 
 
 def write_files(files: Mapping[str, bytes], out: Path) -> list[Path]:

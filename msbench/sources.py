@@ -35,13 +35,20 @@ def source_files(modules: tuple[str, ...]) -> dict[str, str]:
     seen = set(queue)
     while queue:
         module = queue.pop()
-        native = PACKAGE.glob(NATIVE[module]) if module in NATIVE else ()
-        found |= _digests([_path(module), *native])
-        for name in _imports(_path(module).read_bytes()):
+        digests, imported = _module_source(module)
+        found |= digests
+        for name in imported:
             if name not in seen and not _neutral(name):
                 seen.add(name)
                 queue.append(name)
     return dict(sorted(found.items()))
+
+
+@cache
+def _module_source(module: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The digests of a module's files, and what it imports: read once, however many models use it."""
+    native = PACKAGE.glob(NATIVE[module]) if module in NATIVE else ()
+    return _digests([_path(module), *native]), tuple(_imports(_path(module).read_bytes()))
 
 
 def source_digest(files: dict[str, str]) -> str:

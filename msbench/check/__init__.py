@@ -17,15 +17,20 @@ __all__ = ["Checked", "as_dict", "check", "code", "expectations_of", "print_chec
 
 def code(checked: Sequence[Checked], *, strict: bool = False) -> ExitCode:
     """How the command ends: the most fundamental of what its suites say; one without a cell is undecided."""
-    codes = [
-        exit_code(
-            [cell.judgement.verdict for cell in one.cells],
-            crashed=any(cell.crashed for cell in one.cells),
-            strict=strict,
-        )
-        for one in checked
-    ]
+    codes = [_code_of(one, strict) for one in checked]
     return most_fundamental(codes) if codes else exit_code([], strict=strict)
+
+
+def _code_of(one: Checked, strict: bool) -> ExitCode:
+    if one.problem is not None:
+        undecided = strict and one.problem.exit_code is ExitCode.UNDECIDED
+        return ExitCode.GATE_FAILED if undecided else one.problem.exit_code
+    return exit_code(
+        [cell.judgement.verdict for cell in one.cells],
+        crashed=any(cell.crashed for cell in one.cells),
+        stale=any(cell.stale for cell in one.cells),
+        strict=strict,
+    )
 
 
 def print_checked(checked: Sequence[Checked]) -> None:
@@ -34,9 +39,12 @@ def print_checked(checked: Sequence[Checked]) -> None:
     if rows:
         console.out_rows(words.HEADER, rows, below=1)
     for one in checked:
-        for line in one.stale:
+        for line in (*one.warnings, *one.stale):
             console.say(f"msbench: {one.suite}: {line}")
-        console.say(f"msbench: {one.suite} against {one.against}: {words.counts(one.cells)}")
+        if one.problem is not None:
+            console.say(f"msbench: {one.suite}: not checked: {one.problem}")
+        else:
+            console.say(f"msbench: {one.suite} against {one.against}: {words.counts(one.cells)}")
 
 
 def as_dict(checked: Sequence[Checked], *, strict: bool = False) -> dict[str, Any]:
@@ -49,11 +57,14 @@ def as_dict(checked: Sequence[Checked], *, strict: bool = False) -> dict[str, An
                 "suite": one.suite,
                 "against": one.against,
                 "stale": list(one.stale),
+                "warnings": list(one.warnings),
+                "problem": None if one.problem is None else str(one.problem),
                 "cells": [
                     {
                         "task": cell.task,
                         "model": cell.model,
                         "crashed": cell.crashed,
+                        "stale": cell.stale,
                         "outcome": words.outcome(cell, strict=strict),
                         **asdict(cell.judgement),
                     }

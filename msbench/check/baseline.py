@@ -1,26 +1,47 @@
 """``msbench baseline``: write down, on purpose, what results are to be held against."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msbench import console, shipped, store, suite
-from msbench.check.collect import Change, collect, merged
+from msbench.check.collect import Change, collect, merged, places
 from msbench.config import load_yaml
 from msbench.errors import ConfigError, Undecided
-from msbench.files import write_file
+from msbench.files import refuse_folder, replacing
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Seen
+from msbench.suite import Suite
 
 HEADER = ("task", "model", "hardware", "before", "now", "change", "margin")
 
 
 def find_baseline(results: Path, name: str) -> Path | None:
     """The suite's baseline: in `results`, in the checkout, or with an installed package; None without one."""
+    return next(iter(_baselines(results, name)), None)
+
+
+def _baselines(results: Path, name: str) -> list[Path]:
+    """All baselines of the suite; the first is used, and hides the others."""
     checkout = Path(__file__).resolve().parents[2]
     places = [results / "baseline", checkout / "results" / "baseline", *shipped.folders("baseline")]
-    return next((path for each in places if (path := each / f"{name}.yaml").is_file()), None)
+    paths = (path for each in places if (path := each / f"{name}.yaml").is_file())
+    return list({path.resolve(): path for path in reversed(list(paths))}.values())[::-1]
+
+
+def hidden_baselines(chosen: Suite, results: Path) -> Iterator[str]:
+    """A line for each baseline that the suite's own hides, where their expectations differ."""
+    used, *hidden = _baselines(results, chosen.name) or [results]
+    for path in hidden:
+        mine, other = (baseline_file.parsed(load_yaml(each), chosen) for each in (used, path))
+        differing = [
+            f"{' · '.join(place)}: {_words(here)} here, {_words(there)} there"
+            for place, there in places(other.cells)
+            if (here := dict(places(mine.cells)).get(place)) is None or here.values != there.values
+        ]
+        if differing:
+            yield f"{used} hides {path}, which expects other results: {'; '.join(differing)}"
 
 
 def write(
@@ -28,26 +49,30 @@ def write(
 ) -> tuple[Path, list[Change]]:
     """Write the baseline of a suite from its runs, and return the file and what changed in it.
 
-    The file is `out`, or ``baseline/<suite>.yaml`` in `results`. New entries are added to it; without
-    `replace` an entry that has other numbers stays, and ConfigError is raised, the difference told. Raises
-    Undecided where no run gives an entry.
+    The file is `out`, or ``baseline/<suite>.yaml`` in `results`. New entries are added to those of this file,
+    or of the committed or installed baseline that it would hide. Without `replace` an entry that has other
+    numbers stays, and ConfigError shows the difference. Raises Undecided where no run gives an entry.
     """
     chosen = suite.load(name)
     path = out or results / "baseline" / f"{chosen.name}.yaml"
-    found, warnings = store.records(results, chosen.name)
-    new = collect(chosen, found, any_hardware=any_hardware)
-    for text in (*warnings, *new.left_out, *new.unlearned):
+    stored = store.read_runs(results, chosen.name)
+    new = collect(chosen, stored, results, any_hardware=any_hardware)
+    for text in (*stored.warnings, *new.left_out, *new.warnings):
         console.say(f"msbench: {text}")
     if not new.entries:
         raise Undecided(f"{results}: no run under the protocol of {chosen.name} has a result to write down")
-    old = baseline_file.parsed(load_yaml(path), chosen) if path.exists() else None
-    baseline, changes = merged(chosen, old, new)
-    if (replaced := [change for change in changes if change.old]) and not replace:
-        lines = [f"{path}: has other numbers; --replace writes over them. Nothing was written:"]
-        lines += [f"{' · '.join(row[:3])}: {row[3]} -> {row[4]}: {row[5]}" for row in rows(replaced)]
-        raise ConfigError("\n  ".join(lines))
-    if changes:
-        write_file(path, baseline_file.text(baseline).encode(), "--out")
+    refuse_folder(path, "--out")
+    with replacing(path, "--out") as write_over:
+        before = path if path.exists() or out else find_baseline(results, chosen.name)
+        old = baseline_file.parsed(load_yaml(before), chosen) if before and before.exists() else None
+        baseline, changes = merged(chosen, old, new)
+        if (replaced := [change for change in changes if change.old]) and not replace:
+            whose = "has" if before == path else f"would hide {before}, which has"
+            lines = [f"{path}: {whose} other numbers; --replace writes the new ones. Nothing was written:"]
+            lines += [f"{' · '.join(row[:3])}: {row[3]} -> {row[4]}: {row[5]}" for row in rows(replaced)]
+            raise ConfigError("\n  ".join(lines))
+        if changes:
+            write_over(baseline_file.text(baseline).encode())
     return path, changes
 
 

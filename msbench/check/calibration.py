@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from msbench import console, store, suite
-from msbench.check.collect import Place, collect
+from msbench.check.collect import collect
 from msbench.check.gate import check_reference, with_runs
 from msbench.errors import Undecided
-from msbench.gate.baseline_file import Seen
+from msbench.gate.baseline_file import Place, Seen
 from msbench.gate.calibrate import Calibration, calibrate
 from msbench.suite_gate import WIDEST_MARGIN
 
@@ -41,9 +41,9 @@ def learn(names: Sequence[str], against: str, results: Path) -> list[Learned]:
     check_reference(against)
     learned = []
     for chosen in [suite.load(name) for name in names] or with_runs(results):
-        records, warnings = store.records(results, chosen.name)
-        collected = collect(chosen, records)
-        for text in (*warnings, *collected.left_out):
+        stored = store.read_runs(results, chosen.name)
+        collected = collect(chosen, stored, results)
+        for text in (*stored.warnings, *collected.left_out):
             console.say(f"msbench: {text}")
         for (task, hardware), seen in _by_task(collected.entries).items():
             groups = [each.values for each in seen.values()]

@@ -5,31 +5,34 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from msbench import __version__
-from msbench.gate.baseline_file import ANY, Baseline, Cells, Seen
+from msbench.data import data_root
+from msbench.gate.baseline_file import ANY, Baseline, Cells, Place, Seen, signed
+from msbench.gate.expectation import bound_problem
 from msbench.gate.rules import learned_rule
-from msbench.report.collect import newest, outcome
+from msbench.report.collect import NOWHERE, Present, chosen_data, outcome
+from msbench.report.load import find_present
+from msbench.specs import RunSpec
 from msbench.stats import spread
-from msbench.store import RunRecord
+from msbench.store import RunRecord, StoredRuns
 from msbench.suite import Suite, plan
 from msbench.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON
 
-Place = tuple[str, str, str]
-"""Task, model and class of hardware."""
-UNCOMPARED = {"date", "msbench"}
+UNCOMPARED = {"date", "msbench", "checksum"}
 """What a second writing of the same numbers leaves as it was."""
 
 
 @dataclass
 class Collected:
-    """New entries by place, why some places have none, and which are of models that learned too little."""
+    """New entries by place, why some places have none, and `warnings` of entries that ask for too little."""
 
     entries: dict[Place, Seen] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
-    unlearned: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -41,31 +44,37 @@ class Change:
     new: Seen
 
 
-def collect(suite: Suite, records: Iterable[RunRecord], *, any_hardware: bool = False) -> Collected:
-    """What the runs say of every task and model: those under the suite's protocol, whatever their seed.
+def collect(suite: Suite, stored: StoredRuns, results: Path, *, any_hardware: bool = False) -> Collected:
+    """Entries of every task and model, from their runs under the suite's protocol, whatever the seed.
 
     With `any_hardware` an entry speaks for all classes; it is made from runs on one. Places with a seed that
     diverged, or without the number of test examples, have no entry: the seeds that are left prove nothing.
     """
     collected = Collected()
-    for (task, model), runs in _by_place(suite, records).items():
+    specs = plan(suite, seeds=sorted({record.seed for record in stored.records})) if stored.records else []
+    present = find_present(specs, stored, results, data_root())
+    for (task, model), runs in _by_place(specs, stored.records).items():
+        here = present.get((task, model), NOWHERE)
         kinds = dict.fromkeys(record.hardware for record in runs)
         if any_hardware and len(kinds) > 1:
             collected.left_out.append(f"{task} · {model}: runs on {', '.join(kinds)} are no one class")
             continue
         for kind in kinds:
             place = (task, model, ANY if any_hardware else kind)
-            seen = _seen(suite, place, [record for record in runs if record.hardware == kind])
+            seen = _seen(suite, place, [record for record in runs if record.hardware == kind], here)
             if isinstance(seen, str):
                 collected.left_out.append(f"{task} · {model} · {kind or 'unknown hardware'}: {seen}")
             else:
                 collected.entries[place] = seen
-                collected.unlearned += _unlearned(place, seen, runs)
+                collected.warnings += _warnings(place, seen, runs)
     return collected
 
 
-def _unlearned(place: Place, seen: Seen, runs: Sequence[RunRecord]) -> Iterator[str]:
-    """That later results at this level will pass, though they are what a trivial rule or chance gives."""
+def _warnings(place: Place, seen: Seen, runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Why later results will pass that show nothing, or why the gate will not take the entry at all."""
+    if problem := bound_problem(seen.mean, seen.margin, runs[0].chance):
+        yield f"{' · '.join(place)}: `check` will call this entry invalid: {problem}"
+        return
     rules = {**runs[0].baselines, **({} if runs[0].chance is None else {"chance": runs[0].chance})}
     rule = learned_rule(seen.mean, seen.sd, seen.n, seen.n_test, rules)
     if rule is not None:
@@ -73,33 +82,33 @@ def _unlearned(place: Place, seen: Seen, runs: Sequence[RunRecord]) -> Iterator[
         yield f"{' · '.join(place)}: {told}; this entry asks for no more"
 
 
-def _by_place(suite: Suite, records: Iterable[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
+def _by_place(
+    specs: Iterable[RunSpec], records: Iterable[RunRecord]
+) -> dict[tuple[str, str], list[RunRecord]]:
     """The runs that follow the protocol, by task and model, in the suite's order."""
-    pool = list(records)
-    specs = plan(suite, seeds=sorted({record.seed for record in pool})) if pool else []
-    places = {spec.digest: (spec.task, spec.model_name) for spec in specs}
-    found: dict[tuple[str, str], list[RunRecord]] = {place: [] for place in places.values()}
-    for record in pool:
-        if record.spec_digest in places:
-            found[places[record.spec_digest]].append(record)
+    # Two tasks may have the same settings, and so the same digest.
+    digests = {(spec.task, spec.model_name, spec.digest) for spec in specs}
+    found: dict[tuple[str, str], list[RunRecord]] = {(spec.task, spec.model_name): [] for spec in specs}
+    for record in records:
+        if (record.task, record.model, record.spec_digest) in digests:
+            found[record.task, record.model].append(record)
     return found
 
 
-def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen | str:
+def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord], present: Present) -> Seen | str:
     """The entry of these runs on one class of hardware, or why there is none."""
-    task, model, kind = place
-    last = newest(runs)
-    found = outcome(runs, last.data_digest)
+    found = outcome(runs, chosen_data(runs, present.data), present)
     broken = sorted(record.seed for record in found.unfinished if record.status == "diverged")
     done = [record for record in found.finished if record.result is not None]
     if broken:
         return f"seed {', '.join(map(str, broken))} diverged"
     if found.newer:
         listed = ", ".join(f"{record.run_id} {record.status}" for record in found.newer)
-        return (
-            f"newer runs, from other source code, have no result ({listed}); train them again, or delete them"
-        )
-    if not kind:
+        others = f"runs of the present code, or newer ones, are not among these ({listed})"
+        return f"{others}; train them again, or delete them"
+    if present.unread:
+        return "; ".join(present.unread)
+    if not place[2]:
         return "the records do not say on what they ran"
     if not done:
         return "no run has a result"
@@ -107,17 +116,19 @@ def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen | str:
     if len(sizes) > 1 or None in sizes:
         return "the records do not agree on the number of test examples"
     try:
-        return _entry(suite, task, model, done)
+        return _entry(suite, place, done)
     except ValidationError as error:
         wrong = error.errors()[0]
         said = wrong["msg"].removeprefix("Value error, ")
         return f"the records cannot be meant: {wrong['loc'][0]}: {said}; train these runs again"
 
 
-def _entry(suite: Suite, task: str, model: str, runs: Sequence[RunRecord]) -> Seen:
+def _entry(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen:
+    task, model, _ = place
     values = tuple(record.result for record in runs if record.result is not None)
     layer = suite.gate.of(task, model)
-    return Seen.model_validate(
+    return signed(
+        place,
         {
             "metric": runs[0].metric,
             "values": values,
@@ -132,7 +143,7 @@ def _entry(suite: Suite, task: str, model: str, runs: Sequence[RunRecord]) -> Se
             "reason": layer.reason or DEFAULT_REASON,
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "msbench": __version__,
-        }
+        },
     )
 
 
@@ -141,7 +152,7 @@ def merged(suite: Suite, old: Baseline | None, new: Collected) -> tuple[Baseline
 
     Entries that say the same keep their date; those of other hardware, tasks or models are kept.
     """
-    before = dict(_places(old.cells)) if old else {}
+    before = dict(places(old.cells)) if old else {}
     changes = [
         Change(place, before.get(place), seen)
         for place, seen in new.entries.items()
@@ -155,7 +166,8 @@ def merged(suite: Suite, old: Baseline | None, new: Collected) -> tuple[Baseline
     return Baseline(suite=suite.name, cells={task: dict(models) for task, models in cells.items()}), changes
 
 
-def _places(cells: Cells) -> Iterator[tuple[Place, Seen]]:
+def places(cells: Cells) -> Iterator[tuple[Place, Seen]]:
+    """Every entry of a baseline with its place."""
     for task, models in cells.items():
         for model, classes in models.items():
             for kind, seen in classes.items():

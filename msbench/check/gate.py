@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msbench import console, report, store, suite
-from msbench.check.baseline import find_baseline
-from msbench.check.stale import stale
+from msbench.check import words
+from msbench.check.baseline import find_baseline, hidden_baselines
 from msbench.config import load_yaml
-from msbench.errors import ConfigError, Undecided, UnknownName, did_you_mean
+from msbench.errors import ConfigError, MsbenchError, Undecided, UnknownName, did_you_mean
 from msbench.gate import baseline_file
 from msbench.gate.expectations import (
     Answer,
@@ -29,31 +29,101 @@ REFERENCES = ("paper", "baseline")
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts on one suite.
+    """The verdicts on one suite, or the `problem` for which there are none.
 
-    `against` says in words what it was held against, `stale` which results are of other source code.
+    `against` says in words what it was held against; `warnings` are about that.
     """
 
     suite: str
     against: str
-    cells: tuple[Judged, ...]
-    stale: tuple[str, ...] = ()
+    cells: tuple[Judged, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problem: MsbenchError | None = None
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        """A line for each cell whose results are of other source code than what is here."""
+        return tuple(words.stale(cell) for cell in self.cells if cell.stale)
 
 
 def check(names: Sequence[str], against: str, results: Path) -> list[Checked]:
-    """The verdicts on these suites (names or files), or on every suite that has a run in `results`.
+    """The verdicts on these suites (names or files), or on all that have a run or baseline in `results`.
 
-    `against` is ``paper``, ``baseline`` or the path of a baseline file. Raises ConfigError where a suite
-    cannot be held against it, and Undecided where there is no suite to check.
+    `against` is ``paper``, ``baseline`` or the path of a baseline file. A suite that cannot be read, or not
+    be held against it, has its problem in the place of verdicts: a gate must not pass for what it left out.
+    Raises ConfigError for another `against`, and Undecided where there is no suite to check.
     """
-    checked = []
-    for name, chosen in _chosen(names, against, results):
-        expectations, words = expectations_of(chosen, against, results)
-        found = _report(name, chosen, results)
-        table = judged(found.tables[0], expectations)
-        cells = tuple(cell for cell in judgements(table) if cell.suite == chosen.name)
-        checked.append(Checked(chosen.name, words, cells, stale(found, table)))
-    return checked
+    check_reference(against)
+    if not names and against not in REFERENCES:
+        names = [baseline_file.suite_name(load_yaml(_file(against)))]
+    asked = list(dict.fromkeys(names)) or _names_in(results, against)
+    found = [_check(name, against, results, asked=bool(names)) for name in asked]
+    checked = _distinct([each for each in found if each is not None])
+    if not checked:
+        raise Undecided(
+            f"{results}: no run of a suite that can be held against {against}; nothing was checked"
+        )
+    return [one for _, one in checked]
+
+
+def _check(name: str, against: str, results: Path, *, asked: bool) -> tuple[Suite | None, Checked] | None:
+    """A suite with its verdicts; None where nobody `asked` for one that the paper says nothing of."""
+    try:
+        chosen = suite.load(name)
+    except ConfigError as error:
+        absent = not asked and name not in suite.names()
+        return None, Checked(
+            name, against, problem=_no_suite(name, results) if absent else _hinted(error, name)
+        )
+    if not asked and against == "paper" and (reason := _not_the_papers(chosen)) is not None:
+        console.say(f"msbench: passed over: {reason}")
+        return None
+    try:
+        expectations, told = expectations_of(chosen, against, results)
+        table = judged(_table(name, chosen, results), expectations)
+    except ConfigError as error:
+        return chosen, Checked(chosen.name, against, problem=error)
+    cells = tuple(cell for cell in judgements(table) if cell.suite == chosen.name)
+    warnings = tuple(hidden_baselines(chosen, results)) if against == "baseline" else ()
+    return chosen, Checked(chosen.name, told, cells, warnings)
+
+
+def _hinted(error: ConfigError, name: str) -> ConfigError:
+    """The error of a suite that was asked for, where it may be no suite that was meant."""
+    option = f"; what results are held against is an option: --against {name}"
+    return ConfigError(f"{error}{option}") if name in REFERENCES else error
+
+
+def _no_suite(name: str, results: Path) -> Undecided:
+    """Results or a baseline of which there is no suite."""
+    renamed = Path("suites") / f"{name}.yml"
+    hint = f"; is it {renamed}? Suites end in .yaml" if renamed.is_file() else ""
+    return Undecided(
+        f"{results / name}: no suite of this name here; name its file to check it, or move these results"
+        f" away{hint}"
+    )
+
+
+def _distinct(checked: Sequence[tuple[Suite | None, Checked]]) -> list[tuple[Suite | None, Checked]]:
+    """Each suite once; ConfigError where two have one name."""
+    found: dict[str, tuple[Suite | None, Checked]] = {}
+    for chosen, one in checked:
+        if found.setdefault(one.suite, (chosen, one))[0] != chosen:
+            raise ConfigError(f"two suites are called {one.suite}; check them one by one")
+    return list(found.values())
+
+
+def _names_in(results: Path, against: str) -> list[str]:
+    """The suites that have something to check here: runs, a baseline, or what cannot be looked into."""
+    listing = store.list_suites_with_runs(results)
+    names = [folder.name for folder in listing.folders]
+    for path, line in zip(listing.unreadable, listing.warnings, strict=True):
+        if path == results:
+            raise ConfigError(line)
+        names.append(path.relative_to(results).parts[0])
+    if against == "baseline":
+        names += [path.stem for path in (results / "baseline").glob("*.yaml")]
+    return sorted(set(names))
 
 
 def verdicts(names: Sequence[str], against: str, results: Path) -> Callable[[Table], Table]:
@@ -121,53 +191,15 @@ def expectations_of(chosen: Suite, against: str, results: Path) -> tuple[Expecta
     return BaselineExpectations(chosen.gate, chosen.models, baseline, str(path)), str(path)
 
 
-def _chosen(names: Sequence[str], against: str, results: Path) -> list[tuple[str, Suite]]:
-    """The suites to check, each once, with the name by which it is reached."""
-    if not names and against not in REFERENCES:
-        names = [baseline_file.suite_name(load_yaml(_file(against)))]
-    if names:
-        return _named(names)
-    chosen = with_runs(results)
-    if against == "paper":
-        for each in chosen:
-            if (problem := _not_the_papers(each)) is not None:
-                console.say(f"msbench: passed over: {problem}")
-        chosen = [each for each in chosen if _not_the_papers(each) is None]
-    if not chosen:
-        raise Undecided(
-            f"{results}: no run of a suite that can be held against {against}; nothing was checked"
-        )
-    return [(each.name, each) for each in chosen]
-
-
-def _named(names: Sequence[str]) -> list[tuple[str, Suite]]:
-    found: dict[str, tuple[str, Suite]] = {}
-    for name in names:
-        try:
-            chosen = suite.load(name)
-        except UnknownName as error:
-            raise ConfigError(f"{error}{_as_option(name)}") from None
-        if found.setdefault(chosen.name, (name, chosen))[1] != chosen:
-            raise ConfigError(f"two suites are called {chosen.name}; check them one by one")
-    return list(found.values())
-
-
-def _as_option(name: str) -> str:
-    return f"; what results are held against is an option: --against {name}" if name in REFERENCES else ""
-
-
 def with_runs(results: Path) -> list[Suite]:
-    """The suites that have a run here."""
-    names = store.suites_with_runs(results)
-    known = {each.name: each for each in suite.available(on_error=_passed_over)}
-    for name in names:
-        if name not in known:
-            console.say(f"msbench: {results / name}: no suite of this name here; name its file to check it")
-    return [known[name] for name in names if name in known]
-
-
-def _passed_over(error: ConfigError) -> None:
-    console.say(f"msbench: passed over, as it is no suite: {error}")
+    """The suites that have a run here; others are warned of."""
+    found = []
+    for folder in store.list_suites_with_runs(results).folders:
+        try:
+            found.append(suite.load(folder.name))
+        except ConfigError as error:
+            console.say(f"msbench: passed over {folder}: {error}")
+    return found
 
 
 def _not_the_papers(chosen: Suite) -> str | None:
@@ -192,14 +224,13 @@ def _file(text: str) -> Path:
     )
 
 
-def _report(name: str, chosen: Suite, results: Path) -> report.Report:
-    """The suite's table and its runs; a table without a number where nothing has been run."""
+def _table(name: str, chosen: Suite, results: Path) -> Table:
+    """The suite's table; one without a number where nothing has been run."""
     try:
-        return report.load([name], results)
+        return report.load([name], results).tables[0]
     except Undecided:
         nothing = Evidence("test_accuracy", (), (), len(chosen.seeds))
         cells = tuple(report.Cell(n_planned=len(chosen.seeds), evidence=nothing) for _ in chosen.tasks)
         columns = tuple(report.Column(task, task, suite=chosen.name) for task in chosen.tasks)
         rows = tuple(report.Row(model, "", model, cells) for model in chosen.models)
-        table = Table(chosen.name, chosen.title, chosen.caption, columns, rows)
-        return report.Report((table,), results, {})
+        return Table(chosen.name, chosen.title, chosen.caption, columns, rows)

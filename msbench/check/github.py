@@ -23,6 +23,9 @@ def annotation(checked: Checked, *, strict: bool = False) -> str | None:
     An error where a cell fails or a run broke, a warning where something is undecided or missing, and a
     notice where something is better than expected.
     """
+    title = f"msbench check: {checked.suite}"
+    if checked.problem is not None:
+        return f"::error title={property_value(title)}::{message_value(f'not checked: {checked.problem}')}"
     told = [cell for cell in worst_first(checked.cells) if cell.judgement.verdict not in ("pass", "xfail")]
     told += [cell for cell in checked.cells if cell.crashed and cell not in told]
     if checked.cells and not told:
@@ -33,7 +36,6 @@ def annotation(checked: Checked, *, strict: bool = False) -> str | None:
     lines = [f"{checked.suite} against {checked.against}: {counts(checked.cells)}"]
     lines += [" · ".join(row(cell)[1:4]) + f": {cell.judgement.reason}" for cell in told[:NAMED]]
     lines += [f"and {len(told) - NAMED} more: see the summary"] if len(told) > NAMED else []
-    title = f"msbench check: {checked.suite}"
     return f"::{level} title={property_value(title)}::{message_value(chr(10).join(lines))}"
 
 
@@ -60,8 +62,11 @@ def markdown(checked: Sequence[Checked], room: int = SUMMARY_BYTES) -> str:
         return ""
     for one in checked:
         head = f"### msbench check: {escaped(one.suite)}\n\n"
-        head += f"Against {escaped(one.against)}: {counts(one.cells)}.\n\n"
-        head += f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n"
+        if one.problem is None:
+            head += f"Against {escaped(one.against)}: {counts(one.cells)}.\n\n"
+            head += f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}\n"
+        else:
+            head += f"Not checked: {escaped(str(one.problem))}\n"
         body = [f"| {' | '.join(map(escaped, row(cell)))} |\n" for cell in worst_first(one.cells)]
         for number, line in enumerate([head, *body, "\n"]):
             left -= len(line.encode(errors="replace"))

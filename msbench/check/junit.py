@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msbench.check.gate import Checked
 from msbench.check.words import outcome
+from msbench.errors import MsbenchError
 from msbench.report.judged import Judged
 
 NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -18,26 +19,33 @@ def document(checked: Sequence[Checked], *, strict: bool = False) -> bytes:
     """The whole file, UTF-8.
 
     A cell that fails is a ``failure``, one that is undecided, missing or expected to fail is ``skipped``, and
-    one whose runs broke is an ``error``. With `strict` what then fails the gate is a failure here, too.
+    one whose runs broke is an ``error``, as is a suite that could not be checked. With `strict` what then
+    fails the gate is a failure here, too.
     """
-    root = ElementTree.Element("testsuites", _counts([each for one in checked for each in one.cells], strict))
+    root = ElementTree.Element("testsuites", _counts(checked, strict))
     root.set("name", "msbench check")
     for one in checked:
-        suite = ElementTree.SubElement(root, "testsuite", _counts(one.cells, strict))
+        suite = ElementTree.SubElement(root, "testsuite", _counts([one], strict))
         suite.set("name", _legal(one.suite))
         for cell in one.cells:
             suite.append(_case(cell, strict))
+        if one.problem is not None:
+            suite.append(_unchecked(one.suite, one.problem))
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
 
 
-def _counts(cells: Sequence[Judged], strict: bool) -> dict[str, str]:
-    found = Counter(outcome(cell, strict=strict) for cell in cells)
-    return {
-        name: str(len(cells) if which is None else found[which])  # type: ignore[index]
-        for name, which in COUNTED.items()
-    }
+def _counts(checked: Sequence[Checked], strict: bool) -> dict[str, str]:
+    found: Counter[str] = Counter(outcome(cell, strict=strict) for one in checked for cell in one.cells)
+    found["error"] += sum(one.problem is not None for one in checked)
+    return {name: str(found.total() if which is None else found[which]) for name, which in COUNTED.items()}
+
+
+def _unchecked(suite: str, problem: MsbenchError) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", {"classname": _legal(suite), "name": "suite", "time": "0"})
+    ElementTree.SubElement(case, "error", {"message": _legal(str(problem)), "type": type(problem).__name__})
+    return case
 
 
 def _case(cell: Judged, strict: bool) -> ElementTree.Element:

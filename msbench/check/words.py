@@ -17,8 +17,17 @@ def outcome(cell: Judged, *, strict: bool = False) -> Outcome:
         return found
     if cell.crashed:
         return "error"
-    fails = exit_code([cell.judgement.verdict], strict=strict) is ExitCode.GATE_FAILED
+    fails = exit_code([cell.judgement.verdict], stale=cell.stale, strict=strict) is ExitCode.GATE_FAILED
     return "failure" if fails else found
+
+
+def stale(cell: Judged) -> str:
+    """What to do about a cell whose results are of other source code than what is here."""
+    command = f"msbench run {cell.suite} --model {cell.model} --task {cell.task}"
+    return (
+        f"{cell.task} · {cell.model}: its runs are of other source code than what is here; '{command}' trains"
+        " it with this one"
+    )
 
 
 def worst_first(cells: Sequence[Judged]) -> list[Judged]:

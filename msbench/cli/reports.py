@@ -121,10 +121,11 @@ def check(
         return
     try:
         checked = gate.check(suites or [], against, results)
-    except Undecided as error:
+    except (ConfigError, Undecided) as error:
         # A file from an earlier check must not stand for this one.
-        gate.publish([], to_junit=junit, to_github=github, strict=strict)
-        if strict:
+        nothing = gate.Checked("all", against, problem=error)
+        gate.publish([nothing], to_junit=junit, to_github=github, strict=strict)
+        if strict and isinstance(error, Undecided):
             raise GateFailed(str(error)) from None
         raise
     # Files first: a reader of the table that goes away must not cost them.

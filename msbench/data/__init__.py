@@ -34,6 +34,7 @@ __all__ = [
     "open_dataset",
     "outline",
     "setup",
+    "stored_digest",
 ]
 
 
@@ -50,6 +51,9 @@ class DatasetModule(Protocol):
 
     def is_ready(self, config: Any, root: Path) -> bool:
         """Look, but do not verify."""
+
+    def stored_digest(self, config: Any, root: Path) -> str | None:
+        """Read the digest, but do not verify."""
 
     def command(self, config: Any) -> str:
         """What sets it up."""
@@ -105,6 +109,11 @@ def open_dataset(config: DataConfig, root: Path) -> Dataset:
 def is_ready(config: DataConfig, root: Path) -> bool:
     """True where the dataset is set up, by a cheap look at the names and sizes of its files."""
     return DATASETS[config.dataset].is_ready(config, root)
+
+
+def stored_digest(config: DataConfig, root: Path) -> str | None:
+    """The digest of the dataset as its manifest has it; None where it is not set up or damaged."""
+    return DATASETS[config.dataset].stored_digest(config, root)
 
 
 def command(config: DataConfig) -> str:

@@ -158,6 +158,11 @@ class Kept(Generic[C]):
         """True where `open_dataset` finds every file with its size; what is in them it checks itself."""
         return manifest.is_whole(self.folder_of(config, root))
 
+    def stored_digest(self, config: C, root: Path) -> str | None:
+        """The digest that `open_dataset` would give, from the manifest alone; None without a whole one."""
+        facts = manifest.find_manifest(self.folder_of(config, root))
+        return None if facts is None else self._digest(config, facts["digest"])
+
     def folder_of(self, config: C, root: Path) -> Path:
         """Where this config's arrays are."""
         values = config.model_dump(mode="json", exclude=set(self.views))

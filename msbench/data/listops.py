@@ -73,6 +73,12 @@ def is_ready(config: ListOpsConfig, root: Path) -> bool:
     return manifest.is_whole(folder_of(config, root))
 
 
+def stored_digest(config: ListOpsConfig, root: Path) -> str | None:
+    """The digest that `open_dataset` would give, from the manifest alone; None without a whole one."""
+    facts = manifest.find_manifest(folder_of(config, root))
+    return None if facts is None else facts["digest"]
+
+
 def folder_of(config: ListOpsConfig, root: Path) -> Path:
     """Where the data of this config are: one folder a grammar, one for the published files."""
     if config.source == "release":

@@ -191,13 +191,18 @@ def digest(splits: Splits) -> str:
 
 def is_whole(folder: Path) -> bool:
     """True where the manifest can be read and every file has its size; hashes nothing."""
+    return find_manifest(folder) is not None
+
+
+def find_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder in which every file has its size; None where there is none. Hashes nothing."""
     try:
         manifest = read_manifest(folder, remedy="")
         for name, entry in manifest["files"].items():
             _check_size(folder / name, entry, remedy="")
     except DataError:
-        return False
-    return True
+        return None
+    return manifest
 
 
 def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:

@@ -13,6 +13,8 @@
 """
 
 import datetime
+import hashlib
+import json
 import math
 import re
 import statistics
@@ -64,7 +66,7 @@ class Seen(Config):
     """What the seeds of one model gave on one task and one class of hardware.
 
     `mean` and `sd` (of the sample; absent for one seed) are those of `values`; `data` and `source` are the
-    digests of the data and of the code.
+    digests of the data and of the code. `checksum` is of the entry and its place: an edit of either is found.
     """
 
     metric: Metric
@@ -80,6 +82,7 @@ class Seen(Config):
     reason: Reason
     date: Annotated[str, AfterValidator(_date)]
     msbench: str
+    checksum: str = ""
 
     @model_validator(mode="after")
     def _is_of_its_values(self) -> "Seen":
@@ -102,6 +105,8 @@ class Seen(Config):
 
 
 REWRITE = "a baseline is not edited by hand; 'msbench baseline SUITE' writes it"
+Place = tuple[str, str, str]
+"""Task, model and class of hardware."""
 Cells = Mapping[str, Mapping[str, Mapping[str, Seen]]]
 """By task, model and class of hardware."""
 
@@ -127,7 +132,26 @@ def parsed(source: Located, suite: Suite) -> Baseline:
             _known(source, ("cells", task, model), "model", model, suite.models)
             if not classes:
                 raise source.error(("cells", task, model), f"has no class of hardware; {REWRITE}")
+            for kind, seen in classes.items():
+                if seen.checksum != checksum((task, model, kind), seen):
+                    raise source.error(
+                        ("cells", task, model, kind),
+                        f"is not as it was written (its checksum is another); {REWRITE}",
+                    )
     return found
+
+
+def signed(place: Place, values: Mapping[str, Any]) -> Seen:
+    """An entry with its checksum. Raises ValidationError."""
+    seen = Seen.model_validate(values)
+    return seen.model_copy(update={"checksum": checksum(place, seen)})
+
+
+def checksum(place: Place, seen: Seen) -> str:
+    """Sixteen hex digits of an entry and its place, which no edit leaves as they are."""
+    values = [*place, seen.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)]
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def suite_name(source: Located) -> str:

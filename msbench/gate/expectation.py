@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msbench.gate.judgement import Evidence
-from msbench.stats import Pooled, sampling_sd
+from msbench.stats import Pooled
 from msbench.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, ExpectedFailure, checked_margin
 
 
@@ -50,17 +50,16 @@ def faults(evidence: Evidence, expectation: Expectation) -> Iterator[str]:
         yield f"a seed counts twice: {', '.join(map(str, evidence.seeds))}"
     if evidence.metric != expectation.metric:
         yield f"measured is {evidence.metric}, expected is {expectation.metric}"
-    if evidence.n_test is not None and evidence.n_test < 1:
+    if evidence.n_test is None:
+        yield "measured on an unknown number of test examples, or on several numbers of them"
+    elif evidence.n_test < 1:
         yield f"measured on {evidence.n_test} test examples"
     known = expectation.n_test is not None and evidence.data_digest == expectation.data_digest
-    if known and evidence.n_test != expectation.n_test:
-        of = "an unknown number of" if evidence.n_test is None else evidence.n_test
-        yield f"measured on {of} test examples, expected on {expectation.n_test} of the same data"
-    if _below_chance(evidence, expectation):
-        yield (
-            f"expected {expectation.mean:.2%} is below chance ({evidence.chance:.2%}): anything would pass;"
-            f" is it a percentage of a percentage?"
-        )
+    if known and evidence.n_test is not None and evidence.n_test != expectation.n_test:
+        sizes = f"{evidence.n_test} test examples, expected on {expectation.n_test}"
+        yield f"measured on {sizes} of the same data"
+    if problem := bound_problem(expectation.mean, expectation.margin, evidence.chance):
+        yield problem
 
 
 def expectation_faults(expectation: Expectation) -> Iterator[str]:
@@ -84,10 +83,20 @@ def rate_problem(value: float) -> str:
     return "" if 0 <= value <= 1 else "no fraction from 0 to 1"
 
 
-def _below_chance(evidence: Evidence, expectation: Expectation) -> bool:
-    """An expectation that a model without any skill would meet by far gates nothing."""
-    if evidence.chance is None or not math.isfinite(expectation.mean):
-        return False
-    n_test = evidence.n_test or expectation.n_test
-    error = sampling_sd(evidence.chance, n_test) if n_test else 0.0
-    return expectation.mean < evidence.chance - 2 * error
+def bound_problem(mean: float, margin: float, chance: float | None) -> str:
+    """Why ``mean - margin`` asks for nothing; empty where a model must have learned something to reach it.
+
+    Examples
+    --------
+    >>> bound_problem(0.55, 0.1, chance=0.5)
+    'expected 55.00% - 10.00% is not above chance (50.00%): anything would pass; a smaller margin can fail'
+    """
+    if not (math.isfinite(mean) and math.isfinite(margin)):
+        return ""  # a fault of its own
+    lowest = chance or 0.0
+    if mean - margin > lowest:
+        return ""
+    than = "chance" if lowest else "nothing"
+    asked = f"expected {mean:.2%} - {margin:.2%} is not above {than} ({lowest:.2%})"
+    hint = "is it a percentage of a percentage?" if mean <= lowest else "a smaller margin can fail"
+    return f"{asked}: anything would pass; {hint}"

@@ -6,7 +6,7 @@ split, the noise of both draws are part of the bounds.
 """
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from msbench.gate.expectation import Expectation, faults
@@ -51,10 +51,9 @@ def crashed(evidence: Evidence) -> int:
 def _unmeasured(evidence: Evidence, _: Expectation) -> Judgement | None:
     if evidence.values:
         return None
-    if not evidence.unfinished:
-        return Judgement("missing", "not run")
     verdict: Verdict = "diverged" if evidence.unfinished.get("diverged") else "missing"
-    return Judgement(verdict, f"no result: {_listed(evidence.unfinished)}")
+    reason = f"no result: {_listed(evidence.unfinished)}" if evidence.unfinished else "not run"
+    return Judgement(verdict, "; ".join((reason, *evidence.unread)))
 
 
 def _other_data(evidence: Evidence, expectation: Expectation) -> Judgement | None:
@@ -150,15 +149,22 @@ def _compared(evidence: Evidence, expectation: Expectation) -> Judgement:
         return replace(judged, verdict="fail")
     if found.state == "undecided":
         return _undecided(judged, evidence, expectation)
-    if absent := evidence.n_planned - len(evidence.values):
-        told = f" ({_listed(evidence.unfinished)})" if evidence.unfinished else ""
-        return replace(judged, reason=f"{text}; {absent} of {evidence.n_planned} seeds missing{told}")
-    if evidence.newer:
-        told = f"newer runs, on other data or from other source code, have none: {_listed(evidence.newer)}"
-        return replace(judged, reason=f"{text}; {told}; train them again, or delete them")
+    if lacking := list(_lacking(evidence)):
+        return replace(judged, reason="; ".join((text, *lacking)))
     return replace(
         judged, verdict="improved" if found.low > expectation.mean + expectation.margin else "pass"
     )
+
+
+def _lacking(evidence: Evidence) -> Iterator[str]:
+    """Which runs are not among those that were measured, though they have a say."""
+    if absent := evidence.n_planned - len(evidence.values):
+        statuses = f" ({_listed(evidence.unfinished)})" if evidence.unfinished else ""
+        yield f"{absent} of {evidence.n_planned} seeds missing{statuses}"
+    yield from evidence.unread
+    if evidence.newer:
+        others = f"runs of the present code and data, or newer ones: {_listed(evidence.newer)}"
+        yield f"not among these are {others}; train them again, or delete them"
 
 
 def comparison(evidence: Evidence, expectation: Expectation) -> Noninferiority:

@@ -27,8 +27,10 @@ class Evidence:
     seeds without a result by status. `rules` are what trivial rules reach on the same test split; `chance` is
     what the metric is without a model, where that is known. `hardware` is the class of device, such as
     ``cpu`` or the name of a GPU; it is empty where runs were on several. `data_notes` are what set-up told of
-    the data, such as that they are not all of the published ones. `newer` counts by status the runs on other
-    data or from other source code that ended without a result after all of these.
+    the data, such as that they are not all of the published ones. `newer` counts by status the runs that are
+    not among these, though they are of the code and data that are here or ended after these without a result.
+    `unread` has a line for each run of the present code without a readable record, and `stale` says that
+    these results are of other source code than what is here.
     """
 
     metric: str
@@ -43,6 +45,8 @@ class Evidence:
     unfinished: Mapping[str, int] = field(default_factory=dict)
     data_notes: tuple[str, ...] = ()
     newer: Mapping[str, int] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    stale: bool = False
 
 
 @dataclass(frozen=True)

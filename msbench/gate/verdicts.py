@@ -35,7 +35,9 @@ CODES: dict[Verdict, ExitCode] = {
     "invalid": ExitCode.GATE_FAILED,
     "other-data": ExitCode.DATA,
 }
-PRECEDENCE = (ExitCode.DATA, ExitCode.RUN_FAILED, ExitCode.GATE_FAILED, ExitCode.UNDECIDED)
+PRECEDENCE = (
+    *(ExitCode.USAGE, ExitCode.DATA, ExitCode.RUN_FAILED, ExitCode.GATE_FAILED, ExitCode.UNDECIDED),
+)
 """The most fundamental first: what has to be mended before the others mean anything."""
 WORST_FIRST: tuple[Verdict, ...] = (
     "other-data",
@@ -52,14 +54,19 @@ WORST_FIRST: tuple[Verdict, ...] = (
 )
 
 
-def exit_code(verdicts: Iterable[Verdict], *, crashed: bool = False, strict: bool = False) -> ExitCode:
+def exit_code(
+    verdicts: Iterable[Verdict], *, crashed: bool = False, stale: bool = False, strict: bool = False
+) -> ExitCode:
     """How the command ends: the most fundamental of what the cells say; 5 over no cell at all.
 
-    `crashed` says that a run broke. With `strict` what is undecided or missing fails the gate, and so does
-    what is better than expected: expectations then stay as tight as the results.
+    `crashed` says that a run broke, `stale` that results are of other source code than what is here. With
+    `strict` what is undecided, missing or stale fails the gate, and so does what is better than expected:
+    expectations then stay as tight as the results.
     """
     found = list(verdicts)
     codes = {_code(verdict, strict) for verdict in found}
+    if strict and stale:
+        codes.add(ExitCode.GATE_FAILED)
     if not found:
         codes.add(ExitCode.GATE_FAILED if strict else ExitCode.UNDECIDED)
     if crashed:

@@ -11,13 +11,18 @@ from msbench.report.cells import MODIFIED_GROUP, RESULTS, UNITS, Cell, Column, R
 
 @dataclass(frozen=True)
 class Judged:
-    """One cell's verdict, and whose it is. `crashed` counts the seeds whose run broke."""
+    """One cell's verdict, and whose it is.
+
+    `crashed` counts the seeds whose run broke; `stale` says that the results are of other source code than
+    what is here.
+    """
 
     suite: str
     task: str
     model: str
     judgement: Judgement
     crashed: int = 0
+    stale: bool = False
 
 
 def judged(table: Table, expectations: Expectations) -> Table:
@@ -39,15 +44,18 @@ def judgements(table: Table) -> Iterator[Judged]:
     """Every verdict of a judged table, in the order of its tasks, each once."""
     cells = ((column, row, row.cells[at]) for at, column in enumerate(table.columns) for row in table.rows)
     found = (
-        Judged(column.suite, column.task, row.model, cell.judgement, _broken(cell))
+        Judged(
+            column.suite,
+            column.task,
+            row.model,
+            cell.judgement,
+            crashed(cell.evidence) if cell.evidence else 0,
+            cell.evidence is not None and cell.evidence.stale,
+        )
         for column, row, cell in cells
         if cell.judgement
     )
     yield from dict.fromkeys(found)
-
-
-def _broken(cell: Cell) -> int:
-    return crashed(cell.evidence) if cell.evidence else 0
 
 
 def _judged(cell: Cell, column: Column, row: Row, expectations: Expectations) -> Cell:

@@ -1,15 +1,17 @@
 """From names to tables: which suites and runs each needs, every one of them read once."""
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from msbench import console, store, suite
+from msbench import agenda, console, data, store, suite
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.report.cells import Row, Table
 from msbench.report.claims import standings
+from msbench.report.collect import Present
 from msbench.report.definitions import (
     PAPER_TABLES,
     TableDefinition,
@@ -23,7 +25,7 @@ from msbench.report.pool import SuiteRuns
 from msbench.report.reported import find_reported, read_all
 from msbench.report.tables import build_table
 from msbench.specs import MODELS, RunSpec
-from msbench.store import RunRecord
+from msbench.store import RunRecord, StoredRuns
 from msbench.suite import Suite
 
 PAPER = "paper"
@@ -126,7 +128,10 @@ class _Library:
 
     def with_runs(self) -> tuple[list[TableDefinition], list[TableDefinition]]:
         """The own tables of the suites that have runs, and the tables of the paper that may show some."""
-        self.found = store.suites_with_runs(self.results)
+        listing = store.list_suites_with_runs(self.results)
+        for warning in listing.warnings:
+            console.say(f"msbench: {warning}")
+        self.found = [folder.name for folder in listing.folders]
         if not self.found:
             raise Undecided(f"{self.results}: nothing has been run; 'msbench run SUITE' makes runs; {HINT}")
         self.suites |= {each.name: each for each in suite.available(on_error=_passed_over)}
@@ -189,14 +194,16 @@ class _Library:
         return self.suites[name]
 
     def _read(self, each: Suite) -> SuiteRuns:
-        records, warnings = store.records(self.results, each.name)
-        records = [record for record in records if record.suite == each.name]
+        stored = store.read_runs(self.results, each.name)
+        records, warnings = stored.records, stored.warnings
         distances = self._distances(records, warnings)
         for warning in warnings:
             console.say(f"msbench: {warning}")
         strangers = dict.fromkeys(r.model for r in records if r.model not in each.models)
         specs = [*suite.plan(each), *(spec for model in strangers for spec in _planned(each, model))]
-        return SuiteRuns(each, specs, records, distances, more_seeds(specs, records))
+        more = more_seeds(specs, records)
+        present = find_present([*specs, *more], stored, self.results, data.data_root())
+        return SuiteRuns(each, specs, records, distances, more, present)
 
     def _own(self, each: Suite) -> list[TableDefinition]:
         """The table of a suite, with the mixing distances that count beside its runs, then its claims."""
@@ -243,19 +250,43 @@ def _planned(each: Suite, model: str) -> list[RunSpec]:
         return []
 
 
-def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[str, RunSpec]:
-    """The specs of those records that differ from one of `specs` in the seed alone, by digest."""
-    known = {spec.digest for spec in specs}
+def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> list[RunSpec]:
+    """The specs of those records that differ from one of `specs` in the seed alone."""
+    known = {(spec.task, spec.model_name, spec.seed) for spec in specs}
     first = {(spec.task, spec.model_name): spec for spec in reversed(specs)}
     plain = {place: spec.model_dump(mode="json") for place, spec in first.items()}
-    found: dict[str, RunSpec] = {}
+    found: dict[tuple[str, str, int], RunSpec] = {}
     for record in records:
-        place = (record.task, record.model)
-        if record.spec_digest in known or record.spec_digest in found or place not in first:
+        place, key = (record.task, record.model), (record.task, record.model, record.seed)
+        if key in known or key in found or place not in first:
             continue
         # Plain values are compared, not digests: these would take a second for ten thousand runs.
         if record.spec == {**plain[place], "seed": record.seed}:
-            found[record.spec_digest] = first[place].model_copy(update={"seed": record.seed})
+            found[key] = first[place].model_copy(update={"seed": record.seed})
+    return list(found.values())
+
+
+def find_present(
+    specs: Sequence[RunSpec], stored: StoredRuns, results: Path, data_root: Path
+) -> dict[tuple[str, str], Present]:
+    """By task and model, what a run of these specs would be made of now, for those that may have run."""
+    groups: dict[tuple[str, str], list[RunSpec]] = defaultdict(list)
+    for spec in specs:
+        groups[spec.task, spec.model_name].append(spec)
+    ran = {(record.task, record.model) for record in stored.records}
+    ran |= {(path.parts[-3], path.parts[-2]) for path in stored.unended}
+    digests: dict[str, str | None] = {}
+    found: dict[tuple[str, str], Present] = {}
+    for place, planned in groups.items():
+        if place not in ran and not stored.unreadable:
+            continue
+        spec = planned[0]
+        key = spec.data.model_dump_json()
+        if key not in digests:
+            digests[key] = data.stored_digest(spec.data, data_root)
+        source, here = agenda.identify(spec, "").source_digest, digests[key]
+        unread = agenda.describe_unread_runs(planned, stored, results, here)
+        found[place] = Present(source, here or "", data.outline(spec.data).chance, unread)
     return found
 
 

@@ -33,7 +33,7 @@ def measure(column: Column, found: Outcome, n_planned: int, notes: list[str]) ->
         else:
             failed["diverged"] += 1
             notes.append(f"run {record.run_id}: {unit.metric} is {value}, shown as diverged")
-    marks = _aside(found)
+    marks = _left_out(found)
     if not runs:
         status: CellStatus = next((each for each in FAILURES if failed[each]), "missing")
         attempts = tuple(record.run_id for record in (*found.finished, *found.unfinished))
@@ -42,28 +42,33 @@ def measure(column: Column, found: Outcome, n_planned: int, notes: list[str]) ->
             status=status,
             run_ids=attempts,
             marks=marks,
-            evidence=_evidence(unit.metric, (), n_planned, failed),
+            evidence=_evidence(unit.metric, (), n_planned, failed, found),
         )
     cell = _mean(column, runs, n_planned, (*_unfinished(failed), *marks), notes)
-    evidence = _evidence(unit.metric, runs, n_planned, failed)
-    return replace(cell, evidence=replace(evidence, newer=Counter(record.status for record in found.newer)))
+    return replace(cell, evidence=_evidence(unit.metric, runs, n_planned, failed, found))
 
 
-def _evidence(metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int]) -> Evidence:
+def _evidence(
+    metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int], found: Outcome
+) -> Evidence:
     """What a verdict on these runs is made from; they are on the same data, `failed` counts the others."""
-    sizes = [record.n_test for record in runs if record.n_test]
+    sizes = {record.n_test for record in runs}
+    chance = runs[0].chance if runs else None
     return Evidence(
         metric=metric,
         values=tuple(record.metrics[metric] for record in runs),
         seeds=tuple(record.seed for record in runs),
         n_planned=n_planned,
-        n_test=min(sizes) if len(sizes) == len(runs) and sizes else None,
+        n_test=next(iter(sizes)) if len(sizes) == 1 else None,
         rules=dict(runs[0].baselines) if runs else {},
-        chance=runs[0].chance if runs else None,
+        chance=found.present.chance if chance is None else chance,
         data_digest=runs[0].data_digest if runs else "",
         hardware=_common(record.hardware for record in runs),
         unfinished=dict(failed),
         data_notes=tuple(dict.fromkeys(note for record in runs for note in record.data_notes)),
+        newer=Counter(record.status for record in found.newer) if runs else {},
+        unread=found.present.unread,
+        stale=found.stale,
     )
 
 
@@ -117,11 +122,12 @@ def _unfinished(failed: Counter[str]) -> tuple[str, ...]:
     return (f"seeds without a result, not in the mean: {listed}",)
 
 
-def _aside(found: Outcome) -> tuple[str, ...]:
-    if not found.set_aside:
+def _left_out(found: Outcome) -> tuple[str, ...]:
+    if not found.left_out:
         return ()
-    count = runs_in_words(len(found.set_aside))
-    return (f"{count} on other data or from other source code left out: the newest of both counts",)
+    count = runs_in_words(len(found.left_out))
+    counts = "the newest of both counts" if found.stale or not found.present.source else "those here count"
+    return (f"{count} on other data or from other source code left out: {counts}",)
 
 
 def runs_in_words(count: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from msbench.report.cells import Place
-from msbench.report.collect import Outcome, newest, outcome
+from msbench.report.collect import NOWHERE, Outcome, Present, chosen_data, outcome
 from msbench.report.contracts import Planned, SuiteFacts
 from msbench.report.distances import Distances
 from msbench.store import RunRecord
@@ -20,22 +20,23 @@ class SuiteRuns:
     """What tables take of one suite: its planned runs, its records, and what was measured beside them.
 
     `specs` may have models that the suite does not list. `distances` are by run id. `more_seeds` are specs of
-    runs that differ from a planned one in the seed alone, by digest: they follow the protocol, and count.
+    runs that differ from a planned one in the seed alone: they follow the protocol, and count. `present` says
+    by task and model what a run would be made of now.
     """
 
     suite: SuiteFacts
     specs: Sequence[Planned]
     records: Sequence[RunRecord]
     distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
-    more_seeds: Mapping[str, Planned] = field(default_factory=dict)
+    more_seeds: Sequence[Planned] = ()
+    present: Mapping[tuple[str, str], Present] = field(default_factory=dict)
 
     @cached_property
     def digests(self) -> Mapping[tuple[str, str], set[str]]:
         """The digests of all specs that count, by task and model: told once, and used by every table."""
         found: dict[tuple[str, str], set[str]] = defaultdict(set)
-        planned = {spec.digest: spec for spec in self.specs}
-        for digest, spec in {**planned, **self.more_seeds}.items():
-            found[spec.task, spec.model_name].add(digest)
+        for spec in (*self.specs, *self.more_seeds):
+            found[spec.task, spec.model_name].add(spec.digest)
         return found
 
 
@@ -84,7 +85,7 @@ class Pool:
     def outcome(self, place: Place, model: str) -> Outcome:
         """What the planned runs of this model came to."""
         key = (*place, model)
-        return outcome(self.planned.get(key, ()), self.data.get(key, ""))
+        return outcome(self.planned.get(key, ()), self.data.get(key, ""), self._present(key))
 
     def n_planned(self, place: Place, model: str) -> int:
         """How many seeds are planned, with those that ran beyond the plan."""
@@ -100,6 +101,11 @@ class Pool:
             if record.data_digest == self.data.get((*place, model), "")
         ]
 
+    def _present(self, key: Key) -> Present:
+        suite, *place = key
+        found = (each.present.get((place[0], place[1])) for each in self.material if each.suite.name == suite)
+        return next((each for each in found if each is not None), NOWHERE)
+
     def _sort(self, each: SuiteRuns) -> None:
         name, tasks = each.suite.name, set(each.suite.tasks)
         own = {suite for suite, _ in self.own_places}
@@ -109,7 +115,7 @@ class Pool:
         for spec in each.specs:
             if (name, spec.task) in self.places:
                 self.plan[name, spec.task, spec.model_name].append(spec)
-        for spec in each.more_seeds.values():
+        for spec in each.more_seeds:
             if (name, spec.task) in self.places:
                 self.more[name, spec.task, spec.model_name].add(spec.seed)
         for record in each.records:
@@ -129,7 +135,8 @@ class Pool:
         digests: dict[Key, str] = {}
         for keys in groups.values():
             runs = [record for key in keys for record in self.planned.get(key, ())]
-            digests |= dict.fromkeys(keys, newest(runs).data_digest if runs else "")
+            present = next((data for key in keys if (data := self._present(key).data)), "")
+            digests |= dict.fromkeys(keys, chosen_data(runs, present) if runs else "")
         for place in dict.fromkeys(key[:2] for key in digests):
             if len({digest for key, digest in digests.items() if key[:2] == place and digest}) > 1:
                 self.notes.append(f"{place[1]}: not all models have the same data, as the suite asks")

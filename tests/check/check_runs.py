@@ -7,6 +7,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from msbench import store
+from msbench.agenda import identify
 from msbench.cli import app
 from msbench.specs import RunSpec
 from msbench.suite import load, plan
@@ -29,6 +30,7 @@ models:
 REPORTED = 'reported:\n  table: listops\n  columns: {listops: "Accuracy (%)"}\n'
 GATE = 'gate: {margin: 0.02, reason: "for tests"}\n'
 DATA = "d" * 64
+PRESENT = "present"
 SETTLED = ((0.60, 0.604, 0.602), (0.50, 0.503, 0.498))
 """What three seeds of both models give."""
 
@@ -45,8 +47,14 @@ def suite_file(folder: Path, *parts: str, **replaced: str) -> Path:
 
 
 def recorded(results: Path, spec: RunSpec, value: float | None, **changes: Any) -> store.RunRecord:
-    """Write the record of a run of this spec that ended with this accuracy."""
-    identity = store.run_id(spec.digest, DATA, str(sorted(changes.items())))
+    """Write the record of a run of this spec that ended with this accuracy.
+
+    Its source is an older one, or with ``source_digest=PRESENT`` that of the code here.
+    """
+    if changes.get("source_digest") == PRESENT:
+        changes["source_digest"] = identify(spec, DATA).source_digest
+    digests = {"data_digest": DATA, "source_digest": "5" * 64, **changes}
+    identity = store.run_id(spec.digest, digests["data_digest"], digests["source_digest"])
     values: dict[str, Any] = {
         "run_id": identity,
         "status": "finished",
@@ -56,8 +64,8 @@ def recorded(results: Path, spec: RunSpec, value: float | None, **changes: Any) 
         "seed": spec.seed,
         "spec": spec.model_dump(mode="json"),
         "spec_digest": spec.digest,
-        "data_digest": DATA,
-        "source_digest": "5" * 64,
+        "data_digest": digests["data_digest"],
+        "source_digest": digests["source_digest"],
         "metrics": {} if value is None else {"test_accuracy": value},
         "n_test": 2000,
         "chance": 0.1,

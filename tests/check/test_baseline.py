@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 import sysconfig
 import tomllib
 from pathlib import Path
@@ -12,7 +14,7 @@ from msbench.config import load_yaml
 from msbench.errors import ExitCode
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Baseline
-from msbench.store import records
+from msbench.store import read_runs
 from msbench.suite import load, plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def entries(results: Path, path: Path, **options: bool) -> Collected:
-    return collect(load(str(path)), records(results, "small")[0], **options)
+    return collect(load(str(path)), read_runs(results, "small"), results, **options)
 
 
 def written(results: Path, path: Path) -> Baseline:
@@ -51,7 +53,7 @@ class TestCollect:
     def test_classes_of_hardware_are_apart(self, path: Path, tmp_path: Path) -> None:
         run_all(tmp_path, path, MAMBA, ())
         gpu = {"device": "cuda", "gpus": ["NVIDIA H100"]}
-        run_all(tmp_path, path, (0.7, 0.71), (), environment=gpu)
+        run_all(tmp_path, path, (0.7, 0.71), (), environment=gpu, source_digest="6" * 64)
         found = entries(tmp_path, path)
         assert {place[2]: seen.n for place, seen in found.entries.items()} == {"cpu": 3, "NVIDIA H100": 2}
         assert entries(tmp_path, path, any_hardware=True).left_out == [
@@ -74,7 +76,7 @@ class TestCollect:
             ),
             (
                 {"status": "failed", "metrics": {}, "source_digest": "6" * 64, "ended": "2026-02-01"},
-                "newer runs, from other source code, have no result (",
+                "runs of the present code, or newer ones, are not among these (",
             ),
         ],
     )
@@ -251,3 +253,86 @@ def test_an_entry_that_asks_for_no_more_than_a_trivial_rule_is_told(path: Path, 
     (line,) = [line for line in done.stderr.splitlines() if "gives" in line]
     told = "36.40% is what 'root operator only' gives (36.30%); this entry asks for no more"
     assert line == f"msbench: listops · griffin · cpu: {told}"
+
+
+class TestHidden:
+    """A baseline in the results hides the committed or installed one of its suite."""
+
+    @pytest.fixture
+    def committed(self, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A baseline of three seeds that comes with the package."""
+        folder = tmp_path / "installed" / "baseline"
+        run_all(tmp_path / "before", path, MAMBA, GRIFFIN)
+        out = folder / "small.yaml"
+        assert msbench("baseline", path, "--results", tmp_path / "before", "--out", out).exit_code == 0
+        monkeypatch.setattr("msbench.shipped.folders", lambda name: [folder.parent / name])
+        return out
+
+    def test_failing_results_do_not_replace_it_by_accident(
+        self, committed: Path, path: Path, tmp_path: Path
+    ) -> None:
+        results = tmp_path / "results"
+        run_all(results, path, (0.4, 0.41, 0.42), GRIFFIN)
+        assert msbench("check", path, "--results", results).exit_code == ExitCode.GATE_FAILED
+        refused = msbench("baseline", path, "--results", results)
+        assert refused.exit_code == ExitCode.USAGE
+        assert f"would hide {committed}" in refused.stderr
+        assert "60.20% ± 0.20% (3) -> 41.00% ± 1.00% (3)" in refused.stderr
+        assert not (results / "baseline" / "small.yaml").exists()
+        assert msbench("baseline", path, "--results", results, "--replace").exit_code == 0
+        told = msbench("check", path, "--results", results)
+        assert told.exit_code == ExitCode.OK
+        assert f"small.yaml hides {committed}, which expects other results: " in told.stderr
+        assert "mamba · cpu: 41.00% ± 1.00% (3) here, 60.20% ± 0.20% (3) there" in told.stderr
+
+    def test_one_seed_that_hides_three_is_reported(self, committed: Path, path: Path, tmp_path: Path) -> None:
+        results = tmp_path / "results"
+        run_all(results, path, MAMBA[:1], GRIFFIN[:1])
+        assert msbench("baseline", path, "--results", results, "--replace").exit_code == 0
+        document = json.loads(msbench("check", path, "--results", results, "--json").stdout)
+        (warning,) = document["suites"][0]["warnings"]
+        assert str(committed) in warning
+        assert "60.00% (1) here, 60.20% ± 0.20% (3) there" in warning
+
+    def test_the_same_numbers_are_no_warning(self, committed: Path, path: Path, tmp_path: Path) -> None:
+        results = tmp_path / "before"
+        assert msbench("baseline", path, "--results", results, "--out", tmp_path / "x.yaml").exit_code == 0
+        (results / "baseline").mkdir()
+        (results / "baseline" / "small.yaml").write_bytes(committed.read_bytes())
+        assert "hides" not in msbench("check", path, "--results", results).stderr
+
+
+def test_many_at_once_lose_no_entry(path: Path, tmp_path: Path) -> None:
+    """Each reads, merges and writes the one file: sixteen processes, each with another GPU's results."""
+    out = tmp_path / "one.yaml"
+    commands = []
+    for number in range(16):
+        results = tmp_path / f"results-{number}"
+        gpu = {"device": "cuda", "gpus": [f"GPU {number:02}"]}
+        run_all(results, path, MAMBA, GRIFFIN, environment=gpu)
+        options = ["--results", str(results), "--out", str(out)]
+        commands.append([sys.executable, "-m", "msbench", "baseline", str(path), *options])
+    running = [subprocess.Popen(each, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for each in commands]
+    for process in running:
+        assert process.wait() == 0, process.communicate()[1]
+        process.communicate()
+    found = baseline_file.parsed(load_yaml(out), load(str(path)))
+    assert list(found.cells["listops"]["mamba"]) == [f"GPU {number:02}" for number in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("margin", "words"),
+    [(0.1, "33.00% - 10.00% is not above chance (25.00%)"), (0.2, "a smaller margin can fail")],
+)
+def test_an_entry_that_anything_passes_is_reported(
+    margin: float, words: str, path: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    suite_file(tmp_path, f"gate: {{margin: {margin}, reason: wide}}\n")
+    run_all(results, path, (0.33, 0.33), (), chance=0.25, baselines={})
+    done = msbench("baseline", path, "--results", results)
+    assert done.exit_code == 0
+    assert "`check` will call this entry invalid: " in done.stderr
+    assert words in done.stderr
+    checked = json.loads(msbench("check", path, "--results", results, "--json").stdout)
+    assert checked["suites"][0]["cells"][0]["verdict"] == "invalid"

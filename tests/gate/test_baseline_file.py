@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from msbench.config import parse_yaml
@@ -25,6 +27,7 @@ cells:
         reason: of the spread
         date: "2026-01-31"
         msbench: "0.1.0"
+        checksum: "edae8f2c56fbaa17"
 """
 
 
@@ -47,7 +50,9 @@ def test_what_is_written_is_what_is_read(tiny: Suite) -> None:
 def test_any_reason_survives(reason: str, tiny: Suite) -> None:
     found = read(GOOD, tiny)
     seen = found.cells["listops-tiny"]["mamba"]["cpu"].model_copy(update={"reason": reason})
-    changed = Baseline(suite="tiny", cells={"listops-tiny": {"mamba": {"NVIDIA H100 80GB HBM3": seen}}})
+    gpu = "NVIDIA H100 80GB HBM3"
+    written = baseline_file.signed(("listops-tiny", "mamba", gpu), seen.model_dump())
+    changed = Baseline(suite="tiny", cells={"listops-tiny": {"mamba": {gpu: written}}})
     assert read(baseline_file.text(changed), tiny) == changed
 
 
@@ -105,6 +110,31 @@ def test_what_is_no_baseline_is_said_with_its_line(
         read(GOOD.replace(old, new), tiny)
     assert f"tiny-baseline.yaml:{line}" in str(refused.value)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("margin: 0.02", "margin: 0.2"),
+        ("source: abcdefabcdef", "source: bbcdefabcdef"),
+        ('data: "12e456789012"', 'data: "22e456789012"'),
+        ("reason: of the spread", "reason: of the wind"),
+        ("[0.61, 0.62, 0.63]", "[0.63, 0.62, 0.61]"),
+        ("seeds: [0, 1, 2]", "seeds: [0, 1, 3]"),
+        ("n_test: 20", "n_test: 200"),
+        ("metric: accuracy", "metric: macro-auroc"),
+        ("cpu:", "any:"),
+        ("    mamba:", "    msssm-s6:"),
+        ('date: "2026-01-31"', 'date: "2026-01-30"'),
+        ("checksum: ", "checksum: x"),
+        (re.findall("        checksum.*\n", GOOD)[0], ""),
+    ],
+)
+def test_an_edit_by_hand_is_found(old: str, new: str, tiny: Suite) -> None:
+    """Of the entry or of its place, even where all derived numbers were edited along."""
+    assert old in GOOD
+    with pytest.raises(ConfigError, match=r"tiny-baseline.yaml:5: .*its checksum is another"):
+        read(GOOD.replace(old, new), tiny)
 
 
 @pytest.mark.parametrize("text", ["", "cells:\n", "suite: tiny\ncells: {}\n", "suite: tiny\n", "- 1\n"])
