@@ -209,7 +209,7 @@ class _Run:
         began = time.monotonic()
         test = self.trainer.test()
         if self.first:
-            write_predictions(self.directory / "predictions.parquet", test)
+            write_predictions(self.directory / "predictions.parquet", test, self.identity.run_id)
         return self._finish(self.trainer, test, time.monotonic() - began)
 
     def _attempt(self) -> dict[str, str]:

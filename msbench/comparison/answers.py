@@ -55,10 +55,10 @@ def read_answers(found: Found) -> Answers:
 
 
 def _answers(found: Found) -> Answers:
-    examples = read_examples(found.folder)
+    examples = read_examples(found.folder, found.record.run_id)
     if not len(examples):
         raise DataError(f"{found.folder / FILE}: has no examples")
     if found.record.metric == "accuracy":
-        return Answers(examples, *read_correct(found.folder))
-    labels, scores = read_scores(found.folder)
+        return Answers(examples, *read_correct(found.folder, found.record.run_id))
+    labels, scores = read_scores(found.folder, found.record.run_id)
     return Answers(examples, labels, scores=scores)

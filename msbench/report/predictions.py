@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.errors import DataError
+from msbench.predictions import RUN_KEY
 from msbench.reading import require_ordinary
 
 FILE = "predictions.parquet"
@@ -15,29 +16,32 @@ MOST_ROWS = 2**24
 """A few kilobytes of Parquet may stand for as many rows as they like."""
 
 
-def read_correct(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def read_correct(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Labels (n,) and whether each answer is right (n,), of a run with one label an example.
 
-    Raises DataError, naming the file, where it is absent, cannot be read or has no such columns.
+    Raises DataError, naming the file, where it is absent, cannot be read, is another run's or has no such
+    columns.
     """
-    columns = _read(folder / FILE, ["label", "correct"])
+    columns = _read(folder / FILE, run_id, ["label", "correct"])
     return columns[0].astype(np.int64), columns[1].astype(np.bool_)
 
 
-def read_examples(folder: Path) -> NDArray[np.int64]:
+def read_examples(folder: Path, run_id: str) -> NDArray[np.int64]:
     """The number of each example (n,), in the order of the answers. Raises as `read_correct` does."""
-    (examples,) = _read(folder / FILE, ["example"])
+    (examples,) = _read(folder / FILE, run_id, ["example"])
     return examples.astype(np.int64)
 
 
-def read_scores(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def read_scores(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Labels of 0 and 1 and logits, both (n, classes), of a run with several labels an example.
 
     Raises DataError as `read_correct` does.
     """
     path = folder / FILE
     classes = sum(name.startswith("label_") for name in _names(path)) or 1
-    columns = _read(path, [f"{kind}_{index}" for kind in ("label", "logit") for index in range(classes)])
+    columns = _read(
+        path, run_id, [f"{kind}_{index}" for kind in ("label", "logit") for index in range(classes)]
+    )
     labels, scores = np.stack(columns[:classes], axis=1), np.stack(columns[classes:], axis=1)
     return labels.astype(np.int64), scores.astype(np.float64)
 
@@ -47,10 +51,14 @@ def _names(path: Path) -> list[str]:
     return names
 
 
-def _read(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
+def _read(path: Path, run_id: str, names: Sequence[str]) -> list[NDArray[Any]]:
     import pyarrow
 
     file = _opened(path)
+    # Earlier versions wrote no id.
+    written = (file.schema_arrow.metadata or {}).get(RUN_KEY)
+    if written is not None and written != run_id.encode():
+        raise DataError(f"{path}: is of run {written.decode()!r}, not of {run_id}; copy that run's own here")
     if (rows := file.metadata.num_rows) > MOST_ROWS:
         raise DataError(f"{path}: has {rows:,} rows, and no test split has more than {MOST_ROWS:,}")
     absent = [name for name in names if name not in file.schema_arrow.names]

@@ -161,7 +161,9 @@ def _over_examples(ours: Run, theirs: Run) -> Comparison:
 
 
 def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
-    (labels, first), (others, second) = read_correct(ours.folder), read_correct(theirs.folder)
+    (labels, first), (others, second) = (
+        read_correct(run.folder, run.record.run_id) for run in (ours, theirs)
+    )
     _refuse_other_examples(ours, theirs, labels, others)
     for run, correct in ((ours, first), (theirs, second)):
         _refuse_other_answers(run, correct)
@@ -171,7 +173,7 @@ def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
 
 
 def _aurocs(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
-    (labels, first), (others, second) = read_scores(ours.folder), read_scores(theirs.folder)
+    (labels, first), (others, second) = (read_scores(run.folder, run.record.run_id) for run in (ours, theirs))
     _refuse_other_examples(ours, theirs, labels, others)
     try:
         found = paired_auroc_bootstrap(labels, first, second, SEED, DRAWS["macro-auroc"], 1 - LEVEL)

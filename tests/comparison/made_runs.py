@@ -32,7 +32,7 @@ def answered(results: Path, run_id: str, wrong: Sequence[int], **values: Any) ->
     right = 1 - len(wrong) / len(LABELS)
     found = keep(results, run_id, metrics={"test_accuracy": right}, n_test=len(LABELS), **values)
     logits = np.eye(10, dtype=np.float32)[given]
-    write_predictions(found.folder / "predictions.parquet", Predictions(logits, LABELS))
+    write_predictions(found.folder / "predictions.parquet", Predictions(logits, LABELS), run_id)
     return found
 
 
@@ -43,7 +43,7 @@ def ranked(results: Path, run_id: str, seed: int, noise: float, **values: Any) -
     answers = Predictions(scores.astype(np.float32), labels)
     metrics = {"test_accuracy": answers.accuracy, "test_macro_auroc": answers.macro_auroc.value}
     found = keep(results, run_id, metrics=metrics, n_test=150, metric="macro-auroc", **values)
-    write_predictions(found.folder / "predictions.parquet", answers)
+    write_predictions(found.folder / "predictions.parquet", answers, run_id)
     return found
 
 

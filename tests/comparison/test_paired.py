@@ -63,7 +63,9 @@ def test_what_cannot_be_paired_is_refused_with_the_reason(tmp_path: Path) -> Non
     assert f"{path}: absent" in reason(bare)
     fewer = keep(tmp_path, "c" * 12, metrics={"test_accuracy": 1.0}, n_test=10)
     labels = np.arange(10)
-    write_predictions(fewer.folder / "predictions.parquet", Predictions(np.eye(10, dtype=np.float32), labels))
+    write_predictions(
+        fewer.folder / "predictions.parquet", Predictions(np.eye(10, dtype=np.float32), labels), "c" * 12
+    )
     assert "other examples" in reason(fewer)
 
 

@@ -37,7 +37,7 @@ def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **c
     record = run(PlannedRun("listops", model, seed), **fields)
     folder = results / record.suite / record.task / record.model / record.run_id
     store.write_record(folder, record)
-    write_predictions(folder / "predictions.parquet", predictions)
+    write_predictions(folder / "predictions.parquet", predictions, record.run_id)
     return Run(record, folder)
 
 

@@ -151,7 +151,7 @@ def test_several_labels_are_a_decision_each() -> None:
 
 def test_predictions_with_several_labels_have_columns_for_each(tmp_path: Path) -> None:
     logits, labels = np.array([[2.0, -1.0]], np.float32), np.array([[1, 1]])
-    write_predictions(tmp_path / "p.parquet", Predictions(logits, labels))
+    write_predictions(tmp_path / "p.parquet", Predictions(logits, labels), "0" * 12)
     frame = pd.read_parquet(tmp_path / "p.parquet")
     assert list(frame.columns) == [
         "example",
