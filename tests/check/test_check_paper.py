@@ -1,6 +1,7 @@
 """``msbench check`` and ``report`` against the paper's numbers."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from check_runs import GATE, REPORTED, SETTLED, msbench, recorded, run_all, suit
 
 from msbench.errors import ExitCode
 from msbench.suite import load, plan
+
+REPORTED_NUMBERS = Path(__file__).parents[2] / "results" / "reported"
 
 
 @pytest.fixture
@@ -48,6 +51,23 @@ class TestPaper:
         code, found = self.verdicts(path, results)
         assert code == ExitCode.DATA
         assert "100 examples" in found["mamba"]["reason"]
+
+    def test_a_percentage_of_a_percentage_is_no_expectation(self, tmp_path: Path, results: Path) -> None:
+        """Nor where records of an earlier version have no chance level: the task has one."""
+        reported = results / "reported"
+        shutil.copytree(REPORTED_NUMBERS, reported)
+        text = (reported / "listops.csv").read_text(encoding="utf-8")
+        (reported / "listops.csv").write_text(text.replace("38.02", "0.60", 1), encoding="utf-8")
+        path = suite_file(tmp_path, REPORTED, "gate: {margin: 0.001, reason: narrow}\n", protocol="paper")
+        run_all(results, path, (0.38, 0.382, 0.381), (), chance=None, baselines={})
+        code, found = self.verdicts(path, results)
+        assert code == ExitCode.GATE_FAILED
+        assert found["mamba"]["verdict"] == "invalid"
+        assert "is it a percentage of a percentage?" in found["mamba"]["reason"]
+
+    def test_results_on_no_example_are_none(self, path: Path, results: Path) -> None:
+        run_all(results, path, (0.38, 0.382, 0.381), (), n_test=None)
+        assert self.verdicts(path, results)[1]["mamba"]["verdict"] == "invalid"
 
     def test_one_seed_without_a_known_spread_is_undecided(self, path: Path, results: Path) -> None:
         run_all(results, path, (0.38,), (0.33,))
