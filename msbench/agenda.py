@@ -73,25 +73,26 @@ def identify(spec: RunSpec, data_digest: str) -> Identity:
 
 
 def describe_unread_runs(
-    specs: Sequence[RunSpec], stored: StoredRuns, results: Path, data_digest: str | None
+    spec: RunSpec, digests: Sequence[str], stored: StoredRuns, results: Path, data_digest: str | None
 ) -> tuple[str, ...]:
-    """A line for each run of these specs that the present code started and that gave no readable record.
+    """A line for each run that the present code started and that gave no readable record.
 
-    `specs` are of one task and model. A run is the present code's where its folder has the id that it would
-    have now; where data are not set up (`data_digest` is None), on any data that its neighbours have.
+    They are of the task and model of `spec`, with the specs of these `digests`. A run is the present code's
+    where its folder has the id that it would have now; where data are not set up (`data_digest` is None), on
+    any data that its neighbours have.
     """
-    first = specs[0]
-    place = results / first.suite / first.task / first.model_name
+    place = results / spec.suite / spec.task / spec.model_name
     found = [
         str(error) for path, error in stored.unreadable.items() if path == place or path in place.parents
     ]
     texts = {path: str(error) for path, error in stored.unreadable.items() if path.parent == place}
     texts |= {path: f"{path}: {NO_RECORD}" for path in stored.unended if path.parent == place}
-    known = {record.data_digest for record in stored.records if record.task == first.task}
-    digests = known if data_digest is None else {data_digest}
+    known = {record.data_digest for record in stored.records if record.task == spec.task}
+    data_digests = known if data_digest is None else {data_digest}
+    source = identify(spec, "").source_digest
+    present = {place / store.run_id(each, on, source) for each in digests for on in data_digests if texts}
     # Where nothing is known of the data, nothing says which of them are the present code's.
-    present = {place / identify(spec, digest).run_id for spec in specs for digest in digests if texts}
-    return (*found, *(text for path, text in texts.items() if not digests or path in present))
+    return (*found, *(text for path, text in texts.items() if not data_digests or path in present))
 
 
 def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False) -> list[Entry]:

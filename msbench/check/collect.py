@@ -10,7 +10,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from msbench import __version__
-from msbench.data import data_root
 from msbench.gate.baseline_file import ANY, Baseline, Cells, Place, Seen, signed
 from msbench.gate.expectation import bound_problem
 from msbench.gate.rules import learned_rule
@@ -52,7 +51,7 @@ def collect(suite: Suite, stored: StoredRuns, results: Path, *, any_hardware: bo
     """
     collected = Collected()
     specs = plan(suite, seeds=sorted({record.seed for record in stored.records})) if stored.records else []
-    present = find_present(specs, stored, results, data_root())
+    present = find_present(specs, (), stored, results)
     for (task, model), runs in _by_place(specs, stored.records).items():
         here = present.get((task, model), NOWHERE)
         kinds = dict.fromkeys(record.hardware for record in runs)

@@ -128,7 +128,7 @@ def _source(place: Place, results: Path, data_root: Path) -> Source:
     name = place.name if place.table.number is None else suite_name
     try:
         specs = suite.plan(suite.load(name), [model], [task])
-        specs += more_seeds(specs, mine)
+        specs += more_seeds(specs, mine).values()
     except ConfigError as error:
         specs, problem = [], str(error)
     else:

@@ -21,7 +21,7 @@ from msbench.report.definitions import (
     validation_table,
 )
 from msbench.report.distances import Distances, read_distances
-from msbench.report.pool import SuiteRuns
+from msbench.report.pool import SpecKey, SuiteRuns
 from msbench.report.reported import find_reported, read_all
 from msbench.report.tables import build_table
 from msbench.specs import MODELS, RunSpec
@@ -202,7 +202,7 @@ class _Library:
         strangers = dict.fromkeys(r.model for r in records if r.model not in each.models)
         specs = [*suite.plan(each), *(spec for model in strangers for spec in _planned(each, model))]
         more = more_seeds(specs, records)
-        present = find_present([*specs, *more], stored, self.results, data.data_root())
+        present = find_present(specs, more, stored, self.results)
         return SuiteRuns(each, specs, records, distances, more, present)
 
     def _own(self, each: Suite) -> list[TableDefinition]:
@@ -250,29 +250,35 @@ def _planned(each: Suite, model: str) -> list[RunSpec]:
         return []
 
 
-def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> list[RunSpec]:
+def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[SpecKey, RunSpec]:
     """The specs of those records that differ from one of `specs` in the seed alone."""
     known = {(spec.task, spec.model_name, spec.seed) for spec in specs}
     first = {(spec.task, spec.model_name): spec for spec in reversed(specs)}
     plain = {place: spec.model_dump(mode="json") for place, spec in first.items()}
-    found: dict[tuple[str, str, int], RunSpec] = {}
+    found: dict[SpecKey, RunSpec] = {}
     for record in records:
-        place, key = (record.task, record.model), (record.task, record.model, record.seed)
-        if key in known or key in found or place not in first:
+        place, key = (record.task, record.model), (record.task, record.model, record.spec_digest)
+        if (*place, record.seed) in known or key in found or place not in first:
             continue
         # Plain values are compared, not digests: these would take a second for ten thousand runs.
         if record.spec == {**plain[place], "seed": record.seed}:
             found[key] = first[place].model_copy(update={"seed": record.seed})
-    return list(found.values())
+    return found
 
 
 def find_present(
-    specs: Sequence[RunSpec], stored: StoredRuns, results: Path, data_root: Path
+    specs: Sequence[RunSpec], more: Iterable[SpecKey], stored: StoredRuns, results: Path
 ) -> dict[tuple[str, str], Present]:
-    """By task and model, what a run of these specs would be made of now, for those that may have run."""
-    groups: dict[tuple[str, str], list[RunSpec]] = defaultdict(list)
+    """By task and model, what a run of these specs, and of `more` seeds, would be made of now.
+
+    Places where nothing can have run are left out.
+    """
+    groups: dict[tuple[str, str], dict[str, RunSpec]] = defaultdict(dict)
     for spec in specs:
-        groups[spec.task, spec.model_name].append(spec)
+        groups[spec.task, spec.model_name][spec.digest] = spec
+    others: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for task, model, digest in more:
+        others[task, model].append(digest)
     ran = {(record.task, record.model) for record in stored.records}
     ran |= {(path.parts[-3], path.parts[-2]) for path in stored.unended}
     digests: dict[str, str | None] = {}
@@ -280,12 +286,12 @@ def find_present(
     for place, planned in groups.items():
         if place not in ran and not stored.unreadable:
             continue
-        spec = planned[0]
+        spec = next(iter(planned.values()))
         key = spec.data.model_dump_json()
         if key not in digests:
-            digests[key] = data.stored_digest(spec.data, data_root)
+            digests[key] = data.stored_digest(spec.data, data.data_root())
         source, here = agenda.identify(spec, "").source_digest, digests[key]
-        unread = agenda.describe_unread_runs(planned, stored, results, here)
+        unread = agenda.describe_unread_runs(spec, [*planned, *others[place]], stored, results, here)
         found[place] = Present(source, here or "", data.outline(spec.data).chance, unread)
     return found
 

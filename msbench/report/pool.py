@@ -13,6 +13,8 @@ from msbench.store import RunRecord
 
 Key = tuple[str, str, str]
 """Suite, task and model."""
+SpecKey = tuple[str, str, str]
+"""Task, model and the digest of a spec: two tasks may have the same settings, and so the same digest."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,16 @@ class SuiteRuns:
     specs: Sequence[Planned]
     records: Sequence[RunRecord]
     distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
-    more_seeds: Sequence[Planned] = ()
+    more_seeds: Mapping[SpecKey, Planned] = field(default_factory=dict)
     present: Mapping[tuple[str, str], Present] = field(default_factory=dict)
 
     @cached_property
     def digests(self) -> Mapping[tuple[str, str], set[str]]:
         """The digests of all specs that count, by task and model: told once, and used by every table."""
         found: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for spec in (*self.specs, *self.more_seeds):
-            found[spec.task, spec.model_name].add(spec.digest)
+        keys = ((spec.task, spec.model_name, spec.digest) for spec in self.specs)
+        for task, model, digest in (*keys, *self.more_seeds):
+            found[task, model].add(digest)
         return found
 
 
@@ -115,7 +118,7 @@ class Pool:
         for spec in each.specs:
             if (name, spec.task) in self.places:
                 self.plan[name, spec.task, spec.model_name].append(spec)
-        for spec in each.more_seeds:
+        for spec in each.more_seeds.values():
             if (name, spec.task) in self.places:
                 self.more[name, spec.task, spec.model_name].add(spec.seed)
         for record in each.records:

@@ -102,7 +102,12 @@ def test_a_modified_run_on_other_data_says_so() -> None:
 def test_a_seed_beyond_the_plan_counts_and_is_told() -> None:
     nine, modified = PlannedRun("listops", "mamba", 9), run(OURS[0], 0.9, spec_digest="another")
     runs = suite_runs([MAMBA[0], OURS[0]], [run(MAMBA[0], 0.6), run(nine, 0.9), run(OURS[0], 0.5), modified])
-    table = build_table(own_table(runs.suite), [replace(runs, more_seeds=[nine])], [], include_modified=True)
+    table = build_table(
+        own_table(runs.suite),
+        [replace(runs, more_seeds={("listops", "mamba", nine.digest): nine})],
+        [],
+        include_modified=True,
+    )
     cell = row(table, "mamba").cells[0]
     assert (cell.measured, cell.n, cell.n_planned) == (75.0, 2, 2)
     assert (row(table, "msssm-s6").cells[0].n, table.rows[-1].group) == (1, MODIFIED_GROUP)
@@ -113,7 +118,11 @@ def test_a_seed_beyond_the_plan_counts_and_is_told() -> None:
 def test_seeds_beyond_the_plan_are_told_by_task_where_tasks_differ() -> None:
     specs, more = [PlannedRun("a", "mamba"), PlannedRun("b", "mamba")], PlannedRun("b", "mamba", 4)
     runs = suite_runs(specs, [run(each, 0.5) for each in (*specs, more)])
-    table = build_table(own_table(runs.suite), [replace(runs, more_seeds=[more])], [])
+    table = build_table(
+        own_table(runs.suite),
+        [replace(runs, more_seeds={(more.task, more.model_name, more.digest): more})],
+        [],
+    )
     assert "seeds beyond the plan count too; in all: mamba 1 (a), 2 (b)" in texts(table)
 
 
