@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from msbench import store
@@ -22,6 +21,7 @@ def write_predictions(path: Path, predictions: "Predictions", run_id: str) -> No
 
     With several labels an example, the first three stand for each class: ``label_0`` and so on.
     """
+    import pandas as pd
     import pyarrow
     from pyarrow import parquet
 
