@@ -14,11 +14,15 @@ LARGEST_RECORD = 2**26
 """Bytes. Records have some tens of thousands, the longest logs and measures of mixing some millions."""
 
 
-def read_bytes(path: Path, largest: int = LARGEST_RECORD) -> bytes:
-    """All bytes of an ordinary file. Raises OSError, `largest` bytes being the most that are read."""
+def read_bytes(path: Path, largest: int | None = LARGEST_RECORD) -> bytes:
+    """All bytes of an ordinary file. Raises OSError, `largest` bytes being the most that are read.
+
+    They are read and never mapped: not every network mount can map a file. Without `largest` there is no
+    limit, which is for files that msbench itself wrote.
+    """
     with open(path, "rb", opener=_opened) as stream:
-        data = stream.read(largest + 1)
-    if len(data) > largest:
+        data = stream.read(-1 if largest is None else largest + 1)
+    if largest is not None and len(data) > largest:
         raise OSError(0, f"more than {largest:,} bytes, which none should have", str(path))
     return data
 
@@ -31,9 +35,12 @@ def require_ordinary(path: Path) -> None:
 def _opened(path: str | Path, flags: int) -> int:
     # Without O_NONBLOCK, opening a pipe that nobody writes to would not return.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "no ordinary file", str(path))
+    except OSError:  # a network mount may open what it then knows nothing of
         os.close(descriptor)
-        raise OSError(0, "no ordinary file", str(path))
+        raise
     return descriptor
 
 

@@ -23,7 +23,7 @@ from msbench.mixing.measure import Batch, Measure, bytes_a_position, measure
 from msbench.mixing.options import Options
 from msbench.models.classifier import Classifier
 from msbench.specs import RunSpec
-from msbench.training.checkpoint import CheckpointFolder, load_weights
+from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
 from msbench.wording import readable_bytes
 
 SOURCES = ("msbench.mixing.measure", "msbench.mixing.document")
@@ -158,6 +158,8 @@ def _model(entry: Entry, dataset: Dataset, request: Request) -> tuple[Classifier
     folder = CheckpointFolder(entry.directory / "checkpoint", entry.run_id)
     try:
         load_weights(model, folder.load(folder.best(epoch)).tensors)
+    except Unreadable:  # what it holds may be whole: nothing has to be trained again
+        raise
     except CheckpointError as error:
         again = _train(spec, request, fresh=True)
         raise CheckpointError(f"{error}; train it again: {again}") from None

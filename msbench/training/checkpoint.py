@@ -5,20 +5,23 @@
 that validated best so far. Each is written whole under another name and then renamed.
 """
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from msbench.errors import CheckpointError, unwritten
-from msbench.reading import parse_json, require_ordinary
+from msbench.reading import parse_json, read_bytes
 from msbench.store import write_atomically
 from msbench.training.shares import Processes
 from msbench.wording import readable_bytes
@@ -28,6 +31,10 @@ FORMAT = "2"
 
 class Unreadable(CheckpointError):
     """A file that the system does not let one read: what it holds may be whole."""
+
+
+class Absent(CheckpointError):
+    """A file that is not there."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class CheckpointFolder:
         self._settle()
 
     def _settle(self) -> None:
-        if self.last.exists():
+        with contextlib.suppress(FileNotFoundError):  # the first save has none before it
             os.replace(self.last, self.previous)
         os.replace(self.next, self.last)
 
@@ -100,7 +107,7 @@ class CheckpointFolder:
         """The weights of the best epoch.
 
         Where they are damaged or gone, nothing of the run can be trusted to belong together: its checkpoints
-        are removed, and CheckpointError says that the same command trains again. Where they only cannot be
+        are archived, and CheckpointError says that the same command trains again. Where they only cannot be
         read, all stays.
         """
         try:
@@ -110,46 +117,67 @@ class CheckpointFolder:
         except Unreadable:
             raise
         except CheckpointError as error:
-            for path in self.path.glob("*.safetensors"):
-                path.unlink()
-            raise CheckpointError(f"{error}; the same command now trains from the start") from error
+            kept = self._archive(self._all())
+            raise CheckpointError(f"{error}{kept}; the same command now trains from the start") from error
 
     def load_last(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint and what was passed over; None where there is nothing to go on from.
 
-        Raises Unreadable rather than train from the start what may be whole.
+        What is damaged is archived, as later saves would replace it. Raises Unreadable rather than train from
+        the start what may be whole.
         """
-        skipped: list[str] = []
+        found, damaged = self._newest()
+        # Without a state to go on from, the weights of the best epoch would be replaced too.
+        kept = self._archive(self._all() if damaged and found is None else list(damaged))
+        return found, [f"{error}{kept}" for error in damaged.values()]
+
+    def _newest(self) -> tuple[Checkpoint | None, dict[Path, CheckpointError]]:
+        """The newest whole checkpoint, and those after it that are damaged."""
+        damaged: dict[Path, CheckpointError] = {}
         for path in (self.next, self.last, self.previous):
-            if not path.exists():
-                continue
             try:
                 found = self.load(path)
+            except Absent:
+                continue
             except Unreadable:
                 raise
             except CheckpointError as error:
-                skipped.append(str(error))
+                damaged[path] = error
                 continue
-            if (
-                path == self.next
-            ):  # killed before it had its name, which after the last save nobody would give
+            if path == self.next:  # killed before it had its name, which after the last save nobody would give
                 self._settle()
-            return found, skipped
-        return None, skipped
+            return found, damaged
+        return None, damaged
+
+    def _all(self) -> list[Path]:
+        return sorted(self.path.glob("*.safetensors"))
+
+    def _archive(self, paths: Sequence[Path]) -> str:
+        """Move files into a new folder ``damaged-<k>`` here, and say so; nothing is ever deleted."""
+        if not paths:
+            return ""
+        folder = next(
+            place for k in itertools.count(1) if not os.path.lexists(place := self.path / f"damaged-{k}")
+        )
+        try:
+            folder.mkdir()
+            for path in paths:
+                path.rename(folder / path.name)
+        except OSError as error:
+            raise CheckpointError(unwritten(error.filename or folder, error, "--results")) from error
+        return f" (archived in {folder})"
 
     def load(self, path: Path) -> Checkpoint:
         """Read one file; CheckpointError where it is cut or another run's, Unreadable where it is neither."""
         try:
-            require_ordinary(path)
+            data = read_bytes(path, largest=None)
         except FileNotFoundError as error:
-            raise CheckpointError(f"{path}: no such file") from error
+            raise Absent(f"{path}: no such file") from error
         except OSError as error:
             raise Unreadable(f"{path}: cannot be read: {error.strerror}; see to it, or remove it") from error
         try:
-            with safe_open(path, framework="pt", device="cpu") as stream:
-                metadata = stream.metadata() or {}
-                tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+            tensors, metadata = load(data), _metadata(data)
+        except (SafetensorError, ValueError, LookupError, TypeError) as error:
             raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
         if metadata.get("format") != FORMAT or metadata.get("run") != self.run_id:
             raise CheckpointError(f"{path}: written by another run or version ({metadata.get('run')})")
@@ -191,9 +219,15 @@ def _digest(state: str, tensors: dict[str, torch.Tensor]) -> str:
 
 def unpacked(data: bytes) -> Checkpoint:
     """What another process of the same run has packed."""
+    return Checkpoint(load(data), json.loads(_metadata(data)["state"]))
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """The texts in the header of a file; safetensors gives them of a path alone, which it would map."""
     # Eight bytes say how long the header is, which is JSON.
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return Checkpoint(load(data), json.loads(header["__metadata__"]["state"]))
+    header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    found: dict[str, str] = header.get("__metadata__", {})
+    return found
 
 
 def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:

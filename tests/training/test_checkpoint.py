@@ -1,6 +1,7 @@
 """Checkpoints are whole, another run's are refused, and a cut one is passed over."""
 
 import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ import torch
 from archives import flipped
 from torch import nn
 
+from msbench import reading
 from msbench.errors import CheckpointError
+from msbench.training import checkpoint
 from msbench.training.checkpoint import (
     Checkpoint,
     CheckpointFolder,
+    Unreadable,
     load_optimizer,
     load_weights,
     model_tensors,
@@ -111,39 +115,107 @@ def test_the_best_before_stays_until_the_next_last_is_safe(folder: CheckpointFol
     assert folder.load_best(4).state["step"] == 2
 
 
+def names(folder: CheckpointFolder) -> list[str]:
+    return sorted(path.relative_to(folder.path).as_posix() for path in folder.path.rglob("*.safetensors"))
+
+
 @pytest.mark.parametrize("damage", ["cut", "gone", "never"])
-def test_without_the_best_weights_a_run_starts_anew(folder: CheckpointFolder, damage: str) -> None:
+def test_without_the_best_weights_a_run_starts_anew_and_keeps_the_others(
+    folder: CheckpointFolder, damage: str
+) -> None:
     folder.save_last(moment(1))
     folder.save_best(moment(1), epoch=2)
     if damage == "cut":
         folder.best(2).write_bytes(folder.best(2).read_bytes()[:-8])
     elif damage == "gone":
         folder.best(2).unlink()
-    with pytest.raises(CheckpointError, match="trains from the start"):
+    before = names(folder)
+    with pytest.raises(CheckpointError, match=r"damaged-1\); the same command now trains from the start"):
         folder.load_best(None if damage == "never" else 2)
     assert folder.load_last() == (None, [])
+    assert names(folder) == [f"damaged-1/{name}" for name in before]
 
 
+def test_what_is_damaged_is_archived_before_a_save_would_replace_it(folder: CheckpointFolder) -> None:
+    folder.save_last(moment(1))
+    folder.save_last(moment(2))
+    for attempt in (1, 2):
+        folder.last.write_bytes(b"damaged")
+        found, (text,) = folder.load_last()
+        assert found is not None
+        assert found.state["step"] == 1
+        assert text.endswith(f"(archived in {folder.path}/damaged-{attempt})")
+        assert (folder.path / f"damaged-{attempt}" / "last.safetensors").read_bytes() == b"damaged"
+        folder.save_last(moment(2))
+
+
+def test_best_weights_without_a_state_to_go_on_from_are_archived_too(folder: CheckpointFolder) -> None:
+    folder.save_best(moment(1), epoch=2)
+    folder.save_last(moment(1))
+    folder.last.write_bytes(b"damaged")
+    found, skipped = folder.load_last()
+    assert (found, len(skipped)) == (None, 1)
+    assert names(folder) == ["damaged-1/best-2.safetensors", "damaged-1/last.safetensors"]
+
+
+NOT_DAMAGE = [errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ENOMEM, errno.ENODEV, errno.EACCES]
+
+
+class Failing(io.BytesIO):
+    """A file that opens and cannot be read."""
+
+    number = 0
+
+    def read(self, _size: int | None = -1) -> bytes:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("number", NOT_DAMAGE)
+@pytest.mark.parametrize("at", ["open", "fstat", "read"])
 def test_what_cannot_be_read_is_no_damage_and_stays(
-    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch, number: int, at: str
 ) -> None:
     folder.save_last(moment(1))
     folder.save_best(moment(1), epoch=2)
-    files = sorted(folder.path.iterdir())
-    plain = os.open
+    files = {path: path.read_bytes() for path in sorted(folder.path.iterdir())}
 
-    def failing(path: Any, *arguments: Any, **options: Any) -> int:
-        if str(path).endswith(".safetensors"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-        return plain(path, *arguments, **options)
+    def failing(*_: Any, **__: Any) -> int:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "open", failing)
-    for read in (lambda: folder.load_best(2), folder.load_last):
-        with pytest.raises(
-            CheckpointError, match=r"\.safetensors: cannot be read: Input/output error; see to it"
-        ):
-            read()
-    assert sorted(folder.path.iterdir()) == files
+    with monkeypatch.context() as patch:
+        if at == "read":
+            patch.setattr(Failing, "number", number)
+            patch.setattr(reading, "open", lambda *_, **__: Failing(), raising=False)
+        else:
+            patch.setattr(os, at, failing)
+        for read in (lambda: folder.load_best(2), folder.load_last):
+            with pytest.raises(Unreadable, match=rf"\.safetensors: cannot be read: {os.strerror(number)}; see"):
+                read()
+    assert {path: path.read_bytes() for path in sorted(folder.path.iterdir())} == files
+
+
+def test_too_little_memory_to_read_is_no_damage(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.save_best(moment(1), epoch=2)
+
+    def exhaust(*_: Any, **__: Any) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(checkpoint, "read_bytes", exhaust)
+    with pytest.raises(MemoryError):
+        folder.load_best(2)
+    assert names(folder) == ["best-2.safetensors"]
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    made = CheckpointFolder(tmp_path / os.fsdecode(b"caf\xe9") / "checkpoint", "0123456789ab")
+    made.prepare(needed=0)
+    made.save_last(moment(1))
+    made.save_best(moment(1), epoch=2)
+    assert made.load_best(2).state == moment(1).state
+    found, skipped = made.load_last()
+    assert (found is not None, skipped) == (True, [])
 
 
 def test_a_pipe_is_not_waited_for(folder: CheckpointFolder) -> None:
