@@ -145,7 +145,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 REFUSED = (
     *(*NO_ROOM, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EIO, errno.ESTALE),
+    *(errno.EIO, errno.ESTALE, errno.ENODEV, errno.EMFILE, errno.ENFILE),
 )
 """What a system says of a place that it does not let one use, whatever one wants there."""
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from least_record import LEAST
@@ -120,6 +120,21 @@ def test_folders_set_aside_are_not_runs(tmp_path: Path) -> None:
     store.write_record(here, record())
     assert store.set_aside(here) != aside
     assert store.set_aside(here) is None
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    store.write_record(folder(tmp_path, 1), record())
+
+    def failing(path: Path) -> NoReturn:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(os, "scandir", failing)
+    found = store.read_runs(tmp_path)
+    assert found.records == []
+    assert found.warnings == [f"{tmp_path}: cannot be looked into: {os.strerror(number)}"]
 
 
 def _write_at_once(root: Path, number: int, start: "multiprocessing.synchronize.Barrier") -> None:

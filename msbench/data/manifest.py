@@ -12,6 +12,7 @@ A dataset is built in ``.<key>.building-<pid>`` beside its folder, under ``.<key
 whole.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -36,6 +37,8 @@ MANIFEST = "manifest.json"
 MADE = ".made.json"
 IN_MEMORY = 2**20
 """Arrays of fewer bytes are read rather than mapped: a map costs a page fault a page, and a descriptor."""
+UNMAPPABLE = errno.ENODEV
+"""The error of a file system that cannot map a file, as some network mounts."""
 
 Arrays = dict[str, dict[str, NDArray[Any]]]
 """By split and name."""
@@ -65,7 +68,7 @@ def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker
             finally:
                 _remove(temporary)
     except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if isinstance(error, OSError) and error.errno in (*NO_ROOM, UNMAPPABLE):
             raise DataError(unwritten(folder, error, "MSBENCH_DATA")) from error
         raise DataError(f"{folder}: cannot be built: {error}") from error
 
@@ -117,7 +120,8 @@ def finish(
     manifest["checksum"] = _checksum(manifest)
     text = json.dumps(manifest, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with (folder / MANIFEST).open("wb") as stream:
-        stream.write(text.encode())
+        # Half of a surrogate pair stands for a byte of a path that is no UTF-8: JSON's escape reads back alike.
+        stream.write(text.encode(errors="backslashreplace"))
         stream.flush()
         _flush(stream.fileno())
 
@@ -212,8 +216,10 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
         manifest = parse_json(read_bytes(path))
     except FileNotFoundError:
         raise DataError(f"{path}: no such file: {remedy}") from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error}): {remedy}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except ValueError as error:
+        raise DataError(f"{path}: is damaged ({error}): {remedy}") from None
     if not isinstance(manifest, dict) or manifest.get("checksum") != _checksum(manifest):
         raise DataError(f"{path}: is not as it was written: {remedy}")
     if manifest["format"] != FORMAT:
@@ -235,14 +241,17 @@ def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
         try:
             found = stamps.digest(path)
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}): {remedy}") from None
+            raise _unreadable(path, error) from None
         if found != entry["sha256"]:
             raise DataError(f"{path}: is damaged, its sha256 is not the one in {MANIFEST}: {remedy}")
     arrays: Arrays = {}
     for name in manifest["files"]:
         split, _, file = name.rpartition("/")
         if file.endswith(".npy"):
-            arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
+            try:
+                arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
+            except OSError as error:
+                raise _unreadable(folder / name, error) from None
     return arrays, {**manifest, "made_seconds": seconds_to_make(folder)}
 
 
@@ -256,16 +265,27 @@ def seconds_to_make(folder: Path) -> float | None:
 
 def _open_array(path: Path) -> NDArray[Any]:
     if path.stat().st_size > IN_MEMORY:
-        return np.lib.format.open_memmap(path, mode="r")
+        try:
+            return np.lib.format.open_memmap(path, mode="r")
+        except OSError as error:
+            if error.errno != UNMAPPABLE:
+                raise
     array: NDArray[Any] = np.load(path, allow_pickle=False)
     return array
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    """The error for a file that cannot be read but may be whole: its remedy is never to delete it."""
+    return DataError(f"{path}: cannot be read ({error.strerror}): make it readable; it need not be damaged")
 
 
 def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
     try:
         size = path.stat().st_size
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path}: no such file: {remedy}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
     if size != entry["bytes"]:
         raise DataError(f"{path}: has {size:,} bytes instead of {entry['bytes']:,}: {remedy}")
 

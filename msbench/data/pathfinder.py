@@ -136,8 +136,10 @@ def _drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDA
         there = [np.lib.format.open_memmap(path, mode="r+") for path in paths]
         if state["version"] == VERSION:
             return there[0], there[1], int(state["images"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # nothing is there, or what is there is of no use: images can be drawn again
+    # Nothing is there, or what is there is of no use: images can be drawn again. Hours of drawing that only
+    # cannot be opened stay: any other OSError ends the set-up.
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        pass
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
     values = manifest.create(kept, ALL, "values", (config.images, config.size**2, 1), "u1")

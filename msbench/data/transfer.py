@@ -231,5 +231,6 @@ def _read_version(part: Path) -> Version:
     try:
         values = json.loads(_version_file(part).read_bytes())
         return Version(str(values["url"]), str(values["validator"]), int(values["total"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    # Any other OSError ends the fetch: what came in hours would begin again from its first byte.
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return Version("", "", 0)

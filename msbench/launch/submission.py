@@ -97,5 +97,7 @@ def submissions(results: Path) -> tuple[list[Submission], list[str]]:
 def _files(folder: Path) -> Sequence[Path]:
     try:
         return sorted(path for path in folder.glob(f"*/{FILE}") if path.is_file())
-    except OSError:
+    except PermissionError:
         return ()
+    except OSError as error:  # runs that wait in the queue would be submitted once more
+        raise ConfigError(f"{folder}: cannot be read: {error.strerror}; choose another --results") from None

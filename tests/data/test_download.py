@@ -146,6 +146,19 @@ def test_a_transfer_that_stays_broken_says_how_far_it_came(tmp_path: Path, hang:
     assert server.ranges == [f"bytes={HALF}-"]
 
 
+def test_a_part_whose_version_cannot_be_opened_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(tmp_path, whole(CONTENT, until=HALF))
+
+    def stale(_path: Path) -> bytes:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "read_bytes", stale)
+    assert "Stale file handle" in fault(tmp_path, whole(CONTENT))
+    assert (tmp_path / "data.tar.gz.part").stat().st_size == HALF
+
+
 def test_a_server_that_says_nothing(tmp_path: Path) -> None:
     started = time.monotonic()
     assert "the server does not answer (asked 3 times)" in fault(tmp_path, silence)

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import os
@@ -136,8 +137,51 @@ def test_a_file_that_cannot_be_read_is_named(built: Path, monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(stamps, "hash_file", unreadable)
-    with pytest.raises(DataError, match=rf"{built}/.*npy: cannot be read \(Permission denied\): remedy"):
+    with pytest.raises(
+        DataError, match=rf"{built}/.*npy: cannot be read \(Permission denied\): make it readable"
+    ):
         manifest.load(built, "remedy")
+
+
+@pytest.mark.parametrize("name", ["stat", "read_bytes", "_open_array"])
+def test_what_cannot_be_opened_is_not_called_damaged_or_absent(
+    built: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whoever followed a remedy that says to delete the data would lose what may be whole."""
+
+    def stale(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Path if name == "stat" else manifest, name, stale)
+    with pytest.raises(DataError, match=r"cannot be read \(Stale file handle\): make it readable") as caught:
+        manifest.load(built, "remedy")
+    assert "remedy" not in str(caught.value)
+
+
+def test_a_folder_whose_state_cannot_be_seen_is_not_built_anew(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sorted(built.rglob("*"))
+    plain = Path.stat
+
+    def stale(path: Path, **options: Any) -> Any:
+        if path.name == manifest.MANIFEST:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return plain(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", stale)
+        with pytest.raises(DataError, match="cannot be built: .*Stale"):
+            manifest.build(built, lambda _: pytest.fail("built again"), silent)
+    assert sorted(built.rglob("*")) == files
+
+
+@pytest.mark.parametrize("facts", [{"images": "/caf\udce9"}, {"sources": [{"file": "caf\udce9"}]}])
+def test_a_manifest_may_name_a_path_that_is_no_utf_8(tmp_path: Path, facts: dict[str, Any]) -> None:
+    manifest.build(tmp_path / "key", lambda new: manifest.finish(new, facts, {}), silent)
+    (tmp_path / "key" / manifest.MANIFEST).read_bytes().decode()
+    _, found = manifest.load(tmp_path / "key", "remedy")
+    assert {key: found[key] for key in facts} == facts
 
 
 def test_a_file_cut_short_or_gone_is_named(built: Path) -> None:
@@ -262,6 +306,25 @@ def test_arrays_can_be_filled_on_disk_and_are_mapped_when_large(tmp_path: Path) 
     hashes = {name: entry["sha256"] for name, entry in facts["files"].items()}
     text = "".join(f"{name} {hashes[name]}\n" for name in ("train/labels.npy", "train/values.npy"))
     assert facts["digest"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_arrays_that_cannot_be_mapped_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = manifest.IN_MEMORY + 1
+
+    def large(folder: Path) -> None:
+        manifest.save(folder, "train", "values", np.full(size, 7, np.uint8))
+        manifest.finish(folder, {}, {})
+
+    def unmappable(*_: object, **__: object) -> None:
+        raise OSError(errno.ENODEV, "No such device")
+
+    manifest.build(tmp_path / "key", large, silent)
+    monkeypatch.setattr(np.lib.format, "open_memmap", unmappable)
+    assert int(manifest.load(tmp_path / "key", "remedy")[0]["train"]["values"].sum()) == 7 * size
+    with pytest.raises(DataError, match="No such device; choose another MSBENCH_DATA"):
+        manifest.build(
+            tmp_path / "new", lambda new: manifest.create(new, "train", "x", (1,), "u1").fill(0), silent
+        )
 
 
 def test_a_summary_counts_each_class_where_an_example_has_several() -> None:

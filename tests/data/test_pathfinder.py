@@ -1,3 +1,5 @@
+import errno
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -86,6 +88,23 @@ def test_who_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert began[0] == 50, "three batches of four were there"
     assert resumed.digest == data.setup(config, tmp_path / "whole", processes=1).digest
     assert not list(folder.parent.glob(".*.drawn"))
+
+
+def test_what_was_drawn_and_cannot_be_opened_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "pathfinder" / f".{PATHFINDER.folder_of(TINY, tmp_path).name}.drawn"
+    kept.mkdir(parents=True)
+    (kept / "done.json").write_text("{}")
+    plain = Path.read_bytes
+
+    def busy(path: Path) -> bytes:
+        if path.name == "done.json":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return plain(path)
+
+    monkeypatch.setattr(Path, "read_bytes", busy)
+    with pytest.raises(DataError, match="Too many open files"):
+        data.setup(TINY, tmp_path)
+    assert [path.name for path in kept.iterdir()] == ["done.json"]
 
 
 def test_what_another_version_began_is_not_gone_on_with(tmp_path: Path) -> None:

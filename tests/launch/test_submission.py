@@ -1,5 +1,6 @@
 """`submission.json`: read as every file of results is, which somebody else may have written."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,19 @@ def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / submission.FILE)
     with pytest.raises(ConfigError, match=r"submission\.json: cannot be read: no ordinary file"):
         submission.read(tmp_path / submission.FILE)
+
+
+def test_submissions_that_cannot_be_listed_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that wait in the queue would be submitted once more."""
+
+    def stale(*_: object) -> Any:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "glob", stale)
+    with pytest.raises(ConfigError, match=r"\.slurm: cannot be read: Stale file handle"):
+        submission.submissions(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../../0123456789ab", "0123456789abc", "0123456789ab\n", ""])
