@@ -1,5 +1,6 @@
 """What a run answered on the test split: those columns of ``predictions.parquet`` that comparisons need."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,9 @@ def _opened(path: Path) -> Any:
 
     try:
         require_ordinary(path)
-        return parquet.ParquetFile(path, page_checksum_verification=True)
+        # Bytes: of a str pyarrow makes UTF-8, which not every path is.
+        source = pyarrow.OSFile(os.fsencode(path))
+        return parquet.ParquetFile(source, page_checksum_verification=True)
     except FileNotFoundError:
         raise DataError(
             f"{path}: absent, so its answers cannot be compared; copy it here, or train again with --fresh"
@@ -89,4 +92,6 @@ def _opened(path: Path) -> Any:
 def _unreadable(path: Path, error: Exception) -> DataError:
     words = (getattr(error, "strerror", None) or str(error)).splitlines()
     first = words[0] if words else type(error).__name__
-    return DataError(f"{path}: cannot be read: {first}; train this run again with --fresh")
+    # The system's own errors have a number: of what the file holds they say nothing.
+    remedy = "make it readable" if getattr(error, "errno", None) else "train this run again with --fresh"
+    return DataError(f"{path}: cannot be read: {first}; {remedy}")

@@ -1,4 +1,7 @@
+import errno
+import os
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -78,3 +81,23 @@ def test_answers_of_a_version_that_wrote_no_id_are_read(tmp_path: Path) -> None:
     file = run.folder / "predictions.parquet"
     pd.read_parquet(file).to_parquet(file, index=False, write_page_checksum=True)
     assert len(read_correct(run.folder, run.record.run_id)[0]) == 30
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    given = right(30, 0.6, seed=0)
+    run = kept(tmp_path / os.fsdecode(b"caf\xe9"), "mamba", answered(given))
+    assert np.array_equal(read_correct(run.folder, run.record.run_id)[1], given)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ESTALE])
+def test_what_cannot_be_opened_need_not_be_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run = kept(tmp_path, "mamba", answered(right(30, 0.6, 0)))
+
+    def failing(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises(DataError, match=f"cannot be read: {os.strerror(number)}; make it readable"):
+        read_correct(run.folder, run.record.run_id)
