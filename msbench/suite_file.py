@@ -6,7 +6,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from msbench.config import Config
 from msbench.errors import did_you_mean
-from msbench.specs.run import Label, Seed
+from msbench.specs.numbers import Seed
+from msbench.specs.run import Label
 from msbench.suite_claims import Claim, check_claims
 from msbench.suite_gate import GateSettings, check_names
 

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from msbench.config import Config
 from msbench.errors import did_you_mean
+from msbench.specs.numbers import Positive
 from msbench.specs.run import Label
 
 DEFAULT_MARGIN = 0.01
@@ -51,7 +52,7 @@ class GateLayer(Config):
     margin: Margin | None = None
     reason: Reason | None = None
     sd: Annotated[float, Field(gt=0, le=0.5)] | None = None
-    degrees: Annotated[int, Field(ge=1)] | None = None
+    degrees: Positive | None = None
     other_data: Reason | None = None
 
     @model_validator(mode="after")

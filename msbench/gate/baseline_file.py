@@ -27,7 +27,8 @@ from pydantic import AfterValidator, Field, model_validator
 from msbench.config import Config, Located, validate
 from msbench.errors import did_you_mean
 from msbench.gate.expectation import rate_problem
-from msbench.specs.run import Label, Seed
+from msbench.specs.numbers import Seed
+from msbench.specs.run import Label
 from msbench.stats import spread
 from msbench.store import Metric
 from msbench.suite import Suite

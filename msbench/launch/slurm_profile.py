@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from msbench.config import Config, load_yaml, shown, validate
 from msbench.errors import ConfigError
+from msbench.specs.numbers import MOST, Natural, Positive
 
 FILE = "slurm.yaml"
 OWN = {
@@ -41,6 +42,7 @@ def _one_line(text: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
+Whole = Annotated[int, Field(gt=-MOST, lt=MOST)]
 
 
 def _option(name: str) -> str:
@@ -68,17 +70,17 @@ class Profile(Config):
     `max_requeues` restarts, for whatever reason, it is not started again.
     """
 
-    time: Annotated[int | Line, AfterValidator(_duration)]
+    time: Annotated[Natural | Line, AfterValidator(_duration)]
     partition: Line | None = None
     account: Line | None = None
     qos: Line | None = None
-    cpus: Annotated[int, Field(ge=1)] | None = None
+    cpus: Positive | None = None
     memory: Annotated[str, Field(pattern=r"^[0-9]+[KMGT]?B?$")] | None = None
-    gpus: Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]+$")] | None = None
-    max_parallel: Annotated[int, Field(ge=1)] | None = None
+    gpus: Natural | Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]+$")] | None = None
+    max_parallel: Positive | None = None
     grace_seconds: Annotated[int, Field(ge=10, le=65535)] = 120
-    max_requeues: Annotated[int, Field(ge=0)] = 50
-    sbatch: dict[Annotated[str, AfterValidator(_option)], Line | int | bool] = {}  # noqa: RUF012
+    max_requeues: Natural = 50
+    sbatch: dict[Annotated[str, AfterValidator(_option)], Line | Whole | bool] = {}  # noqa: RUF012
     setup: tuple[Line, ...] = ()
 
     @model_validator(mode="after")

@@ -2,16 +2,13 @@
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from msbench.config import Config, KeyPath, Located, validate
+from msbench.specs.numbers import Natural, Positive
 
 Entries = Literal["l1", "l2", "same-channel"]
 Normaliser = Literal["absolute", "printed"]
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class Options(Config):
@@ -31,13 +28,13 @@ class Options(Config):
     dtype : the precision that everything is computed in
     """
 
-    examples: Count = 64
-    channels: Count | None = None
+    examples: Positive = 64
+    channels: Positive | None = None
     scope: Literal["layers", "network"] = "layers"
     entries: Entries = "l1"
     normaliser: Normaliser = "absolute"
     residual: bool = False
-    position: Annotated[int, Field(ge=0)] | None = None
+    position: Natural | None = None
     dtype: Literal["float32", "float64"] = "float32"
 
     @property

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from msbench.specs.dataset import DataConfig
 from msbench.specs.images import Cifar10Config, ImageNetConfig, MnistConfig
+from msbench.specs.numbers import DataSeed, Natural, Positive
 from msbench.specs.pathfinder import PathfinderConfig
 from msbench.specs.ptbxl import PtbXlConfig
 from msbench.specs.texts import AanConfig, ImdbConfig
@@ -34,14 +35,14 @@ class ListOpsConfig(DataConfig):
 
     dataset: Literal["listops"] = "listops"
     source: Literal["generated", "release"] = "generated"
-    train: Annotated[int, Field(ge=1)] = 96_000
-    validation: Annotated[int, Field(ge=1)] = 2_000
-    test: Annotated[int, Field(ge=1)] = 2_000
-    min_length: Annotated[int, Field(ge=0)] = 500
-    max_length: Annotated[int, Field(ge=2)] = 2_000
+    train: Positive = 96_000
+    validation: Positive = 2_000
+    test: Positive = 2_000
+    min_length: Natural = 500
+    max_length: Annotated[Positive, Field(ge=2)] = 2_000
     max_depth: Annotated[int, Field(ge=2, le=20)] = 10
     max_args: Annotated[int, Field(ge=2, le=20)] = 10
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: DataSeed = 0
 
     @model_validator(mode="after")
     def _bounds_leave_room(self) -> Self:

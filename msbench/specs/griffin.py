@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.specs.model import ClassifierConfig, Positive
+from msbench.specs.model import ClassifierConfig
+from msbench.specs.numbers import Factor, Positive
 
 HEAD_WIDTH = 32
 """Of a head where their number is not set; the source has 128 and 256, on widths from 1024 on."""
@@ -25,12 +26,12 @@ class GriffinConfig(ClassifierConfig):
     """
     heads: Positive | None = None
     """Blocks on the diagonal of the gates, and heads of the attention; None means one for 32 of d_model."""
-    expand: Annotated[float, Field(gt=0)] = 1
+    expand: Factor = 1
     """Width of the recurrence in multiples of d_model; the paper's models have about 4/3."""
     kernel: Positive = 4
     window: Positive = 1024
     """Positions before its own that a query sees, as in the source's code."""
-    mlp_expand: Annotated[float, Field(gt=0)] = 3
+    mlp_expand: Factor = 3
     bidirectional: bool = False
     """Two temporal blocks a layer with their own parameters, one over the reversed sequence; averaged."""
 

@@ -5,9 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from msbench.specs.dataset import DataConfig
+from msbench.specs.numbers import Fraction, Part, Seed
 
-Share = Annotated[float, Field(gt=0, lt=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Pixels = Annotated[int, Field(ge=1, le=1024)]
 
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
@@ -33,7 +32,7 @@ class PixelConfig(DataConfig):
     draws it: the defaults give the very images of S4, S5, MEGA and MultiResNet.
     """
 
-    validation: Share = 0.1
+    validation: Part = 0.1
     split_seed: Seed = 42
 
 
@@ -94,8 +93,8 @@ class ImageNetConfig(DataConfig):
     patch: Pixels = 16
     crop: Annotated[float, Field(gt=0, le=1)] = 0.9
     augmentation: Literal["none", "crop-flip", "rand-m9-mstd0.5-inc1"] = "crop-flip"
-    erasing: Annotated[float, Field(ge=0, le=1)] = 0.0
-    validation: Share = 0.01
+    erasing: Fraction = 0.0
+    validation: Part = 0.01
     split_seed: Seed = 42
     verify: Literal["ends", "full"] = "ends"
     """What set-up looks at: size and both ends of every file, or all of it, decoded. Reading a file later

@@ -4,7 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.specs.model import ClassifierConfig, Positive
+from msbench.specs.model import ClassifierConfig
+from msbench.specs.numbers import Positive
 
 Kernels = Annotated[tuple[Positive, ...], Field(min_length=1)]
 

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.specs.model import ClassifierConfig, Positive, SteppedConfig
-
-Share = Annotated[float, Field(ge=0, le=1)]
+from msbench.specs.model import ClassifierConfig, SteppedConfig
+from msbench.specs.numbers import Amount, Fraction, Positive
 
 
 class LinearConfig(ClassifierConfig):
@@ -53,7 +52,7 @@ class S4Config(CopiedConfig):
 class LiquidS4Config(S4Config):
     """Liquid-S4 (Hasani et al. 2022): S4, and products of `degree` consecutive inputs."""
 
-    degree: Annotated[int, Field(ge=2)] = 2
+    degree: Annotated[Positive, Field(ge=2)] = 2
     liquid_kernel: Literal["polyb", "kb"] = "polyb"
     """``polyb`` takes A-bar as 1 and one lag for products of inputs; ``kb`` their whole kernel."""
     powers: Literal["elementwise", "row-sum"] = "elementwise"
@@ -104,10 +103,10 @@ class S5Config(LinearConfig, SteppedConfig):
 class LruConfig(LinearConfig):
     """LRU (Orvieto et al. 2023): a linear recurrent unit, diagonal and complex, in discrete time."""
 
-    r_min: Share = 0.0
-    r_max: Share = 1.0
+    r_min: Fraction = 0.0
+    r_max: Fraction = 1.0
     """Decays start uniform on the ring between these radii."""
-    max_phase: Annotated[float, Field(gt=0)] = 6.28
+    max_phase: Amount = 6.28
 
     @model_validator(mode="after")
     def _radii_are_an_interval(self) -> Self:

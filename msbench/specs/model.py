@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from msbench.config import Config
-
-Positive = Annotated[int, Field(ge=1)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
+from msbench.specs.numbers import Amount, Chance, Positive
 
 
 class ClassifierConfig(Config):
@@ -22,7 +20,7 @@ class ClassifierConfig(Config):
     layers: Positive = 4
     norm: Literal["layer", "rms", "batch"] = "layer"
     prenorm: bool = True
-    dropout: Fraction = 0.0
+    dropout: Chance = 0.0
     pooling: Literal["mean", "last", "mean-with-padding"] = "mean"
     positions: Literal["none", "learned"] = "none"
     encoder: Literal["embedding", "scalar"] = "embedding"
@@ -34,7 +32,7 @@ class ClassifierConfig(Config):
 class SteppedConfig(ClassifierConfig):
     """Systems in continuous time, whose learned step sizes start log-uniform between two bounds."""
 
-    dt_min: Annotated[float, Field(gt=0)] = 1e-3
+    dt_min: Amount = 1e-3
     dt_max: Annotated[float, Field(gt=0, le=1e3)] = 0.1
     """A state of rate 1 is gone after one step of 20; far larger ones overflow what they multiply."""
 

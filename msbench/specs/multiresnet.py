@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from msbench.specs.model import ClassifierConfig, Positive
+from msbench.specs.model import ClassifierConfig
+from msbench.specs.numbers import Positive
 
 
 class MultiResNetConfig(ClassifierConfig):
@@ -14,7 +15,7 @@ class MultiResNetConfig(ClassifierConfig):
     """
 
     prenorm: bool = False
-    kernel: Annotated[int, Field(ge=2)] = 2
+    kernel: Annotated[Positive, Field(ge=2)] = 2
     """Taps of a filter; with one tap no scale would reach further than another."""
     depth: Annotated[Positive, Field(le=30)] | None = None
     """Scales; None means as few as see the task's longest sequence from its end."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from msbench.specs.dataset import DataConfig
+from msbench.specs.numbers import DataSeed
 
 OF_GENERATED = ("images", "seed", "documented_distractors")
 
@@ -25,7 +26,7 @@ class PathfinderConfig(DataConfig):
     )
     """Named as in the release; published results are on the hard one, of 14 paddles."""
     images: Annotated[int, Field(ge=10, le=10_000_000)] = 200_000
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: DataSeed = 0
     documented_distractors: bool = False
     """Path-X alone: the 8 distractors of the documentation, where the released images show about 17."""
     centred: bool = True

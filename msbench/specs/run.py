@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, SerializeAsAny
 
 from msbench.config import Config, Located, frozen, gather, merge, shown, validate
 from msbench.errors import UnknownName
 from msbench.specs.data import DATASETS, DataConfig
 from msbench.specs.model import ClassifierConfig
 from msbench.specs.models import MODELS
+from msbench.specs.numbers import Seed
 from msbench.specs.train import TrainConfig
 
 SECTIONS = ("data", "model", "train")
@@ -30,8 +31,6 @@ def check_label(name: str) -> str:
 
 
 Label = Annotated[str, AfterValidator(check_label)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
-"""Below 2^32, as numpy's generators want it."""
 
 
 class RunSpec(Config):

@@ -1,11 +1,12 @@
 """Selective state space models: Mamba and MS-SSM."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from msbench.specs.model import Positive, SteppedConfig
+from msbench.specs.model import SteppedConfig
+from msbench.specs.numbers import Factor, Natural, Positive
 
 Fault = tuple[bool, str]
 """Whether it is there, and what to tell."""
@@ -17,7 +18,7 @@ class SsmConfig(SteppedConfig):
     """What Mamba's block and ours share. No step size starts below 1e-4."""
 
     state: Positive = 16
-    expand: Annotated[float, Field(gt=0)] = 2
+    expand: Factor = 2
     """Width of the scan in multiples of d_model; MS-SSM's blocks ``glu`` and ``vit`` do not expand."""
     kernel: Positive = 4
     dt_rank: Positive | None = None
@@ -59,7 +60,7 @@ class MsSsmConfig(SsmConfig):
     """
 
     state: Positive = 128
-    levels: Annotated[int, Field(ge=0)] = 3
+    levels: Natural = 3
     """Levels S of the decomposition, S + 2 streams; 0 leaves one stream, the signal itself."""
     raw_stream: bool = True
     """``false`` leaves the signal itself out: S + 1 streams, those of the transform alone."""

@@ -1,10 +1,11 @@
 """SGConv: one long structured kernel a channel."""
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from msbench.specs.model import ClassifierConfig, Positive
+from msbench.specs.model import ClassifierConfig
+from msbench.specs.numbers import Amount, Positive
 
 
 class SgConvConfig(ClassifierConfig):
@@ -12,12 +13,12 @@ class SgConvConfig(ClassifierConfig):
 
     kernel_dim: Positive = 64
     """Parameters of a sub-kernel; the first two are that long, each further one twice the one before."""
-    decay_min: Annotated[float, Field(gt=0)] = 2
+    decay_min: Amount = 2
     """A sub-kernel is weaker than the next finer one by a factor of the channel's own.
 
     The factors are evenly spaced from `decay_min` at the first channel to `decay_max` at the last.
     """
-    decay_max: Annotated[float, Field(gt=0)] = 2
+    decay_max: Amount = 2
     bidirectional: bool = False
     """A second kernel a channel, over what follows; both are added before the one skip and activation."""
 

@@ -1,10 +1,11 @@
 """Datasets of texts that a model reads character by character, or byte by byte."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from msbench.specs.dataset import DataConfig
+from msbench.specs.numbers import DataSeed, Part, Positive
 
 
 class TextConfig(DataConfig):
@@ -15,10 +16,10 @@ class TextConfig(DataConfig):
     """
 
     tokens: Literal["characters", "bytes"] = "characters"
-    max_length: Annotated[int, Field(ge=1)] = 4096
+    max_length: Positive = 4096
     eos: bool = True
     """End each text in ``<eos>``. Long Range Arena's bytes do without."""
-    min_frequency: Annotated[int, Field(ge=1)] = 1
+    min_frequency: Positive = 1
     """Characters that training texts have less often than this are one: unknown. Bytes are all known."""
 
     @model_validator(mode="after")
@@ -42,13 +43,13 @@ class ImdbConfig(TextConfig):
     """
 
     dataset: Literal["imdb"] = "imdb"
-    min_frequency: Annotated[int, Field(ge=1)] = 15
-    validation: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    split_seed: Annotated[int, Field(ge=0)] = 0
+    min_frequency: Positive = 15
+    validation: Part = 0.1
+    split_seed: DataSeed = 0
 
 
 class AanConfig(TextConfig):
     """Long Range Arena's Retrieval: does one paper cite the other? Defaults are the set-up of S4 and S5."""
 
     dataset: Literal["aan"] = "aan"
-    max_length: Annotated[int, Field(ge=1)] = 4000
+    max_length: Positive = 4000

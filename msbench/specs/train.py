@@ -5,9 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from msbench.config import Config
-
-Positive = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(ge=0)]
+from msbench.specs.numbers import MOST, Amount, Chance, Positive, Rate
 
 
 class TrainConfig(Config):
@@ -20,15 +18,15 @@ class TrainConfig(Config):
     epochs: Positive = 10
     max_steps: Positive | None = None
     batch_size: Positive = 32
-    lr: Annotated[float, Field(gt=0)] = 1e-3
-    ssm_lr: Annotated[float, Field(gt=0)] | None = None
+    lr: Amount = 1e-3
+    ssm_lr: Amount | None = None
     """Learning rate of decays, step sizes and skips; None means `lr`."""
     min_lr: Rate = 0.0
     weight_decay: Rate = 0.01
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    warmup_epochs: Rate = 1.0
-    clip: Annotated[float, Field(gt=0)] | None = None
+    beta1: Chance = 0.9
+    beta2: Chance = 0.999
+    warmup_epochs: Annotated[Rate, Field(lt=MOST)] = 1.0
+    clip: Amount | None = None
     """Largest gradient norm; None means no clipping."""
     precision: Literal["float32", "bf16"] = "float32"
     bucketing: bool = True

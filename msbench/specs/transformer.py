@@ -1,10 +1,11 @@
 """The Transformer's encoder, the baseline of most tables."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from msbench.specs.model import ClassifierConfig, Positive
+from msbench.specs.model import ClassifierConfig
+from msbench.specs.numbers import Factor, Positive
 
 
 class TransformerConfig(ClassifierConfig):
@@ -14,7 +15,7 @@ class TransformerConfig(ClassifierConfig):
     """Attention alone does not know the order: without positions a sequence is a bag, unless `causal`."""
     heads: Positive = 4
     """Long Range Arena's Transformers have 4 or 8."""
-    mlp_expand: Annotated[float, Field(gt=0)] = 4
+    mlp_expand: Factor = 4
     """Width inside the feed-forward network in multiples of d_model."""
     causal: bool = False
     """Each position sees itself and what is before it."""
