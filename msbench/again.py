@@ -1,6 +1,5 @@
 """The command that makes a run again, tried before it is shown: its plan has the digest of the run."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from msbench import changes, suite
 from msbench.changes import Change
 from msbench.config import Located
 from msbench.errors import ConfigError
+from msbench.printable import command_line
 from msbench.specs import RunSpec
 from msbench.specs.run import LABEL, SECTIONS
 from msbench.store import RunRecord
@@ -38,7 +38,7 @@ class Again:
     @property
     def line(self) -> str:
         """The command as a shell takes it; empty where there is none."""
-        return shlex.join(self.command)
+        return command_line(self.command)
 
 
 def again(record: RunRecord, where: str | Path | None = None, results: Path = RESULTS) -> Again:

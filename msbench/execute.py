@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from msbench import budget, data, fit, models, store
 from msbench.agenda import Identity, identify
 from msbench.data.dataset import Dataset
@@ -16,6 +18,7 @@ from msbench.ending import ended, set_ended_aside
 from msbench.environment import accelerator, environment, room_for_splits
 from msbench.errors import (
     NO_ROOM,
+    ConfigError,
     DataError,
     Diverged,
     Interrupted,
@@ -27,6 +30,7 @@ from msbench.errors import (
 )
 from msbench.files import require_writable
 from msbench.predictions import write_predictions
+from msbench.printable import encodable
 from msbench.scores import scores, speed
 from msbench.specs import RunSpec
 from msbench.store import Failure, RunRecord, Status
@@ -141,9 +145,6 @@ class _Run:
 
     def execute(self) -> RunRecord:
         """The record, written; raises Interrupted, and what is wrong with settings or data."""
-        # A record of an earlier attempt would pass for this one's if this one died.
-        for name in ("run.json", "error.txt") if self.first else ():
-            (self.directory / name).unlink(missing_ok=True)
         try:
             with self.place.processes.agreed():
                 record = self._advised()
@@ -175,7 +176,8 @@ class _Run:
             return self._fail(RunError(self._told(error)), "failed")
         if self.first:
             with contextlib.suppress(OSError):
-                store.write_atomically(self.directory / "error.txt", traceback.format_exc().encode())
+                text = encodable(traceback.format_exc())
+                store.write_atomically(self.directory / "error.txt", text.encode())
         return self._fail(error, "failed")
 
     def _write_record(self, record: RunRecord) -> None:
@@ -205,12 +207,32 @@ class _Run:
         self.trainer.room = room_for_splits(self.device)
         self.trainer.gradients.recompute_above = self._recompute_above()
         self.trainer.attempt = self._attempt()
+        self._check_record()
+        self._forget_earlier()
         self.trainer.run()
         began = time.monotonic()
         test = self.trainer.test()
         if self.first:
             write_predictions(self.directory / "predictions.parquet", test, self.identity.run_id)
         return self._finish(self.trainer, test, time.monotonic() - began)
+
+    def _check_record(self) -> None:
+        """Raise ConfigError for what the record could not hold, before it costs a training."""
+        try:
+            RunRecord.model_validate_json(store.packed(self._record("interrupted")))
+        except ValidationError as error:
+            detail = error.errors()[0]
+            key = ".".join(map(str, detail["loc"]))
+            raise ConfigError(
+                f"{self.spec.task} · {self.spec.model_name} · seed {self.spec.seed}: no record could hold"
+                f" {key:.200}: {detail['msg']:.200}"
+            ) from None
+
+    def _forget_earlier(self) -> None:
+        """Remove the record of an earlier attempt, which would pass for this one's if this one died."""
+        # Not before all that may refuse the run: an attempt that never began leaves what there was.
+        for name in ("run.json", "error.txt") if self.first else ():
+            (self.directory / name).unlink(missing_ok=True)
 
     def _attempt(self) -> dict[str, str]:
         found = environment()

@@ -1,9 +1,19 @@
-"""Any text -> one printable line: what would move the cursor, hide or reorder its neighbours is escaped."""
+"""Any text -> one printable line: what would move the cursor, hide or reorder its neighbours is escaped.
+
+A path may hold bytes that are no UTF-8. Python has them in a str as half a surrogate pair, which opens the
+file again and which no encoding can write: in text it becomes its escape.
+"""
 
 import json
+import shlex
+import string
 import unicodedata
+from collections.abc import Iterable
+from typing import Any
 
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+PLAIN = frozenset((string.ascii_letters + string.digits + "./_-=:").encode())
+"""Bytes that a shell takes for themselves."""
 
 
 def printable(text: str) -> str:
@@ -28,3 +38,37 @@ def json_escaped(text: str) -> str:
         line if line.isprintable() else "".join(json.dumps(c)[1:-1] if _hidden(c) else c for c in line)
         for line in text.split("\n")
     )
+
+
+def encodable(value: Any) -> Any:
+    """Plain values with what UTF-8 cannot encode as Python escapes, in texts at any depth and in keys."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(encodable(each) for each in value)
+    return value
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Words as a shell takes them, also where one is a path that is no UTF-8.
+
+    Examples
+    --------
+    >>> print(command_line(["ls", "a b", "caf\udce9"]))
+    ls 'a b' $'caf\\xe9'
+    """
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    if (shown := encodable(word)) == word:
+        return shlex.quote(word)
+    try:
+        data = word.encode(errors="surrogateescape")
+    except UnicodeEncodeError:  # from no path
+        return shlex.quote(shown)
+    # Bytes as bash, zsh and POSIX of 2024 read them.
+    inner = "".join(chr(byte) if byte in PLAIN else f"\\x{byte:02x}" for byte in data)
+    return f"$'{inner}'"

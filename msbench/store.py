@@ -26,6 +26,7 @@ import filelock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.errors import ConfigError, DamagedRecord, MsbenchError
+from msbench.printable import encodable
 from msbench.reading import parse_json, read_bytes
 from msbench.recorded import RUN_ID, Count, Duration, Environment, Fraction, Number, RunId, Size, Spec
 from msbench.specs import RunSpec
@@ -151,10 +152,15 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_record(directory: Path, record: RunRecord) -> None:
-    """Write ``run.json``: sorted keys, two spaces, no NaN, a newline at the end."""
-    values = record.model_dump(mode="json", exclude_none=True)
+    """Write ``run.json``."""
+    write_atomically(directory / "run.json", packed(record))
+
+
+def packed(record: RunRecord) -> bytes:
+    """The bytes of ``run.json``: sorted keys, two spaces, no NaN, a newline at the end."""
+    values = encodable(record.model_dump(mode="json", exclude_none=True))
     text = json.dumps(values, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    write_atomically(directory / "run.json", (text + "\n").encode())
+    return (text + "\n").encode()
 
 
 def read_record(directory: Path) -> RunRecord | None:

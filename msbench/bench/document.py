@@ -12,6 +12,7 @@ from msbench.bench.settings import Settings
 from msbench.environment import environment
 from msbench.errors import ConfigError
 from msbench.files import write_file
+from msbench.printable import encodable
 from msbench.reading import parse_json, read_bytes
 
 SCHEMA = "msbench-bench"
@@ -51,7 +52,7 @@ def measured_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def write(path: Path, found: Mapping[str, Any]) -> None:
     """The whole document or nothing; ConfigError where it cannot be written."""
-    text = json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(encodable(found), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_file(path, (text + "\n").encode(), "--out")
 
 

@@ -1,6 +1,5 @@
 """``msbench run --launcher slurm``: what it prints, and how it ends."""
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import typer
 from msbench import console
 from msbench.cli.app import RESULTS
 from msbench.errors import ConfigError, UnknownName
+from msbench.printable import command_line
 
 if TYPE_CHECKING:
     from msbench.agenda import Entry
@@ -152,10 +152,10 @@ def _how_to(made: "Submission | None", results: Path) -> None:
     if made is None:
         console.say("nothing to submit")
         return
-    where = "" if results == RESULTS else f" --results {shlex.quote(str(results))}"
+    where = "" if results == RESULTS else f" --results {command_line([str(results)])}"
     console.say(f"submitted {len(made.runs)} runs as job {made.job_id}, {made.name}")
     console.say(f"watch:  msbench list runs{where}   or   squeue --name={made.name}")
-    console.say(f"logs:   {shlex.quote(str(folder_of(results, made.name)))}")
+    console.say(f"logs:   {command_line([str(folder_of(results, made.name))])}")
     console.say(f"cancel: scancel {made.job_id}")
 
 

@@ -1,7 +1,6 @@
 """A command that is to run inside a container: what it needs is made ready, then its engine is asked."""
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import typer
 
 from msbench import console
 from msbench.errors import ConfigError
+from msbench.printable import command_line
 
 if TYPE_CHECKING:
     from msbench.specs import RunSpec
@@ -58,7 +58,7 @@ def enter(
         host=host,
     )
     if not quiet:
-        console.say(f"msbench: {shlex.join(inside.command)}")
+        console.say(f"msbench: {command_line(inside.command)}")
     raise typer.Exit(container.run(inside))
 
 

@@ -1,7 +1,6 @@
 """Where a number of a table comes from: its reported value, its runs, and what makes it again."""
 
 import csv
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from msbench.again import Executed, how, words_of
 from msbench.comparison.address import Place
 from msbench.comparison.standing import Standing, standing
 from msbench.errors import ConfigError, Undecided
+from msbench.printable import command_line
 from msbench.report import Column, ReportedCell
 from msbench.report.cells import UNITS
 from msbench.report.collect import usable
@@ -205,7 +205,7 @@ def _commands(
 
     def run(seeds: Sequence[int], executed: Executed = ((), ())) -> str:
         overrides, options = executed
-        return shlex.join((*words_of("run", name, model, task, seeds, overrides, results), *options))
+        return command_line((*words_of("run", name, model, task, seeds, overrides, results), *options))
 
     ways = _executed(used)
     for executed, seeds in ways.items():
@@ -214,7 +214,7 @@ def _commands(
         # As the others were, where these agree.
         yield "missing seeds" if done else "runs", run(lacking, *(ways if len(ways) == 1 else ()))
     if column.source == "mixing":
-        yield "distances", shlex.join(words_of("mixing", name, model, task, [*done, *lacking], (), results))
+        yield "distances", command_line(words_of("mixing", name, model, task, [*done, *lacking], (), results))
 
 
 def _executed(used: Iterable[RunRecord]) -> dict[Executed, list[int]]:

@@ -120,7 +120,7 @@ def finish(
     manifest["checksum"] = _checksum(manifest)
     text = json.dumps(manifest, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with (folder / MANIFEST).open("wb") as stream:
-        # Half of a surrogate pair stands for a byte of a path that is no UTF-8: JSON's escape reads back alike.
+        # Half a surrogate pair is a byte of a path that is no UTF-8: as JSON's escape it reads back alike.
         stream.write(text.encode(errors="backslashreplace"))
         stream.flush()
         _flush(stream.fileno())

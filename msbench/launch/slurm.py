@@ -3,10 +3,12 @@
 import platform
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import filelock
@@ -20,6 +22,7 @@ from msbench.launch.jobs import Job, jobs
 from msbench.launch.ready import ready
 from msbench.launch.slurm_profile import Profile
 from msbench.launch.submission import Element, Submission
+from msbench.printable import encodable
 from msbench.specs import RunSpec
 
 
@@ -68,6 +71,7 @@ def planned(specs: Sequence[RunSpec], order: Order, *, fresh: bool = False) -> l
 def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: bool) -> Handed:
     """Set up data, and submit what is to be trained and nobody trains."""
     slurm_array.check_commands()
+    _check_paths(order)
     with alone(order.results):
         entries, provided = ready(specs, order.results, order.data_root, fresh=fresh, quiet=quiet)
         busy = active(order.results, specs[0].suite)
@@ -104,8 +108,20 @@ def preview(entries: Sequence[Entry], order: Order) -> str:
     """The batch script that would be submitted; empty where there is nothing to submit."""
     if not entries:
         return ""
+    _check_paths(order)
     folder = submission.folder_of(order.results.absolute(), _name(entries[0].spec.suite))
     return slurm_array.script(folder, len(entries), order.profile, order.data_root)
+
+
+def _check_paths(order: Order) -> None:
+    """Raise ConfigError for what no batch script holds: Slurm takes UTF-8 alone."""
+    given = {"--results": str(order.results.absolute()), "MSBENCH_DATA": str(order.data_root)}
+    given |= {"Python": sys.executable, **dict(pairwise(order.options))}
+    for name, text in given.items():
+        if text != encodable(text):
+            raise ConfigError(
+                f"{name} {text}: a batch script holds no path that is not UTF-8; choose another"
+            )
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """What ``msbench mixing`` was asked, carried out: a document for each planned run."""
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from msbench.mixing.document import Document
 from msbench.mixing.measure import Batch, Measure, bytes_a_position, measure
 from msbench.mixing.options import Options
 from msbench.models.classifier import Classifier
+from msbench.printable import command_line
 from msbench.specs import RunSpec
 from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
 from msbench.wording import readable_bytes
@@ -85,7 +85,7 @@ def _train(spec: RunSpec, request: Request, *, fresh: bool) -> str:
     """The command that trains this run."""
     name, seeds = request.suite or spec.suite, [spec.seed]
     words = words_of("run", name, spec.model_name, spec.task, seeds, request.overrides, request.results)
-    return shlex.join((*words, *(("--fresh",) if fresh else ())))
+    return command_line((*words, *(("--fresh",) if fresh else ())))
 
 
 def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:

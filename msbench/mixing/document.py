@@ -14,6 +14,7 @@ from msbench.mixing import sample
 from msbench.mixing.distance import BEYOND
 from msbench.mixing.measure import Floats, Layer, Measure
 from msbench.mixing.options import Options
+from msbench.printable import encodable
 from msbench.reading import parse_json, read_bytes
 
 SCHEMA_VERSION = 1
@@ -141,7 +142,7 @@ def write(path: Path, document: Document) -> None:
 
     Raises ConfigError where it cannot be written.
     """
-    text = json.dumps(document, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(encodable(document), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     write_file(path, (text + "\n").encode(), "--results")
 
 

@@ -144,7 +144,8 @@ class CheckpointFolder:
             except CheckpointError as error:
                 damaged[path] = error
                 continue
-            if path == self.next:  # killed before it had its name, which after the last save nobody would give
+            # Killed before it had its name, which after the last save nobody would give.
+            if path == self.next:
                 self._settle()
             return found, damaged
         return None, damaged

@@ -171,7 +171,7 @@ def test_a_folder_whose_state_cannot_be_seen_is_not_built_anew(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "stat", stale)
-        with pytest.raises(DataError, match="cannot be built: .*Stale"):
+        with pytest.raises(DataError, match=r"cannot be built: .*Stale"):
             manifest.build(built, lambda _: pytest.fail("built again"), silent)
     assert sorted(built.rglob("*")) == files
 

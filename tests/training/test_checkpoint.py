@@ -189,7 +189,9 @@ def test_what_cannot_be_read_is_no_damage_and_stays(
         else:
             patch.setattr(os, at, failing)
         for read in (lambda: folder.load_best(2), folder.load_last):
-            with pytest.raises(Unreadable, match=rf"\.safetensors: cannot be read: {os.strerror(number)}; see"):
+            with pytest.raises(
+                Unreadable, match=rf"\.safetensors: cannot be read: {os.strerror(number)}; see"
+            ):
                 read()
     assert {path: path.read_bytes() for path in sorted(folder.path.iterdir())} == files
 
