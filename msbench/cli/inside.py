@@ -42,6 +42,7 @@ def enter(
     """
     from msbench.launch import container
 
+    container.check_paths(sys.argv[1:], results)
     gpu = container.wants_gpu(device)
     found = container.image_of(engine, image or container.default_image(engine, gpu=gpu))
     if not dry_run:

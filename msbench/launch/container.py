@@ -23,6 +23,7 @@ from msbench import suite as suites
 from msbench.environment import CONTAINER
 from msbench.errors import ConfigError, UnknownName
 from msbench.launch.devices import passing_on
+from msbench.printable import encodable
 
 ENGINES = ("docker", "podman", "apptainer")
 OWN = ("--container", "--image")
@@ -148,6 +149,13 @@ def mounts(suite: str, results: Path) -> list[Mount]:
         Mount(file.resolve(), target(typed), writable=False),
     ]
     return [mount for mount in wanted if mount.source.exists()]
+
+
+def check_paths(words: Iterable[str], results: Path) -> None:
+    """Raise ConfigError for what no engine takes: they pass their words on as JSON, which is UTF-8."""
+    for text in (*words, str(results.resolve()), str(data.data_root().resolve())):
+        if text != encodable(text):
+            raise ConfigError(f"--container: {text}: an engine takes no path that is not UTF-8; choose another")
 
 
 def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:

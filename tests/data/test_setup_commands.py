@@ -1,6 +1,7 @@
 """Every dataset through the whole command line: set up, verified, run offline, reported, damaged."""
 
 import json
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from archives import flipped
 from faulty_server import Reply, by_name, serving, status, whole
-from published import PUBLISHED, Published
+from published import PUBLISHED, Published, generated
 from typer.testing import CliRunner, Result
 
 from msbench import data
@@ -180,6 +181,36 @@ def test_a_byte_that_is_another_is_found_by_all_that_open_it(place: Place) -> No
         finally:
             path.write_bytes(content)
     assert place.check().exit_code == 0
+
+
+BROUGHT = [name for name, published in PUBLISHED.items() if published.build is not generated]
+
+
+@pytest.mark.parametrize("name", BROUGHT)
+def test_sources_and_data_may_lie_in_folders_that_are_no_utf_8(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published, root = PUBLISHED[name], tmp_path / os.fsdecode(b"caf\xe9")
+    (root / "published").mkdir(parents=True)
+    sources = published.build(root / "published")
+    source = root / "published"
+    if len(sources) == 1:
+        source = sources[0].with_name(os.fsdecode(b"\xe9-" + os.fsencode(sources[0].name)))
+        sources[0].rename(source)
+    monkeypatch.setenv("MSBENCH_DATA", str(root / "data"))
+    words = ("setup", published.dataset, "--quiet", "--json")
+    done = msbench(*words, "--from", source, sets=published.sets)
+    assert done.exit_code == 0, (done.stderr, done.exception)
+    again = msbench(*words, "--from", source, sets=published.sets)
+    assert (again.exit_code, again.stdout) == (0, done.stdout)
+    assert place_in(published, root, done).check().exit_code == 0
+    ran = place_in(published, root, done).run("--quiet")
+    assert ran.exit_code == 0, (ran.stderr, ran.exception)
+    assert len(list((root / "results").rglob("run.json"))) == len(published.counts)
+
+
+def place_in(published: Published, root: Path, done: Result) -> Place:
+    return Place(published, root, [], json.loads(done.stdout)[0])
 
 
 @pytest.mark.parametrize("refusal", [404, 403])
