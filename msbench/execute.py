@@ -193,6 +193,7 @@ class _Run:
     def _train_and_test(self) -> RunRecord:
         spec = self.spec
         processes = self.place.processes
+        self._check_record()
         fabric = fabric_for(self.device, spec.train.precision, processes)
         model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
         self.facts |= {
@@ -207,7 +208,7 @@ class _Run:
         self.trainer.room = room_for_splits(self.device)
         self.trainer.gradients.recompute_above = self._recompute_above()
         self.trainer.attempt = self._attempt()
-        self._check_record()
+        self._check_record()  # with what has been counted of the model
         self._forget_earlier()
         self.trainer.run()
         began = time.monotonic()

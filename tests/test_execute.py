@@ -1,6 +1,9 @@
 """One spec to one record: what is kept, what is trained again, how a failure is recorded."""
 
+import errno
+import os
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
@@ -14,6 +17,7 @@ from msbench.progress import Quiet
 from msbench.specs import RunSpec
 from msbench.store import RunRecord
 from msbench.suite import Suite, plan
+from msbench.training import checkpoint
 from msbench.training.loop import Trainer
 from msbench.training.signals import SignalFlag
 
@@ -217,6 +221,73 @@ def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place
     best.write_bytes(best.read_bytes()[:-8])
     assert run(spec, place).status == "failed"
     assert run(spec, place).metrics == record.metrics
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ESTALE, errno.ENOMEM, errno.ENODEV])
+def test_best_weights_that_cannot_be_opened_cost_no_training(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    plain = checkpoint.read_bytes
+
+    def failing(path: Path, largest: int | None) -> bytes:
+        if path.name.startswith("best-"):
+            raise OSError(number, os.strerror(number), str(path))
+        return plain(path, largest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "read_bytes", failing)
+        record = run(spec, place)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert f"cannot be read: {os.strerror(number)}; see to it, or remove it" in record.failure.message
+    monkeypatch.setattr(Trainer, "_step", lambda *_: pytest.fail("trained again"))
+    finished = run(spec, place)
+    assert (finished.status, finished.steps, finished.resumed) == ("finished", record.steps, 1)
+
+
+@pytest.mark.parametrize("section", ["data", "model", "train"])
+def test_what_no_record_could_hold_is_found_before_training(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, section: str
+) -> None:
+    """Whatever the specs let pass: a finished training is never thrown away by its own record."""
+    monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
+    ready = data.setup(spec.data, place.data_root)
+    monkeypatch.setattr(data, "setup", lambda *_, **__: ready)
+    key = {"data": "seed", "model": "dt_rank", "train": "batch_size"}[section]
+    part = getattr(spec, section).model_copy(update={key: 2**63})
+    with pytest.raises(ConfigError, match=r"seed 0: no record could hold spec: .*too large"):
+        run(spec.model_copy(update={section: part}), place)
+
+
+def test_a_model_that_no_record_could_count_is_found_before_training(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
+    monkeypatch.setattr(models, "parameter_count", lambda _model: 2**63)
+    with pytest.raises(ConfigError, match="no record could hold parameters: "):
+        run(spec, place)
+
+
+def test_an_attempt_that_never_began_leaves_the_record_before_it(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    def refuse(*_: object) -> NoReturn:
+        raise ConfigError("no such model")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", crash)
+        record = run(spec, place)
+    before = {path: path.read_bytes() for path in folder(place, record).glob("*.*")}
+    assert {path.name for path in before} >= {"run.json", "error.txt"}
+    with monkeypatch.context() as patch:
+        patch.setattr(models, "build", refuse)
+        with pytest.raises(ConfigError, match="no such model"):
+            run(spec, place)
+    assert {path: path.read_bytes() for path in folder(place, record).glob("*.*")} == before
+    assert run(spec, place).status == "finished"
 
 
 def test_finished_runs_are_read_where_nothing_can_be_written(

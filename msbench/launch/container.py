@@ -155,7 +155,9 @@ def check_paths(words: Iterable[str], results: Path) -> None:
     """Raise ConfigError for what no engine takes: they pass their words on as JSON, which is UTF-8."""
     for text in (*words, str(results.resolve()), str(data.data_root().resolve())):
         if text != encodable(text):
-            raise ConfigError(f"--container: {text}: an engine takes no path that is not UTF-8; choose another")
+            raise ConfigError(
+                f"--container: {text}: an engine takes no path that is not UTF-8; choose another"
+            )
 
 
 def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:

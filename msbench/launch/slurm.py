@@ -70,8 +70,8 @@ def planned(specs: Sequence[RunSpec], order: Order, *, fresh: bool = False) -> l
 
 def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: bool) -> Handed:
     """Set up data, and submit what is to be trained and nobody trains."""
-    slurm_array.check_commands()
     _check_paths(order)
+    slurm_array.check_commands()
     with alone(order.results):
         entries, provided = ready(specs, order.results, order.data_root, fresh=fresh, quiet=quiet)
         busy = active(order.results, specs[0].suite)
