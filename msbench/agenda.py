@@ -13,7 +13,7 @@ from msbench import changes, data, sources, store
 from msbench.changes import Change
 from msbench.config import gather
 from msbench.data.dataset import Dataset
-from msbench.errors import DamagedRecord, DataError
+from msbench.errors import DamagedRecord, DataError, OutOfMemory
 from msbench.specs import MODELS, RunSpec
 from msbench.store import RunRecord, StoredRuns
 
@@ -220,10 +220,16 @@ def _size(spec: RunSpec, dataset: Dataset | None, device: str, devices: int) -> 
     """Parameters, states a channel, steps, tokens and bytes of a run; None where only the data would tell."""
     # Whoever asks only what is stored must not wait for torch.
     from msbench import budget, models
+    from msbench.training.memory import is_out_of_memory
     from msbench.training.schedule import Schedule
 
     info = dataset.info if dataset else data.outline(spec.data)
-    model = models.build(spec.model_name, spec.model, info, spec.seed)
+    try:
+        model = models.build(spec.model_name, spec.model, info, spec.seed)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(budget.what_to_do(error, spec, device)) from None
     examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
     steps = Schedule.of(spec.train, examples).total if examples is not None else None
     mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None

@@ -6,6 +6,7 @@ import pytest
 
 from msbench import agenda, data, sources, store
 from msbench.agenda import Entry, identify
+from msbench.errors import OutOfMemory
 from msbench.execute import Place, execute
 from msbench.progress import Quiet
 from msbench.specs import RunSpec
@@ -173,3 +174,9 @@ def test_what_makes_the_batches_of_a_dataset_is_in_the_id() -> None:
     for suite, expected in names.items():
         found = set(identify(plan(load(suite))[0], "0" * 64).files)
         assert {name for name in found if name.startswith("data/")} == {"data/dataset.py", *expected}
+
+
+def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: Place) -> None:
+    entry = ask(tiny, place, f"model.d_model={2**31 - 1}")
+    with pytest.raises(OutOfMemory, match=r"try .* a smaller model"):
+        agenda.describe(entry, estimate=True)

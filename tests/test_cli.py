@@ -243,3 +243,13 @@ def wait_for(results: Path, name: str, process: "subprocess.Popen[str]") -> None
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     raise AssertionError(f"no {name} within 30 s")
+
+
+@pytest.mark.parametrize("option", ["--threads", "--jobs", "--devices"])
+def test_more_processes_than_any_machine_has_are_a_usage_error(
+    tiny_file: Path, results: Path, option: str
+) -> None:
+    done = msbench("run", tiny_file, "--results", results, option, str(2**63))
+    assert done.exit_code == ExitCode.USAGE
+    assert f"Invalid value for '{option}'" in done.stderr
+    assert not results.exists()

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from msbench import data, execute, models, store
+from msbench import data, execute, models, reading, store
 from msbench.errors import ConfigError, DamagedRecord, DataError, Interrupted
 from msbench.execute import Place
 from msbench.progress import Quiet
@@ -227,7 +227,7 @@ def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place
 def test_best_weights_that_cannot_be_opened_cost_no_training(
     spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    plain = checkpoint.read_bytes
+    plain = reading.read_bytes
 
     def failing(path: Path, largest: int | None) -> bytes:
         if path.name.startswith("best-"):

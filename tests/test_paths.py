@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from msbench.launch import container
 
 NAME = os.fsdecode(b"caf\xe9")
 SHOWN = r"caf\udce9"
-PARSED = {
+PARSED: dict[str, Callable[[str], object]] = {
     ".json": json.loads,
     ".html": ET.fromstring,
     ".svg": ET.fromstring,
@@ -80,23 +81,27 @@ def test_every_verb_reads_and_writes_there(place: Path, monkeypatch: pytest.Monk
     suite, results = place / "tiny.yaml", ("--results", place / "results")
     folders = sorted((place / "results").glob("tiny/*/*/*"))
     base = place / "base.yaml"
-    for code, *words in (
-        (0, "run", suite, *results, "--json"),
-        (0, "run", suite, *results, "--dry-run"),
-        (0, "setup", suite, "--check", "--json"),
-        (0, "baseline", suite, *results, "--out", base),
-        (0, "mixing", suite, *results, "--examples", "2", "--csv", "--figure", "--out", place / "mixing"),
-        (0, "report", suite, *results, "--csv", "--latex", "--html", "--figures", "--out", place / "tables"),
-        (0, "report", suite, *results, "--against", base, "--html", "--csv", "--out", place / "judged"),
-        (0, "report", suite, *results, "--versus", "mamba"),
-        (5, "check", suite, *results, "--against", base, "--junit", place / "junit.xml", "--github"),
-        (0, "list", "runs", *results),
-        (0, "explain", suite, *results),
-        (0, "show", folders[0], *results, "--suite", suite),
-        (0, "diff", *folders, *results),
-        (0, "trace", f"{suite}:mamba:listops-tiny", *results),
-        (0, "trace", f"{suite}:mamba:listops-tiny", *results, "--json"),
-    ):
+    commands: list[tuple[int, list[str | Path]]] = [
+        (0, ["run", suite, *results, "--json"]),
+        (0, ["run", suite, *results, "--dry-run"]),
+        (0, ["setup", suite, "--check", "--json"]),
+        (0, ["baseline", suite, *results, "--out", base]),
+        (0, ["mixing", suite, *results, "--examples", "2", "--csv", "--figure", "--out", place / "mixing"]),
+        (
+            0,
+            ["report", suite, *results, "--csv", "--latex", "--html", "--figures", "--out", place / "tables"],
+        ),
+        (0, ["report", suite, *results, "--against", base, "--html", "--csv", "--out", place / "judged"]),
+        (0, ["report", suite, *results, "--versus", "mamba"]),
+        (5, ["check", suite, *results, "--against", base, "--junit", place / "junit.xml", "--github"]),
+        (0, ["list", "runs", *results]),
+        (0, ["explain", suite, *results]),
+        (0, ["show", folders[0], *results, "--suite", suite]),
+        (0, ["diff", *folders, *results]),
+        (0, ["trace", f"{suite}:mamba:listops-tiny", *results]),
+        (0, ["trace", f"{suite}:mamba:listops-tiny", *results, "--json"]),
+    ]
+    for code, words in commands:
         done = msbench(*words)
         assert done.exit_code == code, (words, done.stderr, done.exception)
         done.stdout.encode()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from msbench.bench.problem import Size
 from msbench.bench.timing import FEWEST
 from msbench.errors import ConfigError
+from msbench.specs.numbers import MOST
 
 Say = Callable[[str], None]
 """Progress, a line at a time."""
@@ -44,7 +45,7 @@ def size_of(asked: Sequence[int | None], *, quick: bool) -> Size:
     """The size of the scan, from the options --b --l --m --d --n in this order; None leaves the default."""
     given = dict(zip(DIMENSIONS, asked, strict=True))
     for name, value in given.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name} {value}: must be 1 or more")
+        if value is not None and not 1 <= value < MOST:
+            raise ConfigError(f"--{name} {value}: must be 1 or more, and less than {MOST}")
     start = QUICK_SIZE if quick else Size()
     return replace(start, **{name: value for name, value in given.items() if value is not None})

@@ -13,6 +13,8 @@ from msbench import __version__, console
 from msbench.errors import ExitCode, MsbenchError, unusable
 
 P = ParamSpec("P")
+MOST = 2**16
+"""Processes, devices and threads: more than any machine has, and what each library takes."""
 
 app = typer.Typer(
     name="msbench",
@@ -60,15 +62,19 @@ SuiteFile = Annotated[
 Name = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or the path of its YAML file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Devices = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Train each run on N devices, a process each.")
+    int, typer.Option(min=1, max=MOST, metavar="N", help="Train each run on N devices, a process each.")
 ]
 Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Train N runs at a time, a process each.")
+    int,
+    typer.Option(
+        "--jobs", "-j", min=1, max=MOST, metavar="N", help="Train N runs at a time, a process each."
+    ),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=MOST,
         metavar="N",
         envvar="MSBENCH_THREADS",
         help="Threads of a process on the CPU; their number changes last digits.  [default: all cores]",

@@ -7,6 +7,7 @@ import typer
 
 from msbench import console
 from msbench.cli.app import (
+    MOST,
     REPORTS,
     RESULTS,
     Deterministic,
@@ -100,7 +101,7 @@ def bench(
     what: Annotated[str, typer.Argument(help="scan, step (whole training steps) or data")] = "scan",
     device: Device = "auto",
     threads: Annotated[
-        int | None, typer.Option(help="Threads of the CPU; PyTorch's number if unset.")
+        int | None, typer.Option(max=MOST, help="Threads of the CPU; PyTorch's number if unset.")
     ] = None,
     repeats: Annotated[int | None, typer.Option(help="Turns of each; 5, quick 3.")] = None,
     only: Annotated[

@@ -2,9 +2,12 @@
 
 import torch
 
-SAID = ("can't allocate memory", "CUDA error: out of memory", "[CUDA]: out of memory", "_ALLOC_FAILED")
-"""What a plain RuntimeError says where memory ran out: torch's, of a CPU; the CUDA driver's, to torch and to
-Triton; that of cuBLAS and cuDNN, which allocate beside torch."""
+SAID = (
+    *("can't allocate memory", "Storage size calculation overflowed"),
+    *("CUDA error: out of memory", "[CUDA]: out of memory", "_ALLOC_FAILED"),
+)
+"""What a plain RuntimeError says where memory ran out: torch's, of a CPU, also where the bytes cannot even be
+counted; the CUDA driver's, to torch and to Triton; that of cuBLAS and cuDNN, which allocate next to torch."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
