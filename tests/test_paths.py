@@ -20,6 +20,8 @@ from msbench.errors import ExitCode
 from msbench.launch import container
 
 NAME = os.fsdecode(b"caf\xe9")
+JUDGED = (ExitCode.OK, ExitCode.GATE_FAILED, ExitCode.UNDECIDED)
+"""How a check ends: these runs are of one seed, on any processor."""
 SHOWN = r"caf\udce9"
 PARSED: dict[str, Callable[[str], object]] = {
     ".json": json.loads,
@@ -81,7 +83,7 @@ def test_every_verb_reads_and_writes_there(place: Path, monkeypatch: pytest.Monk
     suite, results = place / "tiny.yaml", ("--results", place / "results")
     folders = sorted((place / "results").glob("tiny/*/*/*"))
     base = place / "base.yaml"
-    commands: list[tuple[int, list[str | Path]]] = [
+    commands: list[tuple[int | tuple[int, ...], list[str | Path]]] = [
         (0, ["run", suite, *results, "--json"]),
         (0, ["run", suite, *results, "--dry-run"]),
         (0, ["setup", suite, "--check", "--json"]),
@@ -93,7 +95,7 @@ def test_every_verb_reads_and_writes_there(place: Path, monkeypatch: pytest.Monk
         ),
         (0, ["report", suite, *results, "--against", base, "--html", "--csv", "--out", place / "judged"]),
         (0, ["report", suite, *results, "--versus", "mamba"]),
-        (5, ["check", suite, *results, "--against", base, "--junit", place / "junit.xml", "--github"]),
+        (JUDGED, ["check", suite, *results, "--against", base, "--junit", place / "junit.xml", "--github"]),
         (0, ["list", "runs", *results]),
         (0, ["explain", suite, *results]),
         (0, ["show", folders[0], *results, "--suite", suite]),
@@ -103,7 +105,11 @@ def test_every_verb_reads_and_writes_there(place: Path, monkeypatch: pytest.Monk
     ]
     for code, words in commands:
         done = msbench(*words)
-        assert done.exit_code == code, (words, done.stderr, done.exception)
+        assert done.exit_code in (code if isinstance(code, tuple) else (code,)), (
+            words,
+            done.stderr,
+            done.exception,
+        )
         done.stdout.encode()
     written = [path for path in place.rglob("*") if path.suffix in PARSED]
     assert {path.suffix for path in written} == set(PARSED)

@@ -59,7 +59,7 @@ def write(path: Path, found: Mapping[str, Any]) -> None:
 def read(path: Path, what: str) -> dict[str, Any]:
     """An older document of the same benchmark; ConfigError where the file is none."""
     try:
-        found = parse_json(read_bytes(path))
+        found = encodable(parse_json(read_bytes(path)))
     except OSError as error:
         raise ConfigError(f"--compare {path}: cannot be read: {error.strerror}") from None
     except ValueError as error:

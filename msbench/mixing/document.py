@@ -153,7 +153,7 @@ def _unwritable(path: Path, why: str | None) -> ConfigError:
 def read(path: Path) -> Document | None:
     """What `write` wrote, or None where nothing is; DamagedRecord, naming the file, where it is no such."""
     try:
-        found = parse_json(read_bytes(path))
+        found = encodable(parse_json(read_bytes(path)))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

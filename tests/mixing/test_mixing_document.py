@@ -240,3 +240,15 @@ def test_files_land_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"--out .*file: names a file, and must be a folder"):
         files.write([built()], tmp_path / "file", csv=True, figure=False)
+
+
+def test_a_document_with_half_a_surrogate_pair_can_be_written_in_every_form(tmp_path: Path) -> None:
+    path = tmp_path / "mixing.json"
+    path.write_text(json.dumps({**built(), "task": "half \ud83d"}), encoding="ascii")
+    found = document.read(path)
+    assert found is not None
+    assert found["task"] == r"half \ud83d"
+    written = files.write([found], tmp_path / "out", csv=True, figure=True)
+    assert len(written) == 7
+    document.write(path, {**found, "task": "half \ud83d"})
+    assert document.read(path) == found
