@@ -6,18 +6,13 @@ different ages, and the same command makes them one again.
 
 import glob
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from msbench import store
 from msbench.errors import ConfigError, unwritten
-
-try:
-    import fcntl
-except ImportError:  # a system without it
-    fcntl = None  # type: ignore[assignment]
+from msbench.locks import hold_folder
 
 PATIENCE = 30.0
 """Seconds. In a folder of many users anybody may hold a lock for ever, and files are whole without one."""
@@ -45,7 +40,7 @@ def replacing(path: Path, choice: str) -> Iterator[Callable[[bytes], None]]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path.parent) as alone:
+        with hold_folder(path.parent.resolve(), PATIENCE) as alone:
             if not alone:
                 raise ConfigError(f"{path.parent}: cannot be locked, or another command holds it; try again")
             _sweep(path.parent, [path.name])
@@ -70,7 +65,7 @@ def _write(files: Mapping[str, bytes], out: Path, choice: str) -> list[Path]:
     name = ""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with _alone(out) as alone:
+        with hold_folder(out.resolve(), PATIENCE) as alone:
             if alone:
                 _sweep(out, files)
             for name, data in files.items():
@@ -91,36 +86,6 @@ def refuse_file(out: Path) -> None:
     """Raise ConfigError where `out` is a file, or called like one: nobody means a folder table.tex."""
     if out.is_file() or (out.suffix in FILE_SUFFIXES and not out.is_dir()):
         raise ConfigError(f"--out {out}: names a file, and must be a folder; its files have their own names")
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Wait until no other command writes here; False where the system cannot tell, or after `PATIENCE`.
-
-    The lock is on the folder itself: it leaves no file, and goes with the process that held it.
-    """
-    if fcntl is None:
-        yield False
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        yield _locked(handle)
-    finally:
-        os.close(handle)
-
-
-def _locked(handle: int) -> bool:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:  # not every network file system locks folders
-            return False
-        else:
-            return True
-    return False
 
 
 def _sweep(out: Path, names: Iterable[str]) -> None:

@@ -17,15 +17,15 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-import filelock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.errors import ConfigError, DamagedRecord, MsbenchError
+from msbench.locks import hold_file
 from msbench.printable import encodable
 from msbench.reading import parse_json, read_bytes
 from msbench.recorded import RUN_ID, Count, Duration, Environment, Fraction, Number, RunId, Size, Spec
@@ -340,32 +340,17 @@ def locked(directory: Path, *, wait: bool, between: Callable[[], None] = lambda:
     The operating system drops the lock with the process that held it, so a dead one blocks nobody. While
     waiting, `between` is called every second and may raise. Raises ConfigError where nothing can be written.
     """
-    lock = filelock.FileLock(directory / "run.lock")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        mine = _acquire(lock, wait, between)
-    except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{directory}: cannot work here: {reason}; choose another --results") from None
-    try:
+    with ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lock = hold_file(directory / "run.lock", "--results", wait=wait, between=between)
+            mine = stack.enter_context(lock)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(f"{directory}: cannot work here: {reason}; choose another --results") from None
         if mine:
             _sweep(directory)
         yield mine
-    finally:
-        if mine:
-            lock.release()
-
-
-def _acquire(lock: filelock.BaseFileLock, wait: bool, between: Callable[[], None]) -> bool:
-    while True:
-        try:
-            lock.acquire(timeout=1 if wait else 0)
-        except filelock.Timeout:
-            if not wait:
-                return False
-            between()
-        else:
-            return True
 
 
 def _sweep(directory: Path) -> None:

@@ -4,38 +4,28 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import filelock
 
 from msbench.data.progress import Progress
 from msbench.errors import DataError
-
-try:
-    import fcntl
-except ImportError:  # a system without it
-    fcntl = None  # type: ignore[assignment]
+from msbench.locks import hold_file, hold_folder
 
 
 @contextmanager
 def locked(path: Path, progress: Progress) -> Iterator[None]:
     """Hold the lock of `path`, ``.<name>.lock`` beside it; the system takes it from a process that dies.
 
-    While another process holds it, `progress` is called each second and may raise, to stop waiting.
+    While another process holds it, `progress` is called each second and may raise, to stop waiting. Raises
+    ConfigError where the file system has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path.with_name(f".{path.name}.lock"))
-    while True:
-        try:
-            lock.acquire(timeout=1)
-            break
-        except filelock.Timeout:
-            progress("waiting for another process", 0, 1)
-    try:
+
+    def between() -> None:
+        progress("waiting for another process", 0, 1)
+
+    with hold_file(path.with_name(f".{path.name}.lock"), "MSBENCH_DATA", between=between):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -45,33 +35,11 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
     Whoever has one holds a lock on it, which the system takes from a process that dies.
     """
     for left in parent.glob(f"{prefix}*"):
-        with _held(left) as mine:
+        with suppress(OSError), hold_folder(left) as mine:  # a link is no such folder, and not followed
             if mine:
                 shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder, _held(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder, hold_folder(Path(folder)):
         yield Path(folder)
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Hold the lock on a folder itself; False where another process has it, or the system has none."""
-    if fcntl is None:
-        yield False
-        return
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        yield False
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mine = True
-    except OSError:
-        mine = False
-    try:
-        yield mine
-    finally:
-        os.close(descriptor)
 
 
 def shortage(folder: Path, needed: int) -> str:

@@ -103,7 +103,7 @@ def _explained(remote: Remote) -> Iterator[None]:
     """Say in one DataError what is wrong, of which file, and what helps in any case."""
     try:
         yield
-    except (Fault, OSError, NotImplementedError) as error:  # the last: a file system without locks
+    except (Fault, OSError) as error:
         named = isinstance(error, OSError) and error.filename is not None
         what = f"{error.filename}: {error.strerror}" if named else error  # type: ignore[union-attr]
         raise DataError(

@@ -67,8 +67,8 @@ def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker
                 temporary.rename(folder)
             finally:
                 _remove(temporary)
-    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
-        if isinstance(error, OSError) and error.errno in (*NO_ROOM, UNMAPPABLE):
+    except OSError as error:
+        if error.errno in (*NO_ROOM, UNMAPPABLE):
             raise DataError(unwritten(folder, error, "MSBENCH_DATA")) from error
         raise DataError(f"{folder}: cannot be built: {error}") from error
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-
-import filelock
 
 from msbench import again, store
 from msbench.agenda import TO_TRAIN, Entry, agenda
@@ -22,6 +21,7 @@ from msbench.launch.jobs import Job, jobs
 from msbench.launch.ready import ready
 from msbench.launch.slurm_profile import Profile
 from msbench.launch.submission import Element, Submission
+from msbench.locks import hold_file
 from msbench.printable import encodable
 from msbench.specs import RunSpec
 
@@ -136,20 +136,17 @@ def alone(results: Path) -> Iterator[None]:
     if not place.isprintable():
         raise ConfigError(f"--results {results}: a path in a batch script ends with the line; choose another")
     folder = results / submission.FOLDER
+
+    @cache  # said once, however long it takes
+    def say_waiting() -> None:
+        say("waiting for another command that submits from these results")
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(folder / "submit.lock")
-        try:
-            lock.acquire(timeout=1)
-        except filelock.Timeout:
-            say("waiting for another command that submits from these results")
-            lock.acquire()
-        try:
+        with hold_file(folder / "submit.lock", "--results", between=say_waiting):
             yield
-        finally:
-            lock.release()
-    except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = error.strerror or error
         raise ConfigError(f"{folder}: cannot work here: {reason}; choose another --results") from None
 
 

@@ -162,7 +162,7 @@ def test_where_folders_cannot_be_locked_files_are_written_and_nothing_is_swept(
 
     monkeypatch.setattr("fcntl.flock", refused)
     write_files({"a.csv": b"a"}, tmp_path)
-    monkeypatch.setattr("msbench.files.fcntl", None)
+    monkeypatch.setattr("filelock.has_fcntl", False)
     write_files({"b.csv": b"b"}, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "b.csv", leftover.name}
 
