@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,14 @@ import pytest
 import torch
 
 from msbench.suite import Suite, load
+from msbench.training.signals import CAUGHT, is_ignored
 
 if TYPE_CHECKING:
     from campaign_home import Home
 
+# Whoever starts the tests may have signals ignored (nohup, a job in the background); the tests send them.
+for _number in filter(is_ignored, CAUGHT):
+    signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 # The children that command-line tests start inherit these too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)

@@ -14,6 +14,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TypeVar
 
 from msbench.errors import ConfigError, DataError
+from msbench.training.signals import CAUGHT
 
 T = TypeVar("T")
 
@@ -21,9 +22,7 @@ GUARD = "a script that sets up data has to do so below `if __name__ == '__main__
 
 AHEAD = 3  # blocks in flight per process: enough to keep it busy, few enough to waste little at the end
 MOST_BY_DEFAULT = 16  # a login node has 128 cores; starting 128 interpreters takes longer than the work
-PARENTS_OWN = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
-)
+PARENTS_OWN = CAUGHT
 """Sent to a whole process group by a terminal and by Slurm: the parent decides, workers carry on."""
 
 

@@ -12,7 +12,7 @@ from msbench.errors import ExitCode
 from msbench.launch.devices import PATIENCE, POLL, held
 from msbench.launch.outcome import BUSY, NO_WAIT
 from msbench.numerics import THREAD_VARIABLES, THREADS
-from msbench.training.signals import CAUGHT
+from msbench.training.signals import handling
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SEVERE = (ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.DATA)
@@ -119,11 +119,7 @@ class Crowd:
 
 @contextmanager
 def noted() -> Iterator[list[int]]:
-    """Inside, the signals that stop a run are only written down."""
+    """Inside, the signals that stop a run are only written down; those that are ignored stay so."""
     received: list[int] = []
-    before = {number: signal.signal(number, lambda which, _: received.append(which)) for number in CAUGHT}
-    try:
+    with handling(lambda number, _: received.append(number)):
         yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

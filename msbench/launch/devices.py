@@ -19,7 +19,7 @@ from types import FrameType
 from msbench.console import mute, say
 from msbench.environment import cores
 from msbench.errors import ConfigError, ExitCode
-from msbench.training.signals import CAUGHT, SignalFlag
+from msbench.training.signals import SignalFlag, handling, is_ignored
 
 PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 LIFELINE = "MSBENCH_LIFELINE"
@@ -105,7 +105,10 @@ def _await_end(signals: SignalFlag) -> None:
         pass
     # A second one would kill what is still in a step or saving.
     if signals.received is None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        if is_ignored(signal.SIGTERM):
+            signals.received = signal.SIGTERM
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(PATIENCE)
     os._exit(ExitCode.TERMINATED)
 
@@ -146,7 +149,10 @@ def _free_port() -> int:
 
 @contextmanager
 def passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
-    """Inside, processes get the signals that arrive here; the list is of their numbers, so far."""
+    """Inside, processes get the signals that arrive here; the list is of their numbers, so far.
+
+    Those that are ignored stay so, here and in the processes, which inherit that.
+    """
     passed: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
@@ -154,12 +160,8 @@ def passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[
         for process in processes:
             process.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in CAUGHT}
-    try:
+    with handling(forward):
         yield passed
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _watch(processes: "Sequence[subprocess.Popen[bytes]]") -> None:

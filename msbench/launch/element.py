@@ -18,6 +18,7 @@ from msbench import cli
 from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, MsbenchError
 from msbench.launch.submission import Submission, read
+from msbench.training.signals import handling
 
 WARNING = signal.SIGUSR1
 Heard = Callable[[], set[int]]
@@ -70,11 +71,10 @@ def _listening() -> Iterator[Heard]:
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         # Before training looks out for it, there is nothing to save: only the requeue is left to be done.
-        before = signal.signal(WARNING, lambda *_: sys.exit(ExitCode.TERMINATED))
         try:
-            yield heard
+            with handling(lambda *_: sys.exit(ExitCode.TERMINATED), (WARNING,)):
+                yield heard
         finally:
-            signal.signal(WARNING, before)
             signal.set_wakeup_fd(-1)
 
 

@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from msbench.errors import Interrupted
@@ -14,8 +16,37 @@ CAUGHT = tuple(
 )
 
 
+def is_ignored(number: int) -> bool:
+    """True for a signal that whoever started this process asked it to ignore, as `nohup` does."""
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
+@contextmanager
+def handling(
+    handler: Callable[[int, FrameType | None], object], numbers: Sequence[int] = CAUGHT
+) -> Iterator[None]:
+    """Inside, `handler` gets the signals to stop, less those that are ignored.
+
+    `nohup` ignores SIGHUP, and a shell without job control SIGINT of what it starts in the background: such a
+    process, and those that it starts, outlive the terminal.
+    """
+    before: dict[int, signal._HANDLER] = {}
+    # Python delivers signals to the main thread only; elsewhere there is nothing to catch.
+    if threading.current_thread() is threading.main_thread():
+        for number in numbers:
+            if not is_ignored(number):
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
 class SignalFlag:
     """Context manager: inside it, a first signal only raises the flag; a second one kills as usual.
+
+    Signals that are ignored stay so.
 
     What arrives within `once` seconds of the first is taken for the same one: where it goes to a whole group
     of processes, and those that started others pass it on.
@@ -25,19 +56,14 @@ class SignalFlag:
         self.once = once
         self.received: int | None = None
         self._when = 0.0
-        self._previous: dict[int, object] = {}
+        self._handling = ExitStack()
 
     def __enter__(self) -> "SignalFlag":
-        # Python delivers signals to the main thread only; elsewhere there is nothing to catch.
-        if threading.current_thread() is threading.main_thread():
-            for number in CAUGHT:
-                self._previous[number] = signal.signal(number, self._raise_flag)
+        self._handling.enter_context(handling(self._raise_flag))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        self._previous.clear()
+        self._handling.close()
 
     def _raise_flag(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()

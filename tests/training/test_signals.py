@@ -31,7 +31,7 @@ def test_a_signal_is_noticed_at_the_next_check(number: signal.Signals, code: Exi
 
 def test_the_same_signal_passed_on_at_once_is_one_and_later_it_kills() -> None:
     killed: list[int] = []
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with SignalFlag(once=60.0) as flag:
             os.kill(os.getpid(), signal.SIGTERM)
