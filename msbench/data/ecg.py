@@ -6,6 +6,7 @@
    a lead without any valid sample becomes 0. So nothing that is no number reaches a model.
 3. Any other rate is resampled to 100 Hz behind an anti-aliasing filter, after the filling, as one sample that
    is no number would spread over the whole lead. What is not ten seconds long is refused.
+4. Samples that do not add up to the checksum in their header are damage, and an error.
 
 Whatever a rule changes is counted.
 """
@@ -58,11 +59,12 @@ def read_ecg(files: Tree, record: str) -> Ecg:
     repairs = Counter(
         uncalibrated_leads=sum(not leads[index].calibrated for index in chosen),
         other_leads_ignored=len(leads) - len(chosen),
-        leads_with_wrong_checksum=len(samples.damaged()),
     )
     columns = [_filled(samples.millivolts(index), repairs) for index in chosen]
     signal = _resampled(np.stack(columns, axis=1), samples, record)
-    if not np.isfinite(signal).all():
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(signal.astype(np.float32)).all()  # models read float32
+    if not finite:
         raise DataError(f"record {record}: a gain turns its samples into numbers that are too large")
     return Ecg(signal, all(_counts_thousandths(leads[index]) for index in chosen), +repairs)
 

@@ -4,6 +4,7 @@ Read here rather than by the `wfdb` package, which takes 20 ms a header, drops t
 records for a date that nobody asks for. Dates and times of day are therefore not even looked at.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ UNCALIBRATED_GAIN = 200.0
 MILLIVOLTS = {"V": 1e3, "mV": 1.0, "uV": 1e-3, "nV": 1e-6}
 SAMPLE_BITS = {"8": 8, "16": 16, "24": 24, "32": 32, "61": 16, "80": 8, "160": 16, "212": 12}
 """Bits of a sample by storage format; of others the size does not follow from the length alone."""
+GAINS = (1e-30, 1e30)
+"""Least and greatest size of a gain: beyond them, every sample is 0 or infinite in float32."""
+WHOLE = range(-(2**31), 2**31)
+"""Of the whole numbers in a header: samples have 32 bits at most."""
 
 RECORD_LINE = re.compile(
     r"(?P<name>[^\s/]+)(?P<segments>/\d+)?\s+(?P<signals>\d+)(?P<rest>(\s.*)?)", re.ASCII
@@ -31,26 +36,36 @@ GAIN_FIELD = re.compile(
 class Lead:
     """One signal of a record, as its line describes it.
 
-    Its value in mV is ``(sample - baseline) / gain * millivolts``. `storage` is the format field whole, such
-    as ``16`` or ``212x2:3+24``; `checksum` is None where the header has none.
+    Its value in mV is ``(sample - baseline) / gain * millivolts``. A frame has `frame` samples, the first is
+    `skew` frames late, and the file has `offset` bytes before them. `initial` is the sample that the first
+    difference of format 8 is added to; `checksum` is None where the header has none.
     """
 
     name: str
     file: str
-    storage: str
     format: str
     frame: int
+    skew: int
     offset: int
     gain: float
     calibrated: bool
     baseline: int
     millivolts: float
+    resolution: int
+    zero: int
+    initial: int
     checksum: int | None
+    block: int
 
     @property
     def plain(self) -> bool:
         """True for 16-bit samples from the beginning of the file, one a frame, without skew."""
-        return self.storage in ("16", "16x1")
+        return (self.format, self.frame, self.skew, self.offset) == ("16", 1, 0, 0)
+
+    @property
+    def storage(self) -> str:
+        """The storage format with all that belongs to it, such as ``212x2:3+24``."""
+        return f"{self.format}x{self.frame}:{self.skew}+{self.offset}"
 
 
 @dataclass(frozen=True)
@@ -62,14 +77,22 @@ class Header:
     length: int | None
     leads: tuple[Lead, ...]
 
-    def bytes_of(self, file: str, length: int) -> int | None:
-        """How large the signal file must be for `length` frames; None where its format does not tell."""
+    def bytes_of(self, file: str, length: int) -> range | None:
+        """How large the signal file may be for `length` frames; None where its format does not tell."""
         leads = [lead for lead in self.leads if lead.file == file]
-        bits = SAMPLE_BITS.get(leads[0].format)
+        kind, offset = leads[0].format, leads[0].offset
+        samples = length * sum(lead.frame for lead in leads)
+        if kind in (
+            "310",
+            "311",
+        ):  # three samples in four bytes, of which the last may be cut to what is used
+            least = samples // 3 * 4 + (0, 2, 4 if kind == "310" else 3)[samples % 3]
+            return range(offset + least, offset + -(-samples // 3) * 4 + 1)
+        bits = SAMPLE_BITS.get(kind)
         if bits is None:
             return None
-        samples = length * sum(lead.frame for lead in leads)
-        return leads[0].offset + -(-samples * bits // 8)
+        size = offset + -(-samples * bits // 8)
+        return range(size, size + 1)
 
 
 def parse_header(content: bytes, record: str) -> Header:
@@ -81,12 +104,26 @@ def parse_header(content: bytes, record: str) -> Header:
         raise DataError(f"record {record}: its header has no record line")
     if found["segments"]:
         raise DataError(f"record {record}: consists of several segments, which is not supported")
-    announced, described = int(found["signals"]), len(lines) - 1
+    announced, described = _whole(found["signals"], f"record {record}: number of signals"), len(lines) - 1
     if announced != described or not described:
         raise DataError(f"record {record}: announces {announced} signals but describes {described}")
     rate, length = _rate_and_length(found["rest"].split(), record)
     leads = tuple(_lead(line, number, record) for number, line in enumerate(lines[1:], start=1))
+    _check_files(leads, length, record)
     return Header(record, rate, length, leads)
+
+
+def _check_files(leads: tuple[Lead, ...], length: int | None, record: str) -> None:
+    """Raise DataError for leads that cannot be in one file together, or begin after its end."""
+    for file in dict.fromkeys(lead.file for lead in leads):
+        kinds = {(lead.format, lead.offset) for lead in leads if lead.file == file}
+        if len(kinds) > 1:
+            raise DataError(f"record {record}: its signals in {file} differ in storage format or offset")
+    for number, lead in enumerate(leads, start=1):
+        if length is not None and lead.skew >= length:
+            raise DataError(
+                f"record {record}, signal {number}: begins {lead.skew} frames late, of {length} there are"
+            )
 
 
 def _decoded(content: bytes) -> str:
@@ -101,13 +138,14 @@ def _rate_and_length(fields: list[str], record: str) -> tuple[float, int | None]
     if not fields:
         return DEFAULT_RATE, None
     rate = RATE_FIELD.fullmatch(fields[0])
-    if rate is None or not float(rate["rate"]):
+    if rate is None or not 0 < float(rate["rate"]) < math.inf:
         raise DataError(f"record {record}: {fields[0]!r} is no sampling rate")
     if len(fields) == 1:
         return float(rate["rate"]), None
-    if not fields[1].isdecimal():
+    length = _whole(fields[1], f"record {record}: number of samples")
+    if length < 0:
         raise DataError(f"record {record}: {fields[1]!r} is no number of samples")
-    return float(rate["rate"]), int(fields[1]) or None
+    return float(rate["rate"]), length or None
 
 
 def _lead(line: str, number: int, record: str) -> Lead:
@@ -119,28 +157,47 @@ def _lead(line: str, number: int, record: str) -> Lead:
         raise DataError(f"{where}: {fields[1]!r} is no storage format")
     if gain is None:
         raise DataError(f"{where}: {fields[2]!r} is no gain")
-    given = float(gain["gain"] or 0)
-    baseline = gain["baseline"] or fields[4] or "0"
+    given = _gain(gain["gain"] or "0", where)
+    zero = fields[4] or "0"
+    frame = _whole(storage["frame"] or "1", f"{where}: samples a frame")
+    if not frame:
+        raise DataError(f"{where}: {fields[1]!r} has no samples in a frame")
     return Lead(
         name=fields[8].strip(),
         file=fields[0],
-        storage=fields[1],
         format=storage["format"],
-        frame=int(storage["frame"] or 1),
-        offset=int(storage["offset"] or 0),
+        frame=frame,
+        skew=_whole(storage["skew"] or "0", f"{where}: skew"),
+        offset=_whole(storage["offset"] or "0", f"{where}: offset"),
         gain=given or UNCALIBRATED_GAIN,
         calibrated=given != 0,
-        baseline=_whole(baseline, f"{where}: baseline"),
+        baseline=_whole(gain["baseline"] or zero, f"{where}: baseline"),
         millivolts=_millivolts(gain["units"] or "mV", where),
+        resolution=_whole(fields[3] or "0", f"{where}: resolution of the converter"),
+        zero=_whole(zero, f"{where}: zero of the converter"),
+        initial=_whole(fields[5] or zero, f"{where}: initial value"),  # the format's own rule
         checksum=_whole(fields[6], f"{where}: checksum") if fields[6] else None,
+        block=_whole(fields[7] or "0", f"{where}: block size"),
     )
 
 
+def _gain(text: str, where: str) -> float:
+    """Units per mV, or whatever they are of; 0 only where it is written so."""
+    gain = float(text)
+    written_zero = not re.search("[1-9]", text.lower().partition("e")[0])
+    if not written_zero and not GAINS[0] <= abs(gain) <= GAINS[1]:
+        raise DataError(f"{where}: gain {text[:40]!r} is out of range; correct the header or leave it out")
+    return gain
+
+
 def _whole(text: str, what: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise DataError(f"{what} {text!r} is no whole number") from None
+    if not re.fullmatch("[-+]?[0-9]+", text):
+        raise DataError(f"{what} {text[:40]!r} is no whole number")
+    digits = text.lstrip("+-0")[:12] or "0"  # Python refuses texts of thousands of digits
+    number = -int(digits) if text.startswith("-") else int(digits)
+    if number not in WHOLE:
+        raise DataError(f"{what} {text[:40]!r} has more than 32 bits; correct the header or leave it out")
+    return number
 
 
 def _millivolts(units: str, where: str) -> float:

@@ -47,13 +47,15 @@ def header(
     gain: str = "1000.0(0)/mV",
     storage: str = "16",
     checksums: Sequence[int] | None = None,
+    zero: int = 0,
+    initial: Sequence[int] | None = None,
 ) -> str:
     """A header; `rest` is what follows the number of signals."""
     lines = [f"{name} {len(leads) if signals is None else signals} {rest}"]
-    sums = [""] * len(leads) if checksums is None else checksums
+    none = [0] * len(leads)
     lines += [
-        f"{name}.dat {storage} {gain} 16 0 0 {total or 0} 0 {lead}"
-        for lead, total in zip(leads, sums, strict=True)
+        f"{name}.dat {storage} {gain} 16 {zero} {first} {total} 0 {lead}"
+        for lead, first, total in zip(leads, initial or none, checksums or none, strict=True)
     ]
     return "\n".join(lines) + "\n"
 
@@ -64,7 +66,7 @@ def signal(seed: int = 0, steps: int = 1000, leads: int = 12) -> NDArray[np.int1
     return (noise + 1000 * np.arange(leads)).astype("<i2")
 
 
-def sums(digital: NDArray[np.int16]) -> list[int]:
+def sums(digital: NDArray[Any]) -> list[int]:
     """Checksums as headers have them."""
     return [int(total) % 2**16 for total in digital.astype(np.int64).sum(axis=0)]
 

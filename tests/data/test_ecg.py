@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ecg_files import memory, signal
+from ecg_files import memory, signal, sums
 from numpy.typing import NDArray
 
 from msbench.data.ecg import LEADS, Blocks, read_all, read_ecg
@@ -68,12 +68,23 @@ def test_a_lead_without_any_sample_is_0_and_counted() -> None:
     assert found.repairs == Counter(leads_without_a_sample=1)
 
 
-def test_uncalibrated_leads_and_wrong_checksums_are_counted() -> None:
+def test_uncalibrated_leads_are_counted() -> None:
     digital = signal()
     assert read_ecg(memory(digital, gain="0"), "r").repairs == Counter(uncalibrated_leads=12)
-    wrong = read_ecg(memory(digital, checksums=[1] * 12), "r").repairs
-    assert wrong == Counter(leads_with_wrong_checksum=12)
     assert read_ecg(memory(digital), "r").repairs == Counter()
+
+
+def test_a_wrong_checksum_is_an_error_that_names_the_record_and_its_leads() -> None:
+    digital = signal()
+    totals = sums(digital)
+    totals[7] += 1
+    expected = rf"^record r: samples do not add up .*: V2 \({totals[7] - 1} instead of {totals[7]}\);"
+    with pytest.raises(DataError, match=expected):
+        read_ecg(memory(digital, checksums=totals), "r")
+    # A lead that nobody asks for is in the same file.
+    more = memory(digital[:, [*range(12), 0]], leads=[*LEADS, "VX"], checksums=[*sums(digital), 1])
+    with pytest.raises(DataError, match=r"VX \(\d+ instead of 1\)"):
+        read_ecg(more, "r")
 
 
 @pytest.mark.parametrize(
@@ -133,9 +144,18 @@ def test_what_is_not_ten_seconds_long_is_refused(steps: int, rest: str, fault: s
         ecg(signal(steps=steps), rest=rest)
 
 
-def test_a_gain_that_makes_no_numbers_is_refused() -> None:
-    with np.errstate(over="ignore"), pytest.raises(DataError, match="numbers that are too large"):
-        ecg(signal(), gain="1e-307/mV")
+@pytest.mark.parametrize(
+    "gain", ["1e400/mV", "-1e400/mV", "1e300/mV", "1e-307/mV", "1e-400/mV", "0.0001e-400"]
+)
+def test_a_gain_that_makes_no_numbers_is_refused(gain: str) -> None:
+    with pytest.raises(DataError, match=r"^record r, signal 1: gain .* is out of range"):
+        ecg(signal(), gain=gain)
+
+
+def test_numbers_that_are_too_large_for_models_are_refused() -> None:
+    """They are finite in float64, in which they are computed, and not in float32, in which they are kept."""
+    with pytest.raises(DataError, match=r"^record r: .*numbers that are too large"):
+        ecg(signal(), gain="1e-30(2147483647)/V")
 
 
 def written(folder: Path, count: int, **options: Any) -> Blocks:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from archives import flipped
+from ecg_files import write_small
 from faulty_server import Reply, by_name, serving, status, whole
 from published import PUBLISHED, Published, generated
 from typer.testing import CliRunner, Result
@@ -238,3 +239,17 @@ def test_where_one_server_refuses_the_other_datasets_are_set_up(
     assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == ["not", "18", "90"]
     assert not list((tmp_path / "data" / "downloads" / "imdb").glob(reviews.name + "*"))
     assert msbench("setup", "mnist", "cifar10", "--check").stderr.splitlines()[-1] == "2 of 2 verified"
+
+
+def test_a_record_with_a_wrong_checksum_is_named_and_nothing_is_set_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSBENCH_DATA", str(tmp_path / "data"))
+    source = write_small(tmp_path / "source")
+    file = source / "records100/00000/00005_lr.dat"
+    file.write_bytes(flipped(file.read_bytes(), 1000))
+    done = msbench("setup", "ptbxl", "--from", source, "--quiet")
+    assert done.exit_code == ExitCode.DATA
+    assert "record records100/00000/00005_lr: samples do not add up to the checksums" in done.stderr
+    assert not list((tmp_path / "data").rglob("*.npy"))
+    assert not list((tmp_path / "data").rglob("*building*"))

@@ -66,6 +66,17 @@ def test_a_baseline_that_is_not_given_is_the_zero_of_the_converter() -> None:
     assert (lead.baseline, lead.name) == (-42, "lead I")
 
 
+def test_every_field_of_a_signal_is_kept() -> None:
+    lead = parse_header(b"r 1 100 9\nr.dat 212x2:3+24 5.5(7)/uV 12 -42 1000 -3 512 lead I\n", "r").leads[0]
+    assert (lead.storage, lead.skew, lead.resolution, lead.zero) == ("212x2:3+24", 3, 12, -42)
+    assert (lead.initial, lead.checksum, lead.block) == (1000, -3, 512)
+
+
+def test_an_initial_value_that_is_not_given_is_the_zero_of_the_converter() -> None:
+    lead = parse_header(b"r 1 100 9\nr.dat 8 200/mV 10 -42\n", "r").leads[0]
+    assert (lead.initial, lead.checksum) == (-42, None)
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -83,6 +94,31 @@ def test_a_baseline_that_is_not_given_is_the_zero_of_the_converter() -> None:
         (header("r", gain="10/mmHg"), "signal 1: unit 'mmHg' is no voltage"),
         (header("r", gain="10/mv"), "signal 1: unit 'mv' is no voltage"),
         ("r 1 100 1000\nr.dat 16 10/mV 16 0 0 x 0 I\n", "signal 1: checksum 'x' is no whole number"),
+        (header("r", rest="1e400 1000"), "'1e400' is no sampling rate"),
+        (header("r", rest="1e-400 1000"), "'1e-400' is no sampling rate"),
+        (header("r", rest="nan 1000"), "'nan' is no sampling rate"),
+        (header("r", rest="inf 1000"), "'inf' is no sampling rate"),
+        (header("r", rest="-100 1000"), "'-100' is no sampling rate"),
+        (header("r", rest=f"100 {'9' * 5000}"), "number of samples '999"),
+        (f"r {'9' * 5000} 100 1000\n", "number of signals '999"),
+        (header("r", gain="nan/mV"), "signal 1: 'nan/mV' is no gain"),
+        (header("r", gain="inf/mV"), "signal 1: 'inf/mV' is no gain"),
+        (header("r", gain="1e400/mV"), "signal 1: gain '1e400' is out of range"),
+        (header("r", gain="1e-400/mV"), "signal 1: gain '1e-400' is out of range"),
+        (header("r", gain=f"1({2**31})/mV"), "signal 1: baseline '2147483648' has more than 32 bits"),
+        (header("r", gain=f"1({-(2**31) - 1})/mV"), "signal 1: baseline '-2147483649' has more than 32 bits"),
+        (header("r", gain=f"1({'9' * 5000})/mV"), "has more than 32 bits"),
+        (header("r", zero=2**40), "signal 1: zero of the converter '1099511627776' has more than 32 bits"),
+        (header("r", initial=[2**31] * 12), "signal 1: initial value '2147483648' has more than 32 bits"),
+        (header("r", checksums=[10**20] * 12), "has more than 32 bits"),
+        (header("r", storage="16x0"), "signal 1: '16x0' has no samples in a frame"),
+        (header("r", storage=f"16x{'9' * 5000}"), "signal 1: samples a frame '999"),
+        (header("r", storage="16:1000"), "signal 1: begins 1000 frames late, of 1000 there are"),
+        (
+            "r 1 100 9\nr.dat 16 1/mV 16.5\n",
+            "signal 1: resolution of the converter '16.5' is no whole number",
+        ),
+        ("r 1 100 9\nr.dat 16 1/mV 16 0 0 0 x\n", "signal 1: block size 'x' is no whole number"),
     ],
 )
 def test_what_is_no_header_is_refused_by_name(text: str, fault: str) -> None:
