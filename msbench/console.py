@@ -15,13 +15,6 @@ from typing import Any
 from msbench.printable import json_escaped, printable
 
 
-def prepare() -> None:
-    """Let names that the terminal's encoding lacks degrade instead of ending the command."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-
-
 def mute() -> None:
     """Print nothing from here on: of several processes that do one thing, one speaks."""
     _Muted.on = True
@@ -37,10 +30,10 @@ class _Muted:
 
 
 def say(text: str) -> None:
-    """A message to stderr; a reader that went away stops nothing."""
+    """A message to stderr; where it cannot be written, nothing is stopped by that."""
     if muted():
         return
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):
         print(_shown(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
@@ -56,7 +49,6 @@ def _shown(text: str) -> str:
 def _print(text: str) -> None:
     if muted():
         return
-    # Flushed here, where a reader that went away can still be told from a bug: at exit it is too late.
     print(text, flush=True)  # noqa: T201
 
 

@@ -1,8 +1,9 @@
 """The verbs: parse, call, print, exit. Nothing heavy is imported before a verb needs it."""
 
+import sys
 from collections.abc import Callable
 
-from msbench import console
+from msbench import streams
 from msbench.cli import compare, measure, reports, runs
 from msbench.cli.app import app
 
@@ -31,5 +32,8 @@ for name, function in VERBS.items():
 
 def main() -> None:
     """Entry point of the ``msbench`` command."""
-    console.prepare()
-    app()
+    streams.prepare()
+    try:
+        app()
+    except SystemExit as end:
+        sys.exit(streams.exit_code(end.code) if isinstance(end.code, int) else end.code)

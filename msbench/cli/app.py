@@ -1,8 +1,6 @@
 """The command itself: what all verbs share, and how each of them ends."""
 
 import functools
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, ParamSpec
@@ -107,9 +105,6 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
         except MsbenchError as error:
             console.say(f"msbench: {error}")
             raise typer.Exit(error.exit_code) from None
-        except BrokenPipeError:
-            leave_stdout()
-            raise typer.Exit(ExitCode.OK) from None
         except OSError as error:
             if not (told := unusable(error)):
                 raise
@@ -120,11 +115,6 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     return guarded
-
-
-def leave_stdout() -> None:
-    """The reader has what it wanted (`| head`): the interpreter must not complain at its own exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _version(wanted: bool) -> None:

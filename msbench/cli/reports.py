@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from msbench import console
-from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, leave_stdout, verb
+from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, verb
 from msbench.errors import ConfigError, GateFailed, Undecided
 
 Tables = Annotated[
@@ -128,16 +128,11 @@ def check(
         if strict and isinstance(error, Undecided):
             raise GateFailed(str(error)) from None
         raise
-    # Files first: a reader of the table that goes away must not cost them.
     gate.publish(checked, to_junit=junit, to_github=github, strict=strict)
-    try:
-        if as_json:
-            console.out_json(gate.as_dict(checked, strict=strict))
-        else:
-            gate.print_checked(checked)
-    except BrokenPipeError:
-        # The verdict stands whoever reads it: `check | head` must not turn a failure into a success.
-        leave_stdout()
+    if as_json:
+        console.out_json(gate.as_dict(checked, strict=strict))
+    else:
+        gate.print_checked(checked)
     raise typer.Exit(gate.code(checked, strict=strict))
 
 

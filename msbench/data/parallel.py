@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TypeVar
 
+from msbench import streams
 from msbench.errors import ConfigError, DataError
 from msbench.training.signals import CAUGHT
 
@@ -101,6 +102,7 @@ def _held_back() -> Iterator[None]:
 
 def _start_worker() -> None:
     """Leave signals to the parent, and do not outlive it: a killed parent closes no queue."""
+    streams.prepare()
     for number in PARENTS_OWN:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from msbench import cli
+from msbench import cli, streams
 from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, MsbenchError
 from msbench.launch.submission import Submission, read
@@ -26,6 +26,7 @@ Heard = Callable[[], set[int]]
 
 def main() -> int:
     """Run the element that the environment names, and return the exit code of its command."""
+    streams.prepare()
     try:
         submission = _own(Path(sys.argv[1]))
         index = int(os.environ["SLURM_ARRAY_TASK_ID"])
