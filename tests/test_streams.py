@@ -47,16 +47,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, shared_data: Path) -> Path
     return folder
 
 
-SHOWN = [
-    "--version",
-    "--help",
-    "run --help",
-    "list suites",
-    "list runs --json",
-    "show tiny:listops-tiny:mamba",
-]
-SHOWN += ["explain tiny.yaml", "run tiny.yaml --model mamba", "run tiny.yaml --model mamba --json"]
-SHOWN += ["report tiny.yaml"]
+SHOWN = ["--version", "run --help", "list suites", "list runs --json", "show tiny:listops-tiny:mamba"]
+SHOWN += ["run tiny.yaml --model mamba", "report tiny.yaml"]
 
 
 @pytest.mark.parametrize("redirected", UNWRITABLE)
@@ -85,7 +77,6 @@ def test_messages_that_cannot_be_printed_change_nothing(words: str, redirected: 
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        ("check tiny.yaml", ExitCode.UNDECIDED),
         ("check tiny.yaml --strict", ExitCode.GATE_FAILED),
         ("run", ExitCode.USAGE),
         ("nosuch", ExitCode.USAGE),
@@ -111,9 +102,11 @@ def test_a_reader_that_went_away_is_no_fault(words: str, reader: str, trained: P
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("options", ["", "--jobs 2"])
-@pytest.mark.parametrize("redirected", ["2>/dev/full", "2>&-", ">/dev/full 2>/dev/full", ">&- 2>&- <&-"])
-def test_training_goes_on_to_its_end(redirected: str, options: str, tiny_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "redirected"),
+    [("", "2>/dev/full"), ("", "2>&-"), ("", ">/dev/full 2>/dev/full"), ("--jobs 2", ">&- 2>&- <&-")],
+)
+def test_training_goes_on_to_its_end(options: str, redirected: str, tiny_file: Path, tmp_path: Path) -> None:
     done = shell(f"msbench run tiny.yaml {options} --results here", redirected, folder=tiny_file.parent)
     assert done.returncode == (0 if redirected.startswith("2") else ExitCode.USAGE), done.stderr
     assert [record.status for record in store.records(tmp_path / "here")[0]] == ["finished"] * 2

@@ -225,8 +225,8 @@ def encoded(storage: str) -> tuple[NDArray[np.int64], bytes, list[int]]:
     """Known samples, the bytes of their file, and initial values that belong to them."""
     if storage == "8":
         differences = np.random.default_rng(8).integers(-128, 128, (60, 12))
-        initial = [1000 * lead - 3 for lead in range(12)]
-        return differences.cumsum(axis=0) + initial, differences.astype("i1").tobytes(), initial
+        initial = 1000 * np.arange(12) - 3
+        return differences.cumsum(axis=0) + initial, differences.astype("i1").tobytes(), initial.tolist()
     leads = 8 if storage.startswith("5") else 12  # of which FLAC has no more
     digital = samples(RANGES[storage], leads=leads)
     data = (compressed if storage.startswith("5") else packed)(digital, storage)
