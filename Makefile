@@ -8,7 +8,7 @@ STAMP = $(VENV)/.installed
 
 .PHONY: demo test campaign lint gpu slurm lock image clean
 
-$(STAMP): pyproject.toml $(wildcard msbench/ops/native/* msbench/data/native/*)
+$(STAMP): pyproject.toml $(wildcard msbench/*/native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@

@@ -1,102 +1,167 @@
-"""What the machine could do at best, from rates that are measured in the same run.
+"""What the machine can do at best, measured in the same turns as what is held against it.
 
-CPU: one update of 16 states takes 11 vector instructions forward (8 of them for the exponential) and 19 more
-backward, on the ports that also do fused multiply-adds. So ``ports`` is the FMA rate over 11 or 30. The FMA
-rate is that of a matrix product; exp2 is PyTorch's and bounds nothing, since kernels bring their own.
+CPU: two loops in C++ on the threads and with the instruction set of the C++ kernel (`native_bounds`).
+``registers`` makes as many updates of a state with the kernel's own instructions, all of them on registers;
+``memory`` reads and writes as many bytes as arguments, output and gradients have, once, and computes nothing.
 GPU: one exponential a state forward and one backward on 16 lanes an SM and clock (``exp``), 6 and 20
-instructions on 128 lanes (``issue``). Both: arguments, output and gradients pass through memory once
-(``memory``), at the rate of a copy.
+instructions on 128 lanes (``issue``), and the bytes of arguments, output and gradients at the rate of a copy
+(``memory``).
+
+Bounds are for implementations that update every state, with decays made as the kernel makes them. One that is
+faster shows that its bound is wrong.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from msbench.bench import native_bounds
 from msbench.bench.problem import Size
-from msbench.bench.timing import timed
+from msbench.bench.timing import Task, timed
 
-FORWARD_INSTRUCTIONS, BACKWARD_INSTRUCTIONS = 11, 19
 GPU_FORWARD, GPU_BACKWARD = 6, 20
 EXP_LANES, ISSUE_LANES = 16, 128
-MATRIX = 512
 COPIED = 1 << 24
-"""Numbers: 64 MiB, more than a cache."""
-EXPONENTIALS = 1 << 16
-BEST_OF = 12
+"""Numbers: 64 MiB, more than a GPU's cache."""
+
+Passes = tuple[float, float]
+"""Of the forward and of the backward."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What the machine did: numbers a second, bytes a second; ``lanes`` are fused multiply-adds on a CPU."""
+    """What the machine did: updates of a state a second, by what limits them, and bytes a second.
 
-    device: str
-    lanes: float
-    exponentials: float
-    bytes: float
+    Without any there is no bound. `facts` are for the document, with units in the names.
+    """
 
-    def best(self, other: Self) -> Self:
-        """The larger of each: a busy moment lowers what a machine shows, nothing raises it."""
-        names = ("lanes", "exponentials", "bytes")
-        return replace(self, **{name: max(getattr(self, name), getattr(other, name)) for name in names})
+    updates: Mapping[str, Passes]
+    bytes: Passes | None
+    facts: Mapping[str, Any]
 
     def bounds(self, size: Size, *, backward: bool) -> dict[str, float]:
-        """Seconds that no kernel can beat, by what binds."""
-        passes = 2 if backward else 1
-        if self.device == "cuda":
-            issued = GPU_FORWARD + (GPU_BACKWARD if backward else 0)
-            compute = {
-                "exp": passes * size.states / self.exponentials,
-                "issue": issued * size.states / self.lanes,
-            }
-        else:
-            issued = FORWARD_INSTRUCTIONS + (BACKWARD_INSTRUCTIONS if backward else 0)
-            compute = {"ports": issued * size.states / self.lanes}
-        return {**compute, "memory": traffic(size, backward=backward) / self.bytes}
+        """Seconds that no kernel can beat, by what binds; with `backward` those of both passes."""
+        found = {name: seconds((size.states,) * 2, rates, backward) for name, rates in self.updates.items()}
+        if self.bytes is not None:
+            moved = tuple(4.0 * (read + written) for read, written in traffic(size))
+            found["memory"] = seconds((moved[0], moved[1]), self.bytes, backward)
+        return found
 
-    def bound(self, size: Size, *, backward: bool) -> tuple[str, float]:
-        """The largest of the bounds."""
+    def bound(self, size: Size, *, backward: bool) -> tuple[str, float] | None:
+        """The largest of the bounds; None where there is none."""
         bounds = self.bounds(size, backward=backward)
-        name = max(bounds, key=lambda key: bounds[key])
-        return name, bounds[name]
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the document, with units in the names."""
-        lanes = "instructions_per_second" if self.device == "cuda" else "fma_per_second"
-        return {
-            lanes: self.lanes,
-            "exp_per_second": self.exponentials,
-            "copy_bytes_per_second": self.bytes,
-            "source": "SMs and clock of the device; a measured copy" if self.device == "cuda" else "measured",
-        }
+        return max(bounds.items(), key=lambda item: item[1]) if bounds else None
 
 
-def traffic(size: Size, *, backward: bool) -> int:
-    """Bytes of float32 that have to pass: arguments in, output out; backward both again, gradients out."""
-    once = size.arguments + size.outputs
-    return 4 * (2 * once + size.arguments if backward else once)
+def seconds(work: Passes, rates: Passes, backward: bool) -> float:
+    """The time of the forward, or of both passes one after another."""
+    return work[0] / rates[0] + (work[1] / rates[1] if backward else 0.0)
 
 
-def measured(device: str) -> Rates:
-    """The rates of this machine, with as many threads as the benchmark has."""
+def traffic(size: Size) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Numbers that have to be read and written, forward and backward.
+
+    Arguments in, output out; then both in, with the gradient in place of the output, and gradients out.
+    """
+    return (size.arguments, size.outputs), (size.arguments + size.outputs, size.arguments)
+
+
+class Gauge:
+    """Work that is timed in turns with the scans; `work` does some and returns how much."""
+
+    def __init__(self, work: Callable[[], float], device: str) -> None:
+        self._work = work
+        self.amount = 0.0
+        self.task = Task(self._run, device)
+        self._run()  # to warm up
+        self.task.expected, _ = timed(self._run, device)
+
+    @property
+    def rate(self) -> float:
+        """Work a second in the fastest call: a busy moment lowers what a machine shows, nothing raises it."""
+        if self.task.error:
+            raise RuntimeError(f"a bound cannot be measured: {self.task.error}")
+        return self.amount / max(1e-9, min(self.task.wall))
+
+    def _run(self) -> None:
+        self.amount = self._work()
+
+
+class Meter:
+    """What shows the machine's best at one size; its `tasks` want turns before there are `rates`."""
+
+    def __init__(self, size: Size, device: str) -> None:
+        self._device = device
+        self._missing = ""
+        self._gauges: dict[str, Gauge] = {}
+        if device == "cuda":
+            self._gauges["copy"] = Gauge(_copy(device), device)
+            return
+        self._missing = native_bounds.missing()
+        if self._missing:
+            return
+        for name, backward, moved in zip(("forward", "backward"), (False, True), traffic(size), strict=True):
+            self._gauges[f"{name} updates"] = Gauge(native_bounds.Arithmetic(size.n, backward), device)
+            self._gauges[f"{name} bytes"] = Gauge(native_bounds.Traffic(*moved), device)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The calls to be timed."""
+        return [gauge.task for gauge in self._gauges.values()]
+
+    def rates(self) -> Rates:
+        """The best that was seen; RuntimeError where a call failed."""
+        if self._device == "cuda":
+            return gpu_rates(self._gauges["copy"].rate)
+        if self._missing:
+            return Rates({}, None, {"source": f"no bounds: {self._missing}"})
+        updates, moved = (
+            (self._gauges[f"forward {unit}"].rate, self._gauges[f"backward {unit}"].rate)
+            for unit in ("updates", "bytes")
+        )
+        return cpu_rates(updates, moved)
+
+
+def cpu_rates(updates: Passes, moved: Passes) -> Rates:
+    """What was measured on a CPU: updates of a state and bytes a second."""
+    facts = {
+        "forward_updates_per_second": updates[0],
+        "backward_updates_per_second": updates[1],
+        "forward_bytes_per_second": moved[0],
+        "backward_bytes_per_second": moved[1],
+        "source": "measured in turns with the scans: updates in registers, bytes read and written",
+    }
+    return Rates({"registers": updates}, moved, facts)
+
+
+def gpu_rates(copied: float) -> Rates:
+    """What the device has, and the `copied` bytes a second that were measured."""
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    clocks = properties.multi_processor_count * properties.clock_rate * 1e3
+    return clocked_rates(clocks, copied)
+
+
+def clocked_rates(clocks: float, copied: float) -> Rates:
+    """From the clocks a second of all SMs together."""
+    exponentials, instructions = EXP_LANES * clocks, ISSUE_LANES * clocks
+    facts = {
+        "instructions_per_second": instructions,
+        "exp_per_second": exponentials,
+        "copy_bytes_per_second": copied,
+        "source": "SMs and clock of the device; a measured copy",
+    }
+    issued = instructions / GPU_FORWARD, instructions / GPU_BACKWARD
+    return Rates({"exp": (exponentials,) * 2, "issue": issued}, (copied,) * 2, facts)
+
+
+def _copy(device: str) -> Callable[[], float]:
     source = torch.ones(COPIED, device=device)
     target = torch.empty_like(source)
-    copied = 8 * COPIED / fastest(lambda: target.copy_(source), device)
-    if device == "cuda":
-        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        clocks = properties.multi_processor_count * properties.clock_rate * 1e3
-        return Rates(device, ISSUE_LANES * clocks, EXP_LANES * clocks, copied)
-    a, b = torch.ones(2, MATRIX, MATRIX).unbind(0)
-    product = torch.empty(MATRIX, MATRIX)
-    lanes = MATRIX**3 / fastest(lambda: torch.mm(a, b, out=product), device)
-    x = torch.linspace(-10, 0, EXPONENTIALS)
-    y = torch.empty_like(x)
-    exponentials = EXPONENTIALS / fastest(lambda: torch.exp2(x, out=y), device)
-    return Rates(device, lanes, exponentials, copied)
 
+    def work() -> float:
+        target.copy_(source)
+        return 8.0 * COPIED
 
-def fastest(call: Callable[[], object], device: str) -> float:
-    """Seconds of the best of `BEST_OF` calls, after one to warm up: a bound is what can be reached."""
-    call()
-    return max(1e-9, min(timed(call, device)[0] for _ in range(BEST_OF)))
+    return work

@@ -1,7 +1,7 @@
 """The benchmark of the scan: all contenders on the same problem, timed in turns, checked in the same run."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -67,15 +67,15 @@ def measure(
     who = contenders(settings.only) if who is None else who
     whole = problem(size, settings.device)
     entries = [prepared(one, whole, settings.device) for one in who]
-    rates = roofline.measured(settings.device)
+    meter = roofline.Meter(size, settings.device)
     truth = Truth(whole, settings.device)
     for entry in entries:
         if entry.runs:
             say(f"first call and check of {entry.contender.name}")
         entry.attempt(partial(start, entry, settings.device))
         entry.attempt(partial(check, entry, truth))
-    time_all(entries, settings, say)
-    rates = rates.best(roofline.measured(settings.device))
+    time_all(entries, meter, settings, say)
+    rates = meter.rates()
     tables = scaling.measure(settings, say) if settings.scaling else []
     for entry in entries:
         if entry.runs:
@@ -87,7 +87,7 @@ def measure(
         entry.attempt(partial(weigh, entry, settings.device))
     rows = [row(entry, rates) for entry in entries]
     compare_rows(rows)
-    return {"size": asdict(size), "rates": rates.as_dict(), "rows": rows, "scaling": tables}
+    return {"size": asdict(size), "rates": dict(rates.facts), "rows": rows, "scaling": tables}
 
 
 def prepared(contender: Contender, whole: Problem, device: str) -> Entry:
@@ -122,10 +122,10 @@ def check(entry: Entry, truth: Truth) -> None:
         entry.status, entry.reason = "invalid", fault
 
 
-def time_all(entries: Sequence[Entry], settings: Settings, say: Say) -> None:
-    """Time those that compute the right numbers, in turns."""
+def time_all(entries: Sequence[Entry], meter: roofline.Meter, settings: Settings, say: Say) -> None:
+    """Time those that compute the right numbers, and what the machine can do at best, in turns."""
     tasks = [task for entry in entries if entry.runs for task in entry.tasks.values()]
-    interleave(tasks, settings.repeats, say)
+    interleave([*meter.tasks, *tasks], settings.repeats, say)
     for entry in entries:
         for task in entry.tasks.values():
             if task.error:
@@ -163,7 +163,7 @@ def weigh(entry: Entry, device: str) -> None:
 
 
 def row(entry: Entry, rates: roofline.Rates) -> dict[str, Any]:
-    """An entry as plain values; speed and memory only where the numbers are right."""
+    """An entry as plain values; speed and memory only where the numbers are right, and possible."""
     found: dict[str, Any] = {
         "name": entry.contender.name,
         "status": entry.status,
@@ -175,14 +175,18 @@ def row(entry: Entry, rates: roofline.Rates) -> dict[str, Any]:
         found |= {"size": asdict(entry.problem.size), "first_call_s": entry.first_call}
     if entry.status != "measured":
         return found
+    size = entry.problem.size
+    speeds = {name: figures(task.spread, size, rates, name) for name, task in entry.tasks.items()}
+    if fault := impossible(speeds):
+        del found["note"]
+        return found | {"status": "invalid", "reason": fault}
     worst = max(entry.errors.values())
     if worst > accuracy.NOTED:
         found["note"] = "; ".join(filter(None, (entry.reason, f"an error of {worst:.1e}")))
-    size = entry.problem.size
     inputs = memory.size_of(entry.problem.arguments)
     extra = entry.peak.bytes
     return found | {
-        **{name: figures(task.spread, size, rates, name) for name, task in entry.tasks.items()},
+        **speeds,
         "bit_equal": entry.bit_equal,
         "peak_bytes": extra,
         "peak_per_input": None if extra is None else extra / inputs,
@@ -193,15 +197,27 @@ def row(entry: Entry, rates: roofline.Rates) -> dict[str, Any]:
 def figures(spread: Spread | None, size: Size, rates: roofline.Rates, mode: str) -> dict[str, Any]:
     """A timing and what follows from it; a pass with its backward counts as one update of every state."""
     assert spread is not None, "a measured row was timed"
-    name, seconds = rates.bound(size, backward=mode == "forward_backward")
+    bound = rates.bound(size, backward=mode == "forward_backward")
+    name, seconds = bound or (None, None)
     return {
         **asdict(spread),
         "tokens_per_second": size.tokens / spread.median,
         "states_per_second": size.states / spread.median,
         "bound": name,
         "bound_s": seconds,
-        "of_bound": seconds / spread.median,
+        "of_bound": None if seconds is None else seconds / spread.median,
     }
+
+
+def impossible(speeds: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why times and bounds cannot both be right; empty where they can."""
+    for mode, found in speeds.items():
+        if found["of_bound"] is not None and found["of_bound"] > 1:
+            return (
+                f"the bound {found['bound']!r} is wrong: {mode.replace('_', ' and ')} took"
+                f" {found['median']:.3g} s, and at best would have taken {found['bound_s']:.3g} s"
+            )
+    return ""
 
 
 def compare_rows(rows: Sequence[dict[str, Any]]) -> None:

@@ -14,10 +14,12 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 MODES = ("forward", "forward_backward")
 SIZED = ("model", "parameters", "states", "MiB", "first, s", "calls")
-BARS = (
-    "ports: the FMA rate over 11 instructions of 16 states forward, 30 with backward; exp, issue: the GPU's"
-    " exponentials, instructions; memory: arguments, output and gradients once at the rate of a copy"
-)
+BOUNDS = {
+    "registers": "the C++ kernel's arithmetic without memory, measured in turns",
+    "exp": "a GPU's exponentials, one a state and pass, by its clock",
+    "issue": "a GPU's instructions, 6 and 20 a state, by its clock",
+    "memory": "all arrays read or written once, measured in turns",
+}
 
 
 def print_document(found: Mapping[str, Any]) -> None:
@@ -47,14 +49,28 @@ def heading(found: Mapping[str, Any]) -> str:
 
 
 def scan_heading(found: Mapping[str, Any]) -> list[str]:
-    """The problem and the rates of the machine."""
-    size, rates = found["size"], found["rates"]
-    lanes = next(name for name in rates if name.startswith(("fma", "instructions")))
-    what = lanes.removesuffix("_per_second")
+    """The problem, and what the machine can do at best."""
+    size = found["size"]
+    return [f"{sizes(size)}: {size['m'] * size['n']} states per channel", *best(found["rates"])]
+
+
+def best(rates: Mapping[str, Any]) -> list[str]:
+    """The rates that bounds are made of."""
+    if "instructions_per_second" in rates:
+        return [
+            f"at best: {rates['instructions_per_second'] / 1e9:.1f} G instructions/s,"
+            f" {rates['exp_per_second'] / 1e9:.2f} G exp/s, copy"
+            f" {rates['copy_bytes_per_second'] / 1e9:.1f} GB/s"
+        ]
+    if "forward_updates_per_second" not in rates:
+        return [rates["source"]]
+    updates, moved = (
+        [rates[f"{name}_{unit}_per_second"] / 1e9 for name in ("forward", "backward")]
+        for unit in ("updates", "bytes")
+    )
     return [
-        f"{sizes(size)}: {size['m'] * size['n']} states per channel",
-        f"machine: {rates[lanes] / 1e9:.1f} G {what}/s, {rates['exp_per_second'] / 1e9:.2f} G exp/s,"
-        f" copy {rates['copy_bytes_per_second'] / 1e9:.1f} GB/s",
+        f"at best: {updates[0]:.3g} G states/s forward, {updates[1]:.3g} backward in registers;"
+        f" {min(moved):.3g} GB/s"
     ]
 
 
@@ -85,7 +101,7 @@ def scan_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
             [(row["name"], *speeds(row)) for row in rows],
         ),
         (
-            "Forward alone; share of the machine's best, forward and with backward",
+            "Forward alone; share of the bound's speed, forward and with backward",
             ("scan", "Gstate/s", "x loop", "forward", "both", "binds"),
             [(row["name"], *shares(row)) for row in rows],
         ),
@@ -140,10 +156,15 @@ def shares(row: Row) -> list[str]:
     return [
         f"{forward['states_per_second'] / 1e9:.3g}",
         times(row, "over_loop", "forward"),
-        f"{forward['of_bound']:.1%}",
-        f"{both['of_bound']:.1%}",
-        "/".join(dict.fromkeys((forward["bound"], both["bound"]))),
+        share(forward),
+        share(both),
+        "/".join(dict.fromkeys(mode["bound"] or "--" for mode in (forward, both))),
     ]
+
+
+def share(mode: Row) -> str:
+    """The bound's time over that which was measured, or a dash where there is no bound."""
+    return "--" if mode["of_bound"] is None else f"{mode['of_bound']:.1%}"
 
 
 def times(row: Row, name: str, mode: str) -> str:
@@ -266,9 +287,17 @@ def notes(found: Mapping[str, Any]) -> Iterable[str]:
         elif row.get("note"):
             yield f"{name}: {row['note']}"
     if found["what"] == "scan":
-        yield f"binds: {BARS}"
+        yield from explained(found["rows"])
     for text in found.get("comparison", {}).get("differences", ()):
         yield f"not the same conditions: {text}"
+
+
+def explained(rows: Iterable[Row]) -> Iterable[str]:
+    """A line for each bound that a row has."""
+    names = {row[mode]["bound"] for row in rows if row["status"] == "measured" for mode in MODES}
+    for name, meaning in BOUNDS.items():
+        if name in names:
+            yield f"bound {name}: {meaning}"
 
 
 def sizes(size: Row) -> str:

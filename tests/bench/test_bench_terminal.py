@@ -8,6 +8,7 @@ from bench_cases import SMALL, broken, contender, document, modest_rates, row, s
 from msbench.bench import scan, step, terminal
 from msbench.bench.comparison import compare
 from msbench.bench.document import document as make
+from msbench.bench.roofline import clocked_rates, cpu_rates
 from msbench.bench.settings import Settings
 from msbench.bench.shapes import SHAPES, deep_shape
 
@@ -54,6 +55,34 @@ def test_rows_without_times_are_told_with_their_reasons(
     assert "wrong  " not in text
     assert "60 states" not in text
     assert "12 states per channel" in text
+
+
+def test_shares_and_bounds_are_named(found: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    found["rates"] = dict(cpu_rates((14.3e9, 7.41e9), (46.8e9, 36.8e9)).facts)
+    for mode, share in (("forward", 0.62), ("forward_backward", 1.0)):
+        found["rows"][0][mode] |= {"bound": "registers", "of_bound": share}
+    found["rows"][1]["forward"] |= {"bound": "memory", "of_bound": 0.005}
+    found["rows"][1]["forward_backward"] |= {"bound": None, "of_bound": None}
+    terminal.print_document(found)
+    text = capsys.readouterr().out
+    assert "at best: 14.3 G states/s forward, 7.41 backward in registers; 36.8 GB/s" in text
+    assert [" ".join(line.split()[-3:]) for line in text.splitlines() if "registers" in line][1:] == [
+        "62.0% 100.0% registers",
+        "measured in turns",
+    ]
+    assert "0.5%     --      memory/--" in text
+    lines = [line for line in text.splitlines() if line.startswith(("at best", "bound "))]
+    assert [line.split(":")[0] for line in lines] == ["at best", "bound registers", "bound memory"]
+    assert max(map(len, lines)) <= LONGEST
+
+
+def test_the_best_of_a_gpu_and_of_no_library_are_named_too() -> None:
+    assert terminal.best(clocked_rates(1e12, 3e12).facts) == [
+        "at best: 128000.0 G instructions/s, 16000.00 G exp/s, copy 3000.0 GB/s"
+    ]
+    assert terminal.best({"source": "no bounds: why"}) == ["no bounds: why"]
+    lines = [f"bound {name}: {meaning}" for name, meaning in terminal.BOUNDS.items()]
+    assert max(map(len, lines)) <= LONGEST
 
 
 def test_without_the_loop_there_is_no_ratio_to_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """The benchmark of the scan on tiny problems: rows, faults, wrong numbers, order."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,10 +10,13 @@ import torch
 from bench_cases import SMALL, broken, contender, modest_rates, right, silent, wrong
 from torch import Tensor
 
-from msbench.bench import memory, scan
+from msbench.bench import memory, roofline, scan
 from msbench.bench.contenders import contenders
-from msbench.bench.problem import Size
+from msbench.bench.problem import NAMES, Size
+from msbench.bench.roofline import cpu_rates
 from msbench.bench.settings import Settings
+from msbench.bench.timing import Task, interleave
+from msbench.ops import scan_native
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_kernels import KERNELS
 
@@ -51,7 +56,6 @@ def test_what_a_row_says_follows_from_its_times() -> None:
         assert times["calls"] >= 3
         assert times["tokens_per_second"] == pytest.approx(38 / times["median"])
         assert times["states_per_second"] == pytest.approx(SMALL.states / times["median"])
-        assert times["of_bound"] == pytest.approx(times["bound_s"] / times["median"])
     assert row["first_call_s"] > 0
     assert row["over_peer"] == {"forward": 1.0, "forward_backward": 1.0}
     assert set(row["over_loop"]) == {"forward", "forward_backward"}
@@ -71,6 +75,70 @@ def test_wrong_numbers_make_a_row_invalid_without_times_and_ratios() -> None:
     )
     assert row["errors"]["A"] == pytest.approx(0.5, rel=1e-3)
     assert not {"forward", "forward_backward", "over_loop", "peak_bytes"} & set(row)
+
+
+def with_bounds(monkeypatch: pytest.MonkeyPatch, updates: float, moved: float = 1e30) -> None:
+    """A machine that is as fast as this."""
+    rates = cpu_rates((updates, updates), (moved, moved))
+    monkeypatch.setattr(roofline.Meter, "rates", lambda _self: rates)
+
+
+@pytest.mark.parametrize(("updates", "moved", "name"), [(1.0, 1e30, "registers"), (1e30, 1.0, "memory")])
+def test_a_time_below_the_bound_makes_a_row_invalid(
+    updates: float, moved: float, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At one update or one byte a second the small problem would take minutes."""
+    with_bounds(monkeypatch, updates, moved)
+    row = measured(contender("reference"))["reference"]
+    assert row["status"] == "invalid"
+    assert row["reason"].startswith(f"the bound '{name}' is wrong: forward took ")
+    assert not {"forward", "forward_backward", "over_loop", "peak_bytes", "note"} & set(row)
+    assert set(row["errors"]) == set(NAMES)
+
+
+@pytest.mark.parametrize(("share", "fault"), [(0.5, False), (1.0, False), (1.001, True)])
+def test_only_a_share_above_one_is_impossible(share: float, fault: bool) -> None:
+    fine = {"bound": "memory", "bound_s": 1.0, "of_bound": 0.2, "median": 5.0}
+    both = {"bound": "registers", "bound_s": 2.0 * share, "of_bound": share, "median": 2.0}
+    found = scan.impossible({"forward": fine, "forward_backward": both})
+    expected = (
+        "the bound 'registers' is wrong: forward and backward took 2 s, and at best would have taken 2 s"
+    )
+    assert found == (expected if fault else "")
+
+
+def test_a_share_is_the_bound_over_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_bounds(monkeypatch, 1e12)
+    row = measured(contender("reference"))["reference"]
+    for mode, passes in (("forward", 1), ("forward_backward", 2)):
+        assert row[mode]["bound"] == "registers"
+        assert row[mode]["bound_s"] == pytest.approx(passes * SMALL.states / 1e12)
+        assert row[mode]["of_bound"] == pytest.approx(passes * SMALL.states / 1e12 / row[mode]["median"])
+
+
+def test_bounds_have_turns_among_those_of_the_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def watched(tasks: Sequence[Task], repeats: int, say: Any) -> None:
+        interleave(tasks, repeats, say)
+        seen.extend(len(task.wall) for task in tasks)
+
+    monkeypatch.setattr(scan, "interleave", watched)
+    found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
+    gauges = 0 if scan_native.library() is None else 4
+    assert len(seen) == gauges + 2
+    assert min(seen) >= SETTINGS.repeats
+    assert len(found["rates"]) == 1 + gauges
+
+
+def test_without_the_library_a_row_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_native, "library", lambda: None)
+    found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
+    (row,) = found["rows"]
+    assert row["status"] == "measured"
+    assert [row["forward"][key] for key in ("bound", "bound_s", "of_bound")] == [None] * 3
+    assert found["rates"] == {"source": "no bounds: the C++ kernels are not there"}
+    json.dumps(found, allow_nan=False)
 
 
 def test_no_number_is_invalid_and_still_a_document() -> None:
