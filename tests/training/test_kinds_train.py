@@ -15,6 +15,7 @@ from msbench.data.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
 from msbench.predictions import write_predictions
 from msbench.progress import Quiet
 from msbench.suite import Suite, plan
+from msbench.training.auroc import macro_auroc
 from msbench.training.evaluate import Predictions, predict
 from msbench.training.feed import Feed
 from msbench.training.loop import Trainer, fabric_for
@@ -100,9 +101,9 @@ def split_of(kind: str, seed: int) -> Numbers | Pairs:
     return Numbers(values, INFOS[kind].multi_label)
 
 
-def trained(kind: str, suite: Suite, folder: Path, *overrides: str) -> Trainer:
+def trained(kind: str, suite: Suite, folder: Path, *overrides: str, seed: int = 0) -> Trainer:
     settings = ("train.epochs=12", "train.lr=3e-2", "model.layers=1", "model.dropout=0", *overrides)
-    spec = plan(suite, ["msssm-s6"], overrides=settings)[0]
+    (spec,) = plan(suite, ["msssm-s6"], seeds=[seed], overrides=settings)
     splits = {name: split_of(kind, seed) for seed, name in enumerate(SPLITS)}
     dataset = Dataset(INFOS[kind], splits, "0" * 64, {})
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
@@ -113,14 +114,29 @@ def trained(kind: str, suite: Suite, folder: Path, *overrides: str) -> Trainer:
     return run
 
 
+def score(found: Predictions, metric: str) -> float:
+    """By the metric of the task, which chooses the epoch: of several labels the first that ranks them right.
+
+    How many of the labels are right by then (a threshold of 0) depends on the rounding of the processor.
+    """
+    return macro_auroc(found.logits, found.labels).value if metric == "macro-auroc" else found.accuracy
+
+
 @pytest.mark.parametrize("kind", INFOS)
-def test_each_kind_is_learned_and_counted(kind: str, tiny: Suite, tmp_path: Path) -> None:
-    run = trained(kind, tiny, tmp_path)
-    rows = run.progress.rows
-    assert rows[-1]["train_loss"] < 0.5 * rows[0]["train_loss"]
+def test_each_kind_is_learned(kind: str, tiny: Suite, tmp_path: Path) -> None:
+    """By two of three seeds at least. Without training a score is at chance, and a loss stays as it is."""
+    runs = [trained(kind, tiny, tmp_path / str(seed), seed=seed) for seed in range(3)]
+    losses = [run.progress.rows[-1]["train_loss"] / run.progress.rows[0]["train_loss"] for run in runs]
+    assert np.median(losses) < 0.5, losses
+    scores = [score(run.test(), INFOS[kind].metric) for run in runs]
+    assert np.median(scores) > 0.9, scores
+
+
+@pytest.mark.parametrize("kind", INFOS)
+def test_each_kind_is_counted(kind: str, tiny: Suite, tmp_path: Path) -> None:
+    run = trained(kind, tiny, tmp_path, "train.epochs=2")
+    rows, found = run.progress.rows, run.test()
     assert all(0 <= row["train_accuracy"] <= 1 for row in rows)
-    found = run.test()
-    assert found.accuracy > 0.9
     assert found.logits.shape == (EXAMPLES, INFOS[kind].classes)
     assert found.labels.shape == ((EXAMPLES, 3) if kind == "signal" else (EXAMPLES,))
     expected = run.dataset.splits["test"].batch(np.arange(EXAMPLES)).labels
