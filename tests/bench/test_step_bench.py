@@ -126,7 +126,7 @@ def test_a_step_is_that_of_the_training_loop() -> None:
     for _ in range(20):
         one.step()
         losses.append(float(one.loss().detach()))
-    assert losses[-1] < losses[0]
+    assert losses[-1] < 0.8 * losses[0]  # 0.62 to 0.68 with other seeds; the dropout's noise is 0.1
     assert all(not torch.equal(x, before[name]) for name, x in one.model.named_parameters())
     norm = torch.nn.utils.get_total_norm([x.grad for x in one.model.parameters() if x.grad is not None])
     assert float(norm) <= 0.5001

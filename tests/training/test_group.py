@@ -45,6 +45,8 @@ SCENES = {
     ),
     "layer-norm": ("mamba", *PLAIN, "train.batch_size=7"),
 }
+ONE_EXAMPLE = {"train_accuracy": 1.01 / 59, "validation_accuracy": 1.01 / 20}
+"""Two classes may be as near to each other as the rounding of sums over one and two processes."""
 ELSEWHERE = "elsewhere"
 """Where the second process would write."""
 DROPPING = ("msssm-s6", "train.epochs=2", "train.batch_size=20")
@@ -236,8 +238,10 @@ def test_two_processes_have_the_loss_curve_of_one(both: Path, scene: str) -> Non
     assert len(one) == len(other) > 0
     per_machine = {"seconds", "tokens_per_second"}
     for row, twin in zip(one, other, strict=True):
-        for key in row.keys() - per_machine:
+        for key in row.keys() - per_machine - ONE_EXAMPLE.keys():
             assert float(twin[key]) == pytest.approx(float(row[key]), rel=1e-4), key
+        for key, least in ONE_EXAMPLE.items():
+            assert float(twin[key]) == pytest.approx(float(row[key]), abs=least), key
     expected, got = weights(both / f"{scene}-1"), weights(both / f"{scene}-2")
     for name in (name for name in expected if name.startswith("model/")):
         torch.testing.assert_close(got[name], expected[name], rtol=1e-3, atol=2e-4, msg=name)
