@@ -14,8 +14,8 @@ from msbench.errors import ConfigError
 from msbench.ops import scan_native
 
 FUNCTIONS = ("msbench_bound_arithmetic", "msbench_bound_traffic")
-PASSES = 1 << 18
-"""Passes of the loop in one thread and call: 2 to 5 ms, short enough to be undisturbed now and then."""
+PASSES = 1 << 17
+"""Passes of the loop in one thread and call: 1 to 3 ms, short enough to be undisturbed now and then."""
 SETTLED = 64
 """Passes after which the loop's numbers change by no more than float32's rounding."""
 MOST_READ = 1 << 26

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from bench_cases import document, row
 
+from msbench.bench.comparison import compare
 from msbench.bench.document import document as make
 from msbench.bench.document import measured_rows, read, write
 from msbench.bench.settings import Settings
@@ -76,3 +77,11 @@ def test_what_cannot_be_compared_with_is_refused(tmp_path: Path, text: str | Non
 def test_rows_that_count() -> None:
     rows = [row("a"), {"name": "b", "status": "invalid"}, {"name": "c", "status": "skipped"}]
     assert [x["name"] for x in measured_rows({"rows": rows})] == ["a"]
+
+
+def test_the_published_document_is_read_and_compared_though_its_bound_is_an_older_one() -> None:
+    published = read(Path(__file__).parents[2] / "results" / "bench" / "scan-cpu.json", "scan")
+    rows = measured_rows(published)
+    compared = compare(published, published)
+    assert len(compared["rows"]) == 2 * len(rows) > 0
+    assert {line["verdict"] for line in compared["rows"]} == {"same"}
