@@ -108,7 +108,7 @@ def _plain(header: Header, data: bytes, length: int) -> Recording:
 
 
 def _by_wfdb(header: Header, content: Mapping[str, bytes]) -> Recording:
-    """Let `wfdb` decode: it reads files on disk only, beside a header that holds all that it may need.
+    """Let `wfdb` decode: it reads files on disk only, next to a header that has all that it may need.
 
     Frames and skew are resolved here: its own means take the mark of an invalid sample for a number.
     """
