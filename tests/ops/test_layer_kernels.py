@@ -16,7 +16,9 @@ pytestmark = needs_native
 
 
 @pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
+def _native(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The C++ kernels, whatever the environment asks for, and threads that are put back."""
+    monkeypatch.delenv("MSBENCH_SCAN", raising=False)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

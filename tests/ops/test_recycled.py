@@ -96,6 +96,7 @@ def gradients(given: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
 
 @pytest.mark.skipif(scan_native.library() is None, reason="the C++ kernels were not built")
 def test_graphs_that_live_side_by_side_do_not_share_what_they_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MSBENCH_SCAN", raising=False)
     monkeypatch.setattr(recycled, "LARGE", 1024)
     first, second = arguments(), tuple((2 * x).detach().requires_grad_() for x in arguments())
     expected = [gradients(given) for given in (first, second)]
