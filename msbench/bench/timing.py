@@ -48,6 +48,8 @@ class Task:
     """Fewer turns than the others have."""
     expected: float = 0.0
     error: str = ""
+    most_calls: int = MOST_CALLS
+    """In one turn."""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
@@ -63,7 +65,7 @@ class Task:
 
     def turn(self) -> None:
         """Time one call, or several where it is short."""
-        calls = 1 if self.expected <= 0 else int(min(MOST_CALLS, max(1, SHARE / self.expected)))
+        calls = 1 if self.expected <= 0 else int(min(self.most_calls, max(1, SHARE / self.expected)))
         for _ in range(calls):
             wall, cpu = timed(self.call, self.device)
             self.wall.append(wall)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from msbench.bench.timing import FEWEST, SLOW, Spread, Task, failure, interleave, reason, timed
+from msbench.bench.timing import FEWEST, MOST_CALLS, SLOW, Spread, Task, failure, interleave, reason, timed
 
 
 def test_a_spread_is_the_percentiles_of_wall_time() -> None:
@@ -32,8 +32,12 @@ def test_short_calls_are_timed_more_often_and_slow_ones_less() -> None:
     short = Task(lambda: seen.append("short"), expected=0.06)
     slow = Task(lambda: seen.append("slow"), expected=SLOW + 1)
     few = Task(lambda: seen.append("few"), repeats=2, expected=1.0)
-    interleave([short, slow, few], 5)
+    often = Task(lambda: seen.append("often"), expected=0.01, most_calls=20)
+    shortest = Task(lambda: seen.append("shortest"), expected=1e-6)
+    interleave([short, slow, few, often, shortest], 5)
     assert seen.count("short") == 5 * 5
+    assert seen.count("often") == 5 * 20
+    assert seen.count("shortest") == 5 * MOST_CALLS
     assert seen.count("slow") == FEWEST
     assert seen.count("few") == 2
 
