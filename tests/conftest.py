@@ -1,4 +1,7 @@
-"""Fixtures that many tests share: one small suite, one data folder a session, one thread a worker."""
+"""Fixtures that many tests share: one small suite, one data folder a session, one thread a worker.
+
+With ``OMP_NUM_THREADS`` a worker has as many threads as that: the tests hold with any number.
+"""
 
 import os
 import shutil
@@ -21,7 +24,7 @@ for _number in filter(is_ignored, CAUGHT):
     signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 # The children that command-line tests start inherit these too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 # Without a GPU the Triton kernels are interpreted: decided when they are imported, so this comes first.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -37,7 +37,7 @@ def test_tables_fit_80_columns_and_nothing_is_cut() -> None:
     assert "6 states per channel" in done.stdout
     tables = done.stdout.partition("accelerated-scan: ")[0]
     assert max(map(len, tables.splitlines())) <= 80
-    for title in ("Time in ms", "x loop", "Memory beyond", "machine:"):
+    for title in ("Time in ms", "x loop", "Memory beyond", "bound memory: "):
         assert title in done.stdout
     assert "accelerated-scan: skipped: its Triton kernel needs a CUDA device" in done.stdout
     assert "…" not in done.stdout
