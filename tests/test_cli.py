@@ -84,7 +84,8 @@ def test_run_then_everything_that_reads_it(tiny_file: Path, results: Path) -> No
     assert list((results / "out").rglob("*.csv"))
     page = (results / "out" / "report.html").read_text(encoding="utf-8")
     assert f'id="run-{run_id}"' in page
-    assert f"msbench run {tiny_file} --model msssm-s6 --task listops-tiny --seed 0 --threads 1</code>" in page
+    command = f"msbench run {tiny_file} --model msssm-s6 --task listops-tiny --seed 0"
+    assert f"{command} --threads {os.environ['OMP_NUM_THREADS']}</code>" in page
 
 
 def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
