@@ -39,7 +39,7 @@ def reading(home: Home) -> list[tuple[tuple[str | Path, ...], int]]:
         (("diff", identity, other, *results), 0),
         (("report", home.suite, *results), 0),
         (("explain", home.suite, *results), 0),
-        (("check", home.suite, *results), 5),
+        (("check", home.suite, *results), home.check_code),
         (("trace", f"{home.suite}:mamba:listops-tiny", *results), 0),
         (("run", home.suite, *results, "--quiet"), 0),
         (("mixing", home.suite, *results, "--examples", "2", "--quiet"), 0),
