@@ -8,7 +8,7 @@ STAMP = $(VENV)/.installed
 
 .PHONY: demo test campaign lint gpu slurm lock image clean
 
-$(STAMP): pyproject.toml $(wildcard msbench/*/native/*)
+$(STAMP): pyproject.toml $(wildcard msbench/*/native/* msbench/*/*/native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
@@ -21,7 +21,7 @@ test: $(STAMP)  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 campaign: $(STAMP)  ## a hundred kills, full disks and what else happens to whole commands: some minutes
-	MSBENCH_TEST_CAMPAIGN=100 $(BIN)/python -m pytest tests/campaign tests/test_hostile_results.py -m ""
+	MSBENCH_TEST_CAMPAIGN=100 $(BIN)/python -m pytest tests/campaign tests/results/test_hostile_results.py -m ""
 
 lint: $(STAMP)  ## format, style, types
 	$(BIN)/ruff format --check .

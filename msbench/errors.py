@@ -28,6 +28,12 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Literal
 
+# SIGUSR1 is what batch systems send ahead of a time limit, SIGHUP what a closed terminal sends.
+CAUGHT = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
+)
+"""Signals to stop."""
+
 
 class ExitCode(IntEnum):
     """What the process says when it ends; the README documents the same table."""

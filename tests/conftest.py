@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from msbench.suite import Suite, load
-from msbench.training.signals import CAUGHT, is_ignored
+from msbench.errors import CAUGHT
+from msbench.runs.suite import Suite, load
+from msbench.training.signals import is_ignored
 
 if TYPE_CHECKING:
     from campaign_home import Home
@@ -85,7 +86,7 @@ def data_folder(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def handmade_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let records that a test made by hand have any id and digest; real ones must agree with themselves."""
-    monkeypatch.setattr("msbench.store._contradiction", lambda _record: "")
+    monkeypatch.setattr("msbench.results.store._contradiction", lambda _record: "")
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from msbench import store
-from msbench.specs.run import spec_digest
+from msbench.config.run import spec_digest
+from msbench.results import store
 
 SPEC: dict[str, Any] = {"suite": "s", "task": "t", "model_name": "m", "seed": 0, "train": {"lr": 0.1}}
 LEAST: dict[str, Any] = {

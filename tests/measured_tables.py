@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from msbench import suite
-from msbench.report.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Row, Table
-from msbench.report.load import Report, load
-from msbench.report.versus import versus
-from msbench.report.words import measured
-from msbench.suite import available, plan
+from msbench.reporting.render.words import measured
+from msbench.reporting.tables.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Row, Table
+from msbench.reporting.tables.load import Report, load
+from msbench.reporting.tables.versus import versus
+from msbench.runs import suite
+from msbench.runs.suite import available, plan
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"

@@ -13,7 +13,7 @@ from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["msbench.cli", "msbench.execute", "msbench.launch.joined", "msbench.launch.here"]
+    ["msbench.cli", "msbench.runs.execution", "msbench.runs.launchers.joined", "msbench.runs.launchers.here"]
 )
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file
 
-from msbench import store
+from msbench.results import store
 
 PER_MACHINE = ["seconds", "tokens_per_second"]
 

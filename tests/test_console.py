@@ -89,7 +89,7 @@ def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_no_character_of_a_json_document_is_lost(encoding: str) -> None:
     value = {"δ": "é\u2028\u202e 你 \U0001f600"}
-    program = f"from msbench import console, streams; streams.prepare(); console.out_json({value!a})"
+    program = f"from msbench import console; console.prepare_streams(); console.out_json({value!a})"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONIOENCODING": encoding},

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 
-from msbench.environment import accelerator, environment, free_memory, git_state
+from msbench.cli.doctor import findings
+from msbench.environment import accelerator, describe_environment, free_memory, git_state
 from msbench.errors import ConfigError
-from msbench.examine import findings
 
 
 def test_the_record_is_plain_json_and_names_versions() -> None:
-    found = json.loads(json.dumps(environment(), allow_nan=False))
+    found = json.loads(json.dumps(describe_environment(), allow_nan=False))
     assert {"python", "platform", "cpu", "threads", "gpus", "packages", "git"} <= set(found)
     assert {"torch", "lightning-fabric", "numpy"} <= set(found["packages"])
 

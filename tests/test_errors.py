@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from msbench import errors, store
+from msbench import errors
 from msbench.errors import (
     CheckpointError,
     ConfigError,
@@ -22,6 +22,7 @@ from msbench.errors import (
     UnknownName,
     did_you_mean,
 )
+from msbench.results import store
 
 
 def tree(cls: type[MsbenchError] = MsbenchError) -> list[type[MsbenchError]]:

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from msbench import data, models
+from msbench import datasets as data
+from msbench import models
 from msbench.errors import Interrupted
 from msbench.ops import scan_kernels, selective_scan, selective_scan_reference
 from msbench.ops.scan import kernel_name
-from msbench.progress import Quiet
-from msbench.suite import Suite, plan
+from msbench.runs.progress import Quiet
+from msbench.runs.suite import Suite, plan
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.signals import SignalFlag
 

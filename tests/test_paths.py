@@ -14,10 +14,10 @@ import pytest
 from conftest import TINY_SUITE
 from typer.testing import CliRunner, Result
 
-from msbench import store
 from msbench.cli import app
 from msbench.errors import ExitCode
-from msbench.launch import container
+from msbench.results import store
+from msbench.runs.launchers import container
 
 NAME = os.fsdecode(b"caf\xe9")
 JUDGED = (ExitCode.OK, ExitCode.GATE_FAILED, ExitCode.UNDECIDED)

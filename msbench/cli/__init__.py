@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from msbench import streams
+from msbench import console
 from msbench.cli import compare, measure, reports, runs
 from msbench.cli.app import app
 
@@ -32,8 +32,8 @@ for name, function in VERBS.items():
 
 def main() -> None:
     """Entry point of the ``msbench`` command."""
-    streams.prepare()
+    console.prepare_streams()
     try:
         app()
     except SystemExit as end:
-        sys.exit(streams.exit_code(end.code) if isinstance(end.code, int) else end.code)
+        sys.exit(console.exit_code_of_streams(end.code) if isinstance(end.code, int) else end.code)

@@ -10,16 +10,16 @@ import typer
 
 from msbench import console
 from msbench.cli.app import RESULTS
+from msbench.console import command_line
 from msbench.errors import ConfigError, UnknownName
-from msbench.printable import command_line
 
 if TYPE_CHECKING:
-    from msbench.agenda import Entry
-    from msbench.launch.jobs import Job
-    from msbench.launch.slurm import Order
-    from msbench.launch.slurm_profile import Profile
-    from msbench.launch.submission import Submission
-    from msbench.specs import RunSpec
+    from msbench.config import RunSpec
+    from msbench.runs.launchers.jobs import Job
+    from msbench.runs.launchers.slurm import Order
+    from msbench.runs.launchers.slurm_profile import Profile
+    from msbench.runs.launchers.submission import Submission
+    from msbench.runs.plan import Entry
 
 LAUNCHERS = ("local", "slurm")
 POLL = 10.0
@@ -28,7 +28,7 @@ POLL = 10.0
 
 def check_launcher(name: str, profile: Path | None, *, wait: bool) -> None:
     """Raise UnknownName for what is no launcher, ConfigError for options that mean nothing to it."""
-    from msbench.launch.devices import check_single
+    from msbench.runs.launchers.devices import check_single
 
     if name not in LAUNCHERS:
         raise UnknownName("launcher", name, LAUNCHERS, "--launcher")
@@ -42,10 +42,10 @@ def order(
     suite: str, sets: Sequence[str], options: Sequence[str], results: Path, profile: Path | None
 ) -> "Order":
     """What the runs of a submission share; `options` are passed on to each."""
-    from msbench import data
-    from msbench import suite as suites
-    from msbench.launch import slurm_profile
-    from msbench.launch.slurm import Order
+    from msbench import datasets as data
+    from msbench.runs import suite as suites
+    from msbench.runs.launchers import slurm_profile
+    from msbench.runs.launchers.slurm import Order
 
     source = Path(suites.load(suite).source.name)
     chosen = slurm_profile.load(profile)
@@ -55,7 +55,7 @@ def order(
 def check_jobs(profile: "Profile", device: str, devices: int, scan: str | None, engine: str | None) -> None:
     """Raise for options that would end every job in its first seconds, after hours in the queue."""
     from msbench.environment import check_device
-    from msbench.launch import container, slurm_profile
+    from msbench.runs.launchers import container, slurm_profile
 
     check_device(device)
     slurm_profile.check_devices(profile, device, devices)
@@ -87,8 +87,8 @@ def run(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) 
 
 def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json: bool) -> None:
     """Print what would be submitted: the plan, and the batch script. Touches nothing."""
-    from msbench import agenda
-    from msbench.launch import slurm
+    from msbench.runs import plan as agenda
+    from msbench.runs.launchers import slurm
 
     entries = slurm.planned(specs, order, fresh=fresh)
     busy = slurm.active(order.results, specs[0].suite)
@@ -105,7 +105,7 @@ def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json
 
 def _submit(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) -> None:
     """Submit what is to be trained, and say how it is watched and cancelled."""
-    from msbench.launch import slurm
+    from msbench.runs.launchers import slurm
 
     handed = slurm.hand_over(specs, order, fresh=fresh, quiet=show.quiet)
     entries = handed.entries
@@ -130,7 +130,7 @@ def _row(row: dict[str, Any], entry: "Entry", busy: "dict[str, Job]") -> dict[st
 def _print(
     entries: "Sequence[Entry]", busy: "dict[str, Job]", made: "Submission | None", as_json: bool
 ) -> None:
-    from msbench import agenda
+    from msbench.runs import plan as agenda
 
     runs = made.runs if made else ()
     jobs = {element.run_id: made.job(index) for index, element in enumerate(runs) if made}
@@ -147,7 +147,7 @@ def _print(
 
 
 def _how_to(made: "Submission | None", results: Path) -> None:
-    from msbench.launch.submission import folder_of
+    from msbench.runs.launchers.submission import folder_of
 
     if made is None:
         console.say("nothing to submit")
@@ -161,7 +161,7 @@ def _how_to(made: "Submission | None", results: Path) -> None:
 
 def _wait(results: Path, suite: str, *, quiet: bool) -> None:
     """Return when no job of this suite waits or works any more; an interruption leaves them going."""
-    from msbench.launch import jobs, slurm
+    from msbench.runs.launchers import jobs, slurm
 
     said = ""
     while found := list(slurm.active(results, suite).values()):

@@ -16,9 +16,9 @@ def show(
     as_json: Json = False,
 ) -> None:
     """One run: its result, the command that makes it again, and all that is known of it."""
-    from msbench import data
-    from msbench.comparison import lookup, page
-    from msbench.comparison import show as shown
+    from msbench import datasets as data
+    from msbench.reporting.compare import lookup, page
+    from msbench.reporting.compare import show as shown
 
     found = lookup.find(results, run_id)
     if found.note:
@@ -32,8 +32,8 @@ def show(
 @verb
 def diff(first: Run, second: Run, results: Results = RESULTS, as_json: Json = False) -> None:
     """Two runs: what differs between them, and a paired test of their results. Ends in 0 either way."""
-    from msbench.comparison import diff as differences
-    from msbench.comparison import lookup, page
+    from msbench.reporting.compare import diff as differences
+    from msbench.reporting.compare import lookup, page
 
     found = [lookup.find(results, name) for name in (first, second)]
     for note in dict.fromkeys(each.note for each in found if each.note):
@@ -57,9 +57,9 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """A number of a table: where the paper has it, which runs it is made from, what makes it again."""
-    from msbench import data
-    from msbench.comparison import address, page, trace_page
-    from msbench.comparison import trace as traces
+    from msbench import datasets as data
+    from msbench.reporting.compare import address, page, trace_page
+    from msbench.reporting.compare import trace as traces
 
     found = traces.trace(address.locate(cell, results), results, data.data_root())
     if as_json:

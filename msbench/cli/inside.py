@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from msbench import console
+from msbench.console import command_line
 from msbench.errors import ConfigError
-from msbench.printable import command_line
 
 if TYPE_CHECKING:
-    from msbench.specs import RunSpec
+    from msbench.config import RunSpec
 
 
 def check_options(engine: str | None, image: str | None) -> None:
     """Raise ConfigError for an image without an engine, and for one of several processes of a run."""
-    from msbench.launch.devices import check_single
+    from msbench.runs.launchers.devices import check_single
 
     if image is not None and engine is None:
         raise ConfigError("--image goes with --container docker, podman or apptainer")
@@ -40,7 +40,7 @@ def enter(
 
     Data that have to be fetched are set up first: inside there is no network.
     """
-    from msbench.launch import container
+    from msbench.runs.launchers import container
 
     container.check_paths(sys.argv[1:], results)
     gpu = container.wants_gpu(device)
@@ -64,7 +64,8 @@ def enter(
 
 
 def _make_ready(specs: "list[RunSpec]", results: Path, *, quiet: bool) -> None:
-    from msbench import data, provision
+    from msbench import datasets as data
+    from msbench.runs import setup as provision
 
     code = provision.bring(specs, quiet=quiet)
     if code:

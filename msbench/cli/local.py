@@ -13,8 +13,8 @@ from msbench.cli.plans import agenda_of, print_agenda
 from msbench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from msbench.launch.outcome import Outcome
-    from msbench.specs import RunSpec
+    from msbench.config import RunSpec
+    from msbench.runs.launchers.outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Asked:
 
 def check_jobs(jobs: int, launcher: str, devices: int) -> None:
     """Raise ConfigError for options that several runs at a time do not go with."""
-    from msbench.launch.devices import check_single
+    from msbench.runs.launchers.devices import check_single
 
     if jobs == 1:
         return
@@ -59,7 +59,7 @@ def check_jobs(jobs: int, launcher: str, devices: int) -> None:
 def run(specs: "list[RunSpec]", how: How, asked: Asked, context: typer.Context) -> None:
     """Train these runs, or show what would be trained; what is set for that is undone with `context`."""
     on = _prepare(specs, how, context)
-    from msbench.launch import devices as several
+    from msbench.runs.launchers import devices as several
 
     if how.dry_run:
         entries = agenda_of(specs, how.results, fresh=how.fresh)
@@ -79,29 +79,30 @@ def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
     from msbench.environment import accelerator
 
     on = accelerator(how.device)
-    from msbench import agenda, numerics
-    from msbench.launch import devices as several
+    from msbench import environment, models
+    from msbench.runs import plan as agenda
+    from msbench.runs.launchers import devices as several
 
     if how.threads is not None:
-        context.with_resource(numerics.threads(how.threads))
+        context.with_resource(environment.use_threads(how.threads))
     if how.deterministic:  # before a kernel's check starts CUDA
-        context.with_resource(numerics.deterministic(on))
+        context.with_resource(environment.use_deterministic(on))
     if how.scan is not None:
         from msbench.ops.scan_kernels import force
 
         force(how.scan, on)
     agenda.check_kernels(specs, on)
     if how.deterministic:
-        numerics.refuse(specs, on)
+        models.check_fixed_order(specs, on)
     several.prepare(how.devices, on)
     return on
 
 
 def _train(specs: "list[RunSpec]", how: How, on: str) -> None:
-    from msbench import data
-    from msbench.execute import Place
-    from msbench.launch.here import run_here
-    from msbench.launch.joined import joined, signal_flag
+    from msbench import datasets as data
+    from msbench.runs.execution import Place
+    from msbench.runs.launchers.here import run_here
+    from msbench.runs.launchers.joined import joined, signal_flag
 
     with signal_flag() as signals, joined(on, signals) as processes:
         place = Place(how.results, data.data_root(), how.device, signals, processes)
@@ -110,9 +111,9 @@ def _train(specs: "list[RunSpec]", how: How, on: str) -> None:
 
 
 def _beside(specs: "list[RunSpec]", how: How, asked: Asked, on: str) -> None:
-    from msbench import data
-    from msbench.launch.crowd import slots
-    from msbench.launch.side_by_side import Work, run_beside
+    from msbench import datasets as data
+    from msbench.runs.launchers.crowd import slots
+    from msbench.runs.launchers.side_by_side import Work, run_beside
 
     options = [*asked.options, "--device", on]
     work = Work(asked.suite, asked.sets, options, how.results, data.data_root(), how.fresh, how.quiet)
@@ -120,7 +121,7 @@ def _beside(specs: "list[RunSpec]", how: How, asked: Asked, on: str) -> None:
 
 
 def _end(outcome: "Outcome", *, as_json: bool) -> None:
-    from msbench.launch.outcome import summary
+    from msbench.runs.launchers.outcome import summary
 
     if as_json:
         console.out_json([record.model_dump(mode="json") for record in outcome.records])

@@ -65,8 +65,8 @@ def mixing(
     quiet: Quiet = False,
 ) -> None:
     """Mean mixing distance of each layer: how far back its last output draws."""
-    from msbench.files import refuse_file
-    from msbench.mixing.options import from_command_line
+    from msbench.analysis.mixing.options import from_command_line
+    from msbench.results.files import refuse_file
 
     refuse_file(out)  # before hours of measuring, not after them
     options = from_command_line(
@@ -80,7 +80,7 @@ def mixing(
         dtype=dtype,
     )
     specs = plan(suite, model, task, seed, sets)
-    from msbench.mixing import command, files, table
+    from msbench.analysis.mixing import command, files, table
 
     overrides = tuple(sets or ())
     request = command.Request(results, options, not untrained, device, fresh, quiet, suite, overrides)
@@ -127,7 +127,7 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Speed and memory beside public implementations, checked in the same run."""
-    from msbench.bench import command, document, terminal
+    from msbench.analysis.benchmarks import command, document, terminal
 
     sizes, names, shapes = (b, length, m, d, n), tuple(only or ()), tuple(shape or ())
     request = command.Request(
@@ -164,7 +164,7 @@ def doctor(
         return
     if model or device != "auto":
         raise ConfigError("--model and --device say what --determinism trains, and on what: give it too")
-    from msbench import examine
+    from msbench.cli import doctor as examine
 
     findings = examine.findings()
     if as_json:
@@ -181,14 +181,14 @@ def _determinism(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    from msbench import numerics
-    from msbench.determinism import command
+    from msbench import environment
+    from msbench.analysis.determinism import command
     from msbench.environment import accelerator
 
     on = accelerator(device)
     names = command.chosen(model)
     if deterministic:
-        context.with_resource(numerics.deterministic(on))
+        context.with_resource(environment.use_deterministic(on))
         command.refuse(names, on)
     found = command.carry_out(names, on, quiet=quiet)
     if as_json:

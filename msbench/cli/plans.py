@@ -7,8 +7,8 @@ from msbench import console
 from msbench.errors import Undecided
 
 if TYPE_CHECKING:
-    from msbench.agenda import Entry
-    from msbench.specs import RunSpec
+    from msbench.config import RunSpec
+    from msbench.runs.plan import Entry
 
 
 def plan(
@@ -19,7 +19,7 @@ def plan(
     overrides: list[str] | None,
 ) -> "list[RunSpec]":
     """The runs of a suite that options choose; which of its models the suite does not list is told."""
-    from msbench import suite as suites
+    from msbench.runs import suite as suites
 
     suite = suites.load(name)
     specs = suites.plan(suite, models or (), tasks or (), seeds or (), overrides or ())
@@ -30,7 +30,8 @@ def plan(
 
 def agenda_of(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":
     """What would be done with each of these runs, and why."""
-    from msbench import agenda, data
+    from msbench import datasets as data
+    from msbench.runs import plan as agenda
 
     entries = agenda.agenda(specs, results, data.data_root(), fresh=fresh)
     if not entries:
@@ -42,7 +43,7 @@ def print_agenda(
     entries: "list[Entry]", as_json: bool, *, estimate: bool, device: str = "cpu", devices: int = 1
 ) -> None:
     """Print a row for each, with `estimate` also how large it is on so many devices."""
-    from msbench import agenda
+    from msbench.runs import plan as agenda
 
     rows: list[dict[str, Any]] = [
         agenda.describe(entry, estimate=estimate, device=device, devices=devices) for entry in entries
@@ -58,7 +59,7 @@ def print_agenda(
 
 def _brief(row: dict[str, Any]) -> dict[str, Any]:
     """A row with its sizes, for 80 columns: in short words, and first what has to stay beside its heading."""
-    from msbench.wording import readable_bytes
+    from msbench.config.messages import readable_bytes
 
     last = {"run": row["run"], "why": row["why"]}
     short = {"parameters": "params", "states per channel": "states"}

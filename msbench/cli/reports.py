@@ -58,9 +58,14 @@ def report(
     as_json: Json = False,
 ) -> None:
     """The paper's tables, reported beside measured."""
-    from msbench import report as reports
-    from msbench.report.load import HINT
+    from msbench import reporting as reports
+    from msbench.reporting.tables.load import HINT
 
+    judge = None
+    if against is not None:
+        from msbench.gate.check import verdicts
+
+        judge = verdicts(names or [], against, results)
     request = reports.Request(
         names or [],
         results,
@@ -71,7 +76,7 @@ def report(
         figures,
         initialisation,
         modified,
-        against,
+        judge,
         versus,
         validation,
     )
@@ -112,7 +117,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Do results still hold? The gate for CI: pass, fail, or not decided by these seeds."""
-    from msbench import check as gate
+    from msbench.gate import ci as gate
 
     if calibrate:
         if junit or github or strict:
@@ -152,7 +157,7 @@ def baseline(
     as_json: Json = False,
 ) -> None:
     """Write down what results are to be held against; prints old -> new."""
-    from msbench.check import baseline as baselines
+    from msbench.gate import baselines
 
     path, changes = baselines.write(suite, results, out, replace=replace, any_hardware=any_hardware)
     if as_json:
@@ -163,7 +168,7 @@ def baseline(
 
 
 def _print_calibration(suites: list[str], against: str, results: Path, as_json: bool) -> None:
-    from msbench.check import calibration
+    from msbench.gate import calibration
 
     learned = calibration.learn(suites, against, results)
     if as_json:

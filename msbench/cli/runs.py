@@ -40,7 +40,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """What there is."""
-    from msbench import catalogue
+    from msbench.cli import listings as catalogue
 
     listing = catalogue.listing(what, results)
     for warning in listing.warnings:
@@ -66,7 +66,7 @@ def setup(
     quiet: Quiet = False,
 ) -> None:
     """Fetch, generate, import and verify data."""
-    from msbench import provision
+    from msbench.runs import setup as provision
 
     outcome = provision.provision(names, source, sets or (), check_only=check, quiet=quiet)
     if as_json:
@@ -152,7 +152,7 @@ def explain(
     """Why each run of a suite would, or would not, be trained."""
     specs = plan(suite, model, task, seed, sets)
     entries = agenda_of(specs, results)
-    from msbench.comparison import explanation, page
+    from msbench.reporting.compare import explanation, page
 
     if as_json:
         console.out_json(explanation.document(entries))

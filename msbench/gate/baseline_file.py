@@ -24,15 +24,15 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, model_validator
 
-from msbench.config import Config, Located, validate
+from msbench.config.layers import Config, Located, validate
+from msbench.config.numbers import Seed
+from msbench.config.run import Label
 from msbench.errors import did_you_mean
 from msbench.gate.expectation import rate_problem
-from msbench.specs.numbers import Seed
-from msbench.specs.run import Label
+from msbench.results.store import Metric
+from msbench.runs.suite import Suite
+from msbench.runs.suite_gate import Margin, Reason
 from msbench.stats import spread
-from msbench.store import Metric
-from msbench.suite import Suite
-from msbench.suite_gate import Margin, Reason
 
 ANY = "any"
 """The class of hardware that stands for every other."""

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msbench.runs.suite_gate import WIDEST_MARGIN
 from msbench.stats import pooled_sd
 from msbench.stats.distributions import noncentral_t_above, t_quantile
-from msbench.suite_gate import WIDEST_MARGIN
 
 CONFIDENCE = 0.95
 RELIABLY = 0.95

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from msbench.gate.baseline_file import ANY, Baseline, Seen
 from msbench.gate.expectation import Expectation
-from msbench.gate.judgement import Evidence, Judgement
+from msbench.reporting.tables.judgement import Evidence, Judgement
+from msbench.results.store import metric_key
+from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateLayer, GateSettings
 from msbench.stats import Pooled
-from msbench.store import metric_key
-from msbench.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateLayer, GateSettings
 
 
 @dataclass(frozen=True)

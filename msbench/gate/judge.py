@@ -10,18 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from msbench.gate.expectation import Expectation, faults
-from msbench.gate.judgement import Evidence, Judgement, Verdict
-from msbench.gate.rules import learned_rule
-from msbench.stats import (
-    Noninferiority,
-    Pooled,
-    noninferiority,
-    pooled_sd,
-    sampling_sd,
-    seeds_needed,
-    spread,
-)
-from msbench.suite_gate import DEFAULT_REASON
+from msbench.reporting.tables.judgement import Evidence, Judgement, Verdict
+from msbench.runs.suite_gate import DEFAULT_REASON
+from msbench.stats import Noninferiority, Pooled, noninferiority, pooled_sd, sampling_sd, seeds_needed, spread
+from msbench.stats.rules import learned_rule
 
 CRASHES = ("failed", "out-of-memory")
 """Statuses of runs that broke, where a diverged one is a result of its own."""

@@ -1,8 +1,19 @@
 """Models by name, built the same from the same seed."""
 
+from collections.abc import Iterable
+
 from torch import nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config import MODELS, ClassifierConfig, RunSpec
+from msbench.config.griffin import GriffinConfig
+from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.config.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
+from msbench.config.lstm import LstmConfig
+from msbench.config.multiresnet import MultiResNetConfig
+from msbench.config.selective import MambaConfig, MsSsmConfig
+from msbench.config.sgconv import SgConvConfig
+from msbench.config.transformer import TransformerConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models import (
     dss,
@@ -23,15 +34,6 @@ from msbench.models import (
 from msbench.models.classifier import Classifier, seeded
 from msbench.models.family import Family
 from msbench.ops import choose, most_states
-from msbench.specs import MODELS, ClassifierConfig
-from msbench.specs.griffin import GriffinConfig
-from msbench.specs.inceptiontime import InceptionTimeConfig
-from msbench.specs.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
-from msbench.specs.lstm import LstmConfig
-from msbench.specs.multiresnet import MultiResNetConfig
-from msbench.specs.selective import MambaConfig, MsSsmConfig
-from msbench.specs.sgconv import SgConvConfig
-from msbench.specs.transformer import TransformerConfig
 
 __all__ = [
     "FAMILIES",
@@ -39,11 +41,18 @@ __all__ = [
     "Family",
     "activation_bytes",
     "build",
+    "check_fixed_order",
     "check_kernel",
     "family",
     "parameter_count",
     "states_per_channel",
 ]
+
+NO_FIXED_ORDER = {
+    "mamba-ssm": "its backward adds up the gradients of B and C by atomic additions, in no fixed order"
+    " (state-spaces/mamba #493); leave --scan out, or use --scan triton",
+}
+"""Scan kernels that no setting makes deterministic, and why; torch cannot know of them."""
 
 FAMILIES: dict[type[ClassifierConfig], Family] = {
     MambaConfig: mamba.FAMILY,
@@ -89,6 +98,18 @@ def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
         raise ConfigError(
             f"{name} has {needed} states a stream, but the scan {choose(device).label} has {limit} at most;"
             " lower model.state, or choose another with --scan"
+        )
+
+
+def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
+    """ConfigError, naming kernel and models, where a run cannot be deterministic on a device type."""
+    engine = choose(device).engine
+    reason = NO_FIXED_ORDER.get(engine)
+    scanning = {spec.model_name for spec in specs if family(spec.model_name).scanned(spec.model)}
+    if reason and scanning:
+        raise ConfigError(
+            f"--deterministic: the scan {engine}, which {', '.join(sorted(scanning))} would use, cannot be:"
+            f" {reason}"
         )
 
 

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from msbench.data.dataset import TaskInfo
+from msbench.config import ClassifierConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.models.encoder import Encoder
 from msbench.models.head import build_head
@@ -38,7 +39,6 @@ from msbench.models.layers import (
     pool,
 )
 from msbench.models.stepping import advance, begin
-from msbench.specs import ClassifierConfig
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -160,7 +160,7 @@ class Classifier(nn.Module):
             block.recompute = on
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """Inputs and lengths, int64, as `msbench.data.dataset.Batch` has them -> logits (b, classes)."""
+        """Inputs and lengths, int64, as `msbench.datasets.dataset.Batch` has them -> logits (b, classes)."""
         x: Tensor = self.encoder(self._apart(inputs))
         real = Padding.of(lengths.flatten(), x.shape[1], x.dtype)
         padding = real if self.config.padding == "masked" else Padding.nowhere(x)

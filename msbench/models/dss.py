@@ -31,7 +31,8 @@ then, and so are modes that grow by more than e^700 over it, which double precis
 import torch
 from torch import Tensor, nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.linear import DssConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
@@ -39,7 +40,6 @@ from msbench.models.hippo import legs
 from msbench.models.lti import Convolved, Diagonal, complex_of, log_uniform, pairs_of, poles_of
 from msbench.models.s4 import activations, states
 from msbench.models.selective import full_precision
-from msbench.specs.linear import DssConfig
 
 EPSILON = 1e-7
 

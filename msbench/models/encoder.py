@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config import ClassifierConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.errors import DataError
-from msbench.specs import ClassifierConfig
 
 EMBEDDING_STD = 0.02
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from msbench.data.dataset import TaskInfo
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.ops import kernel_name, recurrence_kernels
 

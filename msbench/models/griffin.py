@@ -37,13 +37,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.griffin import GriffinConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, recurrence_kernel
 from msbench.models.selective import ShortConv, full_precision
 from msbench.ops import linear_scan
 from msbench.ops.local_attention import local_attention
-from msbench.specs.griffin import GriffinConfig
 
 SHARPNESS = 8.0
 """The paper's c."""

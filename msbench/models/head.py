@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.data.dataset import TaskInfo
+from msbench.datasets.dataset import TaskInfo
 
 
 class LinearHead(nn.Linear):

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, no_states
 from msbench.models.layers import Padding, build_norm, normalise
-from msbench.specs.inceptiontime import InceptionTimeConfig
 
 POOLED = 3
 

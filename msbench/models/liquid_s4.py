@@ -24,14 +24,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.linear import LiquidS4Config
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.lti import Convolved, complex_of
 from msbench.models.s4 import Discrete, Dplr, activations, krylov_kernel, stacked, states
 from msbench.ops import long_convolution
-from msbench.specs.linear import LiquidS4Config
 
 
 class LiquidState(NamedTuple):

@@ -22,7 +22,8 @@ direction; the second is as S5's, and so is the group of B (that code's own grou
 import torch
 from torch import nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.linear import LruConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, recurrence_kernel
@@ -30,7 +31,6 @@ from msbench.models.lti import complex_of
 from msbench.models.mimo import Discrete, Mimo
 from msbench.models.s5 import scan_activations, states
 from msbench.models.selective import full_precision
-from msbench.specs.linear import LruConfig
 
 EDGE = 1e-6
 """Uniform numbers keep this distance from 0 and 1, whose logarithms the parameters could not hold."""

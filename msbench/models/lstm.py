@@ -21,11 +21,11 @@ direction reverses each sequence by its own length. Outputs behind the end are t
 import torch
 from torch import Tensor, nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.lstm import LstmConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family
 from msbench.ops.lstm import lstm
-from msbench.specs.lstm import LstmConfig
 
 
 class Lstm(nn.Module):

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.selective import MambaConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, scan_kernel
 from msbench.models.selective import (
@@ -40,7 +41,6 @@ from msbench.models.selective import (
     scan_step,
 )
 from msbench.ops import low_rank_scan
-from msbench.specs.selective import MambaConfig
 
 State = tuple[Tensor, Tensor]
 """Of a block: the convolution's last inputs (b, k - 1, i), and the scan's states (b, 1, i, n)."""

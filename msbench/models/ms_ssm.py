@@ -35,7 +35,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.selective import MsSsmConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock, Mlp
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, recurrence_kernel, scan_kernel
@@ -47,7 +48,6 @@ from msbench.models.stream_ssms import StreamSsms
 from msbench.models.stream_system import StreamSystem
 from msbench.models.streams import Decomposition, only_scanned, stream_states
 from msbench.ops import makes_inputs
-from msbench.specs.selective import MsSsmConfig
 
 
 class MultiScale(nn.Module):

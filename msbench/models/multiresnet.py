@@ -24,14 +24,14 @@ seventh of the time of splitting the batch itself, whose 12 streams a layer need
 import torch
 from torch import Tensor, nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.multiresnet import MultiResNetConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, no_states
 from msbench.models.long_conv import LongConv
 from msbench.ops import decompose
 from msbench.ops.scan import mixed
-from msbench.specs.multiresnet import MultiResNetConfig
 
 
 def depth_for(longest: int, kernel: int) -> int:

@@ -30,13 +30,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.linear import LinearConfig, S4Config
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.hippo import legs
 from msbench.models.lti import Convolved, complex_normal, complex_of, log_uniform, pairs_of, poles_of
-from msbench.specs.linear import LinearConfig, S4Config
 
 
 class Discrete(NamedTuple):

@@ -26,7 +26,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.linear import S4dConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
@@ -42,7 +43,6 @@ from msbench.models.lti import (
 )
 from msbench.models.s4 import activations, states
 from msbench.models.selective import full_precision
-from msbench.specs.linear import S4dConfig
 
 
 def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.linear import LinearConfig, S5Config
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, recurrence_kernel
@@ -35,7 +36,6 @@ from msbench.models.hippo import legs
 from msbench.models.lti import complex_normal, complex_of, log_uniform, pairs_of, poles_of
 from msbench.models.mimo import Discrete, Mimo
 from msbench.models.selective import full_precision
-from msbench.specs.linear import LinearConfig, S5Config
 
 TRUNCATED = 0.87962566103423978
 """Standard deviation of a standard normal cut at 2."""

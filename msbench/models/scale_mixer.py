@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from msbench.config.selective import MsSsmConfig
 from msbench.ops.scan import mixed
-from msbench.specs.selective import MsSsmConfig
 
 
 class Mixer(nn.Module):

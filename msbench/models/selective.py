@@ -19,9 +19,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from msbench.config.selective import SsmConfig
 from msbench.ops import causal_conv, makes_inputs, step_sizes
 from msbench.ops.scan_arguments import working_dtype
-from msbench.specs.selective import SsmConfig
 
 SMALLEST_STEP = 1e-4
 """No step size starts below this (the floor that Mamba's code has)."""

@@ -29,7 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.sgconv import SgConvConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer
@@ -37,7 +38,6 @@ from msbench.models.family import Family, no_states
 from msbench.models.long_conv import LongConv, State
 from msbench.models.lti import one_step_earlier
 from msbench.ops import long_convolution
-from msbench.specs.sgconv import SgConvConfig
 
 
 def scales_for(longest: int, kernel_dim: int) -> int:

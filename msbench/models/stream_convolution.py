@@ -28,6 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from msbench.config.linear import S4Config, S4dConfig
+from msbench.config.selective import MsSsmConfig
 from msbench.models.lti import made_again
 from msbench.models.s4 import Dplr
 from msbench.models.s4d import S4d
@@ -36,8 +38,6 @@ from msbench.models.selective import SMALLEST_STEP, full_precision
 from msbench.models.stream_ssms import StreamSsms
 from msbench.models.streams import decay_offsets
 from msbench.ops import long_convolution
-from msbench.specs.linear import S4Config, S4dConfig
-from msbench.specs.selective import MsSsmConfig
 
 
 class StreamConvolution(StreamSsms):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from msbench.config.selective import MsSsmConfig
 from msbench.models.scale_mixer import weighed
 from msbench.models.selective import StepSizes, decays, dt_rank, scan_step
 from msbench.models.stream_ssms import RealSsms, padded, stretch
 from msbench.models.streams import Decomposition
 from msbench.ops import low_rank_scan, multi_scale_scan
-from msbench.specs.selective import MsSsmConfig
 
 
 class StreamScan(RealSsms):

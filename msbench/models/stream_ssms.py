@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from msbench.config.selective import MsSsmConfig
 from msbench.models.selective import decays
 from msbench.models.streams import stream_decays, stream_states
-from msbench.specs.selective import MsSsmConfig
 
 
 class StreamSsms(nn.Module):

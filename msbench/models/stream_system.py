@@ -16,11 +16,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from msbench.config.selective import MsSsmConfig
 from msbench.models.scale_mixer import weighed
 from msbench.models.selective import decays, full_precision, initial_steps
 from msbench.models.stream_ssms import RealSsms
 from msbench.ops import lti_scan
-from msbench.specs.selective import MsSsmConfig
 
 
 class StreamSystem(RealSsms):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from msbench.config.selective import MsSsmConfig
 from msbench.models.selective import ShortConv, initial_decays
 from msbench.ops import decompose
-from msbench.specs.selective import MsSsmConfig
 
 
 def stream_names(config: MsSsmConfig) -> list[str]:

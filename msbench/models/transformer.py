@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from msbench.data.dataset import TaskInfo
+from msbench.config.transformer import TransformerConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import Mlp
 from msbench.models.classifier import Classifier, Layer
 from msbench.models.family import Family, no_states
-from msbench.specs.transformer import TransformerConfig
 
 
 class SelfAttention(nn.Module):

@@ -20,11 +20,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from msbench.config.messages import readable_bytes
 from msbench.errors import CheckpointError, unwritten
-from msbench.reading import parse_json, read_bytes
-from msbench.store import write_atomically
+from msbench.results.safe_reads import parse_json, read_bytes
+from msbench.results.store import write_atomically
 from msbench.training.shares import Processes
-from msbench.wording import readable_bytes
 
 FORMAT = "2"
 

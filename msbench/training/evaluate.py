@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from msbench.data.dataset import TaskInfo
+from msbench.datasets.dataset import TaskInfo
 from msbench.training.auroc import MacroAuroc, macro_auroc
 from msbench.training.feed import Feed, split_up
 from msbench.training.objective import decided, loss_of

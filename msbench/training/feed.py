@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from msbench.data.dataset import Batch, RaggedPairs, RaggedTokens, Samples, Split
+from msbench.datasets.dataset import Batch, RaggedPairs, RaggedTokens, Samples, Split
 from msbench.training.order import Indices
 
 AHEAD = 2

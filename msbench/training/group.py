@@ -20,12 +20,12 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
 
-from msbench.errors import Interrupted, Lost, first_line
+from msbench.errors import CAUGHT, Interrupted, Lost, first_line
 from msbench.models.layers import MaskedBatchNorm
 from msbench.training.causes import described, first_of
 from msbench.training.seeding import derive
 from msbench.training.shares import Done
-from msbench.training.signals import CAUGHT, SignalFlag
+from msbench.training.signals import SignalFlag
 
 MEETING, LEAVING, WAITING, SIGNALS = 0, 1, 2, 3
 HEADER = SIGNALS + len(CAUGHT)

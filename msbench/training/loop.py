@@ -9,10 +9,10 @@ from typing import Literal
 
 from lightning_fabric import Fabric
 
-from msbench.data.dataset import Dataset, Split
+from msbench.config import RunSpec
+from msbench.datasets.dataset import Dataset, Split
 from msbench.errors import Diverged, Interrupted
 from msbench.models.classifier import Classifier
-from msbench.specs import RunSpec
 from msbench.training import checkpoint as ckpt
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluate import Predictions, predict

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from msbench.specs import TrainConfig
+from msbench.config import TrainConfig
 
 STATE_SPACE = ("A_log", "D")
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from msbench.specs import TrainConfig
+from msbench.config import TrainConfig
 from msbench.training.order import steps_per_epoch
 
 

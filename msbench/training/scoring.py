@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from msbench.data.dataset import Dataset
+from msbench.datasets.dataset import Dataset
 from msbench.errors import DataError
 from msbench.training.auroc import scorable
 

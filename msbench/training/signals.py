@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from msbench.errors import Interrupted
-
-# SIGUSR1 is what batch systems send ahead of a time limit, SIGHUP what a closed terminal sends.
-CAUGHT = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
-)
+from msbench.errors import CAUGHT, Interrupted
 
 
 def is_ignored(number: int) -> bool:

@@ -8,9 +8,9 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from msbench.config import TrainConfig
 from msbench.errors import Diverged, OutOfMemory
 from msbench.models.classifier import Classifier
-from msbench.specs import TrainConfig
 from msbench.training.feed import Fed, split_up
 from msbench.training.memory import advice, is_out_of_memory
 from msbench.training.objective import decided, loss_of

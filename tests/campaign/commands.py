@@ -15,10 +15,31 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 IMPORTED = (
-    *("msbench.cli", "msbench.agenda", "msbench.provision", "msbench.launch.here", "msbench.launch.outcome"),
-    *("msbench.execute", "msbench.check.baseline", "msbench.report.command", "msbench.report.figures"),
-    *("msbench.report.html", "msbench.mixing.command", "msbench.mixing.files", "msbench.mixing.table"),
-    *("msbench.comparison.show", "msbench.comparison.trace_page", "pyarrow.parquet", "scipy.stats"),
+    *(
+        "msbench.cli",
+        "msbench.runs.plan",
+        "msbench.runs.setup",
+        "msbench.runs.launchers.here",
+        "msbench.runs.launchers.outcome",
+    ),
+    *(
+        "msbench.runs.execution",
+        "msbench.gate.baselines",
+        "msbench.reporting.command",
+        "msbench.reporting.figures",
+    ),
+    *(
+        "msbench.reporting.render.html",
+        "msbench.analysis.mixing.command",
+        "msbench.analysis.mixing.files",
+        "msbench.analysis.mixing.table",
+    ),
+    *(
+        "msbench.reporting.compare.show",
+        "msbench.reporting.compare.trace_page",
+        "pyarrow.parquet",
+        "scipy.stats",
+    ),
 )
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(list(IMPORTED))

@@ -12,7 +12,7 @@ import pytest
 from campaign_home import Home
 from same_results import assert_same
 
-from msbench import store
+from msbench.results import store
 
 pytestmark = pytest.mark.campaign
 LIBRARY = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")

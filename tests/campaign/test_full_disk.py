@@ -20,7 +20,7 @@ from campaign_home import REPORT, Home
 from same_results import assert_same
 from whole_files import assert_whole, leftovers
 
-from msbench.data import manifest
+from msbench.datasets import manifest
 
 pytestmark = pytest.mark.campaign
 SIZE = 32 * 2**20

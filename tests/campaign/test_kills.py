@@ -25,8 +25,8 @@ from published import PUBLISHED
 from same_results import assert_same
 from whole_files import assert_whole, leftovers
 
-from msbench import data
-from msbench.data.kept import Kept
+from msbench import datasets as data
+from msbench.datasets.kept import Kept
 
 KILLS = int(os.environ.get("MSBENCH_TEST_CAMPAIGN", "7"))
 """In all, a hundred in a campaign; of each kind there is one at least."""

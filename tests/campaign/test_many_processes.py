@@ -10,7 +10,8 @@ from campaign_home import Home
 from same_results import assert_same
 from whole_files import assert_whole, leftovers
 
-from msbench import sources, store
+from msbench.results import store
+from msbench.runs import sources
 
 pytestmark = pytest.mark.campaign
 MANY = 16

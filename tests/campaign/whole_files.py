@@ -12,8 +12,8 @@ import yaml
 from PIL import Image
 from safetensors.torch import load_file
 
-from msbench import store
-from msbench.data import manifest
+from msbench.datasets import manifest
+from msbench.results import store
 
 
 def _table(path: Path) -> None:

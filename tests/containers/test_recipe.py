@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msbench.launch import container
+from msbench.runs.launchers import container
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONTAINERS = REPOSITORY / "containers"

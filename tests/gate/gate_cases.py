@@ -3,8 +3,8 @@
 from typing import Any
 
 from msbench.gate.expectation import Expectation
-from msbench.gate.judgement import Evidence
-from msbench.suite_gate import ExpectedFailure
+from msbench.reporting.tables.judgement import Evidence
+from msbench.runs.suite_gate import ExpectedFailure
 
 RULES = {"majority": 0.17, "root operator only": 0.363, "top 1 level": 0.489}
 KNOWN_FAILURE = ExpectedFailure(

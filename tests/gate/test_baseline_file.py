@@ -2,11 +2,11 @@ import re
 
 import pytest
 
-from msbench.config import parse_yaml
+from msbench.config.layers import parse_yaml
 from msbench.errors import ConfigError
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Baseline
-from msbench.suite import Suite
+from msbench.runs.suite import Suite
 
 GOOD = """\
 suite: tiny

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from msbench.gate.calibrate import RELIABLY, STEP, calibrate, chances
-from msbench.suite_gate import WIDEST_MARGIN
+from msbench.runs.suite_gate import WIDEST_MARGIN
 
 GROUPS = [(0.527, 0.537, 0.534), (0.507, 0.494, 0.474)]
 

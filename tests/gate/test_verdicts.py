@@ -3,8 +3,8 @@ from typing import get_args
 import pytest
 
 from msbench.errors import ExitCode
-from msbench.gate.judgement import Verdict
 from msbench.gate.verdicts import CODES, OUTCOMES, PRECEDENCE, WORST_FIRST, exit_code
+from msbench.reporting.tables.judgement import Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

@@ -8,7 +8,7 @@ from model_cases import config_of, tokens
 from torch import Tensor
 
 from msbench import models
-from msbench.data.dataset import Batch, TaskInfo
+from msbench.datasets.dataset import Batch, TaskInfo
 from msbench.models.classifier import Classifier
 
 INFOS = {

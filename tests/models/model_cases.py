@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from msbench import models
-from msbench.data.dataset import TaskInfo
+from msbench.config import MODELS, ClassifierConfig, TrainConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.specs import MODELS, ClassifierConfig, TrainConfig
 from msbench.training.optimizer import build_optimizer
 
 Module = TypeVar("Module", bound=nn.Module)

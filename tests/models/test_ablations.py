@@ -8,9 +8,9 @@ import torch
 from model_cases import INFO, config_of, layer_of, model_of, tokens
 
 from msbench import models
-from msbench.report.reported import read_all
-from msbench.specs import MODELS, MambaConfig, MsSsmConfig
-from msbench.specs.selective import SsmConfig
+from msbench.config import MODELS, MambaConfig, MsSsmConfig
+from msbench.config.selective import SsmConfig
+from msbench.results.reported import read_all
 
 REPORTED = Path(__file__).resolve().parents[2] / "results" / "reported"
 NAMES = [name for name, entry in MODELS.items() if issubclass(entry.config, SsmConfig)]

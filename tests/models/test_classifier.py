@@ -6,8 +6,8 @@ import pytest
 import torch
 from model_cases import CASES, INFO, case_id, layer_of, model_of, tokens, warmed_up
 
+from msbench.config import MODELS
 from msbench.errors import DataError
-from msbench.specs import MODELS
 
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
 Case = tuple[str, dict[str, Any]]

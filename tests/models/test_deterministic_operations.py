@@ -7,8 +7,8 @@ import torch
 from model_cases import INFO, model_of, tokens
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from msbench.config import MODELS
 from msbench.ops import layer_kernels, recurrence_kernels
-from msbench.specs import MODELS
 from msbench.training.objective import loss_of
 
 RAISING = {

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from msbench import models
+from msbench.config.griffin import GriffinConfig
+from msbench.config.train import TrainConfig
 from msbench.models.griffin import (
     GatedMlp,
     LocalAttention,
@@ -21,8 +23,6 @@ from msbench.models.griffin import (
     rotated,
 )
 from msbench.models.stepping import Recurrent
-from msbench.specs.griffin import GriffinConfig
-from msbench.specs.train import TrainConfig
 from msbench.training.optimizer import parameter_groups
 
 Array = NDArray[np.float64]

@@ -14,8 +14,8 @@ from transformers.models.recurrent_gemma.modeling_recurrent_gemma import (
     RecurrentGemmaRglru,
 )
 
+from msbench.config.griffin import GriffinConfig
 from msbench.models.griffin import GatedMlp, LocalAttention, RecurrentBlock, RgLru
-from msbench.specs.griffin import GriffinConfig
 
 LENGTHS = pytest.mark.parametrize("length", [1, 3, 30, 100])
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench import models
-from msbench.config import Located
+from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.config.layers import Located
+from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.classifier import Classifier
 from msbench.models.inceptiontime import InceptionModule, peaks
 from msbench.models.layers import Padding
-from msbench.specs.inceptiontime import InceptionTimeConfig
-from msbench.specs.run import resolve_model
 
 
 class Theirs(nn.Module):

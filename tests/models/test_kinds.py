@@ -9,10 +9,10 @@ from model_cases import INFO, config_of, model_of, tokens
 from torch.nn import functional
 
 from msbench import models
+from msbench.config import MambaConfig
 from msbench.models.head import PairHead
 from msbench.models.layers import Padding, normalise, pool
 from msbench.models.mamba import MambaBlock
-from msbench.specs import MambaConfig
 
 every_kind = pytest.mark.parametrize("kind", INFOS)
 both = pytest.mark.parametrize("name", ["mamba", "msssm-s6"])

@@ -10,9 +10,9 @@ from model_cases import config_of, known, layer_of, model_of, shaken, stepped, t
 from pydantic import ValidationError
 
 from msbench import models
+from msbench.config import MODELS, TrainConfig
 from msbench.models.lti import mode_kernel, one_step_earlier
 from msbench.models.stepping import Recurrent
-from msbench.specs import MODELS, TrainConfig
 from msbench.training.optimizer import parameter_groups
 
 every = pytest.mark.parametrize("name", NAMES)

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from transformers import MambaConfig as PeerConfig
 from transformers.models.mamba.modeling_mamba import MambaMixer
 
+from msbench.config import MambaConfig
 from msbench.models.mamba import MambaBlock
 from msbench.models.selective import dt_rank, inner_width
-from msbench.specs import MambaConfig
 
 
 def peer_of(block: MambaBlock, config: MambaConfig) -> nn.Module:

@@ -9,9 +9,9 @@ from model_cases import INFO, config_of, known, layer_of, model_of, tokens
 from pydantic import ValidationError
 
 from msbench import models
+from msbench.config import MODELS, MambaConfig, MsSsmConfig
 from msbench.errors import ConfigError, UnknownName
 from msbench.ops.scan_kernels import KERNELS
-from msbench.specs import MODELS, MambaConfig, MsSsmConfig
 
 both = pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
 

@@ -11,13 +11,13 @@ from model_cases import config_of, groups_of, layer_of, model_of, stepped
 from ms_ssm_cases import core_of, ms_config, signal
 
 from msbench import models
+from msbench.config.linear import S4Config, S4dConfig
 from msbench.models.hippo import legs
 from msbench.models.lti import Convolved
 from msbench.models.s4 import Dplr
 from msbench.models.s4d import S4d
 from msbench.models.stream_convolution import StreamConvolution
 from msbench.models.streams import stream_states
-from msbench.specs.linear import S4Config, S4dConfig
 
 METHODS = {"msssm-s4d": "zoh", "msssm-s4-dplr": "bilinear"}
 both = pytest.mark.parametrize("name", METHODS)

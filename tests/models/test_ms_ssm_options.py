@@ -8,11 +8,11 @@ from model_cases import model_of
 from ms_ssm_cases import core_of, ms_config, signal, streams_by_hand
 from pydantic import ValidationError
 
+from msbench.config import MsSsmConfig
 from msbench.models.ms_ssm import GatedBlock, MultiScale
 from msbench.models.stream_ssms import RealSsms
 from msbench.models.streams import stream_names, stream_states
 from msbench.ops import causal_conv
-from msbench.specs import MsSsmConfig
 
 STEPS = ("scan.dt.weight", "scan.dt.bias")
 

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from msbench import models
-from msbench.config import Located
+from msbench.config.layers import Located
+from msbench.config.multiresnet import MultiResNetConfig
+from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.layers import Padding
 from msbench.models.multiresnet import MultiResConv, depth_for
-from msbench.specs.multiresnet import MultiResNetConfig
-from msbench.specs.run import resolve_model
 
 
 def conv_of(depth: int, seed: int = 0, **options: Any) -> MultiResConv:

@@ -11,11 +11,11 @@ import torch
 from model_cases import config_of
 from torch import Tensor
 
+from msbench.config import MsSsmConfig
+from msbench.config.multiresnet import MultiResNetConfig
 from msbench.models.blocks import GluBlock
 from msbench.models.ms_ssm import MultiScale, block
 from msbench.models.multiresnet import MultiResConv
-from msbench.specs import MsSsmConfig
-from msbench.specs.multiresnet import MultiResNetConfig
 
 WIDTH = 8
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from msbench import models
-from msbench.config import Located
+from msbench.config.layers import Located
+from msbench.config.run import resolve_model
+from msbench.config.sgconv import SgConvConfig
 from msbench.errors import ConfigError
 from msbench.models.sgconv import SgConv, interpolated, scales_for
-from msbench.specs.run import resolve_model
-from msbench.specs.sgconv import SgConvConfig
 
 
 def conv_of(longest: int = 40, seed: int = 0, **options: Any) -> SgConv:

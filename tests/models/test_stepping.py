@@ -7,12 +7,12 @@ import torch
 from model_cases import config_of, model_of, stepped
 from torch import Tensor
 
+from msbench.config import MODELS, MambaConfig
+from msbench.environment import use_deterministic
 from msbench.models.mamba import MambaBlock
 from msbench.models.selective import ShortConv, scan_start, scan_step
 from msbench.models.stepping import Recurrent, advance, begin
-from msbench.numerics import deterministic
 from msbench.ops import selective_scan_reference
-from msbench.specs import MODELS, MambaConfig
 
 LENGTHS = (1, 3, 29, 30, 64)
 WHOLE = ("inceptiontime", "transformer")
@@ -97,7 +97,7 @@ def test_steps_read_nothing_that_was_not_written(name: str) -> None:
     layers: list[Any] = [block.layer for block in blocks if isinstance(block.layer, Recurrent)]
     x = normal(2, 9, 8, dtype=torch.float32)
     # Memory is filled with NaN in there when it is handed out: a state that nobody sets would show.
-    with torch.no_grad(), deterministic("cpu"):
+    with torch.no_grad(), use_deterministic("cpu"):
         for layer in layers:
             one, two = (advance(layer, x, begin(layer, x[:, 0]))[0] for _ in range(2))
             assert bool(one.isfinite().all())

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from msbench import models
+from msbench.config.transformer import TransformerConfig
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Padding
-from msbench.specs.transformer import TransformerConfig
 
 
 def peer_of(config: TransformerConfig) -> nn.TransformerEncoderLayer:

@@ -10,11 +10,7 @@ from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
-from msbench.ops import (
-    linear_scan,
-    linear_scan_reference,
-    scan_native,
-)
+from msbench.ops import linear_scan, linear_scan_reference, scan_native
 
 built = pytest.mark.skipif(scan_native.library() is None, reason="built without a C++ compiler")
 

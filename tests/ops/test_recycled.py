@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from msbench.bench import memory
+from msbench.analysis.benchmarks import memory
 from msbench.ops import recycled, scan_native
 from msbench.ops.scan import selective_scan
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from msbench.cli.doctor import findings
 from msbench.errors import ConfigError
-from msbench.examine import findings
 from msbench.ops import scan_kernels, scan_native
 from msbench.ops.scan import kernel_name, selective_scan
 from msbench.ops.scan_kernels import Kernel, choose, force, self_check

@@ -11,8 +11,8 @@ import torch
 from archives import flipped
 from torch import nn
 
-from msbench import reading
 from msbench.errors import CheckpointError
+from msbench.results import safe_reads as reading
 from msbench.training import checkpoint
 from msbench.training.checkpoint import (
     Checkpoint,

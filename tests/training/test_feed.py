@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from msbench.data.dataset import Batch, Fixed, RaggedPairs, RaggedTokens, Samples, Split
+from msbench.datasets.dataset import Batch, Fixed, RaggedPairs, RaggedTokens, Samples, Split
 from msbench.errors import DataError
 from msbench.training import feed
 from msbench.training.feed import Fed, Feed, send

@@ -15,14 +15,16 @@ import torch
 from conftest import TINY_SUITE
 from safetensors.torch import load_file
 
-from msbench import data, models, store
+from msbench import datasets as data
+from msbench import models
+from msbench.config import RunSpec
 from msbench.errors import CheckpointError, Interrupted
-from msbench.execute import Place, execute
 from msbench.models.classifier import Classifier
-from msbench.progress import Quiet
-from msbench.specs import RunSpec
-from msbench.store import RunRecord
-from msbench.suite import load, plan
+from msbench.results import store
+from msbench.results.store import RunRecord
+from msbench.runs.execution import Place, execute
+from msbench.runs.progress import Quiet
+from msbench.runs.suite import load, plan
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.shares import ALONE, Processes
@@ -89,7 +91,7 @@ def curves(folder: Path, processes: Processes) -> dict[str, Any]:
 
 def two(folder: Path) -> None:
     """All that the two processes do, one thing after the other in one group."""
-    from msbench.launch.joined import joined
+    from msbench.runs.launchers.joined import joined
 
     signals = SignalFlag()
     with joined("cpu", signals) as group:

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from answers_file import write_answers
 from numpy.typing import NDArray
 
 from msbench import models
-from msbench.data.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
-from msbench.predictions import write_predictions
-from msbench.progress import Quiet
-from msbench.suite import Suite, plan
+from msbench.datasets.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
+from msbench.runs.progress import Quiet
+from msbench.runs.suite import Suite, plan
 from msbench.training.auroc import macro_auroc
 from msbench.training.evaluate import Predictions, predict
 from msbench.training.feed import Feed
@@ -167,7 +167,7 @@ def test_several_labels_are_a_decision_each() -> None:
 
 def test_predictions_with_several_labels_have_columns_for_each(tmp_path: Path) -> None:
     logits, labels = np.array([[2.0, -1.0]], np.float32), np.array([[1, 1]])
-    write_predictions(tmp_path / "p.parquet", Predictions(logits, labels), "0" * 12)
+    write_answers(tmp_path / "p.parquet", Predictions(logits, labels), "0" * 12)
     frame = pd.read_parquet(tmp_path / "p.parquet")
     assert list(frame.columns) == [
         "example",

@@ -8,12 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from msbench import data, models
-from msbench.data.dataset import Dataset
+from msbench import datasets as data
+from msbench import models
+from msbench.config import RunSpec
+from msbench.datasets.dataset import Dataset
 from msbench.errors import Diverged, Interrupted
-from msbench.progress import Quiet
-from msbench.specs import RunSpec
-from msbench.suite import Suite, plan
+from msbench.runs.progress import Quiet
+from msbench.runs.suite import Suite, plan
 from msbench.training.checkpoint import Checkpoint
 from msbench.training.evaluate import predict
 from msbench.training.feed import Feed

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from msbench import models
-from msbench.data.dataset import TaskInfo
-from msbench.specs import ClassifierConfig, MambaConfig, MsSsmConfig, TrainConfig
+from msbench.config import ClassifierConfig, MambaConfig, MsSsmConfig, TrainConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.training.optimizer import build_optimizer, parameter_groups
 
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})

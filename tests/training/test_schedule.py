@@ -2,7 +2,7 @@
 
 import pytest
 
-from msbench.specs import TrainConfig
+from msbench.config import TrainConfig
 from msbench.training.schedule import Schedule
 
 

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from msbench.data.dataset import SPLITS, Dataset, Samples, TaskInfo
+from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
 from msbench.errors import DataError
 from msbench.training.scoring import classes_left_out
 

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from msbench import data, models
+from msbench import datasets as data
+from msbench import models
 from msbench.errors import OutOfMemory
 from msbench.models.classifier import Classifier
-from msbench.progress import Quiet
-from msbench.suite import Suite, plan
+from msbench.runs.progress import Quiet
+from msbench.runs.suite import Suite, plan
 from msbench.training.feed import split_up
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.memory import advice, is_out_of_memory

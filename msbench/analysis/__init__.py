@@ -1,0 +1,1 @@
+"""Measurements beyond accuracy: mixing distances, benchmarks of speed, determinism."""

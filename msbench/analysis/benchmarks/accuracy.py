@@ -1,0 +1,72 @@
+"""How far outputs and gradients are from the loop over time in float64, on the arguments that are timed."""
+
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from msbench.analysis.benchmarks.problem import NAMES, Problem, Scan, Size, double, first, results
+from msbench.environment import free_memory
+from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan_reference import selective_scan_reference
+
+INVALID = 1e-4
+"""An error above this, or one that is no number, and the row has no speed-up."""
+NOTED = 1e-5
+LARGEST = 200_000_000
+"""Updates of a state that the check in float64 takes on at most: 10 to 20 s on one core."""
+COPIES = 5
+"""Arrays of (b, l, m, d, n) float64 that it holds."""
+
+
+@dataclass
+class Truth:
+    """Outputs and gradients in float64, computed once a size from one problem."""
+
+    whole: Problem
+    device: str
+    known: dict[Size, list[Tensor]] = field(default_factory=dict)
+
+    def checked_size(self, size: Size) -> Size:
+        """What of a problem of this size is checked: all, or the first examples where that takes too long."""
+        free = free_memory(self.device)
+        while size.states > LARGEST or 8 * COPIES * size.states > free / 2:
+            size = size.halved()
+        return size
+
+    def at(self, size: Size) -> list[Tensor]:
+        """Of the first examples and steps."""
+        if size not in self.known:
+            self.known[size] = results(reference, double(first(self.whole, size)))
+        return self.known[size]
+
+    def errors(self, scan: Scan, size: Size, found: list[Tensor]) -> dict[str, float]:
+        """By name, where `found` are the results at `size`."""
+        checked = self.checked_size(size)
+        if checked != size:
+            found = results(scan, first(self.whole, checked))
+        pairs = zip(NAMES, found, self.at(checked), strict=True)
+        return {name: error(one, truth) for name, one, truth in pairs}
+
+
+def reference(arguments: Arguments) -> Tensor:
+    """The loop over time."""
+    return selective_scan_reference(*arguments)
+
+
+def error(found: Tensor, truth: Tensor) -> float:
+    """The largest distance, as a share of the largest true value; infinite where it is no number."""
+    if found.shape != truth.shape:
+        return math.inf
+    # Where all is zero (the gradient of A after one step), whatever is not counts in full.
+    distance = float((found.double() - truth).abs().max()) / (float(truth.abs().max()) or 1.0)
+    return distance if math.isfinite(distance) else math.inf
+
+
+def verdict(errors: dict[str, float]) -> str:
+    """Why a row is invalid; an empty string where it is not."""
+    name = max(errors, key=lambda key: errors[key])
+    if errors[name] <= INVALID:
+        return ""
+    what = name if name == "output" else f"gradient of {name}"
+    return f"its {what} is off by {errors[name]:.1e} (more than {INVALID:.0e})"

@@ -1,0 +1,77 @@
+"""How the time of the scan in use grows: with the length, with the number of states."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from msbench.analysis.benchmarks.contenders import contenders
+from msbench.analysis.benchmarks.problem import Size, forward, problem, results
+from msbench.analysis.benchmarks.settings import Say, Settings
+from msbench.analysis.benchmarks.timing import Task, failure, interleave, timed
+from msbench.ops.scan_kernels import choose
+
+LENGTHS = (256, 1024, 4096, 16384)
+"""Each four times the one before: a linear scan takes four times as long."""
+STATES = (1, 16, 26, 64, 128, 256)
+QUICK_LENGTHS = (64, 256, 1024)
+QUICK_STATES = (1, 26, 128)
+
+
+def tables(*, quick: bool) -> list[tuple[str, list[Size]]]:
+    """What is varied, and at which sizes: lengths of one example, states of one stream of 1024 steps."""
+    lengths, states = (QUICK_LENGTHS, QUICK_STATES) if quick else (LENGTHS, STATES)
+    return [
+        ("l", [Size(b=1, l=length) for length in lengths]),
+        ("n", [Size(b=1, l=1024, m=1, n=n) for n in states]),
+    ]
+
+
+def measure(settings: Settings, say: Say) -> list[dict[str, Any]]:
+    """One table for each of `tables`, for the kernel that would be chosen on this device."""
+    engine = choose(settings.device).engine
+    found = []
+    for varied, sizes in tables(quick=settings.quick):
+        say(f"scaling of {engine} over {varied}")
+        found.append({"engine": engine, "varied": varied, "rows": rows(engine, sizes, settings)})
+    return found
+
+
+def rows(engine: str, sizes: Iterable[Size], settings: Settings) -> list[dict[str, Any]]:
+    """Times of one kernel; beside each the ratio to the row before."""
+    (contender,) = contenders((engine,))
+    found: list[tuple[Size, dict[str, Task]]] = []
+    for size in sizes:
+        given = problem(size, settings.device)
+        calls = {"forward": forward, "forward_backward": results}
+        tasks = {name: task(partial(call, contender.scan, given), settings) for name, call in calls.items()}
+        found.append((size, tasks))
+    interleave([one for _, tasks in found for one in tasks.values()], settings.repeats)
+    table: list[dict[str, Any]] = []
+    for size, tasks in found:
+        table.append(line(size, tasks, table[-1] if table else {}))
+    return table
+
+
+def task(call: Callable[[], object], settings: Settings) -> Task:
+    """A call that has been made twice; with its error, where it failed."""
+    made = Task(call, settings.device)
+
+    def warm() -> None:
+        call()
+        made.expected, _ = timed(call, settings.device)
+
+    made.error = failure(warm)
+    return made
+
+
+def line(size: Size, tasks: dict[str, Task], before: dict[str, Any]) -> dict[str, Any]:
+    """One size; `before` is the line that its ratios refer to."""
+    found: dict[str, Any] = {"size": asdict(size)}
+    for mode, one in tasks.items():
+        if one.spread is None:
+            found["error"] = one.error
+            continue
+        found[mode] = asdict(one.spread)
+        found[f"{mode}_ratio"] = one.spread.median / before[mode]["median"] if mode in before else None
+    return found

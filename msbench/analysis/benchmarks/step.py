@@ -1,0 +1,171 @@
+"""The benchmark of a whole training step: forward, loss, backward, check, optimiser."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from msbench import models, ops
+from msbench.analysis.benchmarks import memory, step_peers
+from msbench.analysis.benchmarks.runner import Runner, runner
+from msbench.analysis.benchmarks.settings import Say, Settings
+from msbench.analysis.benchmarks.shapes import SHAPES, Shape, Variant
+from msbench.analysis.benchmarks.step_peers import PEERS, Peer, peers_of
+from msbench.analysis.benchmarks.timing import SLOW, Task, expected, failure, interleave, timed
+from msbench.errors import UnknownName
+
+MODELS = ("mamba", "msssm-s6")
+PEER_REPEATS = 2
+"""Of a peer whose step is slow."""
+
+
+@dataclass
+class Entry:
+    """A variant, or a peer, in this run: what it is and what came of it."""
+
+    name: str
+    variant: Variant
+    peer: Peer | None = None
+    status: str = "measured"
+    """``measured``, ``invalid`` (a peer that computes something else), ``skipped`` or ``failed``."""
+    reason: str = ""
+    label: str = ""
+    runner: Runner | None = None
+    parameters: int = 0
+    first_call: float = 0.0
+    task: Task | None = None
+    peak: memory.Peak = memory.UNKNOWN
+    agreement: dict[str, float] = field(default_factory=dict)
+
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Act, unless it was given up before; an exception marks this entry only."""
+        if self.status == "measured" and (fault := failure(action)):
+            self.status, self.reason, self.runner = "failed", fault, None
+
+    @property
+    def ready(self) -> Runner:
+        """The runner, once `start` has built it."""
+        assert self.runner is not None
+        return self.runner
+
+
+def measure(names: Sequence[str], settings: Settings, say: Say) -> dict[str, Any]:
+    """Rows of every shape, as plain values. A shape whose data cannot be set up ends the benchmark."""
+    for name in settings.only:
+        if name not in (*MODELS, *PEERS):
+            raise UnknownName("model", name, (*MODELS, *PEERS), "--only")
+    timed_shapes = []
+    for name in names:
+        say(f"{name}: data")
+        shape = SHAPES[name]()
+        timed_shapes.append((shape, time_shape(shape, settings, say)))
+    # After the last timing: it makes allocations slow, and steps of many layers up to 1.8 times as long.
+    for _, entries in timed_shapes:
+        for entry in entries:
+            entry.attempt(partial(weigh, entry, settings.device))
+    found = [described(shape, entries) for shape, entries in timed_shapes]
+    return {"shapes": found, "rows": [row for shape in found for row in shape.pop("rows")]}
+
+
+def time_shape(shape: Shape, settings: Settings, say: Say) -> list[Entry]:
+    """First steps and checks of one shape, then timings in turns."""
+    entries = entries_of(shape, settings, say)
+    for entry in entries:
+        if entry.status == "measured":
+            say(f"{shape.name}: first step of {entry.name}")
+        entry.attempt(partial(start, entry, shape, settings.device))
+    tasks = [entry.task for entry in entries if entry.status == "measured" and entry.task]
+    interleave(tasks, settings.repeats, lambda text: say(f"{shape.name}: {text}"))
+    for entry in entries:
+        if entry.task is not None and entry.task.error:
+            entry.status, entry.reason = "failed", entry.task.error
+    return entries
+
+
+def described(shape: Shape, entries: Sequence[Entry]) -> dict[str, Any]:
+    """A shape as plain values."""
+    rows = [row(entry, shape) for entry in entries]
+    return {"name": shape.name, "title": shape.title, "rows": rows, "ratios": ratios(rows, shape)}
+
+
+def entries_of(shape: Shape, settings: Settings, say: Say) -> list[Entry]:
+    """The variants and the peers that are asked for."""
+    only = settings.only
+    label = ops.kernel_name(settings.device)
+    entries = [
+        Entry(name, variant, label=label)
+        for name, variant in shape.variants.items()
+        if not only or variant.model in only
+    ]
+    if only and not set(only) & set(PEERS):
+        return entries
+    say(f"{shape.name}: peers")
+    for peer in peers_of(shape, settings.device, only):
+        if not only or peer.name in only:
+            status = "skipped" if peer.skipped else "measured"
+            entries.append(Entry(peer.name, peer.variant, peer, status, peer.skipped))
+    return entries
+
+
+def start(entry: Entry, shape: Shape, device: str) -> None:
+    """Build and, if a peer, compare; then the first step and, where that was short, a second."""
+    if entry.peer is None:
+        entry.runner = runner(entry.variant, shape, device)
+    else:
+        entry.label = entry.peer.label()
+        entry.runner, entry.agreement = entry.peer.agreement(shape, device)
+        if fault := step_peers.verdict(entry.agreement):
+            entry.status, entry.reason, entry.runner = "invalid", fault, None
+            return
+        entry.reason = entry.peer.note
+    entry.parameters = models.parameter_count(entry.ready.model)
+    step = entry.ready.step
+    entry.first_call, _ = timed(step, device)
+    seconds = expected(step, entry.first_call, device)
+    entry.task = Task(step, device, PEER_REPEATS if entry.peer and seconds > SLOW else None, seconds)
+
+
+def weigh(entry: Entry, device: str) -> None:
+    """The peak of one more step, beyond parameters and the state of the optimiser."""
+    entry.peak, _ = memory.peak(entry.ready.step, device)
+    entry.runner = None if entry.peer else entry.runner  # a peer's layers are large
+
+
+def row(entry: Entry, shape: Shape) -> dict[str, Any]:
+    """An entry as plain values."""
+    examples = entry.peer.examples if entry.peer else len(shape.batch.labels)
+    tokens = int(shape.batch.lengths[:examples].sum())
+    found: dict[str, Any] = {
+        "shape": shape.name,
+        "name": entry.name,
+        "status": entry.status,
+        "label": entry.label,
+        "note" if entry.status == "measured" else "reason": entry.reason,
+        "states_per_channel": models.states_per_channel(entry.variant.model, entry.variant.config),
+        "peer_of": entry.peer.of if entry.peer else None,
+        "agreement": entry.agreement,
+        "size": {"b": examples, "l": int(shape.batch.inputs.shape[1]), "tokens": tokens},
+    }
+    if entry.status != "measured" or entry.task is None:
+        return found
+    spread = entry.task.spread
+    assert spread is not None, "a measured row was timed"
+    return found | {
+        "step": asdict(spread),
+        "first_call_s": entry.first_call,
+        "tokens_per_second": tokens / spread.median,
+        "parameters": entry.parameters,
+        "peak_bytes": entry.peak.bytes,
+        "peak_reason": entry.peak.reason,
+    }
+
+
+def ratios(rows: Sequence[dict[str, Any]], shape: Shape) -> list[dict[str, Any]]:
+    """Times per token of one row over another: MS-SSM over Mamba, the peer over our Mamba."""
+    speed = {row["name"]: row["tokens_per_second"] for row in rows if row["status"] == "measured"}
+    peers = [(row["name"], row["peer_of"], "peer, same weights") for row in rows if row["peer_of"]]
+    return [
+        {"name": name, "over": other, "what": what, "ratio": speed[other] / speed[name]}
+        for name, other, what in [*shape.pairs, *peers]
+        if name in speed and other in speed
+    ]

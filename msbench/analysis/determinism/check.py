@@ -1,0 +1,172 @@
+"""Train a model several times, and find where it first came out differently."""
+
+import random
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from msbench import models
+from msbench.analysis.determinism.difference import Difference, first_difference
+from msbench.analysis.determinism.problem import Problem, dataset_of, spec_of
+from msbench.analysis.determinism.trace import Moment, Recorder
+from msbench.errors import Interrupted
+from msbench.models import Classifier
+from msbench.runs.progress import Quiet
+from msbench.training.loop import Trainer, fabric_for
+from msbench.training.seeding import generator_states, restore_generators
+from msbench.training.signals import SignalFlag
+
+Comparison = Literal["twice", "resumed", "threads"]
+PROMISED: tuple[Comparison, ...] = ("twice", "resumed")
+"""What has to be equal. Another number of threads may add up in another order, and is only told."""
+Build = Callable[..., Classifier]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one model: the first difference of each comparison, None where all bits were equal.
+
+    ``threads`` is there on the CPU alone. `failure` is set where it could not be trained, and then nothing
+    was compared.
+    """
+
+    model: str
+    kernel: str
+    compared: Mapping[Comparison, Difference | None] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether all that is promised was seen."""
+        return not self.failure and all(self.compared[name] is None for name in PROMISED)
+
+    @property
+    def word(self) -> Literal["equal", "differs", "failed"]:
+        """What is said of it in one word."""
+        return "failed" if self.failure else "equal" if self.equal else "differs"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**asdict(self), "equal": self.equal}
+
+
+def check(model: str, device: str, problem: Problem, build: Build = models.build) -> Finding:
+    """Train `model` twice, once more with a stop and a resume, and on ``cpu`` with other threads.
+
+    Parameters
+    ----------
+    device : cpu or cuda
+    build : as `msbench.models.build`
+
+    What fails is in the finding; no generator and no setting of the process is left changed.
+    """
+    kernel = models.family(model).kernel(spec_of(problem, model).model, device)
+    training = _Training(model, device, problem, build)
+    with _generators_kept():
+        try:
+            compared = _compare(training, device)
+        except Exception as error:
+            first_line = next(iter(str(error).strip().splitlines()), "")
+            return Finding(model, kernel, failure=f"{type(error).__name__}: {first_line}")
+    return Finding(model, kernel, compared)
+
+
+def other_threads() -> int:
+    """The number of threads that the CPU's number is held against."""
+    return 2 if torch.get_num_threads() == 1 else 1
+
+
+def _compare(training: "_Training", device: str) -> dict[Comparison, Difference | None]:
+    once = training.run()
+    found: dict[Comparison, Difference | None] = {"twice": first_difference(once, training.run())}
+    found["resumed"] = first_difference(once, training.resumed())
+    if device == "cpu":
+        with _threads(other_threads()):
+            found["threads"] = first_difference(once, training.begun())
+    return found
+
+
+class _Training:
+    """The same training, as often as it is asked for."""
+
+    def __init__(self, model: str, device: str, problem: Problem, build: Build) -> None:
+        self.spec, self.dataset = spec_of(problem, model), dataset_of(problem)
+        self.device, self.problem, self.build = device, problem, build
+
+    def run(self) -> list[Moment]:
+        """Its moments, unbroken."""
+        return self._recorded(self._finish)
+
+    def resumed(self) -> list[Moment]:
+        """Its moments where it is stopped on its way, and goes on from its checkpoint."""
+        return self._recorded(partial(self._begin, self.problem.stop), self._finish)
+
+    def begun(self) -> list[Moment]:
+        """Its moments up to `Problem.threads_steps`."""
+        return self._recorded(partial(self._begin, self.problem.threads_steps))
+
+    def _recorded(self, *attempts: Callable[[Recorder, Path], None]) -> list[Moment]:
+        """The moments of attempts in one folder, which each goes on from the one before."""
+        recorder = Recorder()
+        with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+            for attempt in attempts:
+                attempt(recorder, Path(folder))
+        return recorder.moments
+
+    def _finish(self, recorder: Recorder, folder: Path) -> None:
+        trainer = self._trainer(folder, SignalFlag())
+        recorder.watch(trainer)
+        trainer.run()
+        recorder.close(trainer)
+
+    def _begin(self, steps: int, recorder: Recorder, folder: Path) -> None:
+        flag = SignalFlag()
+
+        def stop(step: int) -> None:
+            if step == steps:
+                flag.received = signal.SIGTERM
+
+        trainer = self._trainer(folder, flag)
+        recorder.watch(trainer, stop)
+        try:
+            trainer.run()
+        except Interrupted:
+            return
+        raise AssertionError("a run that was told to stop went on to its end")
+
+    def _trainer(self, folder: Path, flag: SignalFlag) -> Trainer:
+        # As in another process: what is not seeded or restored must not go on where the last run left it.
+        torch.seed()
+        np.random.seed()
+        random.seed()
+        spec, info = self.spec, self.dataset.info
+        fabric = fabric_for(self.device, spec.train.precision)
+        model = self.build(spec.model_name, spec.model, info, spec.seed)
+        return Trainer(spec, model, self.dataset, folder, "0" * 12, fabric, Quiet(), flag)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    before = generator_states()
+    try:
+        yield
+    finally:
+        restore_generators(*before)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

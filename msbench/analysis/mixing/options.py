@@ -1,0 +1,63 @@
+"""What is measured: every choice that the paper leaves open, with our reading as the default."""
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from msbench.config.layers import Config, KeyPath, Located, validate
+from msbench.config.numbers import Natural, Positive
+
+Entries = Literal["l1", "l2", "same-channel"]
+Normaliser = Literal["absolute", "printed"]
+
+
+class Options(Config):
+    """One definition of the measure; two results are of the same quantity where these are equal.
+
+    Parameters
+    ----------
+    examples : how many of the test split, always the same ones (`msbench.analysis.mixing.sample`)
+    channels : output channels that are looked at, always the same ones; None is all
+    scope : ``layers`` each by itself, or the whole ``network`` from the encoder's output to the last norm's
+    entries : how |J| of an output channel with all channels of a position becomes one weight: the sum of
+        absolute values, their Euclidean norm, or the same channel's alone
+    normaliser : ``absolute`` the sum of the weights; ``printed`` the same norm of the sum of J itself, as the
+        paper's formula has it, which makes no distribution
+    residual : whether a layer is taken with its residual, which adds a spike at distance 0
+    position : the output position, from 0; None is the last real one
+    dtype : the precision that everything is computed in
+    """
+
+    examples: Positive = 64
+    channels: Positive | None = None
+    scope: Literal["layers", "network"] = "layers"
+    entries: Entries = "l1"
+    normaliser: Normaliser = "absolute"
+    residual: bool = False
+    position: Natural | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the canonical JSON, in hex."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def default(self) -> bool:
+        """Whether this is the measure that the paper's table is set beside."""
+        return self == Options()
+
+
+def from_command_line(position: str = "last", **typed: Any) -> Options:
+    """Options as typed; ConfigError names the flag that cannot be meant."""
+    values = {**typed, "position": None if position == "last" else _number(position)}
+    origins: dict[KeyPath, str] = {(key,): f"--{key}" for key in values}
+    return validate(Options, Located(values, origins, "msbench mixing"))
+
+
+def _number(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,56 @@
+"""What this machine can do, and which kernels would be used and why."""
+
+import os
+import shutil
+
+from msbench import __version__, ops
+from msbench import datasets as data
+from msbench.environment import describe_environment
+from msbench.errors import ConfigError
+from msbench.ops import native_threads, scan_native
+
+
+def findings() -> list[tuple[str, str]]:
+    """Pairs of a topic and what was found, in reading order."""
+    found = describe_environment()
+    packages = found["packages"]
+    git = found["git"]
+    root = data.data_root()
+    return [
+        (
+            "msbench",
+            __version__ + (f" at {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""),
+        ),
+        ("python", found["python"]),
+        ("platform", found["platform"]),
+        ("cpu", f"{found['cpu']}, {found['cores']} cores, {found['threads']} threads"),
+        ("torch", f"{packages.get('torch')} for CUDA {found['cuda']}"),
+        ("gpus", ", ".join(found["gpus"]) or "none: runs use the CPU"),
+        *_kernels("cpu"),
+        *([("threads of cpp", native_threads.described())] if scan_native.library() else []),
+        *(_kernels("cuda") if found["gpus"] else []),
+        ("triton", packages.get("triton", "not installed")),
+        ("mamba-ssm", packages.get("mamba-ssm", "not installed: optional, not needed")),
+        ("data", f"{root}, {_free(root)} free"),
+    ]
+
+
+def _kernels(device: str) -> list[tuple[str, str]]:
+    """What scans on a device type, and why each faster kernel does not."""
+    try:
+        choice = ops.choose(device)
+    except ConfigError as error:  # one is forced that this device cannot have; another device may
+        return [(f"scan on {device}", f"none: {error}")]
+    forced = f", forced by {ops.VARIABLE}" if ops.wanted() != "auto" else ""
+    return [
+        (f"scan on {device}", choice.label + forced),
+        *((f"not {engine} on {device}", why) for engine, why in choice.passed_over.items()),
+    ]
+
+
+def _free(path: os.PathLike[str]) -> str:
+    """Free space at the nearest folder that exists."""
+    folder = os.path.abspath(path)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return f"{shutil.disk_usage(folder).free / 1e9:.0f} GB"

@@ -1,0 +1,106 @@
+"""One element of an array, as its batch script starts it: ``python -m msbench.cli.element FILE``.
+
+It gives the command of its run in this very process, so that signals reach training. Of these, SIGUSR1 comes
+ahead of the time limit: the run saves, and is put back into the queue here. SIGTERM comes with a pre-emption,
+which Slurm itself requeues, or with a cancellation, which nobody wants requeued.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msbench import cli, console
+from msbench.console import say
+from msbench.errors import ConfigError, ExitCode, MsbenchError
+from msbench.runs.launchers.submission import Submission, read
+from msbench.training.signals import handling
+
+WARNING = signal.SIGUSR1
+Heard = Callable[[], set[int]]
+
+
+def main() -> int:
+    """Run the element that the environment names, and return the exit code of its command."""
+    console.prepare_streams()
+    try:
+        submission = _own(Path(sys.argv[1]))
+        index = int(os.environ["SLURM_ARRAY_TASK_ID"])
+        words = submission.runs[index].words
+    except MsbenchError as error:
+        say(f"msbench: {error}")
+        return error.exit_code
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    if restarts > submission.max_requeues:
+        say(f"msbench: started {restarts + 1} times: left as it is (max_requeues: {submission.max_requeues})")
+        return ExitCode.RUN_FAILED
+    with _listening() as heard:
+        code = _give(words)
+        limited = code == ExitCode.TERMINATED and WARNING in heard()
+    if limited:
+        _requeue(submission, restarts)
+    return code
+
+
+def _own(path: Path) -> Submission:
+    """The submission in this file, once it is this user's: no other may choose what their jobs do."""
+    submission = read(path)
+    # The folder too: in one of another user, the suite's copy may be anybody's.
+    for each in (path.parent, path):
+        if each.stat().st_uid != os.geteuid():
+            raise ConfigError(f"{each}: belongs to another user; submit it yourself")
+    return submission
+
+
+@contextmanager
+def _listening() -> Iterator[Heard]:
+    """Inside, all signals that Python handles are noted, whoever handles them."""
+    reader, writer = socket.socketpair()
+    received: set[int] = set()
+
+    def heard() -> set[int]:
+        with suppress(BlockingIOError):
+            received.update(reader.recv(4096))
+        return received
+
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        # Before training looks out for it, there is nothing to save: only the requeue is left to be done.
+        try:
+            with handling(lambda *_: sys.exit(ExitCode.TERMINATED), (WARNING,)):
+                yield heard
+        finally:
+            signal.set_wakeup_fd(-1)
+
+
+def _give(words: tuple[str, ...]) -> int:
+    # What starts a process for each of several devices gives them the command line.
+    sys.argv = ["msbench", *words]
+    try:
+        cli.main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else ExitCode.INTERNAL
+    return ExitCode.OK
+
+
+def _requeue(submission: Submission, restarts: int) -> None:
+    """Put this element back into the queue, unless it has been there too often."""
+    if restarts >= submission.max_requeues:
+        say(f"msbench: not requeued: max_requeues is {submission.max_requeues}; submit again to go on")
+        return
+    # Not by SLURM_JOB_ID: that of one element is the number of the whole array.
+    job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    say(f"msbench: the time limit is near: {job} is requeued")
+    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
+    if done.returncode:
+        say(f"msbench: not requeued: {done.stderr.strip()}; submit again to go on")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

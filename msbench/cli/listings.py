@@ -1,0 +1,186 @@
+"""What there is: suites, models, datasets, runs."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from msbench import datasets as data
+from msbench.config import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
+from msbench.config import differences as changes
+from msbench.config.run import SECTIONS
+from msbench.datasets.dataset import TaskInfo
+from msbench.environment import accelerator
+from msbench.errors import ConfigError, UnknownName
+from msbench.results import store
+from msbench.results.store import RunRecord
+from msbench.runs.launchers.jobs import Job, jobs
+from msbench.runs.suite import Suite, available, load, plan
+
+KINDS = ("suites", "models", "datasets", "runs")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows under a header, what could not be listed, and notes on what is.
+
+    The last columns, as many as `below`, may go under a row where they have no room beside it.
+    """
+
+    header: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    below: int = 0
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """For ``--json``."""
+        return [dict(zip(self.header, row, strict=True)) for row in self.rows]
+
+    def cells(self) -> list[tuple[Any, ...]]:
+        """For a table: lists and counts as texts."""
+        return [tuple(map(_text, self.header, row)) for row in self.rows]
+
+
+def listing(what: str, results: Path) -> Listing:
+    """The listing that ``msbench list`` prints; UnknownName for anything but the four kinds."""
+    match what:
+        case "suites":
+            return _suites()
+        case "models":
+            return _models()
+        case "datasets":
+            return _datasets()
+        case "runs":
+            return _runs(results)
+    raise UnknownName("listing", what, KINDS)
+
+
+def _suites() -> Listing:
+    warnings: list[str] = []
+    rows = [
+        (suite.name, suite.protocol, len(plan(suite)), ", ".join(suite.tasks), suite.title)
+        for suite in available(on_error=lambda error: warnings.append(str(error)))
+    ]
+    return Listing(("suite", "protocol", "runs", "tasks", "title"), rows, warnings)
+
+
+SIZES = "listops"
+"""The suite at whose settings models are counted; a model that it does not list has its common settings."""
+
+
+def _models() -> Listing:
+    warnings: list[str] = []
+    try:
+        suite = load(SIZES)
+    except ConfigError as error:
+        suite = None
+        warnings.append(f"{error}; models have their default size")
+    rows = [_model(name, suite, accelerator("auto"), warnings) for name in MODELS]
+    header = ("model", "states", "causal", "parameters", "at", "kernel", "family", "summary", "rows")
+    note = f"states (of a channel in a layer) and parameters: as `msbench run {SIZES} --model NAME` trains it"
+    return Listing(header, rows, warnings, [note], below=3)
+
+
+def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> tuple[Any, ...]:
+    # Only here: no other listing needs torch.
+    from msbench import models
+
+    entry, family = MODELS[name], models.family(name)
+    config, info, size = _sized(name, suite)
+    causal = "yes" if family.causal(config) else "no"
+    parameters: int | None = None
+    try:
+        parameters = models.parameter_count(models.build(name, config, info, 0))
+    except ConfigError as error:
+        warnings.append(f"{name}: cannot be counted: {error}")
+    counts = (family.states(config), causal, parameters, size)
+    return (name, *counts, family.kernel(config, device), entry.family, entry.summary, entry.rows)
+
+
+def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:
+    """A model's config at the settings of a suite, the task, and the suite's name; or its defaults."""
+    if suite is not None:
+        try:
+            spec = plan(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
+        except ConfigError:  # its own options do not go with the suite's
+            pass
+        else:
+            return spec.model, data.outline(spec.data), suite.name
+    entry = MODELS[name]
+    return entry.config(**entry.preset), data.outline(ListOpsConfig()), "defaults"
+
+
+def _datasets() -> Listing:
+    root = data.data_root()
+    rows = []
+    for name, config in DATASETS.items():
+        default = config(dataset=name)
+        state = "ready" if data.is_ready(default, root) else data.command(default)
+        rows.append((name, state, str(root / name)))
+    return Listing(("dataset", "state", "folder"), rows)
+
+
+def _runs(results: Path) -> Listing:
+    found, warnings = store.records(results)
+    left, unread = jobs(results, found)
+    apart = told_apart(found)
+    rows = [(*_run(record, left.pop(record.run_id, None)), apart[id(record)]) for record in found]
+    if left:
+        rows = sorted([*rows, *map(_submitted, left.values())], key=lambda row: (*row[1:4], row[0]))
+    header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended", "with")
+    return Listing(header, rows, [*warnings, *unread], below=4)
+
+
+def told_apart(records: Sequence[RunRecord]) -> dict[int, str]:
+    """By the record's ``id()`` how its settings differ from the commonest of its place, or nothing."""
+    places: dict[tuple[str, str, str], list[RunRecord]] = {}
+    for record in records:
+        places.setdefault((record.suite, record.task, record.model), []).append(record)
+    found: dict[int, str] = {}
+    for runs in places.values():
+        first, *others = specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
+        # Mostly they are the same: thousands of runs must not be flattened one by one.
+        differ = {change.name for each in others if each != first for change in changes.settings(first, each)}
+        texts = [_spelled(spec, sorted(differ)) for spec in specs]
+        common = {name: Counter(text.get(name) for text in texts).most_common(1)[0][0] for name in differ}
+        for run, text in zip(runs, texts, strict=True):
+            own = (f"{name} {value}" for name, value in text.items() if value != common[name])
+            found[id(run)] = ", ".join(own)
+    return found
+
+
+def _spelled(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """The settings of these names, as a file spells them."""
+    values = changes.flatten(spec) if names else {}
+    return {name: changes.spelled(values[name]) for name in names if name in values}
+
+
+def _run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
+    return (
+        record.run_id,
+        record.suite,
+        record.task,
+        record.model,
+        record.seed,
+        job.state if job is not None and job.active else record.status,
+        record.metric,
+        _percent(record.result),
+        record.ended,
+    )
+
+
+def _submitted(job: Job) -> tuple[Any, ...]:
+    run = job.run
+    return (run.run_id, job.submission.suite, run.task, run.model, run.seed, job.state, None, None, None, "")
+
+
+def _text(column: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return f"{value:,}" if column == "parameters" and value is not None else value
+
+
+def _percent(fraction: float | None) -> str | None:
+    return None if fraction is None else f"{fraction:.2%}"

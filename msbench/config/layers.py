@@ -1,0 +1,252 @@
+"""Plain values that remember where they came from, and their way into frozen configs.
+
+A `Located` holds values with the origin of each: a line of a file, or the ``--set`` that typed it. Layers are
+merged, then validated; whatever is wrong is told with file, line, key, the allowed values and a near name.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+
+from msbench.config import strict_yaml
+from msbench.config.messages import problem, shown
+from msbench.config.strict_yaml import KeyPath
+from msbench.errors import ConfigError
+
+__all__ = [
+    "Config",
+    "KeyPath",
+    "Located",
+    "frozen",
+    "gather",
+    "load_yaml",
+    "merge",
+    "parse_override",
+    "parse_yaml",
+    "shown",
+    "validate",
+]
+
+T = TypeVar("T", bound=BaseModel)
+R = TypeVar("R")
+
+
+class Config(BaseModel):
+    """Base of every config: frozen, strict, and closed to keys that it does not know.
+
+    Strict: ``"3"``, ``3.0`` and ``true`` are no integers. A whole number is fine for a float, a list for a
+    tuple. Defaults are validated too: a float whose default is ``2`` holds the 2.0 that a file would give it.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _one_spelling(cls, value: Any) -> Any:
+        return frozen(value)
+
+    def changed(self, names: Iterable[str]) -> list[str]:
+        """Which of these fields do not have their defaults."""
+        fields = type(self).model_fields
+        return [name for name in names if getattr(self, name) != fields[name].default]
+
+
+def frozen(value: Any) -> Any:
+    """Lists as tuples, at any depth, and -0.0 as 0.0: equal values then have one canonical form."""
+    if isinstance(value, list | tuple):
+        return tuple(frozen(item) for item in value)
+    return value + 0.0 if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class Located:
+    """Plain values, each with its origin.
+
+    `origins` maps key paths to ``suites/quick.yaml:14`` or ``--set train.lr``; `name` stands in where a path
+    and all above it have none. `prefix` is what messages put before a key.
+    """
+
+    values: Any
+    origins: Mapping[KeyPath, str]
+    name: str
+    prefix: KeyPath = ()
+
+    def origin(self, path: KeyPath = ()) -> str:
+        """Where the value at `path`, or else the nearest above it, was written."""
+        above = (self.origins.get(path[:length]) for length in range(len(path), -1, -1))
+        return next((origin for origin in above if origin is not None), self.name)
+
+    def dotted(self, path: KeyPath = ()) -> str:
+        """The key as messages print it, with the prefix."""
+        return ".".join(str(part) for part in (*self.prefix, *path))
+
+    def error(self, path: KeyPath, problem: str) -> ConfigError:
+        """A ConfigError that opens with the origin of `path` and, where that does not say it, the key."""
+        origin, key = self.origin(path), self.dotted(path)
+        return ConfigError(
+            ": ".join(filter(None, (origin, "" if origin in (f"--set {key}", f"--{key}") else key, problem)))
+        )
+
+    def at(self, *path: str | int) -> "Located":
+        """The mapping below `path`: empty where it is absent or null, a ConfigError where it is none."""
+        values = _mapping(self, (), self.values)
+        for depth, part in enumerate(path, start=1):
+            values = _mapping(self, path[:depth], values.get(part))
+        below = {key[len(path) :]: origin for key, origin in self.origins.items() if key[: len(path)] == path}
+        return Located(values, below, self.origin(path), (*self.prefix, *path))
+
+
+def _mapping(part: Located, path: KeyPath, value: Any) -> Mapping[Any, Any]:
+    """`value`, once it is a mapping; nothing is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise part.error(path, f"must be a mapping, not {shown(value)}")
+    return value
+
+
+LARGEST_YAML = 2**20
+"""Bytes. Suites have some thousands; the parser takes seconds and hundreds of megabytes for these."""
+
+
+def load_yaml(path: Path) -> Located:
+    """Read a strict YAML file; ConfigError where it cannot be read or is not one."""
+    try:
+        with path.open("rb") as stream:  # which may be a pipe, of a shell's <(...)
+            text = stream.read(LARGEST_YAML + 1)
+        if len(text) > LARGEST_YAML:
+            raise ConfigError(f"{path}: more than {LARGEST_YAML:,} bytes, which no such file has")
+        return parse_yaml(text, str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def parse_yaml(text: str | bytes, name: str) -> Located:
+    """Parse strict YAML; `name` is the file in messages and origins."""
+    values, lines = strict_yaml.parse(text, lambda line: f"{name}:{line}")
+    return Located(values, {path: f"{name}:{line}" for path, line in lines.items()}, name)
+
+
+OVERRIDE = re.compile(r"\s*([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)\s*=(.*)", re.DOTALL)
+
+
+def parse_override(text: str) -> Located:
+    """``train.lr=1e-3`` as nested values, typed as the file would type them.
+
+    Raises ConfigError where the text has not the form KEY=VALUE; lists are values, mappings are not.
+    """
+    match = OVERRIDE.fullmatch(text)
+    if match is None or not match[2].strip():
+        raise ConfigError(f"--set {text}: must have the form KEY=VALUE, such as train.lr=1e-3")
+    key, name = match[1], f"--set {match[1]}"
+    values, _ = strict_yaml.parse(match[2].strip(), lambda _line: name)
+    if isinstance(values, Mapping):
+        raise ConfigError(f"{name}: a mapping is no value; set each key of it, or put text in quotes")
+    path = tuple(key.split("."))
+    origins: dict[KeyPath, str] = {path[: length + 1]: name for length in range(len(path))}
+    return Located(reduce(lambda inner, part: {part: inner}, reversed(path), values), origins, name)
+
+
+def merge(*parts: Located) -> Located:
+    """Later parts win; mappings are merged key by key, anything else is replaced whole.
+
+    Origins follow the values. Fallback name and prefix are the first part's.
+    """
+    return reduce(_merge_two, parts)
+
+
+def _merge_two(base: Located, top: Located) -> Located:
+    kept = {path: origin for path, origin in base.origins.items() if _survives(path, base.values, top.values)}
+    return Located(_merged(base.values, top.values), {**top.origins, **kept}, base.name, base.prefix)
+
+
+def _merged(base: Any, top: Any) -> Any:
+    if not (isinstance(base, Mapping) and isinstance(top, Mapping)):
+        return top
+    return {
+        **base,
+        **{key: _merged(base[key], value) if key in base else value for key, value in top.items()},
+    }
+
+
+def _survives(path: KeyPath, base: Any, top: Any) -> bool:
+    """True where `top` replaces neither what `base` has at `path` nor anything above it."""
+    for part in path:
+        if not (isinstance(base, Mapping) and isinstance(top, Mapping)):
+            return False
+        if part not in top:
+            return True
+        base, top = base.get(part), top[part]
+    return isinstance(base, Mapping) and isinstance(top, Mapping)
+
+
+def validate(cls: type[T], part: Located, owner: str = "") -> T:
+    """The config of class `cls` that `part` describes.
+
+    `owner` (such as ``model 'mamba'``) is named where a key is unknown. Raises one ConfigError with a line
+    for every fault found.
+    """
+    try:
+        return cls.model_validate(part.at().values)
+    except ValidationError as error:
+        details = [detail for detail in error.errors(include_url=False) if not _is_echo(detail)]
+        lines = [_message(cls, part, detail, owner) for detail in details]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+def gather(*checks: Callable[[], R]) -> list[R]:
+    """The results of all checks; where any raises ConfigError, one ConfigError with every different line.
+
+    A single error is raised as it is, so that its type is kept.
+    """
+    results: list[R] = []
+    errors: list[ConfigError] = []
+    for check in checks:
+        try:
+            results.append(check())
+        except ConfigError as error:
+            errors.append(error)
+    if len({str(error) for error in errors}) == 1:
+        raise errors[0]
+    if errors:
+        lines = (line for error in errors for line in str(error).splitlines())
+        raise ConfigError("\n".join(dict.fromkeys(lines)))
+    return results
+
+
+def _message(cls: type[BaseModel], part: Located, detail: ErrorDetails, owner: str) -> str:
+    path = _path(part.values, detail)
+    text = problem(cls, detail, owner)
+    if detail["type"] != "value_error" or not isinstance(detail["input"], Mapping):
+        return str(part.error(path, text))
+    # A rule between fields fails at their mapping: the fields that it names say where they were written.
+    named = [key for key in detail["input"] if re.search(rf"\b{re.escape(str(key))}\b", text)]
+    origins = " and ".join(dict.fromkeys(part.origin((*path, key)) for key in named)) or part.origin(path)
+    return ": ".join(filter(None, (origins, part.dotted(path), text)))
+
+
+def _is_echo(detail: ErrorDetails) -> bool:
+    """A list is "too short" too where it has entries but none is valid: their own errors say it all."""
+    return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
+
+
+def _path(values: Any, detail: ErrorDetails) -> KeyPath:
+    """The error's location without pydantic's own marks, such as the branch of a union."""
+    if detail["type"] == "missing":
+        return detail["loc"]
+    path: KeyPath = ()
+    for part in detail["loc"]:
+        try:
+            values = values[part]
+        except (KeyError, IndexError, TypeError):
+            break
+        path = (*path, part)
+    return path

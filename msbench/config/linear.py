@@ -1,0 +1,115 @@
+"""Linear time-invariant state space models: S4, S4D, DSS, Liquid-S4, S5 and the LRU.
+
+`state` counts real numbers in all of them: a complex state, or a conjugate pair of which one is kept, is two.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from msbench.config.model import ClassifierConfig, SteppedConfig
+from msbench.config.numbers import Amount, Fraction, Positive
+
+
+class LinearConfig(ClassifierConfig):
+    """What all of them share.
+
+    Defaults of norm, depth and rates are `ClassifierConfig`'s; the sources' settings belong into suites.
+    """
+
+    state: Positive = 64
+    bidirectional: bool = False
+    """A second output matrix C reads the reversed sequence, as in the sources; all else is shared."""
+
+    @model_validator(mode="after")
+    def _states_are_pairs(self) -> Self:
+        if self.state % 2 and self._complex:
+            raise ValueError(f"state {self.state} is odd, but states are pairs of real numbers: make it even")
+        return self
+
+    @property
+    def _complex(self) -> bool:
+        return True
+
+
+class CopiedConfig(LinearConfig, SteppedConfig):
+    """One system a channel, whose A and B several channels may share."""
+
+    copies: Positive | None = None
+    """Different (A, B), each for every `copies`-th channel (S4's ``n_ssm``); None is one for each channel."""
+
+    @model_validator(mode="after")
+    def _copies_divide_the_width(self) -> Self:
+        if self.copies is not None and self.d_model % self.copies:
+            raise ValueError(f"copies {self.copies} must divide d_model {self.d_model}")
+        return self
+
+
+class S4Config(CopiedConfig):
+    """S4 (Gu, Goel and Re 2022): diagonal plus low rank, HiPPO-LegS, bilinear."""
+
+
+class LiquidS4Config(S4Config):
+    """Liquid-S4 (Hasani et al. 2022): S4, and products of `degree` consecutive inputs."""
+
+    degree: Annotated[Positive, Field(ge=2)] = 2
+    liquid_kernel: Literal["polyb", "kb"] = "polyb"
+    """``polyb`` takes A-bar as 1 and one lag for products of inputs; ``kb`` their whole kernel."""
+    powers: Literal["elementwise", "row-sum"] = "elementwise"
+    """Powers of B-bar: the paper's equation, or B-bar times its own sum, as the published code has it."""
+
+
+class S4dConfig(CopiedConfig):
+    """S4D (Gu et al. 2022): S4 with a diagonal A."""
+
+    spectrum: Literal["lin", "inv", "legs", "real"] = "lin"
+    discretisation: Literal["zoh", "bilinear"] = "zoh"
+
+    @property
+    def _complex(self) -> bool:
+        return self.spectrum != "real"
+
+
+class DssConfig(LinearConfig, SteppedConfig):
+    """DSS (Gupta, Gu and Berant 2022): diagonal, one spectrum for all channels."""
+
+    version: Literal["softmax", "exp", "exp-no-scale"] = "softmax"
+    separate_steps: bool = True
+    """Step sizes of their own for real and imaginary parts, as the code has it; the paper has one."""
+    horizon: Positive | None = None
+    """Steps over which ``softmax`` normalises; None is the task's longest sequence."""
+
+
+class S5Config(LinearConfig, SteppedConfig):
+    """S5 (Smith, Warrington and Linderman 2023): one system with many inputs and outputs."""
+
+    blocks: Positive = 1
+    """HiPPO-LegS matrices on the diagonal of the first A."""
+    output_init: Literal["truncated-normal", "lecun-normal", "complex-normal"] = "truncated-normal"
+    discretisation: Literal["zoh", "bilinear"] = "zoh"
+    gate: Literal["full", "half-activated", "half", "none"] = "half-activated"
+    """S5's ``full_glu``, ``half_glu1``, ``half_glu2`` and ``gelu``."""
+
+    @model_validator(mode="after")
+    def _blocks_are_of_pairs(self) -> Self:
+        if self.state % (2 * self.blocks):
+            raise ValueError(
+                f"state {self.state} must be a multiple of 2 blocks, of {2 * self.blocks}: every block has an"
+                " even size"
+            )
+        return self
+
+
+class LruConfig(LinearConfig):
+    """LRU (Orvieto et al. 2023): a linear recurrent unit, diagonal and complex, in discrete time."""
+
+    r_min: Fraction = 0.0
+    r_max: Fraction = 1.0
+    """Decays start uniform on the ring between these radii."""
+    max_phase: Amount = 6.28
+
+    @model_validator(mode="after")
+    def _radii_are_an_interval(self) -> Self:
+        if self.r_min >= self.r_max:
+            raise ValueError(f"r_min {self.r_min} must be below r_max {self.r_max}")
+        return self

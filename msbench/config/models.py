@@ -1,0 +1,108 @@
+"""Models by name."""
+
+from typing import Any
+
+from msbench.config.griffin import GriffinConfig
+from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.config.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
+from msbench.config.lstm import LstmConfig
+from msbench.config.model import ModelEntry
+from msbench.config.multiresnet import MultiResNetConfig
+from msbench.config.selective import MambaConfig, MsSsmConfig
+from msbench.config.sgconv import SgConvConfig
+from msbench.config.transformer import TransformerConfig
+
+
+def _ms_ssm(summary: str, row: str, **preset: Any) -> ModelEntry:
+    """A row of the ablations: MS-SSM with one thing changed."""
+    return ModelEntry(MsSsmConfig, f"MS-SSM {summary}", "ms-ssm", preset, (row,))
+
+
+BASE_ROWS = (
+    "MS-SSM (S6)",
+    "1 MS-SSM (S6)",
+    "5 (self scale, original input)",
+    "8 Input-dependent",
+    "1 MS-SSM",
+)
+"""The rows of MS-SSM itself: those of the result tables, and the first of every part of the ablations."""
+
+MODELS: dict[str, ModelEntry] = {
+    "msssm-s6": ModelEntry(MsSsmConfig, "MS-SSM with selective (S6) scans", "ms-ssm", {}, BASE_ROWS),
+    "msssm-s4": ModelEntry(
+        MsSsmConfig,
+        "MS-SSM with constant (S4) systems",
+        "ms-ssm",
+        {"ssm": "s4"},
+        ("MS-SSM (S4)", "2 MS-SSM (S4)"),
+    ),
+    "msssm-s4d": ModelEntry(
+        MsSsmConfig, "MS-SSM with complex diagonal (S4D) systems", "ms-ssm", {"ssm": "s4d"}
+    ),
+    "msssm-s4-dplr": ModelEntry(
+        MsSsmConfig, "MS-SSM with S4's own systems: diagonal plus low rank", "ms-ssm", {"ssm": "s4-dplr"}
+    ),
+    "msssm-no-ssm": _ms_ssm("without SSMs: its streams are mixed", "3 Remove S6/S4", ssm="none"),
+    "msssm-no-multiscale": _ms_ssm(
+        "with one convolution for all streams", "4 Remove Multi. Conv.", decomposition="shared-conv"
+    ),
+    "msssm-gate-self-self": _ms_ssm(
+        "with B, C and step sizes from the stream", "6 (self scale, self scale)", parameters_from="stream"
+    ),
+    "msssm-gate-original-self": _ms_ssm(
+        "scanning the signal by B, C and step sizes from the stream",
+        "7 (original input, self scale)",
+        ssm_input="raw",
+        parameters_from="stream",
+    ),
+    "msssm-mixer-static": _ms_ssm("with constant mixer weights", "9 Input-independent", mixer="static"),
+    "msssm-mixer-softmax": _ms_ssm("with a softmax mixer", "10 None-linear SoftMax gate", mixer="softmax"),
+    "msssm-mamba-init": _ms_ssm("with Mamba's decays", "2 Mamba's Initialization", decay_init="mamba"),
+    "mamba": ModelEntry(MambaConfig, "Mamba: selective SSM", "mamba", {}, ("Mamba",)),
+    "mamba-2x-param": ModelEntry(
+        MambaConfig, "Mamba, twice as deep", "mamba", {"layers_factor": 2}, ("Mamba 2x Param",)
+    ),
+    "mamba-2x-state": ModelEntry(
+        MambaConfig, "Mamba with twice the states", "mamba", {"state_factor": 2}, ("Mamba 2x State",)
+    ),
+    "multiresnet": ModelEntry(
+        MultiResNetConfig, "MultiResNet: one wavelet over all scales", "multiresnet", {}, ("MultiResNet",)
+    ),
+    "sgconv": ModelEntry(SgConvConfig, "SGConv: a long structured kernel", "sgconv", {}, ("SGConv",)),
+    "inceptiontime": ModelEntry(
+        InceptionTimeConfig,
+        "InceptionTime: convolutions of several widths",
+        "inceptiontime",
+        {},
+        ("InceptionTime",),
+    ),
+    "griffin": ModelEntry(
+        GriffinConfig,
+        "Griffin: RG-LRU, and local attention in each third layer",
+        "griffin",
+        {"pattern": ("recurrent", "recurrent", "attention")},
+        ("Griffin",),
+    ),
+    "hawk": ModelEntry(GriffinConfig, "Hawk: RG-LRU in every layer", "griffin", {"pattern": ("recurrent",)}),
+    "transformer": ModelEntry(
+        TransformerConfig, "Transformer encoder, pre-norm", "transformer", {}, ("Transformer",)
+    ),
+    "lstm": ModelEntry(LstmConfig, "LSTM, a residual block each", "lstm", {}, ("LSTM",)),
+    "s4": ModelEntry(S4Config, "S4: diagonal plus low rank, HiPPO-LegS", "s4", {}, ("S4",)),
+    "s4d-lin": ModelEntry(S4dConfig, "S4D, imaginary parts pi n", "s4d", {"spectrum": "lin"}),
+    "s4d-inv": ModelEntry(S4dConfig, "S4D, inverse imaginary parts", "s4d", {"spectrum": "inv"}),
+    "s4d-legs": ModelEntry(S4dConfig, "S4D, spectrum of HiPPO-LegS", "s4d", {"spectrum": "legs"}),
+    "s4d-real": ModelEntry(S4dConfig, "S4D with real poles -1, -2, ..", "s4d", {"spectrum": "real"}),
+    "dss-softmax": ModelEntry(
+        DssConfig, "DSS, normalised by softmax", "dss", {"version": "softmax"}, ("DSS_softmax",)
+    ),
+    "dss-exp": ModelEntry(DssConfig, "DSS, zero-order hold", "dss", {"version": "exp"}, ("DSSEXP",)),
+    "dss-exp-no-scale": ModelEntry(
+        DssConfig, "DSS without input scale", "dss", {"version": "exp-no-scale"}, ("DSSEXP-NO-SCALE",)
+    ),
+    "s5": ModelEntry(S5Config, "S5: one state space a layer, scanned", "s5", {}, ("S5",)),
+    "lru": ModelEntry(LruConfig, "LRU: linear recurrent unit", "lru", {}, ("LRU",)),
+    "liquid-s4": ModelEntry(
+        LiquidS4Config, "Liquid-S4: S4 and products of inputs", "liquid-s4", {}, ("Liquid-S4",)
+    ),
+}

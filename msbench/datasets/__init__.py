@@ -1,0 +1,129 @@
+"""Datasets by name, and what all of them can do: be set up, be opened, say whether they are there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msbench.datasets.aan import AAN
+from msbench.datasets.cifar10 import CIFAR10
+from msbench.datasets.dataset import Batch, Dataset, Split, TaskInfo
+from msbench.datasets.imagenet.dataset import IMAGENET
+from msbench.datasets.imdb import IMDB
+from msbench.datasets.listops import dataset as listops
+from msbench.datasets.mnist import MNIST
+from msbench.datasets.parallel import refuse_importing_worker
+from msbench.datasets.pathfinder.dataset import PATHFINDER
+from msbench.datasets.progress import Progress, silent
+from msbench.datasets.ptbxl.dataset import PTBXL
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.data import DataConfig
+
+__all__ = [
+    "DATASETS",
+    "Batch",
+    "Dataset",
+    "DatasetModule",
+    "Split",
+    "TaskInfo",
+    "command",
+    "data_root",
+    "is_ready",
+    "open_dataset",
+    "outline",
+    "setup",
+    "stored_digest",
+]
+
+
+class DatasetModule(Protocol):
+    """What a dataset's module has; `config` is its own class of config."""
+
+    def setup(
+        self, config: Any, root: Path, *, source: Path | None, processes: int | None, progress: Progress
+    ) -> Dataset:
+        """Build or import where absent, verify, open."""
+
+    def open_dataset(self, config: Any, root: Path) -> Dataset:
+        """Verify and open."""
+
+    def is_ready(self, config: Any, root: Path) -> bool:
+        """Look, but do not verify."""
+
+    def stored_digest(self, config: Any, root: Path) -> str | None:
+        """Read the digest, but do not verify."""
+
+    def command(self, config: Any) -> str:
+        """What sets it up."""
+
+    def outline(self, config: Any) -> TaskInfo:
+        """What is known of the task before any data is there."""
+
+
+DATASETS: dict[str, DatasetModule] = {
+    "listops": listops,
+    "pathfinder": PATHFINDER,
+    "cifar10": CIFAR10,
+    "mnist": MNIST,
+    "imagenet": IMAGENET,
+    "imdb": IMDB,
+    "aan": AAN,
+    "ptbxl": PTBXL,
+}
+
+
+def data_root() -> Path:
+    """Where data are kept: ``MSBENCH_DATA``, or ``data`` in the user's cache folder for msbench."""
+    if chosen := os.environ.get("MSBENCH_DATA"):
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("msbench") / "data"
+
+
+def setup(
+    config: DataConfig,
+    root: Path,
+    *,
+    source: Path | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Build the dataset, or import it from the folder `source`, where it is absent; verify and open it.
+
+    Done again it changes nothing. `processes` has no effect on the data; `progress` is told what is being
+    done, how much is done and how much there is. Raises DataError naming file, line or option.
+    """
+    refuse_importing_worker()
+    module = DATASETS[config.dataset]
+    return module.setup(config, root, source=source, processes=processes, progress=progress or silent)
+
+
+def open_dataset(config: DataConfig, root: Path) -> Dataset:
+    """The dataset, verified where it changed since it was last. Raises DataError saying what to run."""
+    return DATASETS[config.dataset].open_dataset(config, root)
+
+
+def is_ready(config: DataConfig, root: Path) -> bool:
+    """True where the dataset is set up, by a cheap look at the names and sizes of its files."""
+    return DATASETS[config.dataset].is_ready(config, root)
+
+
+def stored_digest(config: DataConfig, root: Path) -> str | None:
+    """The digest of the dataset as its manifest has it; None where it is not set up or damaged."""
+    return DATASETS[config.dataset].stored_digest(config, root)
+
+
+def command(config: DataConfig) -> str:
+    """What a user runs to have it set up, such as ``msbench setup imagenet --from PATH``."""
+    return DATASETS[config.dataset].command(config)
+
+
+def outline(config: DataConfig) -> TaskInfo:
+    """What is known of the task before any data is there: enough to build a model and count its parameters.
+
+    `longest` is an upper bound and `baselines` is empty.
+    """
+    return DATASETS[config.dataset].outline(config)

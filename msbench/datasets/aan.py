@@ -1,0 +1,212 @@
+"""Retrieval of Long Range Arena: pairs of papers of the ACL Anthology Network; does one cite the other?
+
+::
+
+    [[lra_release/]lra_release/]tsv_data/new_aan_pairs.{train,eval,test}.tsv
+
+A row is ``label, id, id, text, text`` between tabs, without a header; every physical line is a row, and
+quotation marks are data. Labels are written as floats. ``eval`` is the validation split. Nothing in a text is
+unescaped: a backslash and an n stay these two characters, as in the public loaders.
+
+The texts of 180,000 pairs are never in memory: they are cut, wait on disk until the characters of the
+training texts are counted, and become token ids there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msbench.datasets import manifest, texts
+from msbench.datasets.about import About
+from msbench.datasets.archives.lines import lines
+from msbench.datasets.dataset import SPLITS, RaggedPairs, Split, TaskInfo
+from msbench.datasets.kept import Kept, Making
+from msbench.datasets.majority import majority
+from msbench.datasets.manifest import Arrays
+from msbench.datasets.progress import Progress
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.texts import AanConfig
+
+FILES = {
+    "train": "new_aan_pairs.train.tsv",
+    "validation": "new_aan_pairs.eval.tsv",
+    "test": "new_aan_pairs.test.tsv",
+}
+FOLDERS = ("", "tsv_data/", "lra_release/tsv_data/", "lra_release/lra_release/tsv_data/")
+PATHS = {folder + file: split for folder in FOLDERS for split, file in FILES.items()}
+PUBLISHED = {"train": 147_086, "validation": 18_090, "test": 17_437}
+COLUMNS = 5
+CHARACTERS = 98
+"""Ids of the whole data at the default settings: what a model is built for before they are there."""
+
+
+class Table:
+    """One file as it is read: labels, pairs of ids, and the texts of all rows, in `spool`."""
+
+    def __init__(self, name: str, config: AanConfig, spool: texts.Spool) -> None:
+        self.names, self.spool = [name], spool
+        self.counts = texts.Counts()
+        self.labels = array("B")
+        self.pairs: list[bytes] = []
+        self.bytes = self.empty = 0
+        self._hash = hashlib.sha256()
+        self._config = config
+
+    @property
+    def name(self) -> str:
+        """The first of `names`, which have equal copies of it."""
+        return self.names[0]
+
+    @property
+    def sha256(self) -> str:
+        """Of all lines so far."""
+        return self._hash.hexdigest()
+
+    def add(self, line: bytes) -> None:
+        """Take one more row. Raises ValueError saying what is wrong with it."""
+        label, pair, both = parse(line)
+        for text in both:
+            kept = texts.cut(text, self._config)
+            if not kept and not self._config.eos:
+                raise ValueError("an empty text has no token; set data.eos to true")
+            self.empty += not kept
+            self.spool.add(kept)
+            if self._config.tokens == "characters":
+                self.counts.add(kept)
+        self.labels.append(label)
+        self.pairs.append(pair)
+        self._hash.update(line)
+        self.bytes += len(line)
+
+
+def parse(line: bytes) -> tuple[int, bytes, list[bytes]]:
+    """Label, ids and texts of a row. Raises ValueError saying what is wrong with it."""
+    fields = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+    if len(fields) != COLUMNS:
+        raise ValueError(f"{len(fields)} fields instead of {COLUMNS}")
+    label, *ids = fields[:3]
+    try:
+        value = float(label)
+    except ValueError:
+        value = -1.0
+    if value not in (0, 1):
+        raise ValueError(f"the label {label.decode(errors='replace')!r} is neither 0.0 nor 1.0")
+    return int(value), b"\t".join(ids), fields[3:]
+
+
+def read(config: AanConfig, making: Making, stack: ExitStack) -> dict[str, Table]:
+    """The file of each split; `stack` closes them. Raises DataError naming file and line."""
+    (source,) = making.sources
+    found: dict[str, Table] = {}
+    for name, rows in lines(source, PATHS, making.progress):
+        split = PATHS[name]
+        if split in found:
+            if _hash(rows) != found[split].sha256:
+                both = f"{found[split].name} and {name}"
+                raise DataError(f"{source}: {both} differ: give --from the folder of the right one")
+            found[split].names.append(name)
+            continue
+        table = found[split] = Table(name, config, stack.enter_context(texts.Spool(making.folder, config)))
+        _take(source, table, rows, making.progress)
+    _refuse_gaps(source, found)
+    return found
+
+
+def _take(source: Path, table: Table, rows: Iterator[bytes], progress: Progress) -> None:
+    expected = PUBLISHED[PATHS[table.name]]
+    for number, line in enumerate(rows, start=1):
+        try:
+            table.add(line)
+        except ValueError as error:
+            raise DataError(f"{source}: {table.name}, line {number}: {error}") from None
+        if number % texts.REPORT_EVERY == 0:
+            progress(f"reading rows of {table.name}", min(number, expected), expected)
+    if not table.labels:
+        raise DataError(f"{source}: {table.name}: no rows")
+
+
+def _hash(rows: Iterator[bytes]) -> str:
+    total = hashlib.sha256()
+    for line in rows:
+        total.update(line)
+    return total.hexdigest()
+
+
+def _refuse_gaps(source: Path, found: Mapping[str, Table]) -> None:
+    """Raise DataError where a file is missing, or lies in another folder than the rest."""
+    if missing := [file for split, file in FILES.items() if split not in found]:
+        raise DataError(f"{source}: holds no {missing[0]}, nor has one in {', '.join(FOLDERS[1:])}")
+    folders = [{name.rpartition("/")[0] for name in table.names} for table in found.values()]
+    if not set.intersection(*folders):
+        names = ", ".join(table.name for table in found.values())
+        raise DataError(f"{source}: {names} do not lie in one folder: give --from the right one")
+
+
+def fill(config: AanConfig, making: Making) -> None:
+    """Write the three splits. Raises DataError naming the file and the line that is wrong."""
+    with ExitStack() as stack:
+        found = read(config, making, stack)
+        vocabulary = found["train"].counts.vocabulary(config)
+        encoder = texts.Encoder(config, vocabulary)
+        splits = {split: _save(making, split, found[split], encoder) for split in SPLITS}
+    tables = {
+        split: {"file": table.name, "bytes": table.bytes, "sha256": table.sha256}
+        for split, table in found.items()
+    }
+    train = set(found["train"].pairs)
+    repeated = {split: len(train.intersection(found[split].pairs)) for split in SPLITS[1:]}
+    facts = {"empty texts": {split: found[split].empty for split in SPLITS}, "pairs in train": repeated}
+    making.finish(config, splits, vocabulary=vocabulary, tables=tables, notes=_notes(found), **facts)
+
+
+def _save(making: Making, split: str, table: Table, encoder: texts.Encoder) -> dict[str, Any]:
+    """Write a split; what the manifest says of it: `ids` is a digest of its pairs of ids, in order."""
+    lengths, labels = table.spool.lengths, np.array(table.labels, np.uint8)
+    texts.save(making, split, table.spool, lengths, encoder)
+    manifest.save(making.folder, split, "labels", labels)
+    ids = hashlib.sha256(b"\n".join(table.pairs)).hexdigest()
+    return {**manifest.describe(labels, lengths), "ids": ids}
+
+
+def _notes(found: Mapping[str, Table]) -> list[str]:
+    return [
+        f"{found[split].name} has {len(found[split].labels):,} rows, the published file {count:,}"
+        for split, count in PUBLISHED.items()
+        if len(found[split].labels) != count
+    ]
+
+
+def view(config: AanConfig, arrays: Arrays, facts: Mapping[str, Any]) -> tuple[TaskInfo, Mapping[str, Split]]:
+    """Facts of the task, and its splits."""
+    splits = {name: RaggedPairs(**arrays[name]) for name in SPLITS}
+    longest = max(int(split.lengths.max()) for split in splits.values())
+    rules = {"majority": majority(splits["train"].labels, splits["test"].labels)}
+    return _info(texts.size(config, facts["vocabulary"]), longest, rules), splits
+
+
+def outline(config: AanConfig) -> TaskInfo:
+    """What is known before the data are there: as many characters as the published data have."""
+    vocabulary = texts.BYTES if config.tokens == "bytes" else CHARACTERS
+    return _info(vocabulary, config.max_length, {})
+
+
+def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo("pairs", vocabulary, 2, longest, "accuracy", 0.5, rules)
+
+
+ABOUT = About(
+    what="new_aan_pairs.{train,eval,test}.tsv: tsv_data in Long Range Arena's lra_release.gz (7.7 GB)",
+    licence="none is stated, and its authors did not wish the texts passed on: msbench does not",
+    where="storage.googleapis.com/long-range-arena, often refused; then: msbench setup aan --from PATH",
+)
+
+AAN: Kept[AanConfig] = Kept(name="aan", version=1, about=ABOUT, fill=fill, view=view, outline=outline)

@@ -1,0 +1,94 @@
+"""An archive's files on disk: all of them, or none."""
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msbench.datasets import manifest
+from msbench.datasets.archives.entries import UNPACKED
+from msbench.datasets.archives.member_files import described, members
+from msbench.datasets.disk import require_space, temporary_folder
+from msbench.datasets.file_kinds import kind_of
+from msbench.datasets.progress import Progress, silent
+from msbench.errors import DataError
+from msbench.results.safe_reads import parse_json, read_bytes
+
+Origin = dict[str, str | int]
+"""Name and size of an archive, as the file `UNPACKED`, written last, has them."""
+
+
+def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: bool = False) -> None:
+    """Unpack the archive `source` into `folder`, which appears whole or not at all.
+
+    Done again it changes nothing. With `nested`, a tar within becomes a folder of its name without .tar, as
+    ImageNet's train set wants. Raises DataError naming the archive, or a folder that holds something else.
+    """
+    with described(source):
+        origin: Origin = {"archive": source.name, "bytes": source.stat().st_size}
+    if not (folder / UNPACKED).exists():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise DataError(f"{folder}: is there and was not unpacked by msbench: move it away")
+        manifest.build(folder, lambda new: _fill(new, source, origin, progress, nested), progress, UNPACKED)
+    _refuse_other(folder, origin)
+
+
+@contextmanager
+def opened(
+    source: Path, wanted: Callable[[str], bool], scratch: Path, progress: Progress = silent
+) -> Iterator[Path]:
+    """A folder with the files of `source`: itself, or what is `wanted` of an archive, for as long as needed.
+
+    Those are unpacked into a folder in `scratch` of their own. Raises DataError as `members` does.
+    """
+    if source.is_dir():
+        yield source
+        return
+    with temporary_folder(scratch, ".unpacked-") as folder:
+        made: set[Path] = set()
+        for name, data in members(source, wanted, progress):
+            path = folder / name
+            if path.parent not in made:  # of 200,000 files in a few hundred folders
+                path.parent.mkdir(parents=True, exist_ok=True)
+                made.add(path.parent)
+            path.write_bytes(data)
+        yield folder
+
+
+def _refuse_other(folder: Path, origin: Origin) -> None:
+    with described(folder / UNPACKED):
+        read = parse_json(read_bytes(folder / UNPACKED))
+    facts = read if isinstance(read, dict) else {}
+    if {key: facts.get(key) for key in origin} != origin:
+        was, now = (f"{values.get('archive')} of {values.get('bytes')} bytes" for values in (facts, origin))
+        raise DataError(f"{folder}: was unpacked from {was}, not from {now}: move it away")
+
+
+def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: bool) -> None:
+    what = f"{source}: cannot be unpacked"
+    require_space(new, _known_size(source), what)
+    files = total = 0
+    for name, data in members(source, lambda _name: True, progress, nested=nested):
+        require_space(new, len(data), what)
+        path = new / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as stream:
+            stream.write(data)
+        files, total = files + 1, total + len(data)
+    os.sync()  # once for all: one fsync a file is what makes unpacking a million of them slow
+    with (new / UNPACKED).open("x", encoding="utf-8") as stream:
+        json.dump({**origin, "files": files, "total": total}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _known_size(source: Path) -> int:
+    """How many bytes the files need, as far as the archive says so beforehand."""
+    with described(source):
+        kind = kind_of(source)
+        if kind == "zip":
+            with zipfile.ZipFile(source) as archive:
+                return sum(info.file_size for info in archive.infolist())
+        return source.stat().st_size

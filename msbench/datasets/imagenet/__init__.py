@@ -1,0 +1,1 @@
+"""ImageNet-1K, read from the images where they are."""

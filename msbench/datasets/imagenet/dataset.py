@@ -1,0 +1,213 @@
+"""ImageNet-1K (ILSVRC 2012) as sequences of patches, read in place: kept is an index, not the images.
+
+::
+
+    <root>/imagenet/<key>/train/, test/    names, offsets, sizes, checksums and labels of all files
+    <root>/imagenet/images/                the images, where they came as the published archives
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets import manifest, picture_files
+from msbench.datasets.about import About
+from msbench.datasets.dataset import Dataset, Split, TaskInfo
+from msbench.datasets.imagenet import archives as imagenet_archives
+from msbench.datasets.imagenet import tree as imagenet_tree
+from msbench.datasets.imagenet.split import Index, Numbers, Pictures, joined
+from msbench.datasets.imagenet.tree import Listed, Tree
+from msbench.datasets.kept import Kept, Making
+from msbench.datasets.majority import majority
+from msbench.datasets.parallel import default_processes
+from msbench.datasets.progress import Progress
+from msbench.datasets.stamps import rereading
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.images import ImageNetConfig
+
+CLASSES = 1000
+INDEXED = ("names", "offsets", "sizes", "checksums", "labels")
+ABOUT = About(
+    what="ILSVRC 2012: folders train and val, or ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and\n"
+    "ILSVRC2012_devkit_t12.tar.gz",
+    licence="non-commercial research; image-net.org asks for a registration, so msbench cannot fetch it",
+    where="https://image-net.org/download-images or Kaggle, then: msbench setup imagenet --from FOLDER",
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The readable images of a split, and what is wrong with the others, by path."""
+
+    listed: Listed
+    sizes: Numbers
+    checksums: NDArray[np.uint32]
+    faults: dict[str, str]
+
+
+def fill(config: ImageNetConfig, making: Making) -> None:
+    """Find all images, look at each, and keep the index."""
+    tree, notes = _tree(making)
+    found = {split: _look(config, making, tree, getattr(tree, split)) for split in ("train", "test")}
+    _refuse(config, tree, found)
+    described = {}
+    for split, each in found.items():
+        labels = each.listed.labels
+        names, offsets = joined(each.listed.names)
+        index = Index(tree.root, names, offsets, each.sizes, each.checksums, labels)
+        for name in INDEXED:
+            manifest.save(making.folder, split, name, getattr(index, name))
+        described[split] = manifest.describe(labels, np.full(len(labels), config.positions, np.int64))
+    skipped = {split: each.faults for split, each in found.items() if each.faults}
+    making.finish(
+        config,
+        described,
+        images=str(tree.root.resolve()),
+        classes=list(tree.classes),
+        labels_from=tree.labels_from,
+        skipped=skipped,
+        notes=[*notes, *imagenet_tree.differences(tree), *_skips(found)],
+    )
+
+
+def _tree(making: Making) -> tuple[Tree, list[str]]:
+    (source,) = making.sources
+    if not source.is_dir():
+        raise DataError(f"{source}: is no folder: name the one that holds train and val, or the archives")
+    if not imagenet_archives.holds_archives(source):
+        return imagenet_tree.find(source), []
+    images = making.folder.parent / "images"
+    notes = imagenet_archives.unpacked(source, images, making.progress)
+    return imagenet_tree.find(images, beside=(source,)), notes
+
+
+def _look(config: ImageNetConfig, making: Making, tree: Tree, listed: Listed) -> Found:
+    seen = picture_files.look(
+        tree.root,
+        listed.names,
+        full=config.verify == "full",
+        processes=making.processes or default_processes(),
+        progress=making.progress,
+    )
+    kept = np.array([number for number in range(len(listed.names)) if number not in seen.faults], np.int64)
+    return Found(
+        Listed([listed.names[number] for number in kept], listed.labels[kept]),
+        seen.sizes[kept],
+        seen.checksums[kept],
+        {listed.names[number]: fault for number, fault in seen.faults.items()},
+    )
+
+
+def _refuse(config: ImageNetConfig, tree: Tree, found: Mapping[str, Found]) -> None:
+    """Raise DataError for images that cannot be decoded, unless they may be left out of train."""
+    faults = dict(found["test"].faults)
+    remedy = "put whole copies there"
+    if config.unreadable == "refuse":
+        faults = found["train"].faults | faults
+        remedy += "; data.unreadable: skip leaves such files out of train"
+    if faults:
+        lines = [f"{tree.root / name}: {fault}" for name, fault in faults.items()]
+        count = f"{len(lines):,} file{'s' if len(lines) > 1 else ''}"
+        raise DataError(
+            "\n".join((f"imagenet: {count} cannot be used: {remedy}", *picture_files.described(lines)))
+        )
+    if len(np.unique(found["train"].listed.labels)) < len(tree.classes):
+        raise DataError(f"{tree.root}: a class of train has no image that can be decoded")
+
+
+def _skips(found: Mapping[str, Found]) -> Iterator[str]:
+    if count := sum(len(each.faults) for each in found.values()):
+        yield f"left {count:,} images out of train, which cannot be decoded; the manifest names them"
+
+
+def view(
+    config: ImageNetConfig, arrays: manifest.Arrays, facts: Mapping[str, Any]
+) -> tuple[TaskInfo, dict[str, Split]]:
+    """The splits; validation is drawn from train. Raises DataError where the images are gone."""
+    root = Path(facts["images"])
+    if not root.is_dir():
+        raise DataError(
+            f"{root}: no such folder, but the images of imagenet are read there: put them back, or delete"
+            " what was set up (`msbench list datasets` says where) and set it up anew"
+        )
+    train, test = (Index(root, **arrays[split]) for split in ("train", "test"))
+    held_back, rest = _drawn(config, len(train.labels))
+    splits: dict[str, Split] = {
+        "train": Pictures(config, train, rest),
+        "validation": Pictures(config, train, held_back),
+        "test": Pictures(config, test, np.arange(len(test.labels), dtype=np.int64)),
+    }
+    rules = {"majority": majority(train.labels, test.labels)}
+    return _info(config, len(facts["classes"]), rules), splits
+
+
+def _drawn(config: ImageNetConfig, count: int) -> tuple[Numbers, Numbers]:
+    """Numbers of the images held back and of the rest, one or more each, in the order of the files."""
+    held_back = min(max(1, int(count * config.validation)), count - 1)
+    order = np.random.default_rng(config.split_seed).permutation(count)
+    return np.sort(order[:held_back]), np.sort(order[held_back:])
+
+
+def outline(config: ImageNetConfig) -> TaskInfo:
+    """What is known of the task before any data is there: the classes are those of ImageNet-1K."""
+    return _info(config, CLASSES, {})
+
+
+def _info(config: ImageNetConfig, classes: int, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo(
+        kind="patches",
+        vocabulary=0,
+        classes=classes,
+        longest=config.positions,
+        metric="accuracy",
+        chance=1 / classes,
+        baselines=rules,
+        channels=config.channels,
+    )
+
+
+@dataclass(frozen=True)
+class ImageNet(Kept["ImageNetConfig"]):
+    """ImageNet by its parts; where all is to be read again, its images are looked at too."""
+
+    def open_dataset(self, config: ImageNetConfig, root: Path) -> Dataset:
+        """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+        dataset = super().open_dataset(config, root)
+        if (progress := rereading()) is not None:
+            for split in ("train", "test"):
+                pictures = dataset.splits[split]
+                assert isinstance(pictures, Pictures)
+                _compare(config, pictures.index, progress)
+        return dataset
+
+
+def _compare(config: ImageNetConfig, index: Index, progress: Progress) -> None:
+    """Raise DataError where images are not those that set-up saw."""
+    names = [index.name(number) for number in range(len(index.labels))]
+    seen = picture_files.look(
+        index.root, names, full=config.verify == "full", processes=default_processes(), progress=progress
+    )
+    changed = np.flatnonzero((seen.sizes != index.sizes) | (seen.checksums != index.checksums))
+    if len(changed):
+        fault = f"imagenet: {len(changed):,} of {len(names):,} images are not those that were set up"
+        lines = picture_files.described([str(index.path(number)) for number in changed.tolist()])
+        raise DataError("\n".join((f"{fault}: put them back, or set the images up again", *lines)))
+
+
+IMAGENET = ImageNet(
+    name="imagenet",
+    version=1,
+    about=ABOUT,
+    fill=fill,
+    view=view,
+    outline=outline,
+    views=frozenset({"image_size", "patch", "crop", "augmentation", "erasing", "validation", "split_seed"}),
+)

@@ -1,0 +1,214 @@
+"""Text of Long Range Arena: 50,000 film reviews (Maas et al. 2011), positive or negative.
+
+::
+
+    aclImdb/{train,test}/{neg,pos}/<id>_<rating>.txt
+
+Reviews are in the order of their labels, neg before pos, then of their ids. Nobody published a validation
+split, and both Long Range Arena and S4 choose the checkpoint on the test half. Ours is a part of the train
+half: of each label the reviews whose sha256 of ``<split_seed> <label>/<id>`` is lowest.
+
+Characters are counted in the whole train half, validation included, as S4 does: that tells nothing of a
+label, and gives the 135 ids that are published. ``train/unsup`` is not looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets import manifest, texts
+from msbench.datasets.about import About
+from msbench.datasets.archives import members
+from msbench.datasets.dataset import SPLITS, RaggedTokens, Split, TaskInfo
+from msbench.datasets.download import Remote
+from msbench.datasets.kept import Kept, Making
+from msbench.datasets.majority import majority
+from msbench.datasets.manifest import Arrays
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.texts import ImdbConfig
+
+ARCHIVE = Remote(
+    url="http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+    name="aclImdb_v1.tar.gz",
+    size=None,
+    digest="md5:7c2ac02c03563afcf9b574c7e56c153a",
+    kind="gzip",
+    dataset="imdb",
+)
+LABELS = ("neg", "pos")
+RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
+"""Out of ten stars; reviews with five or six are in neither folder."""
+PUBLISHED = {"train": 25_000, "test": 25_000}
+CHARACTERS = 135
+"""Ids of the whole data at the default settings: what a model is built for before they are there."""
+FOLDER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/([^/.][^/]*)")
+FILE = re.compile(r"(0|[1-9][0-9]{0,8})_([0-9]{1,2})\.txt")
+
+
+class Review(NamedTuple):
+    """Which review: order is by label, then by id."""
+
+    label: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{LABELS[self.label]}/{self.number}"
+
+
+Half = dict[Review, bytes]
+"""What is kept of each review, in order."""
+
+
+def fill(config: ImdbConfig, making: Making) -> None:
+    """Write the three splits. Raises DataError naming the file that is wrong."""
+    halves = read(config, making)
+    chosen = validation_of(halves["train"], config.validation, config.split_seed)
+    splits = {
+        "train": {review: text for review, text in halves["train"].items() if review not in chosen},
+        "validation": {review: halves["train"][review] for review in sorted(chosen)},
+        "test": halves["test"],
+    }
+    vocabulary = _vocabulary(halves["train"].values(), config)
+    encoder = texts.Encoder(config, vocabulary)
+    described = {name: _save(config, making, name, split, encoder) for name, split in splits.items()}
+    facts = {
+        "vocabulary": vocabulary,
+        "duplicates": _duplicates(splits),
+        "notes": _notes(halves),
+    }
+    making.finish(config, described, **facts)
+
+
+def read(config: ImdbConfig, making: Making) -> dict[str, Half]:
+    """Both published halves, cut, in order. Raises DataError naming the file that is wrong."""
+    (source,) = making.sources
+    found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
+    for name, text in members(source, lambda name: FOLDER.fullmatch(name) is not None, making.progress):
+        try:
+            half, review = parse(name)
+            if review in found[half]:
+                raise ValueError(f"{found[half][review][0]} has the same id")
+            if not text:
+                raise ValueError("is empty")
+            found[half][review] = name, texts.cut(text, config)
+        except ValueError as error:
+            raise DataError(f"{source}: {name}: {error}") from None
+    for half, label in ((half, label) for half in PUBLISHED for label in range(len(LABELS))):
+        if not any(review.label == label for review in found[half]):
+            raise DataError(f"{source}: holds no aclImdb/{half}/{LABELS[label]}/ID_RATING.txt")
+    return {half: {review: found[half][review][1] for review in sorted(found[half])} for half in PUBLISHED}
+
+
+def parse(name: str) -> tuple[str, Review]:
+    """Half and review of a file. Raises ValueError for a name that no review has."""
+    folder = FOLDER.fullmatch(name)
+    file = FILE.fullmatch(folder[3]) if folder else None
+    if folder is None or file is None:
+        raise ValueError("is no review: those are named ID_RATING.txt")
+    if int(file[2]) not in RATINGS[folder[2]]:
+        allowed = RATINGS[folder[2]]
+        raise ValueError(f"rating {file[2]} in {folder[2]}, which has {allowed[0]} to {allowed[-1]}")
+    return folder[1], Review(LABELS.index(folder[2]), int(file[1]))
+
+
+def validation_of(reviews: Iterable[Review], fraction: float, seed: int) -> set[Review]:
+    """A fraction of each label's reviews, rounded. Raises DataError where that is none, or all."""
+    chosen: set[Review] = set()
+    pool = list(reviews)
+    for label, name in enumerate(LABELS):
+        drawn = sorted(
+            (review for review in pool if review.label == label), key=lambda each: _lot(each, seed)
+        )
+        count = round(fraction * len(drawn))
+        if not 0 < count < len(drawn):
+            raise DataError(
+                f"imdb: of {len(drawn)} training reviews in {name}, data.validation {fraction} takes {count}"
+            )
+        chosen.update(drawn[:count])
+    return chosen
+
+
+def _lot(review: Review, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed} {review}".encode()).digest()
+
+
+def _vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
+    counts = texts.Counts()
+    for text in kept:
+        if config.tokens == "characters":
+            counts.add(text)
+    return counts.vocabulary(config)
+
+
+def _save(
+    config: ImdbConfig, making: Making, name: str, split: Half, encoder: texts.Encoder
+) -> dict[str, Any]:
+    """Write a split; what the manifest says of it: `ids` is a digest of which reviews it has, in order."""
+    lengths = np.array([texts.length(text, config) for text in split.values()], np.int64)
+    labels = np.array([review.label for review in split], np.uint8)
+    texts.save(making, name, split.values(), lengths, encoder)
+    manifest.save(making.folder, name, "labels", labels)
+    manifest.save(making.folder, name, "ids", np.array([review.number for review in split], np.int32))
+    named = "".join(f"{review}\n" for review in split)
+    return {**manifest.describe(labels, lengths), "ids": hashlib.sha256(named.encode()).hexdigest()}
+
+
+def _duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
+    """Reviews that repeat the kept part of an earlier one: within each split, and of train in the others."""
+    distinct = {name: set(split.values()) for name, split in splits.items()}
+    within = {name: len(split) - len(distinct[name]) for name, split in splits.items()}
+    of_train = {
+        f"{name} in train": len(distinct[name] & distinct["train"]) for name in ("validation", "test")
+    }
+    return {**within, **of_train}
+
+
+def _notes(halves: Mapping[str, Half]) -> list[str]:
+    return [
+        f"{half} has {len(halves[half]):,} reviews, the published data {count:,}"
+        for half, count in PUBLISHED.items()
+        if len(halves[half]) != count
+    ]
+
+
+def view(
+    config: ImdbConfig, arrays: Arrays, facts: Mapping[str, Any]
+) -> tuple[TaskInfo, Mapping[str, Split]]:
+    """Facts of the task, and its splits."""
+    splits = {name: _split(arrays[name]) for name in SPLITS}
+    longest = max(int(split.lengths.max()) for split in splits.values())
+    rules = {"majority": majority(splits["train"].labels, splits["test"].labels)}
+    return _info(texts.size(config, facts["vocabulary"]), longest, rules), splits
+
+
+def _split(arrays: Mapping[str, NDArray[Any]]) -> RaggedTokens:
+    return RaggedTokens(arrays["tokens"], arrays["offsets"], arrays["labels"])
+
+
+def outline(config: ImdbConfig) -> TaskInfo:
+    """What is known before the data are there: as many characters as the published data have."""
+    vocabulary = texts.BYTES if config.tokens == "bytes" else CHARACTERS
+    return _info(vocabulary, config.max_length, {})
+
+
+def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo("tokens", vocabulary, len(LABELS), longest, "accuracy", 1 / len(LABELS), rules)
+
+
+ABOUT = About(
+    what="50,000 film reviews, aclImdb_v1.tar.gz (Maas et al. 2011), or the folder aclImdb that is in it",
+    licence="none is stated: published for research, to be cited; msbench does not pass the reviews on",
+    where="https://ai.stanford.edu/~amaas/data/sentiment/, then: msbench setup imdb --from PATH",
+)
+
+IMDB: Kept[ImdbConfig] = Kept(
+    name="imdb", version=1, about=ABOUT, fill=fill, view=view, outline=outline, remotes=(ARCHIVE,)
+)

@@ -1,0 +1,1 @@
+"""ListOps: generated here, or imported as published."""

@@ -1,0 +1,193 @@
+"""ListOps (Nangia and Bowman 2018), as in Long Range Arena (Tay et al. 2021): generated here, or imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msbench.datasets import manifest
+from msbench.datasets.about import GENERATED, About, setup_command
+from msbench.datasets.archives import opened
+from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
+from msbench.datasets.listops import release as listops_release
+from msbench.datasets.listops.baselines import baselines
+from msbench.datasets.listops.collect import collect
+from msbench.datasets.listops.generate import VERSION, Block, Grammar
+from msbench.datasets.listops.symbols import CLASSES, SYMBOLS
+from msbench.datasets.progress import Progress, silent
+from msbench.errors import ConfigError, DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.data import ListOpsConfig
+
+PUBLISHED = {"train": 96_000, "validation": 2_000, "test": 2_000}
+ABOUT = About(
+    what="basic_train.tsv, basic_val.tsv, basic_test.tsv: listops-1000 in Long Range Arena's lra_release.gz",
+    licence="the code is Apache-2.0; for the data none is stated, so msbench does not pass them on",
+    where="there or unpacked, anywhere, then: msbench setup listops --from PATH",
+)
+
+
+def setup(
+    config: ListOpsConfig,
+    root: Path,
+    *,
+    source: Path | None = None,
+    processes: int | None = None,
+    progress: Progress = silent,
+) -> Dataset:
+    """Generate or import where absent, verify, open. Raises DataError; ConfigError for contradictions."""
+    _refuse_contradictions(config, source)
+    folder = folder_of(config, root)
+    if config.source == "release":
+        _import(config, folder, source, progress)
+    elif not (folder / manifest.MANIFEST).exists():
+        manifest.build(folder, lambda new: _generate(config, new, processes, progress), progress)
+    return open_dataset(config, root)
+
+
+def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
+    """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+    folder = folder_of(config, root)
+    if not (folder / manifest.MANIFEST).exists():
+        raise DataError(f"listops is not set up in {folder}: run `{command(config)}`")
+    remedy = f"delete {folder}, then run `{command(config)}`"
+    arrays, facts = manifest.load(folder, remedy)
+    if config.source == "generated" and facts["config"] != config.model_dump(mode="json"):
+        raise DataError(f"{folder / manifest.MANIFEST}: is of another config: {remedy}")
+    splits = {name: RaggedTokens(**arrays[name]) for name in SPLITS}
+    longest = max(int(split.lengths.max()) for split in splits.values())
+    return Dataset(_info(longest, facts["baselines"]), splits, facts["digest"], facts)
+
+
+def outline(config: ListOpsConfig) -> TaskInfo:
+    """What is known of the task before any data is there: the longest length is its bound, no baselines."""
+    return _info(config.max_length, {})
+
+
+def is_ready(config: ListOpsConfig, root: Path) -> bool:
+    """True where `open_dataset` finds every file with its size; what is in them it checks itself."""
+    return manifest.is_whole(folder_of(config, root))
+
+
+def stored_digest(config: ListOpsConfig, root: Path) -> str | None:
+    """The digest that `open_dataset` would give, from the manifest alone; None without a whole one."""
+    facts = manifest.find_manifest(folder_of(config, root))
+    return None if facts is None else facts["digest"]
+
+
+def folder_of(config: ListOpsConfig, root: Path) -> Path:
+    """Where the data of this config are: one folder a grammar, one for the published files."""
+    if config.source == "release":
+        return root / "listops" / "release"
+    values = {"generator": VERSION, "config": config.model_dump(mode="json")}
+    return root / "listops" / manifest.short_hash(values)
+
+
+def command(config: ListOpsConfig) -> str:
+    """What sets up this config."""
+    return setup_command(config, "" if config.source == "generated" else "PATH")
+
+
+def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo(
+        kind="tokens",
+        vocabulary=len(SYMBOLS),
+        classes=CLASSES,
+        longest=longest,
+        metric="accuracy",
+        chance=1 / CLASSES,
+        baselines=rules,
+    )
+
+
+def _refuse_contradictions(config: ListOpsConfig, source: Path | None) -> None:
+    if config.source == "generated":
+        if source is not None:
+            raise ConfigError(
+                f"listops is generated here, so nothing is read from {source}; set source: release"
+            )
+        return
+    if changed := config.changed(name for name in type(config).model_fields if name != "source"):
+        raise ConfigError(
+            f"listops: source: release takes the data as published; remove {', '.join(changed)}"
+        )
+
+
+def _generate(config: ListOpsConfig, folder: Path, processes: int | None, progress: Progress) -> None:
+    grammar = Grammar(config.min_length, config.max_length, config.max_depth, config.max_args, config.seed)
+    sizes = {"train": config.train, "validation": config.validation, "test": config.test}
+    collected = collect(grammar, sum(sizes.values()), processes=processes, progress=progress)
+    splits = _in_order(collected.examples, sizes)
+    drawn = {"draws": collected.draws, "duplicates_dropped": collected.duplicates}
+    generator = {"version": VERSION, "numpy": np.__version__, "grammar": asdict(grammar), **drawn}
+    _write(folder, config, splits, {"licence": GENERATED, "sources": [], "generator": generator})
+
+
+def _in_order(examples: Block, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
+    """The first examples to train, the next to validation, the last to test."""
+    splits: dict[str, RaggedTokens] = {}
+    first = 0
+    for name in SPLITS:
+        last = first + sizes[name]
+        offsets = examples.offsets[first : last + 1]
+        tokens = examples.tokens[offsets[0] : offsets[-1]]
+        splits[name] = RaggedTokens(tokens, offsets - offsets[0], examples.labels[first:last])
+        first = last
+    return splits
+
+
+def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: Progress) -> None:
+    imported = (folder / manifest.MANIFEST).exists()
+    if source is None:
+        if not imported:
+            raise DataError(f"listops: the published data are not here\n{ABOUT}")
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with opened(source, listops_release.PATHS.__contains__, folder.parent, progress) as place:
+        files = listops_release.find(place)
+        if not imported:
+            manifest.build(folder, lambda new: _read(config, new, files, progress), progress)
+    _refuse_other_files(config, folder, files)
+
+
+def _read(
+    config: ListOpsConfig, folder: Path, files: dict[str, listops_release.SourceFile], progress: Progress
+) -> None:
+    splits = {name: listops_release.read_split(file.path, progress) for name, file in files.items()}
+    sources = [
+        {"file": file.path.name, "bytes": file.path.stat().st_size, "sha256": file.sha256}
+        for file in files.values()
+    ]
+    notes = [
+        f"{files[name].path.name} has {len(splits[name]):,} rows, the published file {rows:,}"
+        for name, rows in PUBLISHED.items()
+        if len(splits[name]) != rows
+    ]
+    kept = manifest.duplicates(splits.values())
+    facts = {"licence": ABOUT.licence, "sources": sources, "notes": notes, "duplicates_kept": kept}
+    _write(folder, config, splits, facts)
+
+
+def _refuse_other_files(
+    config: ListOpsConfig, folder: Path, files: dict[str, listops_release.SourceFile]
+) -> None:
+    facts = manifest.read_manifest(folder, f"delete {folder}, then run `{command(config)}`")
+    known = {entry["file"]: entry["sha256"] for entry in facts["sources"]}
+    for file in files.values():
+        if known.get(file.path.name) != file.sha256:
+            raise DataError(
+                f"{file.path} is not the file that {folder} was imported from: delete that folder first"
+            )
+
+
+def _write(
+    folder: Path, config: ListOpsConfig, splits: dict[str, RaggedTokens], facts: dict[str, Any]
+) -> None:
+    values = {"dataset": "listops", "config": config.model_dump(mode="json"), **facts}
+    values["baselines"] = baselines(splits["train"], splits["test"])
+    manifest.write(folder, splits, values)

@@ -1,0 +1,308 @@
+"""Datasets on disk: plain arrays and a manifest that is written last.
+
+::
+
+    <root>/<dataset>/<key>/
+        train/ validation/ test/
+            <array>.npy   such as tokens, offsets and labels: what the dataset's split is made of
+        manifest.json     what is here: counts, sources, digests; its presence means that all is
+        .made.json        how long that took: beside the manifest, which is the same however it was made
+
+A dataset is built in ``.<key>.building-<pid>`` beside its folder, under ``.<key>.lock``, and renamed when
+whole.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets.dataset import SPLITS, RaggedTokens
+from msbench.datasets.disk import locked
+from msbench.datasets.progress import Progress
+from msbench.datasets.stamps import Stamps, hash_file
+from msbench.errors import NO_ROOM, DataError, unwritten
+from msbench.results.safe_reads import parse_json, read_bytes
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+MADE = ".made.json"
+IN_MEMORY = 2**20
+"""Arrays of fewer bytes are read rather than mapped: a map costs a page fault a page, and a descriptor."""
+UNMAPPABLE = errno.ENODEV
+"""The error of a file system that cannot map a file, as some network mounts."""
+
+Arrays = dict[str, dict[str, NDArray[Any]]]
+"""By split and name."""
+Splits = Mapping[str, RaggedTokens]
+
+
+def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker: str = MANIFEST) -> None:
+    """Let `fill` write a dataset into an empty folder, which then becomes `folder`.
+
+    `marker` is the file that `fill` writes last: a folder that has it is left alone, one without it goes.
+    One process builds while others wait, then find it built. A process that dies leaves neither a lock nor
+    a folder under the final name; what it left beside it goes when the next one builds.
+    """
+    try:
+        with locked(folder, progress):
+            if (folder / marker).exists():
+                return
+            _remove(folder, *folder.parent.glob(f".{folder.name}.building-*"))
+            temporary = folder.with_name(f".{folder.name}.building-{os.getpid()}")
+            temporary.mkdir()
+            began = time.monotonic()
+            try:
+                fill(temporary)
+                seconds = round(time.monotonic() - began, 3)
+                (temporary / MADE).write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+                temporary.rename(folder)
+            finally:
+                _remove(temporary)
+    except OSError as error:
+        if error.errno in (*NO_ROOM, UNMAPPABLE):
+            raise DataError(unwritten(folder, error, "MSBENCH_DATA")) from error
+        raise DataError(f"{folder}: cannot be built: {error}") from error
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+def beside(building: Path, name: str) -> Path:
+    """A path beside a folder that `build` has filled, for what is to outlive a build that is stopped."""
+    return building.with_name(f"{building.name.partition('.building-')[0]}.{name}")
+
+
+def write(folder: Path, splits: Splits, facts: Mapping[str, Any]) -> None:
+    """Write splits of tokens, then the manifest: `facts`, a summary of the examples, a hash of every file."""
+    for name, split in splits.items():
+        for array in ("tokens", "offsets", "labels"):
+            save(folder, name, array, getattr(split, array))
+    described = {name: describe(split.labels, split.lengths) for name, split in splits.items()}
+    finish(folder, facts, described, digest(splits))
+
+
+def finish(
+    folder: Path,
+    facts: Mapping[str, Any],
+    splits: Mapping[str, Mapping[str, Any]],
+    content: str | None = None,
+) -> None:
+    """Write the manifest of a folder that holds all of its arrays: the last step of what `build` calls.
+
+    `splits` says of each what `describe` gives; `content` is the digest of the examples, by default one of
+    the names and hashes of all files.
+    """
+    files: dict[str, dict[str, Any]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as stream:
+            _flush(stream.fileno())
+        files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+    named = "".join(f"{name} {entry['sha256']}\n" for name, entry in files.items())
+    manifest = {
+        "format": FORMAT,
+        **facts,
+        "splits": splits,
+        "digest": content or hashlib.sha256(named.encode()).hexdigest(),
+        "files": files,
+    }
+    manifest["checksum"] = _checksum(manifest)
+    text = json.dumps(manifest, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    with (folder / MANIFEST).open("wb") as stream:
+        # Half a surrogate pair is a byte of a path that is no UTF-8: as JSON's escape it reads back alike.
+        stream.write(text.encode(errors="backslashreplace"))
+        stream.flush()
+        _flush(stream.fileno())
+
+
+def save(folder: Path, split: str, name: str, array: NDArray[Any]) -> None:
+    """Keep an array of a split, in a folder that is being built."""
+    (folder / split).mkdir(exist_ok=True)
+    np.save(folder / split / f"{name}.npy", array, allow_pickle=False)
+
+
+def create(folder: Path, split: str, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """An array of a split to be filled in place, on disk: for what has no room in memory."""
+    (folder / split).mkdir(exist_ok=True)
+    path = folder / split / f"{name}.npy"
+    array: NDArray[Any] = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    # Otherwise the file is a hole, and a disk that gets full while it is filled kills the process (SIGBUS).
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as stream:
+            os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+    return array
+
+
+def _flush(descriptor: int) -> None:
+    """To the disk, so that no power cut leaves a manifest beside arrays that never arrived."""
+    os.fsync(descriptor)
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def describe(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]:
+    """Number of examples, of each label, and the lengths in positions (tokens with ``<eos>``).
+
+    Of labels (n, classes) it is how often each class holds.
+    """
+    if labels.ndim == 2:
+        values, counts = np.arange(labels.shape[1]), labels.sum(axis=0, dtype=np.int64)
+    else:
+        values, counts = np.unique(labels, return_counts=True)
+    return {
+        "examples": len(labels),
+        "labels": {str(value): int(count) for value, count in zip(values, counts, strict=True)},
+        "length": {
+            "min": int(lengths.min()),
+            "mean": round(float(lengths.mean()), 3),
+            "median": float(np.median(lengths)),
+            "max": int(lengths.max()),
+        },
+    }
+
+
+def digest(splits: Splits) -> str:
+    """sha256 of the decoded examples in order, whatever their storage.
+
+    Hashed for train, validation and test: the name and a newline; then the number of examples, every length
+    and every label as little-endian int64; then all token ids as little-endian uint16.
+    """
+    total = hashlib.sha256()
+    for name in SPLITS:
+        split = splits[name]
+        total.update(f"{name}\n".encode())
+        total.update(np.array([len(split)], "<i8").tobytes())
+        total.update(split.lengths.astype("<i8").tobytes())
+        total.update(split.labels.astype("<i8").tobytes())
+        for start in range(0, len(split.tokens), 2**22):  # 8 MB at a time, not 200
+            total.update(split.tokens[start : start + 2**22].astype("<u2").tobytes())
+    return total.hexdigest()
+
+
+def is_whole(folder: Path) -> bool:
+    """True where the manifest can be read and every file has its size; hashes nothing."""
+    return find_manifest(folder) is not None
+
+
+def find_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder in which every file has its size; None where there is none. Hashes nothing."""
+    try:
+        manifest = read_manifest(folder, remedy="")
+        for name, entry in manifest["files"].items():
+            _check_size(folder / name, entry, remedy="")
+    except DataError:
+        return None
+    return manifest
+
+
+def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
+    """The manifest of `folder`. Raises DataError, ending in `remedy`, where it is missing or damaged."""
+    path = folder / MANIFEST
+    try:
+        manifest = parse_json(read_bytes(path))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file: {remedy}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except ValueError as error:
+        raise DataError(f"{path}: is damaged ({error}): {remedy}") from None
+    if not isinstance(manifest, dict) or manifest.get("checksum") != _checksum(manifest):
+        raise DataError(f"{path}: is not as it was written: {remedy}")
+    if manifest["format"] != FORMAT:
+        raise DataError(f"{path}: has format {manifest['format']}, this version reads {FORMAT}: {remedy}")
+    return manifest
+
+
+def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
+    """Arrays and manifest, after every file was compared with its hash; large arrays stay on disk, mapped.
+
+    The manifest has ``made_seconds`` beside what was written into it.
+    A file that is as it was when it was last hashed is not hashed again, see `stamps`.
+    Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
+    """
+    manifest, stamps = read_manifest(folder, remedy), Stamps(folder)
+    for name, entry in manifest["files"].items():
+        path = folder / name
+        _check_size(path, entry, remedy)
+        try:
+            found = stamps.digest(path)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if found != entry["sha256"]:
+            raise DataError(f"{path}: is damaged, its sha256 is not the one in {MANIFEST}: {remedy}")
+    arrays: Arrays = {}
+    for name in manifest["files"]:
+        split, _, file = name.rpartition("/")
+        if file.endswith(".npy"):
+            try:
+                arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
+            except OSError as error:
+                raise _unreadable(folder / name, error) from None
+    return arrays, {**manifest, "made_seconds": seconds_to_make(folder)}
+
+
+def seconds_to_make(folder: Path) -> float | None:
+    """How long `fill` took; None where that is not known."""
+    try:
+        return float(json.loads((folder / MADE).read_bytes())["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _open_array(path: Path) -> NDArray[Any]:
+    if path.stat().st_size > IN_MEMORY:
+        try:
+            return np.lib.format.open_memmap(path, mode="r")
+        except OSError as error:
+            if error.errno != UNMAPPABLE:
+                raise
+    array: NDArray[Any] = np.load(path, allow_pickle=False)
+    return array
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    """The error for a file that cannot be read but may be whole: its remedy is never to delete it."""
+    return DataError(f"{path}: cannot be read ({error.strerror}): make it readable; it need not be damaged")
+
+
+def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
+    try:
+        size = path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"{path}: no such file: {remedy}") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if size != entry["bytes"]:
+        raise DataError(f"{path}: has {size:,} bytes instead of {entry['bytes']:,}: {remedy}")
+
+
+def short_hash(values: Mapping[str, Any]) -> str:
+    """Twelve hex digits for plain values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def duplicates(splits: Iterable[RaggedTokens]) -> int:
+    """How many examples repeat an earlier one, over all splits."""
+    seen: set[bytes] = set()
+    total = 0
+    for split in splits:
+        total += len(split)
+        seen.update(
+            hashlib.blake2b(split.example(index).tobytes(), digest_size=16).digest()
+            for index in range(len(split))
+        )
+    return total - len(seen)

@@ -1,0 +1,187 @@
+"""MNIST (LeCun et al. 1998) as sequences of 784 pixels, in reading order or permuted.
+
+Validation is 10 % of the train split, as in S4's code: 54,000 / 6,000 / 10,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from msbench.datasets import idx, manifest
+from msbench.datasets.about import About
+from msbench.datasets.archives import content
+from msbench.datasets.dataset import Samples, Split, TaskInfo
+from msbench.datasets.download import Remote
+from msbench.datasets.kept import Kept, Making
+from msbench.datasets.majority import majority
+from msbench.datasets.pixels import Bytes, parted, unchanged
+from msbench.datasets.progress import Progress
+from msbench.datasets.stamps import hash_file
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.images import MnistConfig
+
+CLASSES, SIDE = 10, 28
+PIXELS = SIDE * SIDE
+MEAN, DEVIATION = 0.1307, 0.3081
+PERMUTATION_SEED = 42
+ABOUT = About(
+    what="the four files train-images-idx3-ubyte.gz to t10k-labels-idx1-ubyte.gz, in one folder",
+    licence="CC BY-SA 3.0, as is usually stated",
+    where="https://ossci-datasets.s3.amazonaws.com/mnist/, then: msbench setup mnist --from FOLDER",
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published file: md5 of the ``.gz``, what it holds and how many of it."""
+
+    stem: str
+    md5: str
+    split: str
+    dimensions: int
+    count: int
+
+
+FILES = (
+    Published("train-images-idx3-ubyte", "f68b3c2dcbeaaa9fbdd348bbdeb94873", "train", 3, 60_000),
+    Published("train-labels-idx1-ubyte", "d53e105ee54ea40749a09fcbcd1e9432", "train", 1, 60_000),
+    Published("t10k-images-idx3-ubyte", "9fb629c4189551a2d022fa330f9573f3", "test", 3, 10_000),
+    Published("t10k-labels-idx1-ubyte", "ec29112dd5afa0611ce80d1b7f02629c", "test", 1, 10_000),
+)
+REMOTES = tuple(
+    Remote(
+        url=f"https://ossci-datasets.s3.amazonaws.com/mnist/{file.stem}.gz",
+        name=f"{file.stem}.gz",
+        size=None,
+        digest=f"md5:{file.md5}",
+        kind="gzip",
+        dataset="mnist",
+    )
+    for file in FILES
+)
+
+
+def find(sources: tuple[Path, ...]) -> dict[str, Path]:
+    """The path of each file by its stem, among `sources` or in the one folder that they are.
+
+    A file may be plain or ``.gz``, and have a dot before ``idx``, as some copies have. Raises DataError for
+    one that is missing or there twice.
+    """
+    folders = [source for source in sources if source.is_dir()]
+    paths = [path for folder in folders for path in sorted(folder.iterdir())] or list(sources)
+    found: dict[str, Path] = {}
+    for file in FILES:
+        names = {file.stem, file.stem.replace("-idx", ".idx")}
+        names |= {f"{name}.gz" for name in names}
+        here = [path for path in paths if path.name in names and path.is_file()]
+        if len(here) != 1:
+            where = ", ".join(map(str, sources)) if len(sources) == 1 else str(sources[0].parent)
+            listed = f"twice, as {' and '.join(path.name for path in here)}" if here else "nowhere"
+            raise DataError(f"{where}: {file.stem}, plain or .gz, must be there once, and is {listed}")
+        found[file.stem] = here[0]
+    return found
+
+
+def fill(config: MnistConfig, making: Making) -> None:
+    """Keep the images of train and test, in the order of their files."""
+    paths = find(making.sources)
+    splits: dict[str, dict[str, Bytes]] = {"train": {}, "test": {}}
+    for file in FILES:
+        name = "images" if file.dimensions == 3 else "labels"
+        splits[file.split][name] = _read(file, paths[file.stem], making.progress)
+    described = {}
+    for split, arrays in splits.items():
+        _check(paths, split, arrays["images"], arrays["labels"])
+        images = arrays["images"].reshape(-1, PIXELS, 1)
+        manifest.save(making.folder, split, "images", images)
+        manifest.save(making.folder, split, "labels", arrays["labels"])
+        described[split] = manifest.describe(arrays["labels"], np.full(len(images), PIXELS, np.int64))
+    counts = {split: len(arrays["labels"]) for split, arrays in splits.items()}
+    making.finish(config, described, notes=list(_notes(paths, counts)))
+
+
+def _read(file: Published, path: Path, progress: Progress) -> Bytes:
+    try:
+        return idx.parse(content(path, progress), file.dimensions)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _check(paths: Mapping[str, Path], split: str, images: Bytes, labels: Bytes) -> None:
+    of_images, of_labels = (paths[file.stem] for file in FILES if file.split == split)
+    if images.shape[1:] != (SIDE, SIDE):
+        raise DataError(f"{of_images}: images are {images.shape[1]} x {images.shape[2]}, not {SIDE} x {SIDE}")
+    if not len(images) or len(images) != len(labels):
+        raise DataError(
+            f"{of_images} has {len(images):,} images, but {of_labels.name} {len(labels):,} labels"
+        )
+    if labels.max() >= CLASSES:
+        number = int(np.argmax(labels >= CLASSES))
+        raise DataError(f"{of_labels}: label {number:,} is {labels[number]}, no digit")
+
+
+def _notes(paths: Mapping[str, Path], counts: Mapping[str, int]) -> Iterator[str]:
+    """In which ways these are not the published files; of a plain file none has its md5."""
+    for file in FILES:
+        path = paths[file.stem]
+        if counts[file.split] != file.count:
+            yield f"{path.name} has {counts[file.split]:,} entries, the published file {file.count:,}"
+        elif path.suffix == ".gz" and (md5 := hash_file(path, "md5")) != file.md5:
+            yield f"{path.name} is not the published file: its md5 is {md5}, not {file.md5}"
+
+
+def view(
+    config: MnistConfig, arrays: manifest.Arrays, _facts: Mapping[str, Any]
+) -> tuple[TaskInfo, dict[str, Split]]:
+    """The splits as `config` looks at them."""
+    splits = parted(
+        config,
+        arrays,
+        permuted if config.permuted else unchanged,
+        partial(Samples, shift=255 * MEAN, scale=255 * DEVIATION),
+    )
+    rules = {"majority": majority(arrays["train"]["labels"], arrays["test"]["labels"])}
+    return _info(rules), splits
+
+
+def permuted(images: Bytes) -> Bytes:
+    """Images (n, 784, 1) with their pixels in the order that S4's code has as well."""
+    return images[:, np.random.RandomState(PERMUTATION_SEED).permutation(PIXELS)]
+
+
+def outline(_config: MnistConfig) -> TaskInfo:
+    """What is known of the task before any data is there: all but what trivial rules reach."""
+    return _info({})
+
+
+def _info(rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo(
+        kind="signal",
+        vocabulary=0,
+        classes=CLASSES,
+        longest=PIXELS,
+        metric="accuracy",
+        chance=1 / CLASSES,
+        baselines=rules,
+        channels=1,
+    )
+
+
+MNIST: Kept[MnistConfig] = Kept(
+    name="mnist",
+    version=1,
+    about=ABOUT,
+    fill=fill,
+    view=view,
+    outline=outline,
+    remotes=REMOTES,
+    views=frozenset({"permuted", "validation", "split_seed"}),
+)

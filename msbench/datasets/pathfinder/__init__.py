@@ -1,0 +1,1 @@
+"""Pathfinder and Path-X: generated here, or imported as published."""

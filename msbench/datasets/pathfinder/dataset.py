@@ -1,0 +1,204 @@
+"""Pathfinder (Linsley et al. 2018; Kim et al. 2020) and Path-X of Long Range Arena, pixel by pixel.
+
+Are the two discs on one of the dashed snakes? Kept are all images of a size and a difficulty, as bytes, in
+the order of their generation or of the release's metadata; splits are rows of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets import manifest
+from msbench.datasets.about import About
+from msbench.datasets.archives import opened
+from msbench.datasets.dataset import Samples, TaskInfo
+from msbench.datasets.disk import require_space
+from msbench.datasets.kept import Kept, Making
+from msbench.datasets.majority import majority
+from msbench.datasets.pathfinder.generate import BATCH, VERSION, generate
+from msbench.datasets.pathfinder.parameters import Parameters, preset
+from msbench.datasets.pathfinder.release import Release
+from msbench.datasets.pathfinder.split import public_split
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.pathfinder import PathfinderConfig
+
+ABOUT = About(
+    what="pathfinder32 or pathfinder128 of Long Range Arena's lra_release.gz, in it or unpacked",
+    licence="the generator is MIT; for the published images none is stated, so msbench does not pass them on",
+    where="anywhere, then: msbench setup pathfinder --from PATH (--set data.size=128 for Path-X)",
+)
+ALL = "images"
+FOLDERS = ("lra_release/lra_release/", "lra_release/", "")
+"""Where a release has its sets, the copy first that counts: the outer ones are those of an older build."""
+PUBLISHED = 200_000
+REPORT_EVERY = 500
+
+
+def fill(config: PathfinderConfig, making: Making) -> None:
+    """Draw or read all images."""
+    if config.source == "release":
+        _import(config, making)
+        return
+    parameters = preset(config.size, config.difficulty, documented_distractors=config.documented_distractors)
+    labels = _generate(config, parameters, making)
+    generator = {"version": VERSION, "parameters": asdict(parameters)}
+    making.finish(config, _described(config, labels), generator=generator)
+
+
+def view(
+    config: PathfinderConfig, arrays: manifest.Arrays, _facts: Mapping[str, Any]
+) -> tuple[TaskInfo, dict[str, Samples]]:
+    """The splits of the public loaders."""
+    values, labels = arrays[ALL]["values"], arrays[ALL]["labels"]
+    shift, scale = (127.5, 127.5) if config.centred else (0.0, 255.0)
+    rows = public_split(len(labels))
+    splits = {name: Samples(values, labels, shift, scale, chosen) for name, chosen in rows.items()}
+    rules = {"majority": majority(labels[rows["train"]], labels[rows["test"]])}
+    return _info(config, rules), splits
+
+
+def outline(config: PathfinderConfig) -> TaskInfo:
+    """What is known of the task before any data is there."""
+    return _info(config, {})
+
+
+PATHFINDER = Kept["PathfinderConfig"](
+    name="pathfinder",
+    version=1,
+    about=ABOUT,
+    fill=fill,
+    view=view,
+    outline=outline,
+    views=frozenset({"centred"}),
+    is_generated=lambda config: config.source == "generated",
+)
+
+
+def _info(config: PathfinderConfig, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo(
+        kind="signal",
+        vocabulary=0,
+        classes=2,
+        longest=config.size**2,
+        metric="accuracy",
+        chance=0.5,
+        baselines=rules,
+        channels=1,
+    )
+
+
+def _described(config: PathfinderConfig, labels: NDArray[np.uint8]) -> dict[str, Any]:
+    return {ALL: manifest.describe(labels, np.full(len(labels), config.size**2, np.int64))}
+
+
+def _generate(config: PathfinderConfig, parameters: Parameters, making: Making) -> NDArray[np.uint8]:
+    """Draw into arrays that outlive this process: who was stopped goes on after the last whole batch."""
+    require_space(making.folder, config.images * config.size**2, "pathfinder")
+    kept = manifest.beside(making.folder, "drawn")
+    values, labels, done = _drawn(kept, config)
+    blocks = generate(
+        parameters,
+        config.seed,
+        config.images,
+        first=done,
+        processes=making.processes,
+        progress=making.progress,
+    )
+    for block in blocks:
+        end = done + len(block.rows)
+        values[done:end] = block.images.reshape(len(block.rows), -1, 1)
+        labels[done:end] = [row.label for row in block.rows]
+        done = end
+        if done % BATCH == 0:
+            _note(kept, done, values, labels)
+    found = np.array(labels)
+    (kept / ALL).rename(making.folder / ALL)
+    shutil.rmtree(kept)
+    return found
+
+
+def _drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
+    """The arrays of a generation that was stopped, and how many of their images are there; or new ones."""
+    try:
+        state = json.loads((kept / "done.json").read_bytes())
+        paths = (kept / ALL / f"{name}.npy" for name in ("values", "labels"))
+        there = [np.lib.format.open_memmap(path, mode="r+") for path in paths]
+        if state["version"] == VERSION:
+            return there[0], there[1], int(state["images"])
+    # Nothing is there, or what is there is of no use: images can be drawn again. Hours of drawing that only
+    # cannot be opened stay: any other OSError ends the set-up.
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        pass
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    values = manifest.create(kept, ALL, "values", (config.images, config.size**2, 1), "u1")
+    return values, manifest.create(kept, ALL, "labels", (config.images,), "u1"), 0
+
+
+def _note(kept: Path, done: int, *arrays: Any) -> None:
+    """Say how many images are there, once they are."""
+    for array in arrays:
+        array.flush()
+    written = kept / "done.json.new"
+    written.write_text(json.dumps({"version": VERSION, "images": done}), encoding="utf-8")
+    written.replace(kept / "done.json")
+
+
+def _import(config: PathfinderConfig, making: Making) -> None:
+    (source,) = making.sources
+    name = f"pathfinder{config.size}"
+    of_use = re.compile(rf"(lra_release/){{0,2}}{name}/{config.difficulty}/(metadata/|imgs/\d+/)[^/]+")
+    with opened(
+        source, lambda each: of_use.fullmatch(each) is not None, making.folder.parent, making.progress
+    ) as place:
+        found = _folders(place, name)
+        chosen = next(((where, path) for where, path in found if (path / config.difficulty).is_dir()), None)
+        if chosen is None:
+            below = ", ".join(FOLDERS[:-1])
+            raise DataError(f"{source}: no {name}/{config.difficulty} in it, nor below {below}")
+        release = Release(chosen[1], config.difficulty, config.size)
+        labels = _read(release, making)
+    others = [where for where, _ in found if where != chosen[0]]
+    notes = [f"{where} is another copy, and was not read: {chosen[0]} was" for where in others]
+    if release.skipped:
+        notes.append(f"{release.skipped} image left out, which is known to be empty in the release")
+    if len(labels) + release.skipped != PUBLISHED:
+        notes.append(f"{len(labels):,} images; the release has {PUBLISHED:,}")
+    described = _described(config, labels)
+    making.finish(config, described, read_from=chosen[0], skipped=release.skipped, notes=notes)
+
+
+def _folders(source: Path, name: str) -> list[tuple[str, Path]]:
+    """Places in `source` with images of this size and their folders, that first which counts."""
+    places = [(f"{folder}{name}", source / f"{folder}{name}") for folder in FOLDERS]
+    found = [(place, path) for place, path in places if path.is_dir()]
+    return found or [(source.name, source)]
+
+
+def _read(release: Release, making: Making) -> NDArray[np.uint8]:
+    """All images of a release into arrays; their labels."""
+    listed = sum(1 for _ in release.rows())
+    require_space(making.folder, listed * release.window**2, "pathfinder")
+    values = manifest.create(making.folder, ALL, "values", (listed, release.window**2, 1), "u1")
+    labels = bytearray()
+    for row, image in release.images():
+        values[len(labels)] = image.reshape(-1, 1)
+        labels.append(row.label)
+        if len(labels) % REPORT_EVERY == 0 or len(labels) == listed:
+            making.progress("reading pathfinder", len(labels), listed)
+    if release.skipped:
+        manifest.save(making.folder, ALL, "values", values[: len(labels)].copy())
+    found = np.frombuffer(bytes(labels), np.uint8)
+    manifest.save(making.folder, ALL, "labels", found)
+    return found

@@ -1,0 +1,18 @@
+"""The split of the public PyTorch loaders: S4's, S5's and Mega's."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets.random_split import random_split
+
+SEED = 42
+
+
+def public_split(images: int) -> dict[str, NDArray[np.int64]]:
+    """Which images, by their number in the order of reading, are in each split and in which order.
+
+    A tenth each, rounded down, is for validation and test; the rest, drawn first, is trained on.
+    """
+    held_out = int(0.1 * images)
+    train, rest = random_split(images, images - 2 * held_out, SEED)
+    return {"train": train, "validation": rest[:held_out], "test": rest[held_out:]}

@@ -1,0 +1,198 @@
+"""All that the drawing of snakes computes with real numbers, as tables of integers made once.
+
+Snakes grow on integer coordinates, so every sine, weight and picture that they can need is known before.
+Both engines read these tables and compute with integers alone, which is why they agree to the last bit.
+
+An orientation has a number: 0 to 359 are the degrees -180 to 179, which the first paddle of a snake has;
+360 + c is that of `ends[c]`, the place where a further paddle may end, seen from its pivot. Coordinates are
+(row, column).
+
+Where a step leads depends on where it starts: the original rounds up the sum of a coordinate and a sine,
+whose last bit is lost beside a large coordinate, but near the upper and left border lifts it by a pixel. So
+steps are tables over all coordinates. Sums that lie as near to an integer are all through which the machine's
+sine could matter; a golden digest in the tests would show it.
+"""
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets.pathfinder.parameters import Parameters
+from msbench.datasets.pathfinder.patches import Bytes, dilated, disc, half_side, paddles
+from msbench.errors import ConfigError
+
+Integers = NDArray[np.int32]
+
+DEGREES = 360
+WEIGHT_ONE = 2**24
+"""What the weight 1 of a place is; times 255 and summed it stays far below 2^63."""
+LEAST_WEIGHT = math.ceil(1e-4 * 255 * WEIGHT_ONE)
+"""Below this sum of weights a snake is at a dead end."""
+OVERLAP = 459
+"""Where the masks of two paddles add up to this (1.8), they overlap."""
+BLOCKED = 77
+"""From this on (above 0.3), a mask counts as taken where a first paddle is placed."""
+
+
+class Tables(NamedTuple):
+    """The tables of one margin, for c places and orientations o = 360 + c, of pictures with side s.
+
+    `canvas` and `spread` have `border` more pixels on each side than an image, so that no picture is cut.
+    """
+
+    margin: int
+    border: int
+    canvas: Bytes
+    """Masks before the first paddle, 0 outside the image."""
+    spread: Bytes
+    """The same dilated by the margin, 255 outside the image."""
+    heads: Integers
+    """(360, 2, p) from the tail of a first paddle to its head, for p coordinates of the canvas."""
+    pivots: Integers
+    """(360, 2, p) from the head of a first paddle to its pivot, which lies behind it."""
+    cells: Integers
+    """(360, 4) where the very first tail may be: first row, rows, first column, columns."""
+    seconds: Integers
+    """(360, 2, p) from the first snake's tail to the second's."""
+    kernel: Integers
+    """(k, 2) pixels that must be free for a first paddle, seen from its tail, orientation by orientation.
+
+    None means that no snake starts in this orientation.
+    """
+    kernel_starts: Integers
+    """(361,) where each degree starts in `kernel`."""
+    ends: Integers
+    """(c, 2) from a pivot to the places where the next paddle may end, in reading order."""
+    advances: Integers
+    """(o, 2, p) from a pivot to the next."""
+    weights: Integers
+    """(o, c) of each place after a paddle of each orientation."""
+    lines: Bytes
+    """(o, s, s) brightness, seen from the tail (degrees) or from the end (places)."""
+    masks: Bytes
+    """(o, s, s)"""
+    limits: Bytes
+    """(o, s, s) the largest mask that a paddle's mask does not overlap."""
+    spreads: Bytes
+    """(o, s + 2 margin, s + 2 margin) masks dilated by the margin."""
+
+
+@lru_cache(maxsize=8)
+def tables(parameters: Parameters) -> tuple[Tables, ...]:
+    """The tables of each margin."""
+    return tuple(_of_margin(parameters, margin) for margin in parameters.paddle_margins)
+
+
+def _of_margin(parameters: Parameters, margin: int) -> Tables:
+    length = parameters.paddle_length
+    ends = _ends(length + margin)
+    degrees = [degree * np.pi / 180 for degree in range(-180, 180)]
+    directions = [math.atan2(y, x) for y, x in ends.tolist()]
+    # A further paddle is drawn backwards, from its end.
+    lines, masks = paddles(parameters, margin, [*degrees, *map(_turned, directions)])
+    kernels = [_kernel(mask, half_side(parameters, margin), length + margin) for mask in masks[:DEGREES]]
+    border = 2 * (length + margin) + math.ceil(parameters.paddle_thickness) + 4
+    canvas, spread = _canvases(parameters, margin, border)
+    places = np.arange(-border, parameters.window + border)
+    second = [degree * np.pi / 180 for degree in range(DEGREES)]
+    return Tables(
+        margin=margin,
+        border=border,
+        canvas=canvas,
+        spread=spread,
+        heads=_integers(np.ceil(_moved(places, degrees, length))),
+        pivots=_integers(np.ceil(_moved(places, [*map(_turned, degrees)], length + margin))),
+        cells=np.array([_cells(parameters, kernel) for kernel in kernels], np.int32),
+        seconds=_integers(np.rint(_moved(places, second, parameters.seed_distance))),
+        kernel=_integers(np.concatenate(kernels)),
+        kernel_starts=_integers(np.cumsum([0, *map(len, kernels)])),
+        ends=ends,
+        advances=_integers(np.ceil(_moved(places, [*degrees, *directions], length + 2 * margin))),
+        weights=_weights(np.array([*degrees, *directions]), np.array(directions), parameters.continuity),
+        lines=lines,
+        masks=masks,
+        limits=np.minimum(OVERLAP - 1 - masks.astype(np.int32), 255).astype(np.uint8),
+        spreads=dilated(np.pad(masks, ((0, 0), (margin, margin), (margin, margin))), disc(margin)),
+    )
+
+
+def _turned(angle: float) -> float:
+    return angle + np.pi if angle < 0 else angle - np.pi
+
+
+def _moved(places: NDArray[Any], angles: list[float], distance: int) -> NDArray[np.float64]:
+    """Where steps from each of these coordinates lead, (angles, 2, places); rows go with the sine."""
+    steps = [(distance * math.sin(angle), distance * math.cos(angle)) for angle in angles]
+    moved: NDArray[np.float64] = places + np.array(steps)[:, :, None]
+    return moved
+
+
+def _integers(values: NDArray[Any]) -> Integers:
+    return np.ascontiguousarray(values, np.int32)
+
+
+def _ends(radius: int) -> Integers:
+    """The different pixels on a circle, looked at in steps of one pixel along it."""
+    angles = [step / radius for step in range(math.ceil(2 * math.pi * radius))]
+    points = np.array([(radius * math.sin(angle), radius * math.cos(angle)) for angle in angles])
+    return _integers(np.unique(np.floor(points), axis=0))
+
+
+def _weights(
+    orientations: NDArray[np.float64], directions: NDArray[np.float64], continuity: float
+) -> Integers:
+    """How likely each direction follows each orientation: the squared cosine of the bend times continuity."""
+    bend = np.abs(directions - orientations[:, None])
+    bend = np.minimum(bend, 2 * np.pi - bend)
+    cosine = np.cos(np.minimum(continuity * bend, np.pi / 2))
+    return _integers(np.rint(np.maximum(cosine, 0) ** 2 * WEIGHT_ONE))
+
+
+def _kernel(mask: Bytes, half: int, reach: int) -> NDArray[np.int64]:
+    """Pixels (k, 2), seen from a tail, that must be free: those where the mask is full, one further on.
+
+    The original centres the mask on the pixel after the middle of its kernel, and cuts it to the kernel.
+    """
+    y, x = (np.argwhere(mask == 255) - half + 1).T
+    inside = (np.abs(y) <= reach) & (np.abs(x) <= reach)
+    kernel = np.stack([y[inside], x[inside]], axis=1)
+    if not len(kernel):
+        raise ConfigError("pathfinder: paddles are so thin that no pixel of their mask is full")
+    return kernel[:0] if _is_blind(kernel, reach) else kernel
+
+
+def _is_blind(kernel: NDArray[np.int64], reach: int) -> bool:
+    """Whether somewhere in an image all of the kernel lies outside.
+
+    There OpenCV's dilation returns the lowest number that there is, which the original takes for an image
+    without room: no snake starts in such an orientation. With 32 pixels most are such.
+    """
+    side = 2 * reach + 1
+    seen = np.zeros((side, side), bool)
+    for y, x in kernel.tolist():
+        seen[max(0, -y) : side - max(0, y), max(0, -x) : side - max(0, x)] = True
+    return not seen.all()
+
+
+def _cells(parameters: Parameters, kernel: NDArray[np.int64]) -> tuple[int, int, int, int]:
+    """The rectangle of tails whose kernel keeps twice the seed distance from the border."""
+    if not len(kernel):
+        return 0, 0, 0, 0
+    frame = max(2 * parameters.seed_distance, parameters.padding)
+    low, high = kernel.min(axis=0), kernel.max(axis=0)
+    if max(-low.min(), high.max()) >= frame:
+        raise ConfigError("pathfinder: seed_distance is too small for the length of the paddles")
+    first = frame - low
+    counts = np.maximum(parameters.window - frame - high - first, 0)
+    return int(first[0]), int(counts[0]), int(first[1]), int(counts[1])
+
+
+def _canvases(parameters: Parameters, margin: int, border: int) -> tuple[Bytes, Bytes]:
+    window, padding = parameters.window, parameters.padding
+    mask = np.full((window, window), 255, np.uint8)
+    mask[padding:-padding, padding:-padding] = 0
+    spread = dilated(mask, disc(margin))
+    return np.pad(mask, border), np.pad(spread, border, constant_values=255)

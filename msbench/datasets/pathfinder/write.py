@@ -1,0 +1,104 @@
+"""Generated images in the layout of the published release, batch by batch.
+
+::
+
+    <folder>/
+        generator.json           what all of it is drawn from
+        imgs/<batch>/sample_<i>.png
+        metadata/<batch>.npy     text, in spite of its name; written last: it means that the batch is whole
+
+Files and folders get their names when they are whole, so a run that stops leaves whole batches and goes on
+behind them.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from PIL import Image
+
+from msbench.datasets.pathfinder.generate import BATCH, VERSION, Block, generate
+from msbench.datasets.pathfinder.metadata import Row
+from msbench.datasets.pathfinder.parameters import Parameters
+from msbench.datasets.progress import Progress, silent
+from msbench.errors import DataError
+
+RECORD = "generator.json"
+
+
+def write_release(
+    folder: Path,
+    parameters: Parameters,
+    seed: int,
+    images: int,
+    *,
+    processes: int | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Write that many images into `folder`, which is one difficulty of a release; whole batches are kept.
+
+    Raises DataError where the folder holds images of other parameters, or cannot be written.
+    """
+    try:
+        _claim(folder, _record(parameters, seed, images))
+        done = _whole_batches(folder)
+        first = min(done * BATCH, images)
+        blocks = generate(parameters, seed, images, first=first, processes=processes, progress=progress)
+        with closing(blocks):
+            for batch in range(done, -(-images // BATCH)):
+                _write_batch(folder, batch, min(BATCH, images - batch * BATCH), blocks)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written: {error}") from error
+
+
+def _record(parameters: Parameters, seed: int, images: int) -> str:
+    record = {"version": VERSION, "seed": seed, "images": images, "parameters": asdict(parameters)}
+    return json.dumps(record, indent=1) + "\n"
+
+
+def _claim(folder: Path, record: str) -> None:
+    """Note what the folder is to hold, or see that it was to hold the same."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / RECORD
+    if not path.exists():
+        if any(folder.iterdir()):
+            raise DataError(f"{folder}: holds files that were not generated here; give an empty folder")
+        _write(path, record)
+    elif path.read_text(encoding="utf-8") != record:
+        raise DataError(
+            f"{path}: other parameters, seed or number of images than asked for; give another folder"
+        )
+
+
+def _whole_batches(folder: Path) -> int:
+    """How many batches are there, from the first on without a gap."""
+    batch = 0
+    while (folder / "metadata" / f"{batch}.npy").exists():
+        batch += 1
+    return batch
+
+
+def _write_batch(folder: Path, batch: int, size: int, blocks: Iterator[Block]) -> None:
+    final, temporary = folder / "imgs" / str(batch), folder / "imgs" / f".{batch}.writing"
+    for leftover in (final, temporary):
+        shutil.rmtree(leftover, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    rows: list[Row] = []
+    while len(rows) < size:
+        block = next(blocks)
+        for picture, row in zip(block.images, block.rows, strict=True):
+            Image.fromarray(picture).save(temporary / row.filename)
+        rows += block.rows
+    temporary.rename(final)
+    (folder / "metadata").mkdir(exist_ok=True)
+    _write(folder / "metadata" / f"{batch}.npy", "".join(f"{row}\n" for row in rows))
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.writing")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)

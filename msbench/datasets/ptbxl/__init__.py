@@ -1,0 +1,1 @@
+"""PTB-XL: twelve-lead electrocardiograms from WFDB records, and their labels."""

@@ -1,0 +1,242 @@
+"""PTB-XL (Wagner et al. 2020): electrocardiograms of 10 s with 12 leads, and what cardiologists said of them.
+
+The signals are kept once; a set of labels, its splits and the standardisation are views of them. Kept are, of
+all records in the order of the database:
+
+::
+
+    records/
+        thousandths.npy   (n, 1000, 12) int16, in 1/1000 mV; or millivolts.npy, float32
+        moments.npy       (n, 2) float64, sums of the values of a record and of their squares
+        likelihoods.npy   (n, statements) float64, NaN where a statement is not made
+        folds.npy         (n,) uint8, from 1 to 10
+        ecg_ids.npy       (n,) int64
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets import manifest
+from msbench.datasets.about import About
+from msbench.datasets.archives import Tree, open_tree
+from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
+from msbench.datasets.disk import require_space
+from msbench.datasets.download import Remote
+from msbench.datasets.kept import Kept, Making
+from msbench.datasets.manifest import Arrays
+from msbench.datasets.parallel import default_processes
+from msbench.datasets.ptbxl import labels as ptbxl_labels
+from msbench.datasets.ptbxl.ecg import LEADS, RATE, STEPS, UNITS_PER_MILLIVOLT, Blocks, read_all
+from msbench.datasets.ptbxl.labels import DATABASE, SETS, STATEMENTS, Entry, Statement
+from msbench.datasets.ptbxl.versions import CLASSES, SUBSET, differences, version_of
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.ptbxl import PtbXlConfig
+
+ABOUT = About(
+    what=f"{DATABASE}, {STATEMENTS}, records100 (and records500 for rate: 500), version 1.0.3 or another",
+    licence="CC BY 4.0",
+    where="https://physionet.org/content/ptb-xl/1.0.3/, then: msbench setup ptbxl --from FOLDER_OR_ZIP",
+)
+REMOTE = Remote(
+    url="https://physionet.org/static/published-projects/ptb-xl/"
+    "ptb-xl-a-large-publicly-available-electrocardiography-dataset-1.0.3.zip",
+    name="ptb-xl-1.0.3.zip",
+    size=None,
+    digest=None,
+    kind="zip",
+    dataset="ptbxl",
+)
+RECORDS = "records"
+THOUSANDTHS, MILLIVOLTS = "thousandths", "millivolts"
+"""Names of the array of signals: int16 where all records count in 1/1000 mV, else float32."""
+CHUNK = 256
+
+
+def fill(config: PtbXlConfig, making: Making) -> None:
+    """Read all records into arrays."""
+    (source,) = making.sources
+    with open_tree(source) as files:
+        base = _find(files, source)
+        statements = ptbxl_labels.parse_statements(files.read(base + STATEMENTS))
+        entries = ptbxl_labels.parse_database(files.read(base + DATABASE), statements)
+    names = [entry.filename_100 if config.rate == RATE else entry.filename_500 for entry in entries]
+    signals, repairs = _read(making, Blocks(source, [base + name for name in names]))
+    _keep(making.folder, moments(signals), entries, statements)
+    making.finish(
+        config,
+        {RECORDS: {"examples": len(entries)}},
+        version=version_of(len(entries)),
+        leads=list(LEADS),
+        repairs=dict(sorted(repairs.items())),
+        statements={code: asdict(statement) for code, statement in statements.items()},
+        set_classes={name: list(ptbxl_labels.classes(name, statements)) for name in SETS},
+    )
+
+
+def view(
+    config: PtbXlConfig, arrays: Arrays, facts: Mapping[str, Any]
+) -> tuple[TaskInfo, dict[str, Samples]]:
+    """The records with a label of the chosen set, standardised by those that are trained on."""
+    kept = arrays[RECORDS]
+    unit = THOUSANDTHS if THOUSANDTHS in kept else MILLIVOLTS
+    statements = {code: Statement(**values) for code, values in facts["statements"].items()}
+    labels = ptbxl_labels.label(kept["likelihoods"], statements, config.labels, config.min_likelihood)
+    rows = ptbxl_labels.rows_of(kept["folds"], labels)
+    shift, scale = 0.0, per_millivolt(kept[unit])
+    if config.standardise:
+        shift, scale = mean_and_deviation(kept["moments"][rows["train"]])
+    splits = {name: Samples(kept[unit], labels.values, shift, scale, rows[name]) for name in SPLITS}
+    return _info(len(labels.names)), splits
+
+
+def outline(config: PtbXlConfig) -> TaskInfo:
+    """What is known before any data is there: all."""
+    return _info(CLASSES[config.labels])
+
+
+@dataclass(frozen=True)
+class PtbXl(Kept["PtbXlConfig"]):
+    """PTB-XL by its parts; its manifest says of the chosen labels too what came of them."""
+
+    def open_dataset(self, config: PtbXlConfig, root: Path) -> Dataset:
+        """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+        dataset = super().open_dataset(config, root)
+        return replace(dataset, manifest={**dataset.manifest, **_described(config, dataset)})
+
+
+PTBXL = PtbXl(
+    name="ptbxl",
+    version=1,
+    about=ABOUT,
+    fill=fill,
+    view=view,
+    outline=outline,
+    remotes=(REMOTE,),
+    views=frozenset({"labels", "min_likelihood", "standardise"}),
+)
+
+
+def moments(signals: NDArray[Any]) -> NDArray[np.float64]:
+    """Sums (n, 2) of the values of each record and of their squares: of int16 both are exact."""
+    found = np.empty((len(signals), 2))
+    for row, signal in zip(found, signals, strict=True):
+        values = signal.astype(np.float64).reshape(-1)
+        row[:] = values.sum(), values @ values
+    return found
+
+
+def mean_and_deviation(sums: NDArray[np.float64]) -> tuple[float, float]:
+    """One mean and one deviation (divisor n) of all samples and leads of records, from their `moments`."""
+    mean, square = (sums.sum(axis=0) / (len(sums) * STEPS * len(LEADS))).tolist()
+    variance = square - mean**2
+    if not variance > 1e-12 * square:  # what rounding leaves of 0
+        raise DataError("ptbxl: the signals of the train split are all the same, and cannot be standardised")
+    return mean, math.sqrt(variance)
+
+
+def per_millivolt(signals: NDArray[Any]) -> float:
+    """Stored units in one mV."""
+    return float(UNITS_PER_MILLIVOLT) if signals.dtype == np.int16 else 1.0
+
+
+def _info(classes: int) -> TaskInfo:
+    return TaskInfo(
+        kind="signal",
+        vocabulary=0,
+        classes=classes,
+        longest=STEPS,
+        metric="macro-auroc",
+        chance=0.5,
+        baselines={},  # a rule that ignores its input ranks nothing: its macro AUROC is chance
+        channels=len(LEADS),
+        multi_label=True,
+    )
+
+
+def _find(files: Tree, source: Path) -> str:
+    """The folder within `files` that has the database, ending in ``/`` unless it is the uppermost."""
+    found = [name for name in files.names() if name.rpartition("/")[2] == DATABASE]
+    if len(found) != 1:
+        listed = f"in {', '.join(sorted(found))}" if found else "nowhere in it"
+        raise DataError(f"{source}: {DATABASE} must be there once, and is {listed}")
+    return found[0].removesuffix(DATABASE)
+
+
+def _read(making: Making, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
+    """All records in one array on disk, and what had to be repaired."""
+    shape = (len(blocks.records), STEPS, len(LEADS))
+    require_space(making.folder, int(np.prod(shape)) * np.dtype(np.int16).itemsize, "ptbxl")
+    signals = manifest.create(making.folder, RECORDS, THOUSANDTHS, shape, "<i2")
+    done, repairs = 0, Counter[str]()
+    for block, found in read_all(blocks, making.processes or default_processes()):
+        if signals.dtype == np.int16 and block.dtype != np.int16:
+            signals = _in_millivolts(making.folder, signals, done)
+        unit = np.float32(UNITS_PER_MILLIVOLT) if block.dtype != signals.dtype else 1
+        signals[done : done + len(block)] = block if unit == 1 else block / unit
+        done, repairs = done + len(block), repairs + found
+        making.progress("reading ptbxl", done, shape[0])
+    return signals, repairs
+
+
+def _in_millivolts(folder: Path, signals: NDArray[Any], done: int) -> NDArray[Any]:
+    """Go on in float32: a record has come that does not count in 1/1000 mV."""
+    wider = manifest.create(folder, RECORDS, MILLIVOLTS, signals.shape, "<f4")
+    for start in range(0, done, CHUNK):
+        chunk = slice(start, min(start + CHUNK, done))
+        wider[chunk] = signals[chunk] / np.float32(UNITS_PER_MILLIVOLT)
+    (folder / RECORDS / f"{THOUSANDTHS}.npy").unlink()
+    return wider
+
+
+def _keep(
+    folder: Path, sums: NDArray[np.float64], entries: Sequence[Entry], statements: Mapping[str, Statement]
+) -> None:
+    arrays: dict[str, NDArray[Any]] = {
+        "moments": sums,
+        "likelihoods": ptbxl_labels.likelihoods(entries, statements),
+        "folds": np.array([entry.fold for entry in entries], np.uint8),
+        "ecg_ids": np.array([entry.ecg_id for entry in entries], np.int64),
+    }
+    for name, array in arrays.items():
+        manifest.save(folder, RECORDS, name, array)
+
+
+def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
+    """What the manifest says of the labels that were chosen."""
+    facts = dataset.manifest
+    names = facts["set_classes"][config.labels]
+    labels = {name: split.targets for name, split in dataset.splits.items()}
+    records = facts["kept"][RECORDS]["examples"]
+    dropped = records - sum(map(len, labels.values()))
+    notes = [*facts["notes"]]
+    notes += [f"repaired: {count:,} {name.replace('_', ' ')}" for name, count in facts["repairs"].items()]
+    if facts["version"] == SUBSET:
+        notes.append(f"no published version of PTB-XL has {records:,} records: taken as a subset of one")
+    if dropped:
+        notes.append(f"{dropped:,} records dropped: no label in this set ({config.labels})")
+    if not config.min_likelihood:
+        notes += differences(facts["version"], config.labels, names, labels)
+    return {
+        "classes": names,
+        "records_dropped": dropped,
+        "standardisation": _standardisation(dataset) if config.standardise else None,
+        "notes": notes,
+    }
+
+
+def _standardisation(dataset: Dataset) -> dict[str, float]:
+    split = dataset.splits["train"]
+    assert isinstance(split, Samples)
+    unit = per_millivolt(split.values)
+    return {"mean_mv": float(split.shift) / unit, "deviation_mv": float(split.scale) / unit}

@@ -1,0 +1,166 @@
+"""Twelve-lead electrocardiograms of ten seconds, in one form whatever the record: which rules make it so.
+
+1. Leads are placed by name, whatever their order and case; a record that lacks one or has one twice is
+   refused, and leads beyond the twelve are left out.
+2. Samples marked invalid are filled on the line between their neighbours, at an end with the nearest sample;
+   a lead without any valid sample becomes 0. So nothing that is no number reaches a model.
+3. Any other rate is resampled to 100 Hz behind an anti-aliasing filter, after the filling, as one sample that
+   is no number would spread over the whole lead. What is not ten seconds long is refused.
+4. Samples that do not add up to the checksum in their header are damage, and an error.
+
+Whatever a rule changes is counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets.archives import Tree, open_tree
+from msbench.datasets.parallel import ordered
+from msbench.datasets.ptbxl.wfdb_header import Lead
+from msbench.datasets.ptbxl.wfdb_records import Recording, read_record
+from msbench.errors import DataError
+
+LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
+RATE = 100
+STEPS = 1000
+UNITS_PER_MILLIVOLT = 1000
+"""The resolution of integer storage, which is PTB-XL's own."""
+BLOCK = 64
+
+Stored = NDArray[np.int16] | NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Ecg:
+    """`signal` (1000, 12) float64 in mV, leads in the order of `LEADS`.
+
+    `exact` says that the record itself counts in thousandths of mV; `repairs` how often a rule was needed.
+    """
+
+    signal: NDArray[np.float64]
+    exact: bool
+    repairs: Counter[str]
+
+
+def read_ecg(files: Tree, record: str) -> Ecg:
+    """One record by the rules above. Raises DataError naming it."""
+    samples = read_record(files, record)
+    leads = samples.header.leads
+    chosen = _placed(leads, record)
+    repairs = Counter(
+        uncalibrated_leads=sum(not leads[index].calibrated for index in chosen),
+        other_leads_ignored=len(leads) - len(chosen),
+    )
+    columns = [_filled(samples.millivolts(index), repairs) for index in chosen]
+    signal = _resampled(np.stack(columns, axis=1), samples, record)
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(signal.astype(np.float32)).all()  # models read float32
+    if not finite:
+        raise DataError(f"record {record}: a gain turns its samples into numbers that are too large")
+    return Ecg(signal, all(_counts_thousandths(leads[index]) for index in chosen), +repairs)
+
+
+def _placed(leads: Sequence[Lead], record: str) -> list[int]:
+    """Where each of `LEADS` stands in the record."""
+    names = [lead.name.lower() for lead in leads]
+    faults = [f"lacks {name}" for name in LEADS if name.lower() not in names]
+    faults += [f"has {name} twice" for name in LEADS if names.count(name.lower()) > 1]
+    if faults:
+        listed = ", ".join(lead.name or "(no name)" for lead in leads)
+        raise DataError(f"record {record}: {', '.join(faults)}; its leads are {listed}")
+    return [names.index(name.lower()) for name in LEADS]
+
+
+def _counts_thousandths(lead: Lead) -> bool:
+    return lead.millivolts == 1.0 and lead.gain == UNITS_PER_MILLIVOLT and lead.baseline == 0
+
+
+def _filled(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np.float64]:
+    """`values` (length,) without NaN."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return values
+    if missing.all():
+        repairs["leads_without_a_sample"] += 1
+        return np.zeros_like(values)
+    repairs["samples_filled"] += int(missing.sum())
+    positions = np.arange(len(values))
+    return np.interp(positions, positions[~missing], values[~missing])
+
+
+def _resampled(values: NDArray[np.float64], samples: Recording, record: str) -> NDArray[np.float64]:
+    """`values` (length, 12) -> (1000, 12)."""
+    rate = samples.header.rate
+    if len(values) * RATE != STEPS * rate:
+        raise DataError(f"record {record}: has {len(values) / rate:g} s at {rate:g} Hz instead of 10 s")
+    if rate == RATE:
+        return values
+    from scipy.signal import resample_poly
+
+    ratio = Fraction(STEPS, len(values))
+    # Beyond its ends a signal goes on as its line, not as 0, which would bend its first and last samples.
+    resampled: NDArray[np.float64] = resample_poly(
+        values, ratio.numerator, ratio.denominator, axis=0, padtype="line"
+    )
+    return resampled
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Records of a folder or an archive, in blocks of 64 that any process can read."""
+
+    source: Path
+    records: Sequence[str]
+
+    def __len__(self) -> int:
+        return -(-len(self.records) // BLOCK)
+
+    def read(self, files: Tree, number: int) -> tuple[Stored, Counter[str]]:
+        """The signals (64 or fewer, 1000, 12) of one block, none for a number beyond the last; and repairs.
+
+        They are int16 in thousandths of mV where all records count so and fit, else float32 in mV.
+        """
+        found = [read_ecg(files, name) for name in self.records[number * BLOCK : (number + 1) * BLOCK]]
+        repairs = sum((each.repairs for each in found), Counter[str]())
+        signals = np.stack([each.signal for each in found]) if found else np.zeros((0, STEPS, len(LEADS)))
+        return _stored(signals, all(each.exact for each in found)), repairs
+
+    def __call__(self, number: int) -> tuple[Stored, Counter[str]]:
+        """The same in a worker process, which keeps the archive open until it ends."""
+        return self.read(_kept_open(self.source)[1], number)
+
+
+@cache
+def _kept_open(source: Path) -> tuple[ExitStack, Tree]:
+    stack = ExitStack()
+    return stack, stack.enter_context(open_tree(source))
+
+
+def _stored(signals: NDArray[np.float64], exact: bool) -> Stored:
+    units = np.rint(signals * UNITS_PER_MILLIVOLT) if exact else None
+    if units is not None and np.abs(units, out=np.empty_like(units)).max(initial=0) < 2**15:
+        return units.astype(np.int16)
+    return signals.astype(np.float32)
+
+
+def read_all(blocks: Blocks, processes: int) -> Iterator[tuple[Stored, Counter[str]]]:
+    """Every block in order, whatever `processes`. Raises DataError naming the record that is wrong."""
+    processes = min(processes, len(blocks))
+    if processes <= 1:
+        with open_tree(blocks.source) as files:
+            yield from (blocks.read(files, number) for number in range(len(blocks)))
+        return
+    work = ordered(blocks, processes)
+    try:
+        yield from islice(work, len(blocks))
+    finally:
+        work.close()

@@ -1,0 +1,236 @@
+"""What PTB-XL says of its records: ``ptbxl_database.csv`` and ``scp_statements.csv``, read strictly.
+
+Every statement of a record counts as a label, whatever its likelihood: for statements of form and rhythm 0
+means that none was given. The six sets of labels are those of Strodthoff et al. (2020).
+"""
+
+import ast
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets.dataset import SPLITS
+from msbench.errors import DataError
+
+DATABASE, STATEMENTS = "ptbxl_database.csv", "scp_statements.csv"
+SETS = ("all", "diagnostic", "subdiagnostic", "superdiagnostic", "form", "rhythm")
+SPLIT_OF_FOLD = {**dict.fromkeys(range(1, 9), "train"), 9: "validation", 10: "test"}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A code of the SCP-ECG standard: what kinds it is of, and for a diagnosis its sub- and superclass."""
+
+    diagnostic: bool
+    form: bool
+    rhythm: bool
+    subclass: str
+    superclass: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the database; `codes` maps statements to likelihoods from 0 to 100."""
+
+    ecg_id: int
+    patient: int
+    codes: Mapping[str, float]
+    fold: int
+    filename_100: str
+    filename_500: str
+
+    @property
+    def split(self) -> str:
+        """Folds 1 to 8 are for training, 9 for validation, 10 for the test."""
+        return SPLIT_OF_FOLD[self.fold]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of one set: `names` of the classes in order, `values` (records, classes) of 0 and 1.
+
+    A record without a label in the set has a row of zeros.
+    """
+
+    names: tuple[str, ...]
+    values: NDArray[np.uint8]
+
+
+def parse_statements(content: bytes) -> dict[str, Statement]:
+    """Every statement by its code. Raises DataError naming the line."""
+    columns = ("diagnostic", "form", "rhythm", "diagnostic_class", "diagnostic_subclass")
+    found: dict[str, Statement] = {}
+    for where, row in _rows(content, STATEMENTS, columns, index=""):
+        code = row[""]
+        if not code or code in found:
+            raise DataError(f"{where}: {'a statement without a code' if not code else f'{code!r} again'}")
+        diagnostic, form, rhythm = (_flag(row[name], f"{where}: {name}") for name in columns[:3])
+        sub, super_ = row["diagnostic_subclass"], row["diagnostic_class"]
+        statement = Statement(diagnostic, form, rhythm, sub, super_)
+        if statement.diagnostic and not (statement.subclass and statement.superclass):
+            raise DataError(f"{where}: {code!r} is diagnostic but has no diagnostic_class and _subclass")
+        found[code] = statement
+    if not found:
+        raise DataError(f"{STATEMENTS}: no rows after the header")
+    return found
+
+
+def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[Entry]:
+    """Every record, in the order of the file. Raises DataError naming the line.
+
+    Refused too: a record that is there twice, and a patient with records in two splits.
+    """
+    columns = ("patient_id", "scp_codes", "strat_fold", "filename_lr", "filename_hr")
+    entries: dict[int, Entry] = {}
+    for where, row in _rows(content, DATABASE, columns, index="ecg_id"):
+        entry = _entry(row, statements, where)
+        if entry.ecg_id in entries:
+            raise DataError(f"{where}: ecg_id {entry.ecg_id} is there twice")
+        entries[entry.ecg_id] = entry
+    if not entries:
+        raise DataError(f"{DATABASE}: no rows after the header")
+    _refuse_shared_patients(entries.values())
+    return list(entries.values())
+
+
+def _entry(row: Mapping[str, str], statements: Mapping[str, Statement], where: str) -> Entry:
+    fold = _whole(row["strat_fold"], f"{where}: strat_fold")
+    if fold not in SPLIT_OF_FOLD:
+        raise DataError(f"{where}: strat_fold is {fold}, and must be from 1 to 10")
+    for name in ("filename_lr", "filename_hr"):
+        if not row[name] or row[name].startswith("/") or ".." in row[name].split("/"):
+            raise DataError(f"{where}: {name} is {row[name]!r}, which is no path within the data set")
+    return Entry(
+        ecg_id=_whole(row["ecg_id"], f"{where}: ecg_id"),
+        patient=_whole(row["patient_id"], f"{where}: patient_id"),
+        codes=_codes(row["scp_codes"], statements, f"{where}: scp_codes"),
+        fold=fold,
+        filename_100=row["filename_lr"],
+        filename_500=row["filename_hr"],
+    )
+
+
+def _rows(
+    content: bytes, file: str, columns: Sequence[str], index: str
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where each row is, and its fields by column."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{file}, line {line}: is not UTF-8") from None
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        if lacking := [name for name in (index, *columns) if header.count(name) != 1]:
+            listed = ", ".join(name or "(the unnamed first one)" for name in lacking)
+            raise DataError(f"{file}, line 1: the header must name these columns once: {listed}")
+        for fields in reader:
+            where = f"{file}, line {reader.line_num}"
+            if len(fields) != len(header):
+                raise DataError(f"{where}: {len(fields)} fields instead of {len(header)}")
+            yield where, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{file}, line {reader.line_num}: {error}") from None
+
+
+def _flag(text: str, what: str) -> bool:
+    """1 or nothing, as pandas writes a column with gaps."""
+    if text not in ("", "0", "0.0", "1", "1.0"):
+        raise DataError(f"{what} is {text!r}, and must be 1.0 or empty")
+    return text in ("1", "1.0")
+
+
+def _whole(text: str, what: str) -> int:
+    """A whole number, also as pandas writes one in a column with gaps: ``15709.0``."""
+    try:
+        return int(text.removesuffix(".0"))
+    except ValueError:
+        raise DataError(f"{what} is {text!r}, which is no whole number") from None
+
+
+def _codes(text: str, statements: Mapping[str, Statement], what: str) -> dict[str, float]:
+    """``{'NORM': 100.0, 'SR': 0.0}``, read without running anything."""
+    try:
+        codes = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        codes = None
+    if not isinstance(codes, dict):
+        raise DataError(f"{what} is {text!r}, which is no mapping of codes to likelihoods")
+    for code, likelihood in codes.items():
+        if code not in statements:
+            raise DataError(f"{what}: {code!r} is not in {STATEMENTS}")
+        if type(likelihood) not in (int, float) or not 0 <= likelihood <= 100:
+            raise DataError(f"{what}: the likelihood of {code} is {likelihood!r}, not a number from 0 to 100")
+    return {code: float(likelihood) for code, likelihood in codes.items()}
+
+
+def _refuse_shared_patients(entries: Iterable[Entry]) -> None:
+    first: dict[int, Entry] = {}
+    for entry in entries:
+        other = first.setdefault(entry.patient, entry)
+        if other.split != entry.split:
+            raise DataError(
+                f"{DATABASE}: patient {entry.patient} is in two splits: ecg_id {other.ecg_id} in"
+                f" {other.split}, {entry.ecg_id} in {entry.split}"
+            )
+
+
+def classes(chosen: str, statements: Mapping[str, Statement]) -> tuple[str, ...]:
+    """The classes of a set, sorted: those of the statements file, whichever of them occur."""
+    return tuple(sorted({name for code in statements if (name := class_of(code, chosen, statements))}))
+
+
+def class_of(code: str, chosen: str, statements: Mapping[str, Statement]) -> str:
+    """The class of a statement in a set, empty where it has none."""
+    statement = statements[code]
+    found = {
+        "all": code,
+        "diagnostic": code if statement.diagnostic else "",
+        "subdiagnostic": statement.subclass if statement.diagnostic else "",
+        "superdiagnostic": statement.superclass if statement.diagnostic else "",
+        "form": code if statement.form else "",
+        "rhythm": code if statement.rhythm else "",
+    }
+    return found[chosen]
+
+
+def likelihoods(entries: Sequence[Entry], statements: Mapping[str, Statement]) -> NDArray[np.float64]:
+    """What the records say (records, statements): a likelihood, or NaN where a statement is not made."""
+    column = {code: index for index, code in enumerate(statements)}
+    found = np.full((len(entries), len(statements)), np.nan)
+    for row, entry in zip(found, entries, strict=True):
+        for code, likelihood in entry.codes.items():
+            row[column[code]] = likelihood
+    return found
+
+
+def label(
+    said: NDArray[np.float64], statements: Mapping[str, Statement], chosen: str, min_likelihood: float = 0.0
+) -> Labels:
+    """The labels of every record in one of `SETS`, from what `likelihoods` gives.
+
+    Diagnoses below `min_likelihood` do not count; statements of form and rhythm alone always do.
+    """
+    names = classes(chosen, statements)
+    values = np.zeros((len(said), len(names)), np.uint8)
+    for code, column in zip(statements, said.T, strict=True):
+        if name := class_of(code, chosen, statements):
+            least = min_likelihood if statements[code].diagnostic else 0.0
+            values[:, names.index(name)] |= column >= least  # NaN is not
+    return Labels(names, values)
+
+
+def rows_of(folds: NDArray[np.integer], labels: Labels) -> dict[str, NDArray[np.int64]]:
+    """The numbers of the labelled records of each split, in order. Raises DataError for an empty one."""
+    labelled = labels.values.max(axis=1) > 0
+    splits = np.array([SPLIT_OF_FOLD[fold] for fold in folds.tolist()])
+    rows = {split: np.flatnonzero(labelled & (splits == split)) for split in SPLITS}
+    for split, numbers in rows.items():
+        if not len(numbers):
+            raise DataError(f"{DATABASE}: no record with a label of this set is for {split}")
+    return rows

@@ -1,0 +1,141 @@
+"""Hashes that need not be computed again: of files that are as they were.
+
+A file whose size, mtime, ctime and inode are those it had when it was hashed still has that hash: whoever
+writes into it or puts its mtime back changes its ctime, which no call can set. What was found is kept in
+``.hashes.jsonl`` beside the files, one line a hash, appended whole, the last line of a name counting. Where
+it cannot be written or read, files are hashed again. A disk that loses bytes changes no stamp: within
+`distrusted` all are read.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from msbench.datasets.progress import Progress, silent
+
+STAMPS = ".hashes.jsonl"
+CHUNK = 2**22
+TICK_NS = 20_000_000  # clocks of file systems advance every 10 ms or less
+COARSE_NS = 2_000_000_000  # or, where there are no fractions of a second, every second or two
+
+
+_rereading: ContextVar[Progress | None] = ContextVar("_rereading", default=None)
+
+
+@contextmanager
+def distrusted(progress: Progress = silent) -> Iterator[None]:
+    """Within it every hash is computed from the bytes, and `progress` is told."""
+    token = _rereading.set(progress)
+    try:
+        yield
+    finally:
+        _rereading.reset(token)
+
+
+def rereading() -> Progress | None:
+    """Whom to tell of all bytes that are read again within `distrusted`; outside of it None."""
+    return _rereading.get()
+
+
+class Stamps:
+    """The hashes of the files in and below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known = _read(folder / STAMPS)
+
+    def digest(self, path: Path, algorithm: str = "sha256", progress: Progress = silent) -> str:
+        """Hash of the bytes of `path` in hexadecimal, read again only where its stamp changed.
+
+        Raises OSError where it cannot be read.
+        """
+        name = path.relative_to(self.folder).as_posix()
+        known, again = self._known.get((name, algorithm)), rereading()
+        if known is not None and again is None and known["stamp"] == _stamp(path.stat()):
+            return str(known["digest"])
+        return self._compute(path, name, algorithm, again or progress)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file in the folder and keep its hashes: renaming changes its ctime, not its bytes."""
+        before = old.stat()
+        old.replace(new)
+        after = new.stat()
+        if _stamp(before)[:2] != _stamp(after)[:2] or before.st_ino != after.st_ino:
+            return
+        for (name, algorithm), known in list(self._known.items()):
+            if name == old.relative_to(self.folder).as_posix() and known["stamp"] == _stamp(before):
+                self._remember(new.relative_to(self.folder).as_posix(), algorithm, after, known["digest"])
+
+    def _compute(self, path: Path, name: str, algorithm: str, progress: Progress) -> str:
+        before = path.stat()
+        settled = _settle(before.st_ctime_ns)
+        digest = hash_file(path, algorithm, progress)
+        after = path.stat()
+        if settled and _stamp(before) == _stamp(after):
+            self._remember(name, algorithm, after, digest)
+        return digest
+
+    def _remember(self, name: str, algorithm: str, status: os.stat_result, digest: str) -> None:
+        entry = {"file": name, "algorithm": algorithm, "stamp": _stamp(status), "digest": digest}
+        self._known[name, algorithm] = entry
+        line = json.dumps(entry).encode() + b"\n"
+        try:
+            descriptor = os.open(self.folder / STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError:  # somebody else's folder: hashed again next time
+            return
+        try:
+            os.write(descriptor, line)
+        except OSError:  # no room for it
+            pass
+        finally:
+            os.close(descriptor)
+
+
+def hash_file(path: Path, algorithm: str = "sha256", progress: Progress = silent) -> str:
+    """Hash of the bytes of `path`, in hexadecimal."""
+    computed, done, total = hashlib.new(algorithm), 0, path.stat().st_size
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            computed.update(chunk)
+            done += len(chunk)
+            progress(f"checking {path.name}", done, max(total, done))
+    return computed.hexdigest()
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _settle(ctime_ns: int) -> bool:
+    """Wait until a write would show in the ctime; False where that takes longer than a moment.
+
+    What is written within the same tick of the clock as the write before it has the same ctime.
+    """
+    if ctime_ns % 1_000_000_000 == 0:
+        return time.time_ns() - ctime_ns > COARSE_NS
+    age = time.time_ns() - ctime_ns
+    if 0 <= age < TICK_NS:
+        time.sleep((TICK_NS - age) / 1e9)
+    return time.time_ns() - ctime_ns >= TICK_NS
+
+
+def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the lines say; those that are none, as after a full disk, say nothing."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return {}
+    known = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            known[entry["file"], entry["algorithm"]] = {"stamp": entry["stamp"], "digest": entry["digest"]}
+        except (ValueError, KeyError, TypeError):
+            continue
+    return known

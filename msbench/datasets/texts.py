@@ -1,0 +1,156 @@
+"""Texts as token ids, a byte each, by one of two rules.
+
+===============  =======  ==========  ===========  ===============================================
+`tokens`         padding  unknown     ``<eos>``    all else
+===============  =======  ==========  ===========  ===============================================
+``characters``   0        1           2            3 and up: the characters of the training texts,
+                                                   the most frequent first, of equals the lower
+                                                   code point
+``bytes``        0        none        255          the byte plus 1; UTF-8 has none above 244
+===============  =======  ==========  ===========  ===============================================
+
+Characters are counted in what is kept of a text, as S4 does. Where a text is cut between the bytes of a
+character, the first of them stay.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets import manifest
+from msbench.datasets.disk import require_space
+from msbench.errors import DataError
+
+if TYPE_CHECKING:  # pydantic stays out of the worker processes
+    from msbench.config.texts import TextConfig
+    from msbench.datasets.kept import Making
+
+REPORT_EVERY = 1000
+UNKNOWN, EOS = 1, 2
+FIRST = 3
+"""The id of the most frequent character."""
+BYTE_EOS = 255
+BYTES = 257
+"""Padding and 256 bytes: the vocabulary of Long Range Arena."""
+CODES = 0x110000
+"""How many code points there are."""
+
+
+def cut(text: bytes, config: TextConfig) -> bytes:
+    """What is kept of a text in UTF-8. Raises ValueError where it is none."""
+    decoded = text.decode()
+    room = config.max_length - config.eos
+    return text[:room] if config.tokens == "bytes" else decoded[:room].encode()
+
+
+def length(kept: bytes, config: TextConfig) -> int:
+    """How many tokens the kept part of a text has, ``<eos>`` included."""
+    count = len(kept) if config.tokens == "bytes" or kept.isascii() else len(kept.decode())
+    return count + config.eos
+
+
+def size(config: TextConfig, vocabulary: str) -> int:
+    """How many token ids there are, padding included."""
+    return BYTES if config.tokens == "bytes" else FIRST + len(vocabulary)
+
+
+class Counts:
+    """How often each character came."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(CODES, np.int64)
+
+    def add(self, kept: bytes) -> None:
+        """Count the characters of a text."""
+        if kept.isascii():
+            self._counts[:128] += np.bincount(np.frombuffer(kept, np.uint8), minlength=128)
+        else:
+            codes, counts = np.unique(_codes(kept), return_counts=True)
+            self._counts[codes] += counts
+
+    def vocabulary(self, config: TextConfig) -> str:
+        """The characters that have an id, in its order; none for bytes. Raises DataError for too many."""
+        if config.tokens == "bytes":
+            return ""
+        known = np.flatnonzero(self._counts >= config.min_frequency)
+        if len(known) > 256 - FIRST:
+            raise DataError(
+                f"{config.dataset}: the training texts have {len(known):,} different characters, and a token"
+                f" id has room for {256 - FIRST}: raise data.min_frequency, now {config.min_frequency}"
+            )
+        return "".join(map(chr, known[np.argsort(-self._counts[known], kind="stable")]))
+
+
+class Encoder:
+    """From what is kept of a text to its token ids."""
+
+    def __init__(self, config: TextConfig, vocabulary: str) -> None:
+        self._bytes = config.tokens == "bytes"
+        self._tail = bytes([BYTE_EOS if self._bytes else EOS]) if config.eos else b""
+        if self._bytes:
+            self._ids = np.arange(1, BYTES).astype(np.uint8)
+        else:
+            self._ids = np.full(CODES, UNKNOWN, np.uint8)
+            self._ids[[ord(character) for character in vocabulary]] = FIRST + np.arange(len(vocabulary))
+
+    def __call__(self, kept: bytes) -> NDArray[np.uint8]:
+        """Token ids (l,)."""
+        plain = self._bytes or kept.isascii()
+        ids = self._ids[np.frombuffer(kept, np.uint8) if plain else _codes(kept)]
+        return np.concatenate([ids, np.frombuffer(self._tail, np.uint8)])
+
+
+def _codes(kept: bytes) -> NDArray[np.uint32]:
+    return np.frombuffer(kept.decode().encode("utf-32-le"), "<u4")
+
+
+class Spool:
+    """What is kept of many texts, on disk until the vocabulary is known; its file is gone with it."""
+
+    def __init__(self, folder: Path, config: TextConfig) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed by `__exit__`)
+        self._config = config
+        self._bytes, self._lengths = array("q"), array("q")
+
+    def add(self, kept: bytes) -> None:
+        """Take one more."""
+        self._file.write(kept)
+        self._bytes.append(len(kept))
+        self._lengths.append(length(kept, self._config))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many tokens each has (n,)."""
+        return np.array(self._lengths, np.int64)
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        return (self._file.read(count) for count in self._bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def save(
+    making: Making, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: Encoder
+) -> None:
+    """Keep texts, of `lengths` tokens (n,), as the arrays ``tokens`` and ``offsets`` of a split."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    manifest.save(making.folder, split, "offsets", offsets)
+    require_space(making.folder, int(offsets[-1]), f"{split} in token ids")  # a full map ends the process
+    tokens = manifest.create(making.folder, split, "tokens", (int(offsets[-1]),), "uint8")
+    for number, text in enumerate(kept):
+        if number % REPORT_EVERY == 0:
+            making.progress(f"encoding {split}", number, len(lengths))
+        tokens[offsets[number] : offsets[number + 1]] = encoder(text)
+    making.progress(f"encoding {split}", len(lengths), len(lengths))

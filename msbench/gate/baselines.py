@@ -1,0 +1,125 @@
+"""``msbench baseline``: write down, on purpose, what results are to be held against."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msbench import console
+from msbench.config.layers import load_yaml
+from msbench.errors import ConfigError, Undecided
+from msbench.gate import baseline_file
+from msbench.gate.baseline_file import Seen
+from msbench.gate.collect import Change, collect, merged, places
+from msbench.results import installed_files as shipped
+from msbench.results import store
+from msbench.results.files import refuse_folder, replacing
+from msbench.runs import suite
+from msbench.runs.suite import Suite
+
+HEADER = ("task", "model", "hardware", "before", "now", "change", "margin")
+
+
+def find_baseline(results: Path, name: str) -> Path | None:
+    """The suite's baseline: in `results`, in the checkout, or with an installed package; None without one."""
+    return next(iter(_baselines(results, name)), None)
+
+
+def _baselines(results: Path, name: str) -> list[Path]:
+    """All baselines of the suite; the first is used, and hides the others."""
+    checkout = Path(__file__).resolve().parents[2]
+    places = [results / "baseline", checkout / "results" / "baseline", *shipped.folders("baseline")]
+    paths = (path for each in places if (path := each / f"{name}.yaml").is_file())
+    return list({path.resolve(): path for path in reversed(list(paths))}.values())[::-1]
+
+
+def hidden_baselines(chosen: Suite, results: Path) -> Iterator[str]:
+    """A line for each baseline that the suite's own hides, where their expectations differ."""
+    used, *hidden = _baselines(results, chosen.name) or [results]
+    for path in hidden:
+        mine = dict(places(baseline_file.parsed(load_yaml(used), chosen).cells))
+        try:
+            other = baseline_file.parsed(load_yaml(path), chosen)
+        except ConfigError as error:  # of another version of the suite, perhaps
+            yield f"{used} hides {path}, which cannot be compared: {error}"
+            continue
+        differing = [
+            f"{' · '.join(place)}: {_words(mine.get(place))} here, {_words(there)} there"
+            for place, there in places(other.cells)
+            if place not in mine or mine[place].values != there.values
+        ]
+        if differing:
+            yield f"{used} hides {path}, which expects other results: {'; '.join(differing)}"
+
+
+def write(
+    name: str, results: Path, out: Path | None = None, *, replace: bool = False, any_hardware: bool = False
+) -> tuple[Path, list[Change]]:
+    """Write the baseline of a suite from its runs, and return the file and what changed in it.
+
+    The file is `out`, or ``baseline/<suite>.yaml`` in `results`. New entries are added to those of this file,
+    or of the committed or installed baseline that it would hide. Without `replace` an entry that has other
+    numbers stays, and ConfigError shows the difference. Raises Undecided where no run gives an entry.
+    """
+    chosen = suite.load(name)
+    path = out or results / "baseline" / f"{chosen.name}.yaml"
+    stored = store.read_runs(results, chosen.name)
+    new = collect(chosen, stored, results, any_hardware=any_hardware)
+    for text in (*stored.warnings, *new.left_out, *new.warnings):
+        console.say(f"msbench: {text}")
+    if not new.entries:
+        raise Undecided(f"{results}: no run under the protocol of {chosen.name} has a result to write down")
+    refuse_folder(path, "--out")
+    with replacing(path, "--out") as write_over:
+        before = path if path.exists() or out else find_baseline(results, chosen.name)
+        old = baseline_file.parsed(load_yaml(before), chosen) if before and before.exists() else None
+        baseline, changes = merged(chosen, old, new)
+        if (replaced := [change for change in changes if change.old]) and not replace:
+            whose = "has" if before == path else f"would hide {before}, which has"
+            lines = [f"{path}: {whose} other numbers; --replace writes the new ones. Nothing was written:"]
+            lines += [f"{' · '.join(row[:3])}: {row[3]} -> {row[4]}: {row[5]}" for row in rows(replaced)]
+            raise ConfigError("\n  ".join(lines))
+        if changes:
+            write_over(baseline_file.text(baseline).encode())
+    return path, changes
+
+
+def rows(changes: Sequence[Change]) -> list[tuple[str, ...]]:
+    """What changed, old -> new, in words."""
+    return [
+        (
+            *change.place,
+            _words(change.old),
+            _words(change.new),
+            "new" if change.old is None else _difference(change.old, change.new),
+            f"{change.new.margin:.2%}",
+        )
+        for change in changes
+    ]
+
+
+def as_dicts(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    """The same as plain values."""
+    return [
+        {
+            **dict(zip(("task", "model", "hardware"), change.place, strict=True)),
+            "before": change.old.model_dump(mode="json") if change.old else None,
+            "now": change.new.model_dump(mode="json"),
+        }
+        for change in changes
+    ]
+
+
+def _words(seen: Seen | None) -> str:
+    if seen is None:
+        return "--"
+    sd = "" if seen.sd is None else f" ± {seen.sd:.2%}"
+    return f"{seen.mean:.2%}{sd} ({seen.n})"
+
+
+def _difference(old: Seen, new: Seen) -> str:
+    said = [] if math.isclose(old.mean, new.mean) else [f"{100 * (new.mean - old.mean):+.2f} points"]
+    said += ["other data"] if old.data != new.data else []
+    said += ["other code"] if old.source != new.source else []
+    said += [f"margin was {old.margin:.2%}"] if old.margin != new.margin else []
+    return ", ".join(said) or "other seeds or words"

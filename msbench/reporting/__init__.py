@@ -1,0 +1,45 @@
+"""The paper's tables, reported beside measured: one `Table` of `Cell`s feeds every renderer.
+
+::
+
+    names -> load -> Report of Tables -> terminal, csv, latex, html
+             definitions.PAPER_TABLES says what each table of the paper shows
+"""
+
+from msbench.reporting.command import Outcome, Request, carry_out
+from msbench.reporting.render.files import write_all, write_files
+from msbench.reporting.render.terminal import print_table, print_tables
+from msbench.reporting.tables.build import build_table
+from msbench.reporting.tables.cells import Cell, Column, Note, Row, Table
+from msbench.reporting.tables.definitions import ColumnDefinition, TableDefinition, own_table
+from msbench.reporting.tables.load import Judge, Report, load, run_folder
+from msbench.reporting.tables.pool import SuiteRuns
+from msbench.results.reported import ReportedCell, find_reported, read_all, read_reported
+
+__all__ = [
+    "Cell",
+    "Column",
+    "ColumnDefinition",
+    "Judge",
+    "Note",
+    "Outcome",
+    "Report",
+    "ReportedCell",
+    "Request",
+    "Row",
+    "SuiteRuns",
+    "Table",
+    "TableDefinition",
+    "build_table",
+    "carry_out",
+    "find_reported",
+    "load",
+    "own_table",
+    "print_table",
+    "print_tables",
+    "read_all",
+    "read_reported",
+    "run_folder",
+    "write_all",
+    "write_files",
+]

@@ -1,0 +1,124 @@
+"""What ``msbench report`` is asked for, and what comes of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msbench.errors import ConfigError
+from msbench.reporting.render.files import refuse_file, write_all, write_files
+from msbench.reporting.tables.cells import Table
+from msbench.reporting.tables.load import Judge, Report, load
+
+if TYPE_CHECKING:
+    from msbench.reporting.figures import FigureFile
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of the verb.
+
+    `names` are suites, tables or files as typed; `judge` sets verdicts and `versus` is
+    the model that others are compared with, where that is asked for; `validation` shows that split instead.
+    """
+
+    names: Sequence[str]
+    results: Path
+    out: Path
+    csv: bool = False
+    latex: bool = False
+    html: bool = False
+    figures: bool = False
+    initialisation: bool = False
+    modified: bool = False
+    judge: Judge | None = None
+    versus: str | None = None
+    validation: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The tables, the files that were written, and lines on what could not be drawn."""
+
+    tables: tuple[Table, ...]
+    written: list[Path]
+    notes: list[str]
+
+
+def carry_out(request: Request) -> Outcome:
+    """Load the tables, judge and compare them, and write the files; each is whole or not written at all.
+
+    Raises what `load` does, UnknownName where no table has the model to compare with, and ConfigError where
+    the folder for files is none or cannot be written to.
+    """
+    refuse_file(request.out)
+    if request.validation:
+        _refuse_results(request)
+    report = load(
+        request.names,
+        request.results,
+        include_modified=request.modified,
+        judge=request.judge,
+        show="validation" if request.validation else "claims",
+    )
+    if request.versus is not None:
+        from msbench.reporting.tables.versus import versus
+
+        report = replace(report, tables=tuple(versus(report.tables, request.results, request.versus)))
+    written = write_all(report.tables, request.out, csv=request.csv, latex=request.latex)
+    drawn = _figures(report, request)
+    asked = request.figures or request.initialisation
+    if asked:
+        from msbench.reporting import figures
+
+        written += figures.write(drawn, request.out)
+    if request.html:
+        written += write_page(report, request.out, request.names, drawn)
+    # Who asked for the page alone finds the notes beside its figures.
+    return Outcome(report.tables, written, told(drawn) if asked else [])
+
+
+def _refuse_results(request: Request) -> None:
+    """Raise ConfigError for what shows or judges results, which must not stand beside what is chosen by."""
+    given = {
+        "--against": request.judge is not None,
+        "--html": request.html,
+        "--figures": request.figures,
+        "--initialisation": request.initialisation,
+    }
+    if wrong := [option for option, on in given.items() if on]:
+        raise ConfigError(f"{', '.join(wrong)}: of results, so not with --validation")
+
+
+def write_page(
+    report: Report, out: Path, names: Sequence[str] = (), drawn: "Sequence[FigureFile]" = ()
+) -> list[Path]:
+    """Write the page ``report.html`` of a report to `out`; `names` are the suites and files as typed."""
+    from msbench.reporting.render import html
+
+    pictures = [html.Figure(each.title, each.caption, each.svg()) for each in drawn if not each.reason]
+    page = html.page(report, made=datetime.now(UTC), names=names, figures=pictures)
+    return write_files({html.NAME: html.render(page)}, out)
+
+
+def told(drawn: "Sequence[FigureFile]") -> list[str]:
+    """A line for each note on a figure, and one for each reason for which some are not drawn."""
+    notes = list(dict.fromkeys(f"{each.stem}: {note}" for each in drawn for note in each.notes))
+    missing: dict[str, list[str]] = {}
+    for each in drawn:
+        if each.reason:
+            missing.setdefault(each.reason, []).append(each.stem)
+    return [*notes, *(f"no figure {', '.join(stems)}: {reason}" for reason, stems in missing.items())]
+
+
+def _figures(report: Report, request: Request) -> "list[FigureFile]":
+    if not (request.figures or request.initialisation or request.html):
+        return []
+    # matplotlib takes a while to import: only who asks for figures waits for it.
+    from msbench.reporting import figures
+
+    kinds = tuple(figures.KINDS) if request.initialisation else figures.WITHOUT_MODELS
+    # A table without any run has nothing to draw, and one of claims has the numbers of its suite's own.
+    measured = tuple(table for table in report.tables if table.measured and not table.base)
+    return figures.figures(replace(report, tables=measured), kinds)

@@ -1,0 +1,98 @@
+"""From ``TABLE:ROW:COLUMN`` to a cell of a table, forgiving about case and about which name is meant."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from msbench import reporting as report
+from msbench.errors import ConfigError, UnknownName
+from msbench.reporting import Cell, Column, Report, Row, Table
+
+T = TypeVar("T")
+FORM = "TABLE:ROW:COLUMN, or TABLE ROW COLUMN where a name has a colon in it"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cell: its table, its row, and the number of its column; `name` is what the table was called."""
+
+    name: str
+    report: Report
+    table: Table
+    row: Row
+    number: int
+
+    @property
+    def column(self) -> Column:
+        """The column that it stands in."""
+        return self.table.columns[self.number]
+
+    @property
+    def cell(self) -> Cell:
+        """What stands there."""
+        return self.row.cells[self.number]
+
+
+def split(words: Sequence[str]) -> tuple[str, str, str]:
+    """Table, row and column of one word with colons, or of two or three; no column where there is none.
+
+    Raises ConfigError for anything else.
+    """
+    parts = words[0].split(":") if len(words) == 1 else list(words)
+    if len(parts) not in (2, 3) or not all(parts):
+        raise ConfigError(f"{' '.join(words)!r} is no cell: name it as {FORM}")
+    return parts[0], parts[1], parts[2] if len(parts) == 3 else ""
+
+
+def locate(words: Sequence[str], results: Path) -> Place:
+    """The cell that `words` name: a table as ``msbench report`` has it, a row or model, a heading or task.
+
+    The column may be left out where there is but one. Raises UnknownName, which offers a near name, and
+    ConfigError where more than one is meant.
+    """
+    name, row, column = split(words)
+    found = report.load([name], results)
+    if len(found.tables) > 1:
+        raise ConfigError(f"{name!r} is more than one table: {', '.join(each.id for each in found.tables)}")
+    (table,) = found.tables
+    return Place(name, found, table, _row(table, row), _column(table, column))
+
+
+def _row(table: Table, name: str) -> Row:
+    return _named("row", name, table, table.rows, [lambda row: row.name, lambda row: row.model])
+
+
+def _column(table: Table, name: str) -> int:
+    columns = range(len(table.columns))
+    if not name:
+        if len(columns) > 1:
+            listed = ", ".join(column.label for column in table.columns)
+            raise ConfigError(f"table {table.id} has more than one column; name one of {listed}")
+        return 0
+    names: list[Callable[[int], str]] = [
+        lambda number: table.columns[number].label,
+        lambda number: table.columns[number].task,
+    ]
+    return _named("column", name, table, columns, names)
+
+
+def _plain(name: str) -> str:
+    """Letters and digits alone: avg finds AVG., and pathx Path-X."""
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def _named(kind: str, name: str, table: Table, among: Iterable[T], names: Sequence[Callable[[T], str]]) -> T:
+    """What has this name: as it is written before alike, by the first of `names` before others."""
+    listed = list(among)
+    for same in (str, str.casefold, _plain):
+        for named in names:
+            found = [each for each in listed if named(each) and same(named(each)) == same(name)]
+            if len(found) > 1:
+                raise ConfigError(
+                    f"table {table.id}: {kind} {name!r} is more than one: {', '.join(map(names[0], found))}"
+                )
+            if found:
+                return found[0]
+    known = {named(each) for each in listed for named in names} - {""}
+    raise UnknownName(kind, name, known, f"table {table.id}")

@@ -1,0 +1,53 @@
+"""Whether a run would still be the same run: its settings, data and source against what is here now."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from msbench import datasets as data
+from msbench.config import RunSpec
+from msbench.config import differences as changes
+from msbench.config.differences import Change
+from msbench.errors import ConfigError, DataError
+from msbench.results.store import RunRecord
+from msbench.runs import plan as agenda
+from msbench.runs.reproduce import record_spec, resolved
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the same settings would be now.
+
+    `run_id` is the id that they would have, None where that cannot be told; `reason` then says why. `changes`
+    are what keeps it from being the old one, as far as can be seen here.
+    """
+
+    run_id: str | None
+    reason: str = ""
+    changes: tuple[Change, ...] = ()
+
+
+def standing(record: RunRecord, data_root: Path) -> Standing:
+    """Compare a run with the source and, where they are set up, the data that are here. Writes nothing."""
+    try:
+        spec = resolved(record)
+    except ConfigError as error:
+        return Standing(None, f"its settings are not understood now: {error}")
+    found: tuple[Change, ...] = ()
+    if spec.digest != record.spec_digest:
+        found += changes.settings(record.spec, record_spec(spec))
+    digest, reason = _data_digest(spec, data_root)
+    identity = agenda.identify(spec, digest or record.data_digest)
+    found += changes.data(record.data_digest, identity.data_digest)
+    digests = (record.source_digest, identity.source_digest)
+    found += changes.sources(record.sources, identity.files, digests)
+    return Standing(None if reason else identity.run_id, reason, found)
+
+
+def _data_digest(spec: RunSpec, data_root: Path) -> tuple[str, str]:
+    """The digest of the data here, or why there is none."""
+    if not data.is_ready(spec.data, data_root):
+        return "", f"its data are not set up here: {data.command(spec.data)}"
+    try:
+        return data.open_dataset(spec.data, data_root).digest, ""
+    except DataError as error:
+        return "", str(error)

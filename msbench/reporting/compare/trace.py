@@ -1,0 +1,228 @@
+"""Where a number of a table comes from: its reported value, its runs, and what makes it again."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+
+from msbench import datasets as data
+from msbench import reporting as report
+from msbench.config import RunSpec
+from msbench.config import differences as changes
+from msbench.config.run import SECTIONS
+from msbench.console import command_line
+from msbench.errors import ConfigError, Undecided
+from msbench.reporting import Column, ReportedCell
+from msbench.reporting.compare.address import Place
+from msbench.reporting.compare.standing import Standing, standing
+from msbench.reporting.tables.cells import UNITS
+from msbench.reporting.tables.collect import usable
+from msbench.reporting.tables.load import more_seeds
+from msbench.results.mixing_documents import counted, read_distances
+from msbench.results.store import RunRecord
+from msbench.runs import suite
+from msbench.runs.reproduce import Executed, how, words_of
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A cell of the paper, and the line of the file that has it."""
+
+    cell: ReportedCell
+    path: Path
+    line: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """The runs of one task behind a cell; an average has several of these.
+
+    `used` are the runs in the mean and `values` theirs, in the unit of the column. `aside` are the others of
+    this task and model, each with the reason. `commands` make the number again, each with a word on what it
+    does; `problem` says why there are none. `now` is the standing of the first run in use.
+    """
+
+    suite: str
+    task: str
+    used: tuple[RunRecord, ...] = ()
+    values: tuple[float, ...] = ()
+    aside: tuple[tuple[RunRecord, str], ...] = ()
+    commands: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+    now: Standing | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A cell with all that it is made from."""
+
+    place: Place
+    printed: Printed | None
+    sources: tuple[Source, ...]
+
+
+def trace(place: Place, results: Path, data_root: Path) -> Trace:
+    """Follow a cell back to its reported number and to its runs. Reads, never writes."""
+    sources = (
+        [_source(part, results, data_root) for part in _parts(place, results)] if place.row.model else []
+    )
+    return Trace(place, _printed(place, results), tuple(sources))
+
+
+def _printed(place: Place, results: Path) -> Printed | None:
+    """The reported cell here, also where the paper prints a dash; None where it has no such cell."""
+    path = report.find_reported(results) / f"{_reported_table(place)}.csv"
+    here = (place.row.group, place.row.name, place.column.label)
+    if not path.is_file():
+        return None
+    cells = [cell for cell in report.read_reported(path) if (cell.group, cell.row, cell.column) == here]
+    if not cells:
+        return None
+    with path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.reader(stream, strict=True)
+        line = next(reader.line_num for row in reader if tuple(row) == astuple(cells[0]))
+    return Printed(cells[0], path, line)
+
+
+def _reported_table(place: Place) -> str:
+    if place.table.number is not None:
+        return place.table.id
+    return report.own_table(suite.load(place.name)).reported
+
+
+def _parts(place: Place, results: Path) -> Iterator[Place]:
+    """The cells that this one is made from: itself, or those of the tasks of an average."""
+    if place.column.source != "average":
+        yield place
+        return
+    for each in place.column.places:
+        found = _in_table(place, each) or _elsewhere(place, each, results)
+        if found is not None:
+            yield found
+
+
+def _in_table(place: Place, where: tuple[str, str]) -> Place | None:
+    for number, column in enumerate(place.table.columns):
+        if column.source == "run" and column.places == (where,):
+            return replace(place, number=number)
+    return None
+
+
+def _elsewhere(place: Place, where: tuple[str, str], results: Path) -> Place | None:
+    """The cell of a task that the table does not show itself, in the table of its suite."""
+    try:
+        found = report.load([where[0]], results)
+    except Undecided:
+        return None
+    (table,) = found.tables
+    rows = (row for row in table.rows if row.model == place.row.model)
+    row = next(rows, None)
+    return None if row is None else _in_table(Place(where[0], found, table, row, 0), where)
+
+
+def _source(place: Place, results: Path, data_root: Path) -> Source:
+    column, model = place.column, place.row.model
+    ((suite_name, task),) = column.places
+    every = [each for records in place.report.records.values() for each in records]
+    mine = [each for each in every if (each.suite, each.task, each.model) == (suite_name, task, model)]
+    behind = place.report.behind(place.table, place.row, place.number)
+    found = {each.run_id: _value(place, column, each) for each in behind}
+    used = [each for each in behind if found[each.run_id] is not None]
+    name = place.name if place.table.number is None else suite_name
+    try:
+        specs = suite.plan(suite.load(name), [model], [task])
+        specs += more_seeds(specs, mine).values()
+    except ConfigError as error:
+        specs, problem = [], str(error)
+    else:
+        problem = ""
+    return Source(
+        suite_name,
+        task,
+        tuple(used),
+        tuple(value for each in used if (value := found[each.run_id]) is not None),
+        tuple((each, _why_not(each, used, specs)) for each in sorted(mine, key=_order) if each not in used),
+        tuple(_commands(name, column, used, specs, results, data_root)),
+        problem,
+        standing(used[0], data_root) if used else None,
+    )
+
+
+def _order(record: RunRecord) -> tuple[int, str, str]:
+    return record.seed, record.ended, record.run_id
+
+
+def _value(place: Place, column: Column, record: RunRecord) -> float | None:
+    """What this run adds to the cell, in the unit of the column; None where it adds nothing."""
+    unit = UNITS[column.unit]
+    if column.source == "mixing":
+        measured = counted(read_distances(place.report.folder(record))[0])
+        return None if measured is None or measured.mean is None else unit.scale * measured.mean
+    value = record.metrics.get(unit.metric)
+    return unit.scale * value if usable(value) else None
+
+
+def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSpec]) -> str:
+    """Why a run of this task and model is not in the mean."""
+    planned = list(specs)
+    if record.spec_digest not in {spec.digest for spec in planned}:
+        near = sorted(planned, key=lambda spec: spec.seed != record.seed)
+        return _unplanned(record, near[0]) if near else "the suite as it is here plans no such run"
+    if not record.finished:
+        return f"{record.status}: {record.failure.message if record.failure else 'no detail'}"
+    newest = next(iter(used), None)
+    if newest is None:
+        return "has no such value"
+    if record.data_digest != newest.data_digest:
+        return f"on other data: {record.data_digest[:8]}, not {newest.data_digest[:8]}"
+    if record.source_digest != newest.source_digest:
+        return f"from other source code: {record.source_digest[:8]}, not {newest.source_digest[:8]}"
+    return (
+        "has no such value" if record.seed not in {each.seed for each in used} else "an older run of its seed"
+    )
+
+
+def _unplanned(record: RunRecord, planned: RunSpec) -> str:
+    """How the settings of a run differ from the planned ones."""
+    found = changes.settings(planned.model_dump(mode="json"), record.spec)
+    departures = [str(each) for each in found if each.name.partition(".")[0] in SECTIONS]
+    return f"modified: {', '.join(departures) or 'another version of the spec'}"
+
+
+def _commands(
+    name: str,
+    column: Column,
+    used: Iterable[RunRecord],
+    specs: list[RunSpec],
+    results: Path,
+    data_root: Path,
+) -> Iterator[tuple[str, str]]:
+    """What to run, in order: set-up of absent data, the runs in use or all planned, the seeds that lack."""
+    if not specs:
+        return
+    task, model = specs[0].task, specs[0].model_name
+    if not data.is_ready(specs[0].data, data_root):
+        yield "data", data.command(specs[0].data)
+    done = [record.seed for record in used]
+    lacking = [spec.seed for spec in specs if spec.seed not in done]
+
+    def run(seeds: Sequence[int], executed: Executed = ((), ())) -> str:
+        overrides, options = executed
+        return command_line((*words_of("run", name, model, task, seeds, overrides, results), *options))
+
+    ways = _executed(used)
+    for executed, seeds in ways.items():
+        yield "runs", run(seeds, executed)
+    if lacking:
+        # As the others were, where these agree.
+        yield "missing seeds" if done else "runs", run(lacking, *(ways if len(ways) == 1 else ()))
+    if column.source == "mixing":
+        yield "distances", command_line(words_of("mixing", name, model, task, [*done, *lacking], (), results))
+
+
+def _executed(used: Iterable[RunRecord]) -> dict[Executed, list[int]]:
+    """The seeds of runs by how they were executed, which their digits depend on."""
+    found: dict[Executed, list[int]] = {}
+    for record in used:
+        found.setdefault(how(record.environment), []).append(record.seed)
+    return found

@@ -1,0 +1,133 @@
+"""Learning curves: the metric on the validation split and the loss in training, epoch by epoch.
+
+::
+
+    metrics.csv -> Epochs -> points -> draw
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from msbench.reporting.figures.look import STEPS, Look, axis_label, panels, slimmer, title
+from msbench.reporting.figures.series import Series, grouped
+from msbench.results.metrics_log import Epochs, number
+from msbench.results.store import RunRecord
+
+
+@dataclass(frozen=True)
+class Point:
+    """One epoch of one run, or of the mean over the finished seeds of a model where it has several.
+
+    `epochs` counts those that are done. `validation` is in `unit`; it and `train_loss` are None where they
+    are not finite. A mean ends with the shortest of its runs.
+    """
+
+    table: str
+    task: str
+    label: str
+    unit: str
+    name: str
+    model: str
+    kind: Literal["seed", "mean"]
+    run_id: str
+    seed: int | None
+    status: str
+    epochs: int
+    train_loss: float | None
+    validation: float | None
+
+
+def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[Point, ...]:
+    """A point for every epoch in the log of every run, then one for every epoch of the mean of a model."""
+    found: list[Point] = []
+    for each in series:
+        runs = [curve for record in each.runs if (curve := _curve(each, record, logs.get(record.run_id, ())))]
+        for curve in runs:
+            found += curve
+        found += _mean([curve for curve in runs if curve[0].status == "finished"])
+    return tuple(found)
+
+
+def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[Point]:
+    key = series.metric.replace("test_", "validation_", 1)
+    if not any(number(row, key) is not None for row in epochs):
+        return []
+    curve = []
+    for row in epochs:
+        done, validation = number(row, "epoch"), number(row, key)
+        assert done is not None, "read_log leaves such rows out"
+        curve.append(
+            Point(
+                *(series.table, series.column.task, series.column.label, series.column.unit),
+                *(series.name, series.model),
+                "seed",
+                record.run_id,
+                record.seed,
+                record.status,
+                int(done) + 1,
+                number(row, "train_loss"),
+                None if validation is None else series.scale * validation,
+            )
+        )
+    return curve
+
+
+def _mean(curves: Sequence[Sequence[Point]]) -> list[Point]:
+    if len(curves) < 2:
+        return []
+    found = []
+    for seeds in zip(*curves, strict=False):
+        first = seeds[0]
+        loss, validation = ([getattr(seed, part) for seed in seeds] for part in ("train_loss", "validation"))
+        place = (first.table, first.task, first.label, first.unit, first.name, first.model)
+        means = (_fmean(loss), _fmean(validation))
+        found.append(Point(*place, "mean", "", None, "finished", first.epochs, *means))
+    return found
+
+
+def _fmean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
+
+
+def draw(found: Sequence[Point], looks: Mapping[str, Look]) -> Figure:
+    """A row of panels a task: the metric on validation, the loss in training.
+
+    Thin lines are seeds, thick ones their mean; a run that broke ends in a cross.
+    """
+    tasks = grouped(((point.task, point.label, point.unit), point) for point in found)
+    names = list(dict.fromkeys(point.name for point in found))
+    figure, axes = panels(len(tasks), 2, [looks[name] for name in names])
+    for row, ((_, label, unit), of_task) in enumerate(tasks.items()):
+        left, right = axes[2 * row : 2 * row + 2]
+        for panel, part in ((left, "validation"), (right, "train_loss")):
+            _panel(panel, of_task, part, looks)
+            title(panel, label)
+        left.set_ylabel(axis_label(unit, before="validation"))
+        right.set_ylabel("training loss")
+    slimmer(figure, len(names))
+    return figure
+
+
+def _panel(axes: Axes, found: Sequence[Point], part: str, looks: Mapping[str, Look]) -> None:
+    runs = grouped(((point.name, point.kind, point.run_id), point) for point in found)
+    averaged = {name for name, kind, _ in runs if kind == "mean"}
+    for (name, kind, run_id), curve in runs.items():
+        look, thin = looks[name], kind == "seed" and name in averaged
+        shown = [point for point in curve if getattr(point, part) is not None]
+        epochs, values = [point.epochs for point in shown], [getattr(point, part) for point in shown]
+        (line,) = axes.plot(epochs, values, color=look.colour, linestyle=look.line, gid=f"{kind}-{run_id}")
+        if thin:
+            line.set(linewidth=0.7, alpha=0.5)
+        else:
+            line.set(marker=look.marker, markevery=max(1, len(shown) // 8), zorder=3)
+        if shown and curve[0].status not in ("finished", "interrupted"):
+            axes.plot(epochs[-1:], values[-1:], "x", color=look.colour, markeredgewidth=1.2, zorder=4)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
+    axes.set_xlabel("epochs")

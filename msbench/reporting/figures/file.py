@@ -1,0 +1,76 @@
+"""A figure and the numbers in it: CSV, PDF, PNG and SVG with bytes that depend on nothing but those."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from msbench.reporting.figures import inline
+from msbench.reporting.figures.style import FORMATS, picture, styled
+from msbench.reporting.render import csv as csv_renderer
+from msbench.reporting.render.files import write_files
+
+
+@dataclass(frozen=True)
+class FigureFile:
+    """A figure that can be drawn, or the reason why there is none.
+
+    `stem` names its files. `description` says in words what is drawn, `notes` what is not, and why. `rows`
+    are the numbers, one dataclass, and become the CSV. `reason` is empty where there is a figure.
+    """
+
+    stem: str
+    title: str
+    description: str = ""
+    notes: tuple[str, ...] = ()
+    rows: tuple[Any, ...] = ()
+    draw: Callable[[], Figure] = Figure
+    reason: str = ""
+
+    @property
+    def caption(self) -> str:
+        """Description and notes as one text."""
+        return " ".join((self.description, *(f"{note}." for note in self.notes)))
+
+    def figure(self) -> Figure:
+        """Drawn anew and laid out, once and for all formats."""
+        with styled():
+            drawn = self.draw()
+            drawn.draw_without_rendering()
+            drawn.set_layout_engine("none")
+        return drawn
+
+    def csv(self) -> bytes:
+        """A line a row, unrounded, names as they are; what is missing is empty."""
+        header = [field.name for field in fields(self.rows[0])]
+        lines = (tuple(map(_field, astuple(row))) for row in self.rows)
+        return csv_renderer.encoded(header, lines)
+
+    def pictures(self) -> dict[str, bytes]:
+        """The bytes of ``pdf``, ``png`` and ``svg``."""
+        drawn = self.figure()
+        return {form: picture(drawn, form) for form in FORMATS}
+
+    def svg(self) -> str:
+        """The figure as an element of an HTML page, in light and dark: see `inline`."""
+        return inline.svg(self.figure(), prefix=self.stem, title=self.title, description=self.caption)
+
+
+def write(figures: Iterable[FigureFile], out: Path) -> list[Path]:
+    """``<stem>.csv``, ``.pdf``, ``.png`` and ``.svg`` of every figure there is, written by `write_files`."""
+    files: dict[str, bytes] = {}
+    for figure in figures:
+        if not figure.reason:
+            contents = {"csv": figure.csv(), **figure.pictures()}
+            files |= {f"{figure.stem}.{kind}": data for kind, data in contents.items()}
+    return write_files(files, out)
+
+
+def _field(value: Any) -> str:
+    if isinstance(value, float):
+        return csv_renderer.number(value)
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,153 @@
+"""Where a model's states start: the paper's Figure 2, drawn from a built model.
+
+::
+
+    model -> initial_poles -> Poles -> dots -> draw
+
+A dot is a diagonal element of A-bar = exp(dt A) of one channel, or its absolute value where it is complex:
+between 0 (forgets at once) and 1 (never forgets). A row is a stream. Step sizes are those that a model has
+before its input says anything. The figure of the paper has a single step size, 0.2, so that its channels are
+alike. This is the only figure that needs PyTorch, which is imported when a model is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from msbench.config.layers import Located
+from msbench.errors import ConfigError
+from msbench.reporting.figures.look import Look, grid_panels, title
+from msbench.reporting.figures.names import clean
+from msbench.reporting.figures.series import Series, grouped
+from msbench.reporting.figures.style import COLOURS
+from msbench.results.store import RunRecord
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NO_LOOKS: Mapping[str, Look] = {}
+NEAR = 0.002
+"""What two dots differ by that cannot be told apart: a fifth of a dot."""
+
+
+@dataclass(frozen=True)
+class Poles:
+    """The poles of one stream of a layer: for each channel abs(exp(dt A)) of every state."""
+
+    stream: str
+    channels: tuple[tuple[float, ...], ...]
+
+    @property
+    def dots(self) -> list[float]:
+        """All channels together, ascending; of those nearer to each other than `NEAR` the first."""
+        found: list[float] = []
+        for pole in sorted({pole for channel in self.channels for pole in channel}):
+            if not found or pole - found[-1] >= NEAR:
+                found.append(pole)
+        return found
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A dot of the figure; `pole` is None for a stream without states."""
+
+    table: str
+    name: str
+    model: str
+    run_id: str
+    stream: str
+    pole: float | None
+
+
+def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
+    """The poles of every stream of a layer of MS-SSM, fine to coarse, as the model's parameters have them.
+
+    Both directions of a bidirectional layer count as layers. Raises ValueError where the model has no such
+    layer, or its layers have no SSMs.
+    """
+    from msbench.config import MsSsmConfig
+    from msbench.models.ms_ssm import MultiScale
+    from msbench.models.streams import stream_names
+
+    cores = [module for module in model.modules() if isinstance(module, MultiScale)]
+    if not 0 <= layer < len(cores):
+        raise ValueError(f"no layer {layer} among the {len(cores)} of MS-SSM that this model has")
+    config, scan = getattr(model, "config", None), cores[layer].scan
+    if scan is None or not isinstance(config, MsSsmConfig):
+        raise ValueError("the model has no SSMs, whose decays could be drawn (ssm: none)")
+    named = zip(stream_names(config), scan.poles(), strict=True)
+    return [Poles(name, tuple(map(tuple, poles.detach().abs().tolist()))) for name, poles in named]
+
+
+def dots(streams: Sequence[Poles], model: tuple[str, str, str, str] = ("", "", "", "")) -> tuple[Dot, ...]:
+    """A row for every dot, stream by stream; one without a pole for a stream without states.
+
+    `model` is its table, name, kind and run id.
+    """
+    return tuple(Dot(*model, poles.stream, pole) for poles in streams for pole in (poles.dots or (None,)))
+
+
+def of_series(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, ...]]:
+    """The first layer of every MS-SSM, as the first run of its row starts it, and notes on the others."""
+    firsts: dict[str, tuple[Series, RunRecord]] = {}
+    for each in series:
+        if each.runs:
+            firsts.setdefault(each.name, (each, each.runs[0]))
+    found: list[Dot] = []
+    notes = []
+    for name, (each, record) in firsts.items():
+        try:
+            model = _built(record)
+            streams = initial_poles(model) if model is not None else []
+        except (ConfigError, ValueError) as error:
+            notes.append(f"{clean(name)}: not shown: {clean(str(error))}")
+            continue
+        found += dots(streams, (each.table, name, each.model, record.run_id))
+    return tuple(found), tuple(notes)
+
+
+def _built(record: RunRecord) -> nn.Module | None:
+    """The MS-SSM of a run before its training, for the task as known without its data; None of others."""
+    from msbench import datasets as data
+    from msbench import models
+    from msbench.config import MsSsmConfig, RunSpec
+
+    spec = RunSpec.resolve(Located(record.spec, {}, f"run {record.run_id}"))
+    if not isinstance(spec.model, MsSsmConfig):
+        return None
+    outline = data.DATASETS[spec.data.dataset].outline(spec.data)
+    return models.build(spec.model_name, spec.model, outline, spec.seed)
+
+
+def draw(found: Sequence[Dot], looks: Mapping[str, Look] = NO_LOOKS) -> Figure:
+    """One panel a model, one row a stream in it, the first on top: a bar over its range, a dot a pole.
+
+    Of `looks` only the labels are used: the colours here are those of streams.
+    """
+    of_names = grouped((dot.name, dot) for dot in found)
+    streams = max(len({dot.stream for dot in of_model}) for of_model in of_names.values())
+    figure, axes = grid_panels(len(of_names), (), height=1.0 + 0.24 * streams)
+    for number, (panel, (name, of_model)) in enumerate(zip(axes, of_names.items(), strict=True)):
+        _panel(panel, of_model, number)
+        if name:
+            title(panel, looks[name].label if name in looks else name)
+    return figure
+
+
+def _panel(axes: Axes, found: Sequence[Dot], number: int) -> None:
+    of_streams = grouped((dot.stream, dot.pole) for dot in found)
+    for row, (stream, poles) in enumerate(of_streams.items()):
+        known = [pole for pole in poles if pole is not None]
+        colour = COLOURS[row % len(COLOURS)]
+        if known:
+            axes.hlines(row, known[0], known[-1], color=colour, linewidth=6, alpha=0.25)
+        axes.plot(known, [row] * len(known), ".", color=colour, gid=f"poles-{number}-{stream}")
+    axes.set_yticks(range(len(of_streams)), list(of_streams))
+    axes.set(ylim=(len(of_streams) - 0.5, -0.5), xlim=(-0.02, 1.02))
+    axes.set_ylabel("stream")
+    axes.set_xlabel("|exp(Δ A)| at the start\n0 forgets at once, 1 never")

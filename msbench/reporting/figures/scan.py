@@ -1,0 +1,256 @@
+"""The speed of the scan, from the documents that ``msbench bench scan --out`` writes.
+
+Over the length: a call at each length, where a scan that is linear takes in proportion. Beside its peers:
+time and memory of each backend for one channel of one token, as not all were run at the same size.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+from msbench.reporting.figures.look import NARROW, Look, panels, scaled_axis
+from msbench.reporting.figures.names import clean, shortened
+from msbench.reporting.figures.style import COLOURS, INK
+from msbench.reporting.tables.names import unique
+from msbench.results.safe_reads import parse_json, read_bytes
+
+SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
+MODES = {"forward": "forward", "forward_backward": "forward and backward"}
+GUIDE = Look("in proportion to l", INK, "", ":")
+BANDS = "Bands hold the middle 60 % of the calls."
+SIZES = ("b", "l", "d", "m", "n")
+
+
+@dataclass(frozen=True)
+class Length:
+    """One pass of one engine at a length `l`: the median of its calls, and the 20th and 80th percentile."""
+
+    document: str
+    machine: str
+    engine: str
+    mode: str
+    b: int
+    l: int  # noqa: E741 - the field's name of the length
+    d: int
+    m: int
+    n: int
+    seconds: float
+    p20: float
+    p80: float
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One pass of one backend or peer; ``each`` is a channel of a token: there are b · l · d of them."""
+
+    document: str
+    machine: str
+    name: str
+    mode: str
+    b: int
+    l: int  # noqa: E741
+    d: int
+    m: int
+    n: int
+    seconds: float
+    nanoseconds_each: float
+    peak_bytes: int | None
+    bytes_each: float | None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What a document says; `notes` are on who took no part."""
+
+    document: str
+    machine: str
+    lengths: tuple[Length, ...]
+    backends: tuple[Backend, ...]
+    notes: tuple[str, ...]
+
+
+def read(path: Path) -> tuple[Scan | None, str]:
+    """The document in a file, or what is wrong with it."""
+    try:
+        values = parse_json(read_bytes(path))
+        if values["schema"] != SCHEMA or values["what"] != "scan":
+            raise ValueError("not written by `msbench bench scan --out`")
+        if values["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema version {values['schema_version']}, not {SCHEMA_VERSION}")
+        return scan(path.stem, values), ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return None, f"{path}: no benchmark of the scan: {type(error).__name__}: {error}"
+
+
+def scan(document: str, values: Mapping[str, Any]) -> Scan:
+    """A document's values -> rows; KeyError, TypeError or ValueError where it lacks what it must have."""
+    machine = _machine(values)
+    notes = [
+        f"{clean(row['name'])} took no part: {clean(row.get('reason') or row['status'])}"
+        for row in values["rows"]
+        if row["status"] != "measured"
+    ]
+    lengths = tuple(_lengths(document, machine, values.get("scaling") or ()))
+    return Scan(document, machine, lengths, tuple(_backends(document, machine, values)), tuple(notes))
+
+
+def _machine(values: Mapping[str, Any]) -> str:
+    """Where and when, such as ``AMD EPYC, 2 threads, 2026-11-28``."""
+    threads = f", {values['threads']} threads" if values["device"]["type"] == "cpu" else ""
+    name = values["device"]["name"] or values["device"]["type"]
+    return f"{clean(name)}{threads}, {values['ended'][:10]}"
+
+
+def _lengths(document: str, machine: str, tables: Sequence[Mapping[str, Any]]) -> Iterator[Length]:
+    for table in tables:
+        if table["varied"] != "l":
+            continue
+        for mode in MODES:
+            for row in table["rows"]:
+                if mode in row:
+                    times, sizes = row[mode], _sizes(row)
+                    spread = (times["median"], times["p20"], times["p80"])
+                    yield Length(
+                        document, machine, table["engine"], mode, *sizes, *spread, row.get("peak_bytes")
+                    )
+
+
+def _backends(document: str, machine: str, values: Mapping[str, Any]) -> Iterator[Backend]:
+    rows = [row for row in values["rows"] if row["status"] == "measured"]
+    rows.sort(key=_cost)
+    labels = unique(_label(row, values["size"]) for row in rows)
+    for label, row in zip(labels, rows, strict=True):
+        sizes = _sizes(row)
+        each, peak = sizes[0] * sizes[1] * sizes[2], row.get("peak_bytes")
+        for mode in MODES:
+            if mode in row:
+                seconds = row[mode]["median"]
+                memory = None if peak is None else peak / each
+                yield Backend(
+                    *(document, machine, label, mode, *sizes),
+                    *(seconds, 1e9 * seconds / each, peak, memory),
+                )
+
+
+def _sizes(row: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
+    b, l, d, m, n = (int(row["size"][name]) for name in SIZES)  # noqa: E741
+    return b, l, d, m, n
+
+
+def _cost(row: Mapping[str, Any]) -> float:
+    size = row["size"]
+    slowest = max(row[mode]["median"] for mode in MODES if mode in row)
+    return float(slowest / (size["b"] * size["l"] * size["d"]))
+
+
+def _label(row: Mapping[str, Any], size: Mapping[str, int]) -> str:
+    """The backend and its version; with what differs where it was run at another size than the rest."""
+    other = [f"{name} {row['size'][name]}" for name in SIZES if row["size"][name] != size[name]]
+    name = str(row.get("label") or row["name"])
+    return f"{name} ({', '.join(other)})" if other else name
+
+
+def draw_lengths(found: Sequence[Length]) -> Figure:
+    """Time of a call over the length, both logarithmic; memory beside it, where it was measured."""
+    engines = list(dict.fromkeys(each.engine for each in found))
+    shown = {
+        (engine, mode): _look(f"{shortened(engine)}, {words}", index, mode)
+        for index, engine in enumerate(engines)
+        for mode, words in MODES.items()
+        if any((each.engine, each.mode) == (engine, mode) for each in found)
+    }
+    with_memory = any(each.peak_bytes for each in found)
+    figure, axes = panels(1, 2 if with_memory else 1, [*shown.values(), GUIDE], height=2.4)
+    for key, look in shown.items():
+        points = [each for each in found if (each.engine, each.mode) == key]
+        _times(axes[0], points, look)
+        if with_memory:
+            sized = [each for each in points if each.peak_bytes]
+            _line(axes[1], [each.l for each in sized], [float(each.peak_bytes or 0) for each in sized], look)
+    _guide(axes[0], found)
+    for panel in axes:
+        _lengths_across(panel, sorted({each.l for each in found}))
+    axes[0].set_ylabel("time of a call")
+    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_in_words(value)))
+    if with_memory:
+        axes[1].set_ylabel("peak memory (bytes)")
+    sizes = ", ".join(f"{name} {getattr(found[0], name)}" for name in SIZES if name != "l")
+    _where(figure, found[0].machine, f"\n{sizes}")
+    return figure
+
+
+def _look(label: str, index: int, mode: str) -> Look:
+    forward = mode == "forward"
+    return Look(label, COLOURS[index % len(COLOURS)], "o" if forward else "s", "--" if forward else "-")
+
+
+def _times(axes: Axes, points: Sequence[Length], look: Look) -> None:
+    seconds = [each.seconds for each in points]
+    _line(axes, [each.l for each in points], seconds, look)
+    low, high = [each.p20 for each in points], [each.p80 for each in points]
+    axes.fill_between([each.l for each in points], low, high, color=look.colour, alpha=0.2, linewidth=0)
+
+
+def _line(axes: Axes, across: Sequence[int], upwards: Sequence[float], look: Look) -> None:
+    axes.plot(across, upwards, color=look.colour, marker=look.marker, linestyle=look.line)
+
+
+def _guide(axes: Axes, found: Sequence[Length]) -> None:
+    """A line in proportion to the length, below all others."""
+    first, last = min(each.l for each in found), max(each.l for each in found)
+    start = 0.6 * min(each.seconds * first / each.l for each in found)
+    ends = (start, start * last / first)
+    axes.plot((first, last), ends, color=INK, linestyle=GUIDE.line, linewidth=0.9)
+
+
+def _lengths_across(axes: Axes, lengths: Sequence[int]) -> None:
+    axes.set(xscale="log", yscale="log", xlabel="length l (steps)")
+    axes.xaxis.set_major_locator(FixedLocator(lengths))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _where(figure: Figure, machine: str, below: str = "") -> None:
+    line = shortened(machine, 100 if figure.get_figwidth() > NARROW else 60)
+    figure.suptitle(line + below, fontsize=7)
+
+
+def draw_backends(found: Sequence[Backend]) -> Figure:
+    """A row a backend, the fastest on top: time, and memory, for one channel of one token."""
+    names = list(dict.fromkeys(each.name for each in found))
+    shown = [Look(words, COLOURS[index], "os"[index], "") for index, words in enumerate(MODES.values())]
+    figure, axes = panels(1, 2, shown, height=0.75 + 0.24 * max(2, len(names)))
+    for look, mode in zip(shown, MODES, strict=True):
+        points = [each for each in found if each.mode == mode]
+        rows = [names.index(each.name) for each in points]
+        _row_dots(axes[0], [each.nanoseconds_each for each in points], rows, look)
+    whole = [each for each in found if each.bytes_each is not None and each.mode == "forward_backward"]
+    memory = [each.bytes_each for each in whole if each.bytes_each is not None]
+    _row_dots(axes[1], memory, [names.index(each.name) for each in whole], shown[-1])
+    for panel, label in zip(axes, ("time: ns", "memory: bytes"), strict=True):
+        panel.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"{label} / (token · channel)")
+        panel.set_yticks(range(len(names)), [shortened(name) for name in names])
+    scaled_axis(axes[0], [each.nanoseconds_each for each in found])
+    scaled_axis(axes[1], memory)
+    axes[1].tick_params(labelleft=False)
+    _where(figure, found[0].machine)
+    return figure
+
+
+def _row_dots(axes: Axes, across: Sequence[float], rows: Sequence[int], look: Look) -> None:
+    axes.plot(across, rows, color=look.colour, marker=look.marker, linestyle="none", markersize=5.5)
+
+
+def seconds_in_words(value: float) -> str:
+    """A time for a tick: 0.001 -> 1 ms."""
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if value >= 0.9995 * size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"

@@ -1,0 +1,1 @@
+"""Tables as text at a terminal, CSV, LaTeX and HTML."""

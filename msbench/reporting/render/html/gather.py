@@ -1,0 +1,70 @@
+"""What a page shows beside its tables: the runs behind their cells, each with its log and its command."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msbench.reporting.tables.load import Report
+from msbench.reporting.tables.names import unique
+from msbench.results import store
+from msbench.results.metrics_log import Epochs, read_log
+from msbench.results.record_fields import RUN_ID
+from msbench.results.store import RunRecord
+from msbench.runs.reproduce import Again, Commands
+
+MOST_RUNS = 1000
+"""Runs that get a section of their own; a page of more would open slowly and be read by nobody."""
+
+Key = tuple[str, str, str, str]
+"""Suite, task, model and id: suites with the same settings have runs of the same id."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run behind a cell. `anchor` is the id of its section, `epochs` are the rows of ``metrics.csv``."""
+
+    anchor: str
+    record: RunRecord
+    again: Again
+    epochs: Epochs = ()
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The runs behind shown cells, in the order of the cells, and counts of what is left out.
+
+    `others` are run folders that no shown cell rests on, `beyond` runs behind cells that came after
+    `MOST_RUNS`.
+    """
+
+    runs: Mapping[Key, Run] = field(default_factory=dict)
+    others: int = 0
+    beyond: int = 0
+
+
+def key(record: RunRecord) -> Key:
+    """What tells the record from all others of a results folder."""
+    return record.suite, record.task, record.model, record.run_id
+
+
+def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> Gathered:
+    """The runs behind the cells of `report`, at most `most`; `names` are suites and files as typed."""
+    wanted = {key(record): record for record in _behind(report)}
+    folders = len(store.list_run_folders(report.results).folders)
+    commands = Commands(names)
+    kept = list(wanted.values())[:most]
+    anchors = unique((f"run-{record.run_id}" for record in kept), "{}.{}")
+    runs = {
+        key(record): Run(anchor, record, commands(record), read_log(report.folder(record))[0])
+        for record, anchor in zip(kept, anchors, strict=True)
+    }
+    return Gathered(runs, max(0, folders - len(wanted)), len(wanted) - len(runs))
+
+
+def _behind(report: Report) -> Iterator[RunRecord]:
+    """Every run behind a cell; one whose id is none, and could be no anchor, is left out."""
+    for table in report.tables:
+        for row in table.rows:
+            for index in range(len(table.columns)):
+                for record in report.behind(table, row, index):
+                    if RUN_ID.fullmatch(record.run_id):
+                        yield record

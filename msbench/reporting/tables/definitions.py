@@ -1,0 +1,243 @@
+"""The paper's seven tables, and a suite's own table as the same thing: where each column comes from.
+
+Rows are not here: they are those of ``results/reported``, whose ``model`` says what is measured for a row.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from msbench.reporting.tables.cells import Part, Place, Source
+from msbench.reporting.tables.contracts import SuiteFacts
+from msbench.runs.suite_claims import Claim
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """A column: its heading, and the suite's task that it shows.
+
+    `source` says what of the task's runs: their result, or their mean mixing distance. An average is over the
+    tasks `of`, and its `task` is a name of its own. `printed` is off where the paper has no such column.
+    """
+
+    label: str
+    suite: str
+    task: str
+    source: Source = "run"
+    of: tuple[Place, ...] = ()
+    printed: bool = True
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The suites and tasks whose runs it needs."""
+        return self.of or ((self.suite, self.task),)
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table: a name, what is said of it, the table of ``results/reported`` beside it, and its columns.
+
+    `number` is the paper's, and None for a suite's own table. `others` says whether models that the paper has
+    no row for are listed too. A table of a `claim` has the rows of `reported`, and none of its numbers;
+    one of the `part` validation shows what settings are chosen by.
+    """
+
+    id: str
+    title: str
+    caption: str
+    reported: str
+    columns: tuple[ColumnDefinition, ...]
+    number: int | None = None
+    protocol: str = "paper"
+    notes: tuple[str, ...] = ()
+    others: bool = True
+    claim: Claim | None = None
+    part: Part = "test"
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The suites and tasks whose runs it needs, each once."""
+        return tuple(dict.fromkeys(place for column in self.columns for place in column.places))
+
+    @property
+    def own_places(self) -> tuple[Place, ...]:
+        """Those of them whose results are a column, and no mere part of an average or of another measure."""
+        return tuple(dict.fromkeys(each.places[0] for each in self.columns if each.source == "run"))
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """The suites whose runs it needs, each once."""
+        return tuple(dict.fromkeys(suite for suite, _ in self.places))
+
+    @property
+    def where(self) -> str:
+        """What a message calls it."""
+        if self.claim is not None:
+            return f"suite {self.suites[0]}: claims: {self.claim.table}"
+        return f"suite {self.id}" if self.number is None else f"table {self.id}"
+
+
+def paper(
+    number: int,
+    name: str,
+    title: str,
+    caption: str,
+    *columns: ColumnDefinition,
+    notes: tuple[str, ...] = (),
+    others: bool = True,
+) -> TableDefinition:
+    """A table of the paper, named as its file in ``results/reported``."""
+    return TableDefinition(name, title, caption, name, columns, number, "paper", notes, others)
+
+
+ABLATED = (ColumnDefinition("PTB-XL", "ptbxl", "all"), ColumnDefinition("ListOps", "listops", "listops"))
+WHICH_PTBXL = "PTB-XL: measured is task all; the paper does not say which of its six tasks it shows"
+LRA = tuple(("lra", task) for task in ("text", "retrieval", "image", "pathfinder", "pathx"))
+LISTOPS = ("listops", "listops")
+AVERAGES = (
+    "AVG.: reported is as printed, a mean without ListOps and without a missing Path-X; measured is the mean"
+    " of the five tasks of this table",
+    "Avg. of 6: HGRN2's average, the mean of these five and ListOps (suite listops). HGRN2 counts a missing"
+    " Path-X as 0; measured averages need every task",
+    "± of an average: its tasks' deviations taken as independent, the root of their squares' sum over their"
+    " number; that of one run a task. (k/n) is that of the task with the fewest seeds",
+)
+SPREAD = (
+    "± of a mixing distance is over layers, channels and examples of a run, not over seeds; of several seeds"
+    " the mean of their means, and the root mean square of their ±"
+)
+
+PAPER_TABLES = (
+    paper(
+        1,
+        "classification",
+        "sCIFAR and ImageNet-1K",
+        "Accuracy on the test split of CIFAR-10 pixel by pixel, and on the validation images of ImageNet-1K.",
+        ColumnDefinition("sCIFAR", "scifar", "scifar"),
+        ColumnDefinition("ImageNet-1K", "imagenet", "imagenet"),
+    ),
+    paper(
+        2,
+        "listops",
+        "Long ListOps",
+        "Accuracy on the test split of ListOps (Long Range Arena).",
+        ColumnDefinition("Accuracy (%)", *LISTOPS),
+    ),
+    paper(
+        3,
+        "ptbxl",
+        "PTB-XL",
+        "Macro AUROC on the test fold of PTB-XL at 100 Hz, for each of its six sets of labels.",
+        ColumnDefinition("All", "ptbxl", "all"),
+        ColumnDefinition("Diag", "ptbxl", "diagnostic"),
+        ColumnDefinition("Sub-diag", "ptbxl", "subdiagnostic"),
+        ColumnDefinition("Super-diag", "ptbxl", "superdiagnostic"),
+        ColumnDefinition("Form", "ptbxl", "form"),
+        ColumnDefinition("Rhythm", "ptbxl", "rhythm"),
+    ),
+    paper(
+        4,
+        "lra",
+        "Long Range Arena",
+        "Accuracy on the test split of Long Range Arena. AVG. is the paper's average, over the five tasks"
+        " shown; Avg. of 6 is HGRN2's, with ListOps.",
+        ColumnDefinition("Text", "lra", "text"),
+        ColumnDefinition("Retrieval", "lra", "retrieval"),
+        ColumnDefinition("Image", "lra", "image"),
+        ColumnDefinition("Pathfinder", "lra", "pathfinder"),
+        ColumnDefinition("Path-X", "lra", "pathx"),
+        ColumnDefinition("AVG.", "lra", "average-of-5", "average", LRA),
+        ColumnDefinition("Avg. of 6", "lra", "average-of-6", "average", (*LRA, LISTOPS), printed=False),
+        notes=AVERAGES,
+    ),
+    paper(
+        5,
+        "ablation",
+        "Ablation of the architecture",
+        "MS-SSM with parts removed or replaced: macro AUROC on PTB-XL, accuracy on ListOps.",
+        *ABLATED,
+        notes=(WHICH_PTBXL,),
+        others=False,
+    ),
+    paper(
+        6,
+        "mixing-distance",
+        "Mean mixing distance",
+        "How far back the layers of trained models look on ListOps, averaged over layers and channels.",
+        ColumnDefinition("Mean Mixing Distance", *LISTOPS, "mixing"),
+        notes=(f"{SPREAD}. What the paper's ± is over is not stated",),
+    ),
+    paper(
+        7,
+        "ablation-initialisation",
+        "Ablation of the initialisation",
+        "MS-SSM from its own and from Mamba's initial decays: macro AUROC on PTB-XL, accuracy on ListOps.",
+        *ABLATED,
+        notes=(WHICH_PTBXL,),
+        others=False,
+    ),
+)
+
+
+def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition:
+    """The table of one suite: a column a task, under the paper's heading where the suite names it.
+
+    Tasks in `mixed` have a column for the mean mixing distance of their runs too.
+    """
+    labels = suite.reported.columns if suite.reported else {}
+    columns = [
+        ColumnDefinition(labels.get(task, task), suite.name, task, printed=task in labels)
+        for task in suite.tasks
+    ]
+    for task in suite.tasks:
+        if task in mixed:
+            label = f"{labels.get(task, task)}: mixing distance"
+            columns.append(ColumnDefinition(label, suite.name, task, "mixing", printed=False))
+    table = suite.reported.table if suite.reported else ""
+    notes = (SPREAD,) if mixed else ()
+    return TableDefinition(
+        suite.name, suite.title, suite.caption, table, tuple(columns), protocol=suite.protocol, notes=notes
+    )
+
+
+def validation_table(suite: SuiteFacts) -> TableDefinition:
+    """The same of the validation split, without anything of the paper's."""
+    columns = tuple(ColumnDefinition(task, suite.name, task, printed=False) for task in suite.tasks)
+    return TableDefinition(
+        f"{suite.name}-validation",
+        f"{suite.title}: validation",
+        f"{suite.caption} On the validation split, to choose settings by: no results",
+        "",
+        columns,
+        protocol=suite.protocol,
+        part="validation",
+    )
+
+
+def claim_tables(suite: SuiteFacts) -> list[TableDefinition]:
+    """A table for each claim that the suite holds against the paper."""
+    return [_claim_table(suite, claim) for claim in suite.claims]
+
+
+def _claim_table(suite: SuiteFacts, claim: Claim) -> TableDefinition:
+    numbers = {each.id: each.number for each in PAPER_TABLES}
+    where = f"Table {numbers[claim.table]}" if claim.table in numbers else f"table {claim.table}"
+    name = f"{suite.name}-{claim.table}"
+    if sum(each.table == claim.table for each in suite.claims) > 1:
+        name = f"{name}-{claim.task}"
+    return TableDefinition(
+        name,
+        f"{suite.title}: the order of the paper's {where}",
+        f"{suite.caption} The rows of the paper's {where}, column {claim.column}, of which a model was"
+        f" measured here; a verdict says whether a row stands to that of {claim.base} as it does there",
+        claim.table,
+        (ColumnDefinition(claim.task, suite.name, claim.task, claim.measure),),
+        protocol=suite.protocol,
+        notes=(SPREAD,) if claim.measure == "mixing" else (),
+        others=False,
+        claim=claim,
+    )
+
+
+def paper_names(table: TableDefinition) -> Sequence[str]:
+    """What a table of the paper can be called: its id, ``table-5`` and ``5``."""
+    return (table.id, f"table-{table.number}", str(table.number))

@@ -1,0 +1,213 @@
+"""Is a model better than a reference model on a task? By the rules of docs/statistics.md."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.errors import DataError
+from msbench.results.predictions import read_correct, read_scores
+from msbench.results.store import Metric, RunRecord
+from msbench.stats import Difference, Paired, mcnemar, paired_auroc_bootstrap, paired_bootstrap, welch
+
+LEVEL = 0.05
+"""Below it an adjusted p-value is called a difference; intervals have one less this."""
+DRAWS: dict[Metric, int] = {"accuracy": 10_000, "macro-auroc": 2_000}
+"""Of the paired bootstrap, by the metric; always from the same seed, so that a table is always the same."""
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, and the folder that its predictions are in.
+
+    `metric` is another one than its result to compare it by: over seeds alone, as predictions are of the test
+    split.
+    """
+
+    record: RunRecord
+    folder: Path
+    metric: str = ""
+
+    @property
+    def value(self) -> float | None:
+        """What it is compared by."""
+        return self.record.metrics.get(self.metric) if self.metric else self.record.result
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`model` less `reference` in one metric, as a fraction, with its two-sided 95 % interval.
+
+    `p` is of no difference; `p_holm` is it adjusted for all comparisons of the table. `over_seeds` tells the
+    two kinds apart, and `how` says in words what was done; `words` are for above and below.
+    """
+
+    model: str
+    reference: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+    over_seeds: bool
+    how: str
+    words: tuple[str, str] = ("better", "worse")
+
+    @property
+    def verdict(self) -> str:
+        """``better than mamba``, ``worse than mamba`` or ``not told apart from mamba``."""
+        if self.p_holm >= LEVEL:
+            return f"not told apart from {self.reference}"
+        more, less = self.words
+        return f"{more if self.difference > 0 else less} than {self.reference}"
+
+    @property
+    def mark(self) -> str:
+        """The text of the mark of a cell."""
+        return f"{self.verdict}, {_p_in_words(self.p_holm)} (Holm, {self.how})"
+
+
+def compare(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
+    """The runs of a model with those of the reference on the same task.
+
+    Two seeds or more on both sides: Welch's test over seeds. Else example by example, of two runs, of one
+    seed if there is one that both have: McNemar's exact test with an interval by the paired bootstrap, or,
+    for macro AUROC, the paired bootstrap alone. Raises DataError where the runs are not of the same test set
+    and metric, or the predictions cannot be read.
+    """
+    if not (ours and theirs):
+        raise DataError(
+            "a comparison needs finished runs on both sides; 'msbench list runs' shows what there is"
+        )
+    _refuse_other_tests([*ours, *theirs])
+    if min(len(ours), len(theirs)) > 1:
+        return _over_seeds(ours, theirs)
+    if ours[0].metric:
+        raise DataError("of the validation split there are no predictions: train two seeds of both")
+    return _over_examples(*_pair(ours, theirs))
+
+
+def _refuse_other_tests(runs: Sequence[Run]) -> None:
+    for run in runs:
+        if run.record.result is None:
+            raise DataError(f"run {run.record.run_id} has no result to compare: it is {run.record.status}")
+    first = runs[0].record
+    for run in runs[1:]:
+        other = run.record
+        if other.data_digest != first.data_digest:
+            raise DataError(f"runs {first.run_id} and {other.run_id} are on different data; run both again")
+        if (other.metric, other.n_test) != (first.metric, first.n_test):
+            raise DataError(
+                f"runs {first.run_id} and {other.run_id} have {first.metric} of {first.n_test} examples"
+                f" and {other.metric} of {other.n_test}; run both again"
+            )
+
+
+def _over_seeds(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
+    # An accuracy of n examples comes in steps of 1 / n; few seeds may agree on one by chance.
+    is_result = ours[0].record.metric == "accuracy" and not ours[0].metric
+    n_test = ours[0].record.n_test if is_result else None
+    first, second = ([each.value for each in side if each.value is not None] for side in (ours, theirs))
+    models = (ours[0].record.model, theirs[0].record.model)
+    return over_seeds(models, first, second, step=1 / n_test if n_test else 0.0)
+
+
+def over_seeds(
+    models: tuple[str, str], first: Sequence[float], second: Sequence[float], *, step: float = 0.0
+) -> Comparison:
+    """Two models by what their seeds gave, two or more on either side, by Welch's test; `step` is its."""
+    found = welch(first, second, 1 - LEVEL, step=step)
+    how = f"Welch over seeds, n = {len(first)} and {len(second)}"
+    return _comparison(models, found, how, over_seeds=True)
+
+
+def _comparison(
+    models: tuple[str, str], found: Difference | Paired, how: str, *, over_seeds: bool
+) -> Comparison:
+    """Of one pair alone, so that there is nothing to adjust for."""
+    return Comparison(
+        *models,
+        found.difference,
+        found.low,
+        found.high,
+        found.p,
+        p_holm=found.p,
+        over_seeds=over_seeds,
+        how=how,
+    )
+
+
+def _pair(ours: Sequence[Run], theirs: Sequence[Run]) -> tuple[Run, Run]:
+    """The runs of the lowest seed that both sides have, else of the lowest of each."""
+    common = {run.record.seed for run in ours} & {run.record.seed for run in theirs}
+    return _lowest(ours, common), _lowest(theirs, common)
+
+
+def _lowest(runs: Sequence[Run], seeds: set[int]) -> Run:
+    chosen = [run for run in runs if run.record.seed in seeds] or runs
+    return min(chosen, key=lambda run: run.record.seed)
+
+
+def _over_examples(ours: Run, theirs: Run) -> Comparison:
+    by_class = ours.record.metric == "macro-auroc"
+    found, n, name = (_aurocs if by_class else _answers)(ours, theirs)
+    seeds = (ours.record.seed, theirs.record.seed)
+    whose = f"seed {seeds[0]} of each" if seeds[0] == seeds[1] else f"seeds {seeds[0]} and {seeds[1]}"
+    how = f"{name} over {n} examples, {whose}"
+    return _comparison((ours.record.model, theirs.record.model), found, how, over_seeds=False)
+
+
+def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
+    (labels, first), (others, second) = (
+        read_correct(run.folder, run.record.run_id) for run in (ours, theirs)
+    )
+    _refuse_other_examples(ours, theirs, labels, others)
+    for run, correct in ((ours, first), (theirs, second)):
+        _refuse_other_answers(run, correct)
+    found = paired_bootstrap(first, second, SEED, DRAWS["accuracy"], 1 - LEVEL)
+    p = mcnemar(int((first & ~second).sum()), int((~first & second).sum()))
+    return replace(found, p=p), len(labels), "McNemar"
+
+
+def _aurocs(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
+    (labels, first), (others, second) = (read_scores(run.folder, run.record.run_id) for run in (ours, theirs))
+    _refuse_other_examples(ours, theirs, labels, others)
+    try:
+        found = paired_auroc_bootstrap(labels, first, second, SEED, DRAWS["macro-auroc"], 1 - LEVEL)
+    except ValueError as error:
+        raise DataError(f"{ours.folder} and {theirs.folder}: {error}") from None
+    return found, len(labels), "paired bootstrap"
+
+
+def _refuse_other_examples(
+    ours: Run, theirs: Run, first: NDArray[np.int64], second: NDArray[np.int64]
+) -> None:
+    for run, labels in ((ours, first), (theirs, second)):
+        if run.record.n_test is not None and len(labels) != run.record.n_test:
+            raise DataError(
+                f"{run.folder}: {len(labels)} predictions of {run.record.n_test} test examples;"
+                " train this run again with --fresh"
+            )
+    if not np.array_equal(first, second):
+        raise DataError(f"{ours.folder} and {theirs.folder}: other labels, so other examples; run both again")
+
+
+def _refuse_other_answers(run: Run, correct: NDArray[np.bool_]) -> None:
+    """Predictions may be of another attempt than the record, such as one that was stopped before its end."""
+    result = run.record.result
+    if result is not None and abs(float(correct.mean()) - result) * len(correct) > 0.5:
+        raise DataError(
+            f"{run.folder}: predictions are right in {correct.mean():.2%}, the record says {result:.2%};"
+            " train this run again with --fresh"
+        )
+
+
+def _p_in_words(p: float) -> str:
+    if p < 0.001:
+        return "p < 0.001"
+    # Beside a verdict 0.0497 must not be read as 0.05.
+    texts = (f"{p:.{digits}g}" for digits in range(2, 17))
+    return f"p = {next((text for text in texts if (float(text) < LEVEL) == (p < LEVEL)), repr(p))}"

@@ -1,0 +1,1 @@
+"""Formats on disk, each with its reader next to its writer."""

@@ -1,0 +1,32 @@
+"""What a run's ``metrics.csv`` says, epoch by epoch; read tolerantly, as a curve is no result."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msbench.results.safe_reads import read_bytes
+
+Epochs = Sequence[Mapping[str, str]]
+"""The rows of a ``metrics.csv``, as they are written."""
+
+
+def read_log(folder: Path) -> tuple[Epochs, str]:
+    """The rows of the run's ``metrics.csv``, and what is wrong where there are none."""
+    path = folder / "metrics.csv"
+    try:
+        stream = io.StringIO(read_bytes(path).decode(), newline="")
+        rows = tuple(row for row in csv.DictReader(stream) if number(row, "epoch") is not None)
+    except (OSError, ValueError, csv.Error) as error:
+        return (), f"{path}: {getattr(error, 'strerror', None) or error}"
+    return rows, "" if rows else f"{path}: no epoch in it"
+
+
+def number(row: Mapping[str, str], key: str) -> float | None:
+    """A value of a row; None where it is absent, no number or not finite."""
+    try:
+        value = float(row.get(key) or "nan")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

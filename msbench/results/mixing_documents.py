@@ -1,0 +1,81 @@
+"""Measured mean mixing distances -> a cell. They lie beside the run that they are of.
+
+::
+
+    results/<suite>/<task>/<model>/<run-id>/mixing/<any name>.json
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from msbench.results.safe_reads import read_bytes
+
+
+class Layer(BaseModel):
+    """The distances of one layer: their mean, standard deviation and number."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    layer: int
+    mean: FiniteFloat | None
+    sd: FiniteFloat | None
+    n: int
+
+
+class Distances(BaseModel):
+    """One measurement, as its file has it; read tolerantly, as records are.
+
+    `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output drew
+    on anything, and the deviation where there is one number alone. `options` say how it was measured, and are
+    empty where the file has none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: Literal[1]
+    run_id: str
+    trained: bool
+    default_options: bool
+    options_digest: str
+    options: Mapping[str, Any] = {}
+    mean: FiniteFloat | None
+    sd: FiniteFloat | None
+    layers: tuple[Layer, ...]
+    examples: int
+    created: str
+
+    @property
+    def counts(self) -> bool:
+        """True where it may stand beside the paper's: of a trained model, with the default options."""
+        return self.trained and self.default_options
+
+
+def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
+    """The measurements of this run, oldest first, and a warning for each file that cannot be read."""
+    found: list[Distances] = []
+    warnings: list[str] = []
+    for path in sorted((run_folder / "mixing").glob("*.json")):
+        try:
+            measured = Distances.model_validate_json(read_bytes(path))
+        except OSError as error:
+            warnings.append(f"{path}: cannot be read: {error.strerror}")
+        except ValidationError as error:
+            detail = error.errors()[0]
+            key = ".".join(map(str, detail["loc"])) or "the file"
+            warnings.append(
+                f"{path}: no mixing distances: {key}: {detail['msg']}; delete it, or measure again"
+            )
+        else:
+            if measured.run_id == run_folder.name:
+                found.append(measured)
+            else:
+                warnings.append(f"{path}: is of run {measured.run_id}, and not of the run beside it")
+    return sorted(found, key=lambda each: each.created), warnings
+
+
+def counted(found: Sequence[Distances]) -> Distances | None:
+    """Of measurements of one run, oldest first, the one that stands for it: the last that counts."""
+    return next((each for each in reversed(found) if each.counts), None)

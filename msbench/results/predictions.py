@@ -1,0 +1,134 @@
+"""``predictions.parquet``: what a run predicted, a row per test example."""
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.errors import DataError
+from msbench.results import store
+from msbench.results.safe_reads import require_ordinary
+
+FILE = "predictions.parquet"
+MOST_ROWS = 2**24
+"""A few kilobytes of Parquet may stand for as many rows as they like."""
+RUN_KEY = b"msbench.run"
+"""Metadata of the file with the id of its run: copied to another folder, it is not read as that run's."""
+
+
+def write_predictions(
+    path: Path,
+    run_id: str,
+    *,
+    labels: NDArray[np.int64],
+    decisions: NDArray[np.int64],
+    logits: NDArray[np.float32],
+) -> None:
+    """Write example number, label, predicted class, whether right, and all logits (n, classes).
+
+    `labels` and `decisions` are (n,), or (n, classes) of 0 and 1 where an example may have several: then they
+    have a column for each class, ``label_0`` and so on.
+    """
+    import pandas as pd
+    import pyarrow
+    from pyarrow import parquet
+
+    columns: dict[str, Any] = {"example": np.arange(len(labels))}
+    for name, values in {"label": labels, "predicted": decisions, "correct": decisions == labels}.items():
+        columns |= by_class(name, values) if labels.ndim == 2 else {name: values}
+    columns |= by_class("logit", logits)
+    table = pyarrow.Table.from_pandas(pd.DataFrame(columns), preserve_index=False)
+    table = table.replace_schema_metadata({**table.schema.metadata, RUN_KEY: run_id.encode()})
+    buffer = io.BytesIO()
+    # Without checksums a flipped bit would be read as another answer.
+    parquet.write_table(table, buffer, write_page_checksum=True)
+    store.write_atomically(path, buffer.getvalue())
+
+
+def by_class(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Columns ``name_0``, ``name_1``, ... of values (n, classes)."""
+    return {f"{name}_{index}": column for index, column in enumerate(values.T)}
+
+
+def read_correct(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Labels (n,) and whether each answer is right (n,), of a run with one label an example.
+
+    Raises DataError, naming the file, where it is absent, cannot be read, is another run's or has no such
+    columns.
+    """
+    columns = _read(folder / FILE, run_id, ["label", "correct"])
+    return columns[0].astype(np.int64), columns[1].astype(np.bool_)
+
+
+def read_examples(folder: Path, run_id: str) -> NDArray[np.int64]:
+    """The number of each example (n,), in the order of the answers. Raises as `read_correct` does."""
+    (examples,) = _read(folder / FILE, run_id, ["example"])
+    return examples.astype(np.int64)
+
+
+def read_scores(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Labels of 0 and 1 and logits, both (n, classes), of a run with several labels an example.
+
+    Raises DataError as `read_correct` does.
+    """
+    path = folder / FILE
+    classes = sum(name.startswith("label_") for name in _names(path)) or 1
+    columns = _read(
+        path, run_id, [f"{kind}_{index}" for kind in ("label", "logit") for index in range(classes)]
+    )
+    labels, scores = np.stack(columns[:classes], axis=1), np.stack(columns[classes:], axis=1)
+    return labels.astype(np.int64), scores.astype(np.float64)
+
+
+def _names(path: Path) -> list[str]:
+    names: list[str] = _opened(path).schema_arrow.names
+    return names
+
+
+def _read(path: Path, run_id: str, names: Sequence[str]) -> list[NDArray[Any]]:
+    import pyarrow
+
+    file = _opened(path)
+    # Earlier versions wrote no id.
+    written = (file.schema_arrow.metadata or {}).get(RUN_KEY)
+    if written is not None and written != run_id.encode():
+        raise DataError(f"{path}: is of run {written.decode()!r}, not of {run_id}; copy that run's own here")
+    if (rows := file.metadata.num_rows) > MOST_ROWS:
+        raise DataError(f"{path}: has {rows:,} rows, and no test split has more than {MOST_ROWS:,}")
+    absent = [name for name in names if name not in file.schema_arrow.names]
+    if absent:
+        raise DataError(f"{path}: no column {absent[0]!r}; train this run again with --fresh")
+    try:
+        table = file.read(columns=list(names))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise _unreadable(path, error) from None
+    return [table.column(name).to_numpy() for name in names]
+
+
+def _opened(path: Path) -> Any:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        require_ordinary(path)
+        # Bytes: of a str pyarrow makes UTF-8, which not every path is.
+        source = pyarrow.OSFile(os.fsencode(path))
+        return parquet.ParquetFile(source, page_checksum_verification=True)
+    except FileNotFoundError:
+        raise DataError(
+            f"{path}: absent, so its answers cannot be compared; copy it here, or train again with --fresh"
+        ) from None
+    except (OSError, pyarrow.ArrowException) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    words = (getattr(error, "strerror", None) or str(error)).splitlines()
+    first = words[0] if words else type(error).__name__
+    # The system's own errors have a number: of what the file holds they say nothing.
+    remedy = "make it readable" if getattr(error, "errno", None) else "train this run again with --fresh"
+    return DataError(f"{path}: cannot be read: {first}; {remedy}")

@@ -1,0 +1,129 @@
+"""The paper's numbers, read from ``results/reported/*.csv``: one row a cell, everything as text.
+
+Values stay as printed: trailing zeros are kept, and a model called None, NA, 1e5 or 007 keeps its name.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NoReturn
+
+from msbench.errors import ConfigError, did_you_mean
+from msbench.results import installed_files as shipped
+
+UNITS = ("percent", "auroc", "tokens")
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+REQUIRED = ("table", "label", "row", "column", "unit", "source")
+
+
+@dataclass(frozen=True)
+class ReportedCell:
+    """One cell of a table of the paper; the fields are the header of the CSV.
+
+    `value` and `sd` are as printed and empty where the paper prints ``-``. `model` is the msbench model that
+    the row stands for, or empty. `note` says where the value disagrees with its own source.
+    """
+
+    table: str
+    label: str
+    group: str
+    row: str
+    model: str
+    column: str
+    value: str
+    sd: str
+    unit: str
+    source: str
+    note: str
+
+
+HEADER = [field.name for field in fields(ReportedCell)]
+
+
+def read_reported(path: Path) -> list[ReportedCell]:
+    """The cells of one CSV, in the order of the file.
+
+    Raises ConfigError, with file and line, for a header, a row or a value that is not as documented.
+    """
+    cells: list[ReportedCell] = []
+    seen: dict[tuple[str, str, str], int] = {}
+    for line, row in _lines(path):
+        cell = _cell(path, line, row)
+        place = (cell.group, cell.row, cell.column)
+        if place in seen:
+            _bad(path, line, f"row {cell.row!r}, column {cell.column!r} is already on line {seen[place]}")
+        seen[place] = line
+        cells.append(cell)
+    if not cells:
+        _bad(path, 1, "no cells below the header")
+    return cells
+
+
+def read_all(folder: Path) -> list[ReportedCell]:
+    """The cells of every CSV in `folder`, file by file in the order of their names.
+
+    Raises ConfigError where there is none.
+    """
+    paths = sorted(folder.glob("*.csv"))
+    if not paths:
+        raise ConfigError(f"{folder}: no CSV with reported numbers; they come with the source of msbench")
+    return [cell for path in paths for cell in read_reported(path)]
+
+
+def find_reported(results: Path) -> Path:
+    """The folder of the paper's numbers: in `results`, in the checkout, or with an installed package.
+
+    Raises ConfigError, naming the places, where none of them has a CSV.
+    """
+    root = Path(__file__).resolve().parents[2]
+    places = [
+        results / "reported",
+        root / "results" / "reported",
+        *shipped.folders("reported"),
+    ]
+    for place in places:
+        if any(place.glob("*.csv")):
+            return place
+    raise ConfigError(f"no reported numbers (*.csv) in {', '.join(map(str, places))}")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every row below the header."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            if (header := next(reader, [])) != HEADER:
+                _bad(path, 1, f"the header must be {','.join(HEADER)}, not {','.join(header)}")
+            for row in reader:
+                yield reader.line_num, row
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except csv.Error as error:
+        _bad(path, reader.line_num, str(error))
+
+
+def _cell(path: Path, line: int, row: list[str]) -> ReportedCell:
+    if len(row) != len(HEADER):
+        _bad(path, line, f"{len(row)} fields where the header has {len(HEADER)}")
+    cell = ReportedCell(*row)
+    for name in REQUIRED:
+        if not getattr(cell, name):
+            _bad(path, line, f"{name} is empty")
+    if cell.table != path.stem:
+        _bad(path, line, f"table {cell.table!r} in a file named {path.name}")
+    if cell.unit not in UNITS:
+        _bad(path, line, f"unit {cell.unit!r}{did_you_mean(cell.unit, UNITS)}; known: {', '.join(UNITS)}")
+    for name in ("value", "sd"):
+        if (text := getattr(cell, name)) and not NUMBER.fullmatch(text):
+            _bad(path, line, f"{name} {text!r} is no plain number; leave it empty where the paper prints '-'")
+    if cell.sd and not cell.value:
+        _bad(path, line, f"sd {cell.sd!r} without a value")
+    return cell
+
+
+def _bad(path: Path, line: int, problem: str) -> NoReturn:
+    raise ConfigError(f"{path}:{line}: {problem}")

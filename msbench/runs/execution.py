@@ -1,0 +1,321 @@
+"""One RunSpec to one RunRecord: the only place that joins data, model, training and store."""
+
+import contextlib
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from msbench import datasets as data
+from msbench import models
+from msbench.config import RunSpec
+from msbench.console import encodable
+from msbench.datasets.dataset import Dataset
+from msbench.environment import accelerator, describe_environment, room_for_splits
+from msbench.errors import (
+    NO_ROOM,
+    ConfigError,
+    DataError,
+    Diverged,
+    Interrupted,
+    Lost,
+    MsbenchError,
+    OutOfMemory,
+    RunError,
+    unwritten,
+)
+from msbench.results import store
+from msbench.results.files import require_writable
+from msbench.results.predictions import write_predictions
+from msbench.results.store import Failure, RunRecord, Status
+from msbench.runs import memory as budget
+from msbench.runs import validation as fit
+from msbench.runs.completed import ended, set_ended_aside
+from msbench.runs.plan import Identity, identify
+from msbench.runs.scores import scores, speed
+from msbench.training.evaluate import Predictions
+from msbench.training.loop import Trainer, fabric_for
+from msbench.training.memory import is_out_of_memory
+from msbench.training.shares import ALONE, Processes
+from msbench.training.signals import SignalFlag
+from msbench.training.state import Listener
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs execute and are kept; `device` is auto, cpu or cuda.
+
+    Several `processes` execute the same runs in the same order, and the first of them writes.
+    """
+
+    results: Path
+    data_root: Path
+    device: str
+    signals: SignalFlag
+    processes: Processes = ALONE
+
+
+def execute(
+    spec: RunSpec, place: Place, listener: Listener, *, fresh: bool = False, wait: bool = True
+) -> RunRecord | None:
+    """Set up data, train or resume, evaluate, record; `fresh` sets an earlier run of the same id aside.
+
+    Returns None, at once, where another process is training the very same run and `wait` is off. A run that
+    fails is recorded with its typed status and returned; DataError, Interrupted and usage errors are raised
+    (Interrupted after the state and the record are written).
+    """
+    processes = place.processes
+    with processes.agreed():
+        dataset = _dataset(spec, place, listener)
+        fit.check(spec, dataset.info)
+        identity = identify(spec, dataset.digest)
+        _check_alike(identity, processes)
+        directory = store.run_directory(place.results, spec, identity.run_id)
+        # Before the lock, so that finished results can be read where nothing can be written.
+        if not fresh and (record := ended(directory, processes)) is not None:
+            return record
+        with _locked(directory, place, wait=wait) as mine:
+            if processes.shared(b"" if mine else None) is None:
+                return None
+            if fresh and processes.first:
+                set_ended_aside(directory, listener)
+            if (record := ended(directory, processes)) is not None:
+                return record
+            return _Run(spec, dataset, identity, directory, place, listener).execute()
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, place: Place, *, wait: bool) -> Iterator[bool]:
+    """The run's lock, which the first process holds for all."""
+    if not place.processes.first:
+        yield True
+        return
+
+    def between() -> None:
+        place.processes.wait()
+        place.processes.check(place.signals)
+
+    with store.locked(directory, wait=wait, between=between) as mine:
+        yield mine
+
+
+def _check_alike(identity: Identity, processes: Processes) -> None:
+    """Raise DataError where this process has other data or another source than the first."""
+    first = processes.shared(identity.run_id.encode())
+    if first != identity.run_id.encode():
+        raise DataError("not the data and the source code that the first process has; set them up alike")
+
+
+def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
+    processes = place.processes
+
+    def progress(*_: object) -> None:
+        if processes.first:
+            processes.wait()
+        processes.check(place.signals)
+
+    if not data.is_ready(spec.data, place.data_root):
+        require_writable(place.results)  # before hours of set-up, not after them
+        listener.note(f"setting up {spec.data.dataset} in {place.data_root}")
+    found = data.setup(spec.data, place.data_root, progress=progress) if processes.first else None
+    # The others come when it is there; those of another machine may have to set it up on their own.
+    processes.shared(b"")
+    return found or data.setup(spec.data, place.data_root, progress=progress)
+
+
+class _Run:
+    """One attempt at a run, with the lock held."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        dataset: Dataset,
+        identity: Identity,
+        directory: Path,
+        place: Place,
+        listener: Listener,
+    ) -> None:
+        self.spec, self.dataset, self.identity, self.directory = spec, dataset, identity, directory
+        self.place, self.listener = place, listener
+        self.device, self.first = accelerator(place.device), place.processes.first
+        self.started = _now()
+        self.facts: dict[str, Any] = {}
+        self.trainer: Trainer | None = None
+
+    def execute(self) -> RunRecord:
+        """The record, written; raises Interrupted, and what is wrong with settings or data."""
+        try:
+            with self.place.processes.agreed():
+                record = self._advised()
+                self._write_record(record)
+        except Interrupted as error:
+            self._fail(error, "interrupted")
+            raise
+        except Lost as error:
+            self._fail(error, error.status)
+            raise
+        except RunError as error:
+            return self._fail(error, error.status)
+        except MsbenchError:
+            raise
+        except Exception as error:
+            return self._crash(error)
+        return record
+
+    def _advised(self) -> RunRecord:
+        try:
+            return self._train_and_test()
+        except Exception as error:
+            if isinstance(error, MsbenchError) or not is_out_of_memory(error):
+                raise
+            raise OutOfMemory(budget.what_to_do(error, self.spec, self.device)) from None
+
+    def _crash(self, error: Exception) -> RunRecord:
+        if isinstance(error, OSError):
+            return self._fail(RunError(self._told(error)), "failed")
+        if self.first:
+            with contextlib.suppress(OSError):
+                text = encodable(traceback.format_exc())
+                store.write_atomically(self.directory / "error.txt", text.encode())
+        return self._fail(error, "failed")
+
+    def _write_record(self, record: RunRecord) -> None:
+        if self.first:
+            store.write_record(self.directory, record)
+
+    def _told(self, error: OSError) -> str:
+        where = error.filename or self.directory
+        return (
+            unwritten(where, error, "--results") if error.errno in NO_ROOM else f"{where}: {error.strerror}"
+        )
+
+    def _train_and_test(self) -> RunRecord:
+        spec = self.spec
+        processes = self.place.processes
+        self._check_record()
+        fabric = fabric_for(self.device, spec.train.precision, processes)
+        model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
+        self.facts |= {
+            "parameters": models.parameter_count(model),
+            "states_per_channel": models.states_per_channel(spec.model_name, spec.model),
+            "kernel": models.family(spec.model_name).kernel(spec.model, fabric.device.type),
+        }
+        signals, run_id = self.place.signals, self.identity.run_id
+        self.trainer = Trainer(
+            spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals, processes
+        )
+        self.trainer.room = room_for_splits(self.device)
+        self.trainer.gradients.recompute_above = self._recompute_above()
+        self.trainer.attempt = self._attempt()
+        self._check_record()  # with what has been counted of the model
+        self._forget_earlier()
+        self.trainer.run()
+        began = time.monotonic()
+        test = self.trainer.test()
+        if self.first:
+            write_predictions(
+                self.directory / "predictions.parquet",
+                self.identity.run_id,
+                labels=test.labels,
+                decisions=test.decisions,
+                logits=test.logits,
+            )
+        return self._finish(self.trainer, test, time.monotonic() - began)
+
+    def _check_record(self) -> None:
+        """Raise ConfigError for what the record could not hold, before it costs a training."""
+        try:
+            RunRecord.model_validate_json(store.packed(self._record("interrupted")))
+        except ValidationError as error:
+            detail = error.errors()[0]
+            key = ".".join(map(str, detail["loc"]))
+            raise ConfigError(
+                f"{self.spec.task} · {self.spec.model_name} · seed {self.spec.seed}: no record could hold"
+                f" {key:.200}: {detail['msg']:.200}"
+            ) from None
+
+    def _forget_earlier(self) -> None:
+        """Remove the record of an earlier attempt, which would pass for this one's if this one died."""
+        # Not before all that may refuse the run: an attempt that never began leaves what there was.
+        for name in ("run.json", "error.txt") if self.first else ():
+            (self.directory / name).unlink(missing_ok=True)
+
+    def _attempt(self) -> dict[str, str]:
+        found = describe_environment()
+        kernel = str(self.facts["kernel"])
+        how = {name: str(value) for name, value in self._execution().items()}
+        how |= {"deterministic": "yes"} if found["deterministic"] else {}
+        where = {"host": found["host"], "device": self.device, "threads": str(found["threads"])}
+        return {"started": self.started, "kernel": kernel, **where, **how}
+
+    def _execution(self) -> dict[str, Any]:
+        """How the run is executed: nothing that its id depends on."""
+        micro = self.spec.train.micro_batch
+        pieces = {} if micro is None else {"micro_batch": micro}
+        return {"devices": self.place.processes.count, **pieces}
+
+    def _recompute_above(self) -> int:
+        """Positions of a batch beyond which its activations would fill half of what memory is free."""
+        spec, processes, info = self.spec, self.place.processes, self.dataset.info
+        # One limit for all: what is computed again may be a batch norm, which all compute together.
+        mine = budget.most_positions(spec, self.device, processes.here)
+        limit = int(processes.shared(str(mine).encode()) or mine)
+        if budget.positions_at_once(spec, info, processes.count) > limit:
+            self.listener.note(
+                f"layers are computed twice for batches of more than {limit:,} tokens, to save memory; "
+                "results are the same"
+            )
+        return limit
+
+    def _finish(self, trainer: Trainer, test: Predictions, test_seconds: float) -> RunRecord:
+        metrics = scores(trainer.progress, test, self.dataset.info)
+        timing = {**speed(trainer.progress), "test_seconds": test_seconds}
+        return self._record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
+
+    def _fail(self, cause: BaseException, status: Status) -> RunRecord:
+        failure = Failure(type=type(cause).__name__, message=str(cause))
+        if isinstance(cause, Diverged):
+            failure = failure.model_copy(update={"step": cause.step, "name": cause.name})
+        record = self._record(status, failure=failure)
+        try:
+            self._write_record(record)
+        except OSError as error:
+            self.listener.note(unwritten(error.filename or self.directory, error, "--results"))
+        return record
+
+    def _record(self, status: Status, **values: Any) -> RunRecord:
+        spec, identity = self.spec, self.identity
+        if self.trainer is not None:
+            progress = self.trainer.progress
+            self.facts |= {"steps": progress.step, "resumed": progress.resumes, "attempts": progress.attempts}
+        return RunRecord(
+            run_id=identity.run_id,
+            status=status,
+            suite=spec.suite,
+            task=spec.task,
+            model=spec.model_name,
+            seed=spec.seed,
+            spec=spec.model_dump(mode="json"),
+            spec_digest=spec.digest,
+            data_digest=identity.data_digest,
+            data_notes=tuple(self.dataset.manifest.get("notes", ())),
+            source_digest=identity.source_digest,
+            sources=identity.files,
+            metric=self.dataset.info.metric,
+            chance=self.dataset.info.chance,
+            baselines=dict(self.dataset.info.baselines),
+            classes=tuple(self.dataset.manifest.get("classes", ())),
+            environment={**describe_environment(), "device": self.device, **self._execution()},
+            started=self.started,
+            ended=_now(),
+            **{**self.facts, **values},
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

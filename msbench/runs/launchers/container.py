@@ -1,0 +1,247 @@
+"""The same command inside a container: docker, podman or apptainer is asked for the image, and to run it.
+
+Inside, paths are what was typed: relative ones from `HOME`, absolute ones as they are. The root is read-only,
+there is no network, the user is who called; only the data, the results and a ``/tmp`` of its own can be
+written.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import posixpath
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msbench import datasets as data
+from msbench.console import encodable
+from msbench.environment import CONTAINER
+from msbench.errors import ConfigError, UnknownName
+from msbench.runs import suite as suites
+from msbench.runs.launchers.devices import passing_on
+
+ENGINES = ("docker", "podman", "apptainer")
+OWN = ("--container", "--image")
+"""Options of the command that are not for the command inside."""
+
+HOME = "/work"
+DATA = "/data"
+PASSED_ON = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_VISIBLE_DEVICES",
+    "NO_COLOR",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TERM",
+)
+FAMILIES = ("MSBENCH_", "NCCL_")
+"""Variables that begin so are passed on too."""
+SHARED_MEMORY = "1g"  # NCCL's; an engine's 64 MB end several GPUs with a bus error
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as its engine knows it; `digest` is of all that is in it."""
+
+    engine: str
+    reference: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of this machine and where it is inside."""
+
+    source: Path
+    target: str
+    writable: bool = True
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The option, which all three engines read as one line of CSV: a path may hold commas and quotes."""
+        fields = ["type=bind", f"source={self.source}", f"destination={self.target}"]
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(fields if self.writable else [*fields, "ro"])
+        return ("--mount", line.getvalue())
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What is run in which image, and what of this machine it gets."""
+
+    image: Image
+    words: Sequence[str]
+    mounts: Sequence[Mount]
+    variables: Mapping[str, str]
+    user: tuple[int, int]
+    gpu: bool = False
+    terminal: bool = False
+    host: str = ""
+
+    @property
+    def command(self) -> list[str]:
+        """The engine's words; values of variables are not among them."""
+        return self._apptainer() if self.image.engine == "apptainer" else self._docker()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the engine's own environment needs to have: the variables under the names it looks for."""
+        prefix = "APPTAINERENV_" if self.image.engine == "apptainer" else ""
+        return {f"{prefix}{name}": value for name, value in self.variables.items()}
+
+    def _docker(self) -> list[str]:
+        podman = self.image.engine == "podman"
+        words = [self.image.engine, "run", "--rm", "--read-only", "--network", "none"]
+        words += ["--user", ":".join(map(str, self.user))]
+        if podman and self.user[0] != 0:  # without root, podman's users are others than this machine's
+            words += ["--userns", "keep-id"]
+        words += ["--cap-drop", "all", "--security-opt", "no-new-privileges"]
+        words += ["--security-opt", "label=disable"]  # SELinux would hide the mounts, or relabel a whole home
+        # exec: Triton loads its kernels from there.
+        words += ["--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777"]
+        words += ["--shm-size", SHARED_MEMORY, "--hostname", self.host]
+        words += ["--interactive", "--tty"] if self.terminal else []
+        if self.gpu:
+            words += ["--device", "nvidia.com/gpu=all"] if podman else ["--gpus", "all"]
+        words += [word for mount in self.mounts for word in mount.words]
+        words += [word for name in self.variables for word in ("--env", name)]
+        return [*words, "--workdir", HOME, self.image.digest, *self.words]
+
+    def _apptainer(self) -> list[str]:
+        # `exec` and not `run`: an image's run script is a shell's.
+        words = ["apptainer", "exec", "--containall", "--no-home"]
+        words += ["--net", "--network", "none", "--pwd", HOME]
+        words += ["--nv"] if self.gpu else []
+        words += [word for mount in self.mounts for word in mount.words]
+        return [*words, self.image.reference, "msbench", *self.words]
+
+
+def words_inside(arguments: Iterable[str]) -> list[str]:
+    """The arguments of this command without those that sent it into a container."""
+    left, words = iter(arguments), []
+    for word in left:
+        if word in OWN:
+            next(left, None)
+        elif word.partition("=")[0] not in OWN:
+            words.append(word)
+    return words
+
+
+def target(typed: str | Path) -> str:
+    """Where a path that was typed leads to inside."""
+    return posixpath.normpath(posixpath.join(HOME, str(typed)))
+
+
+def mounts(suite: str, results: Path) -> list[Mount]:
+    """The results, the data and the suite's file, as far as they are there; the data are moved to `DATA`."""
+    file = Path(suites.load(suite).source.name)
+    typed = suite if Path(suite) == file else Path("suites") / file.name
+    # In this order: a job's copy of the suite is among the results, and stays read-only above them.
+    wanted = [
+        Mount(results.resolve(), target(results)),
+        Mount(data.data_root().resolve(), DATA),
+        Mount(file.resolve(), target(typed), writable=False),
+    ]
+    return [mount for mount in wanted if mount.source.exists()]
+
+
+def check_paths(words: Iterable[str], results: Path) -> None:
+    """Raise ConfigError for what no engine takes: they pass their words on as JSON, which is UTF-8."""
+    for text in (*words, str(results.resolve()), str(data.data_root().resolve())):
+        if text != encodable(text):
+            raise ConfigError(
+                f"--container: {text}: an engine takes no path that is not UTF-8; choose another"
+            )
+
+
+def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
+    """What the command inside gets of the environment: msbench's own, a few more, and which image that is."""
+    own = {key: value for key, value in environ.items() if key.startswith(FAMILIES) or key in PASSED_ON}
+    about = {"engine": image.engine, "image": image.reference, "digest": image.digest}
+    return {**own, "MSBENCH_DATA": DATA, **{CONTAINER[key]: value for key, value in about.items()}}
+
+
+def wants_gpu(device: str, driver: Path = Path("/dev/nvidiactl")) -> bool:
+    """Whether the container gets the GPUs; ConfigError where ``cuda`` is asked for without a driver."""
+    there = driver.exists() or Path("/dev/dxg").exists()  # the latter is Windows' own
+    if device == "cuda" and not there:
+        raise ConfigError(
+            f"--device cuda: no NVIDIA driver is loaded here (there is no {driver}), so no container can use"
+            " a GPU; use --device cpu or auto"
+        )
+    return device != "cpu" and there
+
+
+def default_image(engine: str, *, gpu: bool) -> str:
+    """What the recipes' own commands call the image: a tag, or a file here."""
+    flavour = "cuda" if gpu else "cpu"
+    return f"msbench-{flavour}.sif" if engine == "apptainer" else f"msbench:{flavour}"
+
+
+def check_engine(name: str) -> None:
+    """Raise UnknownName for what is no engine."""
+    if name not in ENGINES:
+        raise UnknownName("container engine", name, ENGINES, "--container")
+
+
+def image_of(engine: str, reference: str) -> Image:
+    """The image as the engine has it here, nothing is fetched; ConfigError where it or the engine is not."""
+    check_engine(engine)
+    if shutil.which(engine) is None:
+        raise ConfigError(
+            f"--container {engine}: there is no program {engine} here; install it, or use another"
+        )
+    if engine != "apptainer":
+        return Image(engine, reference, _digest(engine, reference))
+    file = Path(reference).absolute()
+    if not file.is_file():
+        raise ConfigError(
+            f"--image {reference}: there is no such file; make it with"
+            " `apptainer build msbench-cpu.sif containers/apptainer.def` (see docs/containers.md)"
+        )
+    with file.open("rb") as stream:
+        return Image(engine, str(file), f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}")
+
+
+def _digest(engine: str, reference: str) -> str:
+    """The id that the engine keeps the image under: sha256 of its configuration, which names all layers."""
+    asked = [engine, "image", "inspect", "--", reference]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise ConfigError(
+            f"--image {reference}: {engine} has no such image: build it as in docs/containers.md, or pull it"
+            f" ({answer.stderr.strip() or 'it did not say why'})"
+        )
+    try:
+        found = str(json.loads(answer.stdout)[0]["Id"]).removeprefix("sha256:")
+    except (ValueError, LookupError, TypeError):
+        found = ""
+    if len(found) != 64 or set(found) - set("0123456789abcdef"):
+        raise ConfigError(
+            f"--image {reference}: {engine} does not say which image that is: {answer.stdout[:200]!r}"
+        )
+    return f"sha256:{found}"
+
+
+def run(inside: Inside) -> int:
+    """The exit code of the command inside; it gets every signal that arrives here."""
+    # A session of its own, or what a terminal sends to all would come twice, and a second signal kills; an
+    # engine that has the terminal gets its keys, not its signals.
+    own = not inside.terminal
+    environment = {**os.environ, **inside.environment}
+    process = subprocess.Popen(inside.command, env=environment, start_new_session=own)
+    with process, passing_on([process]):
+        code = process.wait()
+    # An engine that was itself ended by what it passed on says so with a negative number.
+    return 128 - code if code < 0 else code
+
+
+def this_machine() -> tuple[tuple[int, int], str]:
+    """Who calls, as user and group, and what the machine is called."""
+    return (os.getuid(), os.getgid()), socket.gethostname()

@@ -1,0 +1,51 @@
+"""This process as one of those that train a run together, as the environment has it."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+from lightning_fabric import Fabric
+from torch import distributed
+
+from msbench.errors import Lost, first_line
+from msbench.runs.launchers.devices import hold_on_to_lifeline, looked_after, placed
+from msbench.training.group import Group, Rank, strategy
+from msbench.training.shares import ALONE, Processes
+from msbench.training.signals import SignalFlag
+
+ONCE = 2.0
+"""Seconds in which a signal to all processes, and the same from who started them, is one."""
+
+
+def signal_flag() -> SignalFlag:
+    """A flag that fits one process, or one of several."""
+    return SignalFlag(ONCE if placed() or looked_after() else 0.0)
+
+
+@contextlib.contextmanager
+def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
+    """The processes that train along on ``cpu`` or ``cuda``; Lost where they do not meet."""
+    hold_on_to_lifeline(signals)
+    if not placed():
+        yield ALONE
+        return
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    rank = rank_here()
+    fabric = Fabric(accelerator=device, **strategy(rank))
+    try:
+        fabric.launch()
+    except RuntimeError as error:
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        detail = first_line(error)[:200]
+        raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail})") from error
+    try:
+        yield Group(rank, fabric.device, signals)
+    finally:
+        distributed.destroy_process_group()
+
+
+def rank_here() -> Rank:
+    """Which process the environment makes this."""
+    count = int(os.environ["WORLD_SIZE"])
+    return Rank(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))

@@ -1,0 +1,26 @@
+"""Data first: what several processes are to train must not be set up by each of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msbench.config import RunSpec
+from msbench.errors import ExitCode
+from msbench.results.files import require_writable
+from msbench.runs import setup as provision
+from msbench.runs.plan import Entry, agenda
+
+
+def ready(
+    specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool, quiet: bool
+) -> tuple[list[Entry], ExitCode]:
+    """What is to be done with each run once its data are set up, and how that ended.
+
+    Raises ConfigError where nothing could be written after hours of set-up.
+    """
+    entries = agenda(specs, results, data_root, fresh=fresh)
+    missing = [entry.spec.data for entry in entries if entry.action == "set up"]
+    if not missing:
+        return entries, ExitCode.OK
+    require_writable(results)
+    code = provision.provide(missing, quiet=quiet).exit_code
+    return agenda(specs, results, data_root, fresh=fresh), code

@@ -1,0 +1,157 @@
+"""What a cluster grants a run: ``slurm.yaml``, strict as every file, so that no limit is misspelt unseen."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from msbench.config.layers import Config, load_yaml, shown, validate
+from msbench.config.numbers import MOST, Natural, Positive
+from msbench.errors import ConfigError
+
+FILE = "slurm.yaml"
+OWN = {
+    "account": "account",
+    "array": "max_parallel",
+    "cpus-per-task": "cpus",
+    "gpus-per-node": "gpus",
+    "mem": "memory",
+    "partition": "partition",
+    "qos": "qos",
+    "signal": "grace_seconds",
+    "time": "time",
+}
+"""Options of sbatch that have a key of their own here."""
+FIXED = frozenset(
+    {"error", "export", "job-name", "no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"}
+    | {"parsable", "quiet", "requeue", "test-only", "wait"}
+)
+"""Options of sbatch that decide how a run is submitted, started, logged or requeued: not the profile's."""
+TIME = re.compile(r"(?:(\d+)-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?)|(?:(\d+):)?(\d+):(\d{1,2})")
+SLACK = 60
+"""Seconds by which Slurm may send the signal early: it looks at limits about once a minute."""
+
+
+def _one_line(text: str) -> str:
+    """Text that stays inside of its line of the batch script, whatever it says."""
+    if not text or not text.isprintable():
+        raise ValueError(f"{shown(text)}: must be printable text in one line")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+Whole = Annotated[int, Field(gt=-MOST, lt=MOST)]
+
+
+def _option(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        raise ValueError(f"{shown(name)} is no long option of sbatch; write it without the two hyphens")
+    if name in OWN:
+        raise ValueError(f"{name} is the key {OWN[name]} of the profile")
+    if name in FIXED:
+        raise ValueError(f"{name} is set by msbench: one process a run, logged and requeued by it")
+    return name
+
+
+def _duration(value: int | str) -> int | str:
+    if seconds(value) <= 0:
+        raise ValueError(
+            "must be more than nothing; leave no limit open: 0 is none to some versions of Slurm"
+        )
+    return value
+
+
+class Profile(Config):
+    """The keys of a profile: `time` in minutes or as ``HH:MM:SS`` or ``D-HH:MM:SS``, `memory` such as 16G.
+
+    `grace_seconds` ahead of the limit a run is told to save, and is put back into the queue; after
+    `max_requeues` restarts, for whatever reason, it is not started again.
+    """
+
+    time: Annotated[Natural | Line, AfterValidator(_duration)]
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    cpus: Positive | None = None
+    memory: Annotated[str, Field(pattern=r"^[0-9]+[KMGT]?B?$")] | None = None
+    gpus: Natural | Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]+$")] | None = None
+    max_parallel: Positive | None = None
+    grace_seconds: Annotated[int, Field(ge=10, le=65535)] = 120
+    max_requeues: Natural = 50
+    sbatch: dict[Annotated[str, AfterValidator(_option)], Line | Whole | bool] = {}  # noqa: RUF012
+    setup: tuple[Line, ...] = ()
+
+    @model_validator(mode="after")
+    def _time_to_work(self) -> "Profile":
+        if seconds(self.time) <= self.grace_seconds + SLACK:
+            raise ValueError(
+                f"time: {self.time} leaves no time to work: grace_seconds is {self.grace_seconds}, and Slurm "
+                f"may send the signal {SLACK} s earlier"
+            )
+        return self
+
+
+def seconds(time: int | str) -> int:
+    """Seconds of a time limit; a plain number is minutes. Raises ValueError."""
+    if isinstance(time, int):
+        return time * 60
+    if (match := TIME.fullmatch(time)) is None:
+        raise ValueError(f"{shown(time)} is no time limit: minutes, HH:MM:SS or D-HH:MM:SS")
+    days, *parts = (int(part or 0) for part in match.groups())
+    hours, minutes, secs = map(max, parts[:3], parts[3:])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + secs
+
+
+def check_devices(profile: Profile, device: str, devices: int) -> None:
+    """Raise ConfigError where each job would, once it is started, for want of GPUs."""
+    count = str(profile.gpus or "").rpartition(":")[2]
+    granted = int(count) if count.isdecimal() else 1
+    if profile.gpus and device != "cpu" and granted < devices:
+        given = "1 GPU" if granted == 1 else f"{granted} GPUs"
+        raise ConfigError(
+            f"--devices {devices}: the profile gives a run {given}; raise gpus in it, or lower --devices"
+        )
+
+
+def load(given: Path | None) -> Profile:
+    """The profile in this file, or else in ``slurm.yaml`` here or in the user's settings for msbench.
+
+    Raises ConfigError naming file, line and key, or the places where there is none.
+    """
+    places = [given] if given is not None else [Path(FILE), _settings() / FILE]
+    path = next((place for place in places if given is not None or place.is_file()), None)
+    if path is None:
+        looked = " nor ".join(map(str, places))
+        raise ConfigError(
+            f"--launcher slurm: no profile, neither {looked}: one with `time: 4:00:00` is enough; "
+            "or name a file with --profile"
+        )
+    return validate(Profile, load_yaml(path), "a Slurm profile")
+
+
+def _settings() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "msbench"
+
+
+def parameters(profile: Profile) -> dict[str, Any]:
+    """What submitit is to write into the header of the batch script."""
+    # Its own defaults are five minutes, 256 at once and a wckey that no site has.
+    values: dict[str, Any] = {
+        "time": profile.time,
+        "partition": profile.partition,
+        "account": profile.account,
+        "qos": profile.qos,
+        "cpus_per_task": profile.cpus,
+        "mem": profile.memory,
+        "gpus_per_node": profile.gpus,
+    }
+    own = {"signal": f"B:USR1@{profile.grace_seconds}", "requeue": True}
+    chosen = {key: value for key, value in profile.sbatch.items() if value is not False}
+    return {key: value for key, value in values.items() if value is not None} | {
+        "wckey": None,
+        "stderr_to_stdout": True,
+        "use_srun": False,
+        "additional_parameters": {**chosen, **own},
+    }

@@ -1,0 +1,50 @@
+"""How much memory a run takes on a device, and what to do where that is too much."""
+
+from torch import nn
+
+from msbench import models
+from msbench.config import RunSpec
+from msbench.config.messages import readable_bytes
+from msbench.datasets.dataset import TaskInfo
+from msbench.environment import free_memory
+from msbench.training.memory import advice
+
+COPIES = 4
+"""Of the parameters: themselves, their gradients, and AdamW's two moments."""
+
+
+def needed(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str, devices: int = 1) -> int:
+    """About the bytes that training takes on each of its devices: parameters, optimiser and activations.
+
+    Of the largest batch that the task can have, if no layer is computed twice; ``micro_batch: auto`` counts
+    as the whole batch. What torch, its kernels and the data take comes on top.
+    """
+    parameters = sum(each.numel() * each.element_size() for each in model.parameters())
+    positions = positions_at_once(spec, info, devices)
+    return COPIES * parameters + models.activation_bytes(spec.model_name, spec.model, positions, device)
+
+
+def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
+    """Positions, with padding, of the most examples that one of several devices computes at once."""
+    train = spec.train
+    share = -(-train.batch_size // devices)
+    examples = min(share, train.micro_batch) if isinstance(train.micro_batch, int) else share
+    return examples * info.sequences * (train.pad_to or info.longest)
+
+
+def most_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
+    """Positions whose activations fill half of the free memory, which processes on one CPU have together."""
+    free = free_memory(device) // (processes if device == "cpu" else 1)
+    return free // 2 // models.activation_bytes(spec.model_name, spec.model, 1, device)
+
+
+def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
+    """What was asked for, what is free, and what would help."""
+    free = readable_bytes(free_memory(device))
+    smaller = f"a smaller train.batch_size than {spec.train.batch_size}"
+    pieces = spec.model.norm != "batch" and spec.train.micro_batch != "auto"
+    # Pieces of a batch would change what batch norm computes.
+    help_ = f"--set train.micro_batch=auto (the same results), or {smaller}" if pieces else smaller
+    return (
+        f"{advice(error)}; {free} are free on {device} now; try {help_}, a smaller model, or more --devices"
+    )

@@ -1,0 +1,248 @@
+"""What a command would do with each planned run, and why: run, --dry-run and explain all ask here."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from msbench import datasets as data
+from msbench.config import MODELS, RunSpec
+from msbench.config import differences as changes
+from msbench.config.differences import Change
+from msbench.config.layers import gather
+from msbench.datasets.dataset import Dataset
+from msbench.errors import DamagedRecord, DataError, OutOfMemory
+from msbench.results import store
+from msbench.results.store import RunRecord, StoredRuns
+from msbench.runs import sources
+
+RESUMABLE = ("next", "last", "previous")
+"""Checkpoints that a run goes on from: a kill may leave any of them alone."""
+NAMED = 3
+"""Changed source files that a reason names; `Entry.changes` has them all."""
+NO_RECORD = "has no record: it is still running, or was stopped; the same command resumes it"
+TO_TRAIN = ("train", "resume", "retry")
+"""Actions that train."""
+Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One planned run. `run_id` is None while its data is not set up.
+
+    Where it would be trained though its task, model and seed have been run before, `nearest` is the run least
+    unlike it and `changes` are what keep that one from counting.
+    """
+
+    spec: RunSpec
+    action: Action
+    reason: str
+    run_id: str | None
+    directory: Path | None
+    record: RunRecord | None = None
+    dataset: Dataset | None = None
+    nearest: RunRecord | None = None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a run's id is made of."""
+
+    run_id: str
+    data_digest: str
+    source_digest: str
+    files: dict[str, str]
+
+
+def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
+    """One ConfigError for all runs whose model the scan in use on a device type cannot take."""
+    from msbench import models
+
+    gather(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
+
+
+def identify(spec: RunSpec, data_digest: str) -> Identity:
+    """The id of this spec on this data with this source."""
+    batches = sources.BATCHES.get(spec.data.dataset, ())
+    modules = ("msbench.training.loop", MODELS[spec.model_name].module, *batches)
+    files = sources.source_files(modules)
+    digest = sources.source_digest(files)
+    return Identity(store.run_id(spec.digest, data_digest, digest), data_digest, digest, files)
+
+
+def describe_unread_runs(
+    spec: RunSpec, digests: Sequence[str], stored: StoredRuns, results: Path, data_digest: str | None
+) -> tuple[str, ...]:
+    """A line for each run that the present code started and that gave no readable record.
+
+    They are of the task and model of `spec`, with the specs of these `digests`. A run is the present code's
+    where its folder has the id that it would have now; where data are not set up (`data_digest` is None), on
+    any data that its neighbours have.
+    """
+    place = results / spec.suite / spec.task / spec.model_name
+    found = [
+        str(error) for path, error in stored.unreadable.items() if path == place or path in place.parents
+    ]
+    texts = {path: str(error) for path, error in stored.unreadable.items() if path.parent == place}
+    texts |= {path: f"{path}: {NO_RECORD}" for path in stored.unended if path.parent == place}
+    known = {record.data_digest for record in stored.records if record.task == spec.task}
+    data_digests = known if data_digest is None else {data_digest}
+    source = identify(spec, "").source_digest
+    present = {place / store.run_id(each, on, source) for each in digests for on in data_digests if texts}
+    # Where nothing is known of the data, nothing says which of them are the present code's.
+    return (*found, *(text for path, text in texts.items() if not data_digests or path in present))
+
+
+def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False) -> list[Entry]:
+    """An entry for each spec, in order; `fresh` as ``run --fresh``. Reads, never writes; opens data once."""
+    opened: dict[str, Dataset | str] = {}
+    earlier: dict[str, list[RunRecord]] = {}
+    entries = []
+    for spec in specs:
+        key = spec.data.model_dump_json()
+        if key not in opened:
+            opened[key] = _open(spec, data_root)
+        if spec.suite not in earlier:
+            earlier[spec.suite] = store.records(results, spec.suite)[0]
+        dataset = opened[key]
+        if isinstance(dataset, str):
+            nearest, found = _nearest(spec, identify(spec, ""), earlier[spec.suite])
+            entries.append(Entry(spec, "set up", dataset, None, None, nearest=nearest, changes=found))
+        else:
+            entries.append(_entry(spec, dataset, results, earlier[spec.suite], fresh=fresh))
+    return entries
+
+
+def _open(spec: RunSpec, data_root: Path) -> Dataset | str:
+    if not data.is_ready(spec.data, data_root):
+        return f"{spec.data.dataset} is not set up yet: {data.command(spec.data)}"
+    try:
+        return data.open_dataset(spec.data, data_root)
+    except DataError as error:
+        return str(error)
+
+
+def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunRecord], *, fresh: bool) -> Entry:
+    identity = identify(spec, dataset.digest)
+    directory = store.run_directory(results, spec, identity.run_id)
+    action: Action
+    nearest: RunRecord | None = None
+    found: tuple[Change, ...] = ()
+    try:
+        record = store.read_filed(directory)
+    except DamagedRecord as error:
+        action, text = ("train", "--fresh") if fresh else ("damaged", str(error))
+        return Entry(spec, action, text, identity.run_id, directory, None, dataset)
+    if record is None:
+        resumable = any((directory / "checkpoint" / f"{name}.safetensors").exists() for name in RESUMABLE)
+        action, reason = ("resume", "stopped before its end") if resumable else ("train", "no run yet")
+        if not resumable:
+            nearest, found = _nearest(spec, identity, earlier)
+            reason = _unlike(nearest, found) if nearest else reason
+    else:
+        action, reason = _what_of(record)
+        if fresh and action == "keep":
+            action, reason = "train", f"{reason}; --fresh"
+    return Entry(spec, action, reason, identity.run_id, directory, record, dataset, nearest, found)
+
+
+def _what_of(record: RunRecord) -> tuple[Action, str]:
+    match record.status:
+        case "finished":
+            return "keep", "finished"
+        case "diverged":
+            # The same step would diverge again; only --fresh trains it once more.
+            return "keep", f"diverged: {record.failure.message if record.failure else 'no detail'}"
+        case "interrupted":
+            return "resume", "interrupted"
+        case _:
+            return "retry", f"{record.status}: {record.failure.message if record.failure else 'no detail'}"
+
+
+def _nearest(
+    spec: RunSpec, identity: Identity, earlier: Iterable[RunRecord]
+) -> tuple[RunRecord | None, tuple[Change, ...]]:
+    """The run of this task, model and seed with the fewest changes from it, and these.
+
+    Of equally near ones the newest, whatever order they come in. Without a digest of the data they are not
+    compared.
+    """
+    wanted = (spec.task, spec.model_name, spec.seed)
+    alike = [record for record in earlier if (record.task, record.model, record.seed) == wanted]
+    unlike = {record.run_id: _changes(record, spec, identity) for record in alike}
+    alike.sort(key=lambda record: (record.ended, record.run_id), reverse=True)
+    nearest = min(alike, key=lambda record: _distance(unlike[record.run_id]), default=None)
+    return nearest, () if nearest is None else unlike[nearest.run_id]
+
+
+def _changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Change, ...]:
+    found: tuple[Change, ...] = ()
+    if record.spec_digest != spec.digest:
+        found += changes.settings(record.spec, spec.model_dump(mode="json"))
+    if identity.data_digest:
+        found += changes.data(record.data_digest, identity.data_digest)
+    digests = (record.source_digest, identity.source_digest)
+    return found + changes.sources(record.sources, identity.files, digests)
+
+
+def _distance(found: Iterable[Change]) -> tuple[int, int, int]:
+    """Settings first: they are what a user chose; then data, then the number of source files."""
+    kinds = Counter(change.kind for change in found)
+    return kinds["setting"], kinds["data"], kinds["source"]
+
+
+def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
+    """What keeps a run from counting, in one line; of many source files only the first are named."""
+    settings = [str(change) for change in found if change.kind == "setting"]
+    digests = [f"{change.before_text} → {change.now_text}" for change in found if change.kind == "data"]
+    files = [change.name for change in found if change.kind == "source"]
+    more = [f"and {len(files) - NAMED} more files"] if len(files) > NAMED else []
+    kinds = {
+        "settings differ": settings,
+        "data differs": digests,
+        "source differs": [*files[:NAMED], *more],
+    }
+    reasons = [f"{kind}: {', '.join(listed)}" for kind, listed in kinds.items() if listed]
+    return f"unlike run {record.run_id}: {'; '.join(reasons)}"
+
+
+def describe(entry: Entry, *, estimate: bool, device: str = "cpu", devices: int = 1) -> dict[str, Any]:
+    """A row of the plan: what would be done and why; with `estimate`, also how large it is on a device."""
+    spec = entry.spec
+    row: dict[str, Any] = {"task": spec.task, "model": spec.model_name, "seed": spec.seed}
+    row |= {"run": entry.run_id, "action": entry.action, "why": entry.reason}
+    return row | (_size(spec, entry.dataset, device, devices) if estimate else {})
+
+
+def _size(spec: RunSpec, dataset: Dataset | None, device: str, devices: int) -> dict[str, Any]:
+    """Parameters, states a channel, steps, tokens and bytes of a run; None where only the data would tell."""
+    # Whoever asks only what is stored must not wait for torch.
+    from msbench import models
+    from msbench.runs import memory as budget
+    from msbench.training.memory import is_out_of_memory
+    from msbench.training.schedule import Schedule
+
+    info = dataset.info if dataset else data.outline(spec.data)
+    try:
+        model = models.build(spec.model_name, spec.model, info, spec.seed)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(budget.what_to_do(error, spec, device)) from None
+    examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
+    steps = Schedule.of(spec.train, examples).total if examples is not None else None
+    mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
+    sequences = spec.train.batch_size * info.sequences
+    tokens = round(steps * sequences * mean_length) if steps and mean_length else None
+    return {
+        "parameters": models.parameter_count(model),
+        "states per channel": models.states_per_channel(spec.model_name, spec.model),
+        "steps": steps,
+        "tokens": tokens,
+        "memory": budget.needed(spec, model, info, device, devices),
+    }

@@ -1,0 +1,32 @@
+"""The numbers that a record has of a finished run."""
+
+from msbench.datasets.dataset import TaskInfo
+from msbench.results import store
+from msbench.training.evaluate import Predictions
+from msbench.training.state import Progress
+
+
+def scores(progress: Progress, test: Predictions, info: TaskInfo) -> dict[str, float]:
+    """Metrics on the test split and, of the best epoch, on the validation split."""
+    assert progress.best_epoch is not None, "a finished run has validated at least once"
+    metrics = {
+        "test_accuracy": test.accuracy,
+        "test_loss": test.loss,
+        "validation_accuracy": progress.rows[progress.best_epoch]["validation_accuracy"],
+        "best_epoch": float(progress.best_epoch),
+    }
+    if info.metric == "macro-auroc":
+        found = test.macro_auroc
+        metrics |= {
+            store.metric_key("test", "macro-auroc"): found.value,
+            store.metric_key("validation", "macro-auroc"): progress.best_score,
+            "classes_scored": float(found.scored),
+            "classes_left_out": float(found.left_out),
+        }
+    return metrics
+
+
+def speed(progress: Progress) -> dict[str, float]:
+    """How long training took, over all attempts, and how fast it was."""
+    rate = progress.train_tokens / max(progress.train_seconds, 1e-9)
+    return {"train_seconds": progress.train_seconds, "tokens_per_second": rate}

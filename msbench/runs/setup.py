@@ -1,0 +1,165 @@
+"""Set-up of data by name: of a dataset, or of all that a suite needs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msbench import datasets as data
+from msbench.config import DATASETS, DataConfig, RunSpec
+from msbench.config.layers import Located, gather, merge, parse_override
+from msbench.config.run import resolve_data
+from msbench.console import say
+from msbench.datasets.dataset import Dataset
+from msbench.datasets.stamps import distrusted
+from msbench.errors import ConfigError, DataError, ExitCode
+from msbench.runs.suite import load, plan
+from msbench.training.signals import SignalFlag
+
+
+@dataclass(frozen=True)
+class Provision:
+    """One dataset: set up, or why not."""
+
+    config: DataConfig
+    dataset: Dataset | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Provisions:
+    """What ``msbench setup`` came to; one dataset's failure leaves the others going."""
+
+    items: list[Provision]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """6 where any dataset is not ready."""
+        return ExitCode.DATA if any(item.dataset is None for item in self.items) else ExitCode.OK
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """For ``--json``."""
+        return [
+            {
+                "dataset": item.config.dataset,
+                "config": item.config.model_dump(mode="json"),
+                "ready": item.dataset is not None,
+                "digest": item.dataset.digest if item.dataset else None,
+                "manifest": dict(item.dataset.manifest) if item.dataset else None,
+                "error": item.error or None,
+            }
+            for item in self.items
+        ]
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Header and rows for the terminal."""
+        rows = [(item.config.dataset, _source(item.config), *_facts(item)) for item in self.items]
+        return ("dataset", "source", "train", "validation", "test", "longest", "digest"), rows
+
+
+def provision(
+    names: list[str],
+    source: Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    check_only: bool,
+    quiet: bool,
+) -> Provisions:
+    """Set up, or with `check_only` verify, each dataset that `names` (datasets or suites) need.
+
+    `source` is an archive or a folder that the user brought; it goes with exactly one dataset. `overrides`
+    are texts such as ``data.size=128``. Of several datasets it is said at last how many are ready.
+    """
+    configs = gather(*(partial(_configs, name, source, overrides) for name in dict.fromkeys(names)))
+    outcome = _provision([config for each in configs for config in each], source, check_only, quiet)
+    if len(outcome.items) > 1:
+        ready = sum(item.dataset is not None for item in outcome.items)
+        say(f"{ready} of {len(outcome.items)} {'verified' if check_only else 'set up'}")
+    return outcome
+
+
+def provide(configs: Iterable[DataConfig], *, quiet: bool) -> Provisions:
+    """Set up each of these datasets once."""
+    return _provision(_unique(configs), None, check_only=False, quiet=quiet)
+
+
+def bring(specs: Iterable[RunSpec], *, quiet: bool) -> ExitCode:
+    """Set up what these runs need, is not here and cannot be generated: it may have to be fetched."""
+    root, configs = data.data_root(), (spec.data for spec in specs)
+    absent = (each for each in configs if _source(each) != "generated" and not data.is_ready(each, root))
+    return provide(absent, quiet=quiet).exit_code
+
+
+def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:
+    if source is not None and len(configs) != 1:
+        raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from PATH")
+    root, say_tenths = data.data_root(), _Tenths()
+    with SignalFlag() as signals:
+
+        def progress(what: str, done: int, total: int) -> None:
+            signals.check()
+            if not quiet:
+                say_tenths(what, done, total)
+
+        def work(config: DataConfig) -> Dataset:
+            if check_only:
+                with distrusted(progress):
+                    return data.open_dataset(config, root)
+            return data.setup(config, root, source=source, progress=progress)
+
+        return Provisions([_attempt(config, work, signals) for config in configs])
+
+
+def _configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[DataConfig]:
+    if name not in DATASETS:
+        return _unique(spec.data for spec in plan(load(name), overrides=overrides))
+    start: dict[str, Any] = {"dataset": name}
+    if source is not None and "source" in DATASETS[name].model_fields:  # others only ever import
+        start["source"] = "release"
+    merged = merge(Located({"data": start}, {}, name), *map(parse_override, overrides))
+    for key in merged.values:
+        if key != "data":
+            raise ConfigError(f"--set {key}: a dataset alone has keys that begin with data.")
+    return [resolve_data(merged.at("data"))]
+
+
+def _unique(configs: Iterable[DataConfig]) -> list[DataConfig]:
+    return list({config.model_dump_json(): config for config in configs}.values())
+
+
+def _attempt(config: DataConfig, work: Callable[[DataConfig], Dataset], signals: SignalFlag) -> Provision:
+    try:
+        dataset = work(config)
+        for note in dataset.manifest.get("notes", ()):
+            say(f"{config.dataset}: {note}")
+        return Provision(config, dataset)
+    except DataError as error:
+        # A signal to the whole process group can end the workers before it is noticed here.
+        signals.check()
+        say(f"msbench: {error}")
+        return Provision(config, None, str(error))
+
+
+def _source(config: DataConfig) -> str:
+    return str(getattr(config, "source", ""))
+
+
+def _facts(item: Provision) -> tuple[str, ...]:
+    if item.dataset is None:
+        return ("not ready", "", "", "", "")
+    counts = [f"{len(item.dataset.splits[name]):,}" for name in ("train", "validation", "test")]
+    return (*counts, f"{item.dataset.info.longest:,}", item.dataset.digest[:12])
+
+
+class _Tenths:
+    """Says each tenth of a piece of work once, in steps of any size."""
+
+    def __init__(self) -> None:
+        self._said = ("", -1)
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        tenth = (what, done * 10 // total)
+        if tenth != self._said:
+            self._said = tenth
+            say(f"{what}: {done:,} of {total:,}")

@@ -1,0 +1,261 @@
+"""Suites: one YAML file describes a table of the paper, or a scaled-down version of one.
+
+::
+
+    suites/<name>.yaml -> Suite -> plan -> RunSpec, one for every task × model × seed
+
+What a run is made of is merged from layers, the later one winning:
+the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < ``--set``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from msbench import datasets as data
+from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
+from msbench.config.layers import Config, Located, gather, load_yaml, merge, parse_override, validate
+from msbench.config.run import SECTIONS
+from msbench.errors import ConfigError, UnknownName, did_you_mean
+from msbench.results import installed_files as shipped
+from msbench.runs import validation as fit
+from msbench.runs.suite_claims import Claim
+from msbench.runs.suite_file import Reported, SuiteFile
+from msbench.runs.suite_gate import GateSettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite that has been read and found valid, every task with every model.
+
+    `tasks` and `models` are in the file's order; `source` holds the file's values with their lines.
+    """
+
+    name: str
+    title: str
+    protocol: Literal["paper", "scaled"]
+    caption: str
+    seeds: tuple[int, ...]
+    reported: Reported | None
+    tasks: tuple[str, ...]
+    models: tuple[str, ...]
+    source: Located
+    planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
+    """By task and model, at the first seed: what a run of any seed is compared with."""
+    gate: GateSettings = field(default_factory=GateSettings)
+    claims: tuple[Claim, ...] = ()
+
+
+def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
+    """The suite of this name, or in this file, with every task × model combination checked.
+
+    A bare name is looked up in `folder`, or else in ``suites/`` here, beside the package's checkout and where
+    an installed package keeps its own. Raises UnknownName, or one ConfigError with a line for every fault.
+    """
+    text = str(name_or_path)
+    if Path(text).name != text or text.endswith((".yaml", ".yml")):
+        return _read(Path(text))
+    files = _files(folder)
+    if text not in files:
+        raise UnknownName("suite", text, files)
+    suite = _read(files[text])
+    if suite.name != text:
+        raise suite.source.error(("name",), f"must be {text!r}, as the file is named, not {suite.name!r}")
+    return suite
+
+
+def available(
+    folder: Path | None = None, on_error: Callable[[ConfigError], None] | None = None
+) -> list[Suite]:
+    """All suites that a bare name can reach, by name.
+
+    A file that is no suite is passed over and told to `on_error`; without one, ConfigError is raised.
+    """
+    names = sorted(_files(folder))
+    if on_error is None:
+        return gather(*(partial(load, name, folder) for name in names))
+    found: list[Suite] = []
+    for name in names:
+        try:
+            found.append(load(name, folder))
+        except ConfigError as error:
+            on_error(error)
+    return found
+
+
+def names(folder: Path | None = None) -> list[str]:
+    """The names by which suites can be reached, sorted; none is read."""
+    return sorted(_files(folder))
+
+
+def plan(
+    suite: Suite,
+    models: Iterable[str] = (),
+    tasks: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    overrides: Iterable[str] = (),
+) -> list[RunSpec]:
+    """The runs of a suite: tasks × models × seeds in the suite's order, whatever order was asked for.
+
+    Empty means all of the suite's. A model that msbench knows, and a seed, may be asked for though the suite
+    does not list it: they come after those that it lists. Such a model takes the suite's common settings that
+    it has (`unfit` names the others), and its own defaults. `overrides` are texts such as ``train.lr=1e-3``.
+    Raises UnknownName for other names, ConfigError for an override that any chosen run cannot take.
+    """
+    sets = gather(*(partial(_override, text) for text in overrides))
+    chosen_tasks = _choose("task", tasks, suite.tasks, suite.tasks)
+    chosen_models = _choose("model", models, suite.models, _with_more(suite.models, MODELS))
+    chosen_seeds = _choose_seeds(seeds, suite.seeds)
+    return gather(
+        *(
+            partial(_resolve, suite, task, model, seed, sets)
+            for task in chosen_tasks
+            for model in chosen_models
+            for seed in chosen_seeds
+        )
+    )
+
+
+def _read(path: Path) -> Suite:
+    source = load_yaml(path)
+    head = validate(SuiteFile, source)
+    suite = Suite(
+        name=head.name,
+        title=head.title,
+        protocol=head.protocol,
+        caption=head.caption,
+        seeds=head.seeds,
+        reported=head.reported,
+        tasks=tuple(head.tasks),
+        models=tuple(head.models),
+        source=source,
+        gate=head.gate or GateSettings(),
+        claims=head.claims,
+    )
+    _check_models(suite)
+    return replace(suite, planned={(spec.task, spec.model_name): spec for spec in reversed(plan(suite))})
+
+
+def _check_models(suite: Suite) -> None:
+    for name in suite.models:
+        if name not in MODELS:
+            raise UnknownName("model", name, MODELS, suite.source.origin(("models", name)))
+
+
+def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[Located]) -> RunSpec:
+    labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
+    # A suite's own seeds have been checked: one that is refused here was typed.
+    head = Located(labels, {("seed",): "--seed"}, suite.source.name)
+    own = _sections(suite.source.at("models", model))
+    common = [_without(layer, unfit(suite, task, model)) for layer in _common(suite, task)]
+    merged = merge(head, *common, own, *overrides)
+    spec = RunSpec.resolve(merged)
+    if wrong := list(fit.faults(spec, data.outline(spec.data))):
+        raise ConfigError("\n".join(str(merged.error(path, problem)) for path, problem in wrong))
+    return spec
+
+
+def unfit(suite: Suite, task: str, model: str) -> list[str]:
+    """Keys of the suite's common ``model`` that mean nothing to a model which the suite does not list.
+
+    They are not among its options, or its name fixes them; it runs without. A model that is listed has none:
+    there they are faults of the file.
+    """
+    if model in suite.models:
+        return []
+    entry = MODELS[model]
+    free = entry.config.model_fields.keys() - entry.preset.keys()
+    given = (key for layer in _common(suite, task) for key in layer.at("model").values)
+    return sorted({str(key) for key in given} - free)
+
+
+def strangers(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:
+    """A line for each model of these runs that the suite does not list: what it runs with."""
+    lines = []
+    for task, model in dict.fromkeys((spec.task, spec.model_name) for spec in specs):
+        if model not in suite.models:
+            absent = ", ".join(f"model.{key}" for key in unfit(suite, task, model))
+            without = f"; it has no {absent}" if absent else ""
+            lines.append(
+                f"{suite.name} does not list {model}: on {task} it runs with the suite's common settings and"
+                f" its own defaults{without}"
+            )
+    return lines
+
+
+def _common(suite: Suite, task: str) -> tuple[Located, Located]:
+    """What the suite says for all models, and for all on this task."""
+    return _sections(suite.source.at()), _sections(suite.source.at("tasks", task))
+
+
+def _without(layer: Located, keys: Sequence[str]) -> Located:
+    """The layer without these keys of its ``model``."""
+    if "model" not in layer.values or not keys:
+        return layer
+    kept = {key: value for key, value in layer.at("model").values.items() if key not in keys}
+    return replace(layer, values={**layer.values, "model": kept})
+
+
+def _sections(layer: Located) -> Located:
+    """What a layer says of data, model and training; a section that is null says nothing."""
+    values = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
+    origins = {path: origin for path, origin in layer.origins.items() if path and path[0] in values}
+    return Located(values, origins, layer.name)
+
+
+def _override(text: str) -> Located:
+    part = parse_override(text)
+    ((section, below),) = part.values.items()
+    if section not in SECTIONS or not isinstance(below, Mapping):
+        raise ConfigError(f"{part.name}: a key begins with data., model. or train.{_home(section)}")
+    return part
+
+
+def _home(key: str) -> str:
+    """Where a key without its section, or with a misspelt one, belongs."""
+    configs: dict[str, list[type[Config]]] = {
+        "train": [TrainConfig],
+        "model": [entry.config for entry in MODELS.values()],
+        "data": list(DATASETS.values()),
+    }
+    for section, classes in configs.items():
+        if any(key in each.model_fields for each in classes):
+            return f"; did you mean '{section}.{key}'?"
+    return did_you_mean(key, SECTIONS)
+
+
+def _choose(kind: str, asked: Iterable[str], listed: Sequence[str], allowed: Sequence[str]) -> list[str]:
+    """The names asked for, once each and in the order of `allowed`; all that are listed where none is."""
+    wanted = set(asked)
+    for name in sorted(wanted.difference(allowed)):
+        raise UnknownName(kind, name, allowed)
+    return [name for name in allowed if name in wanted] or list(listed)
+
+
+def _choose_seeds(asked: Iterable[int], listed: Sequence[int]) -> list[int]:
+    wanted = set(asked)
+    return [seed for seed in _with_more(listed, sorted(wanted)) if seed in wanted] or list(listed)
+
+
+def _with_more(first: Sequence[T], more: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys((*first, *more)))
+
+
+def _files(folder: Path | None) -> dict[str, Path]:
+    """Suite files by name; of two that share one, the first folder's."""
+    folders = [folder] if folder is not None else _folders()
+    found: dict[str, Path] = {}
+    for path in (path for each in folders for path in sorted(each.glob("*.yaml"))):
+        found.setdefault(path.stem, path)
+    return found
+
+
+def _folders() -> list[Path]:
+    """Where suites are: here, beside the checkout, and where wheels put data files."""
+    root = Path(__file__).resolve().parents[2]
+    checkout = [root / "suites"] if (root / "pyproject.toml").is_file() else []
+    return [Path("suites"), *checkout, *shipped.folders("suites")]

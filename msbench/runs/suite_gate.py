@@ -1,0 +1,115 @@
+"""The key ``gate`` of a suite: how far below what is expected a result may be, and why.
+
+::
+
+    gate:
+      margin: 0.03                # a fraction: three points
+      reason: "four standard deviations of seeds 0 to 9"
+      tasks: {image: {margin: 0.01, reason: "..."}}
+      xfail:
+        - {task: image, model: s4, reason: "...", link: "https://..."}
+
+What stands for a model wins over what stands for a task, and that over what stands for all.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from msbench.config.layers import Config
+from msbench.config.numbers import Positive
+from msbench.config.run import Label
+from msbench.errors import did_you_mean
+
+DEFAULT_MARGIN = 0.01
+"""One point, where a suite says none: what the field calls a difference, whether or not seeds can show it."""
+DEFAULT_REASON = "the default, as the suite gives no margin"
+WIDEST_MARGIN = 0.2
+
+
+def checked_margin(value: float) -> float:
+    """`value`, once it can be meant as a margin: above 0, and at most 20 points."""
+    if not 0 < value <= WIDEST_MARGIN:
+        raise ValueError(
+            f"must be a fraction above 0 and up to {WIDEST_MARGIN}, where 0.01 is one point, not {value:g}"
+        )
+    return value
+
+
+Margin = Annotated[float, AfterValidator(checked_margin)]
+Reason = Annotated[str, Field(min_length=1)]
+
+
+class GateLayer(Config):
+    """What holds for all cells, for a task or for a model.
+
+    `sd` and `degrees` (of freedom) are a spread of seeds that is known from earlier runs, as a fraction.
+    `other_data` says why a result on other data than the expected one's may count: both draws of the test
+    split are then noise.
+    """
+
+    margin: Margin | None = None
+    reason: Reason | None = None
+    sd: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    degrees: Positive | None = None
+    other_data: Reason | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "GateLayer":
+        if (self.margin is None) != (self.reason is None):
+            raise ValueError("margin and reason go together: a margin says where it comes from")
+        if (self.sd is None) != (self.degrees is None):
+            raise ValueError("sd and degrees go together: an sd says how well it is known")
+        return self
+
+
+class ExpectedFailure(Config):
+    """A cell that is known to fail: why, and where that is followed up."""
+
+    task: Label
+    model: Label
+    reason: Reason
+    link: Annotated[str, Field(pattern=r"^https?://\S+$")]
+
+
+class GateSettings(GateLayer):
+    """The key ``gate``."""
+
+    tasks: dict[Label, GateLayer] = Field(default_factory=dict)
+    models: dict[Label, GateLayer] = Field(default_factory=dict)
+    xfail: tuple[ExpectedFailure, ...] = ()
+
+    def names(self) -> list[tuple[str, str, str]]:
+        """Key, kind and name of every task and model that is mentioned."""
+        named = [("tasks", "task", task) for task in self.tasks]
+        named += [("models", "model", model) for model in self.models]
+        for index, cell in enumerate(self.xfail):
+            named += [
+                (f"xfail.{index}.task", "task", cell.task),
+                (f"xfail.{index}.model", "model", cell.model),
+            ]
+        return named
+
+    def of(self, task: str, model: str) -> GateLayer:
+        """What holds for one cell."""
+        layers = (self, self.tasks.get(task), self.models.get(model))
+        said = {name: value for layer in layers if layer for name, value in _said(layer).items()}
+        return GateLayer.model_validate(said)
+
+    def expected_failure(self, task: str, model: str) -> ExpectedFailure | None:
+        """The mark of a cell that is known to fail."""
+        return next((cell for cell in self.xfail if (cell.task, cell.model) == (task, model)), None)
+
+
+def check_names(gate: GateSettings, tasks: Iterable[str], models: Iterable[str]) -> None:
+    """Raise ValueError where the gate speaks of a task or model that the suite does not have."""
+    known = {"task": set(tasks), "model": set(models)}
+    for key, kind, name in gate.names():
+        if name not in known[kind]:
+            near = did_you_mean(name, known[kind])
+            raise ValueError(f"gate.{key}: the suite has no {kind} {name!r}{near}")
+
+
+def _said(layer: GateLayer) -> dict[str, object]:
+    return {name: value for name in GateLayer.model_fields if (value := getattr(layer, name)) is not None}

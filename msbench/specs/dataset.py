@@ -1,9 +1,0 @@
-"""What the config of every dataset has."""
-
-from msbench.config import Config
-
-
-class DataConfig(Config):
-    """Base of the datasets' configs; the others stand in modules beside this one."""
-
-    dataset: str

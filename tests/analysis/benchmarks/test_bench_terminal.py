@@ -1,0 +1,122 @@
+"""Tables of a document: narrow enough for a terminal, whole, with what is missing told."""
+
+from typing import Any
+
+import pytest
+from bench_cases import SMALL, broken, contender, document, modest_rates, row, silent, wrong
+
+from msbench.analysis.benchmarks import scan, step, terminal
+from msbench.analysis.benchmarks.comparison import compare
+from msbench.analysis.benchmarks.document import document as make
+from msbench.analysis.benchmarks.roofline import clocked_rates, cpu_rates
+from msbench.analysis.benchmarks.settings import Settings
+from msbench.analysis.benchmarks.shapes import SHAPES, deep_shape
+
+SETTINGS = Settings(repeats=3, scaling=False)
+LONGEST = 80
+
+
+def at_a_terminal(table: terminal.Table) -> int:
+    """Characters of a line as rich draws it: three a column, and one."""
+    _, header, rows = table
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return sum(widths) + 3 * len(widths) + 1
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    modest_rates(monkeypatch)
+    who = [
+        contender("reference"),
+        contender("accelerated-scan"),
+        contender("wrong", wrong),
+        contender("broken", broken),
+    ]
+    return make("scan", SETTINGS, 1.0, scan.measure(SMALL, SETTINGS, silent, who))
+
+
+def test_tables_of_the_scan_fit_a_terminal(found: dict[str, Any]) -> None:
+    for median in (1e-5, 12.3456):
+        for one in found["rows"][:2]:
+            for mode in terminal.MODES:
+                one[mode] |= {"median": median, "p20": median * 0.98, "p80": median * 1.02, "cpu": 2 * median}
+        tables = [table for table in terminal.tables(found) if table[2]]
+        assert len(tables) == 5
+        assert max(map(at_a_terminal, tables)) <= LONGEST
+
+
+def test_rows_without_times_are_told_with_their_reasons(
+    found: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.print_document(found)
+    text = capsys.readouterr().out
+    assert "wrong: INVALID: its gradient of A is off by 5.0e-01 (more than 1e-04)" in text
+    assert "broken: failed: RuntimeError: no kernel image" in text
+    assert "wrong  " not in text
+    assert "60 states" not in text
+    assert "12 states per channel" in text
+
+
+def test_shares_and_bounds_are_named(found: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    found["rates"] = dict(cpu_rates((14.3e9, 7.41e9), (46.8e9, 36.8e9)).facts)
+    for mode, share in (("forward", 0.62), ("forward_backward", 1.0)):
+        found["rows"][0][mode] |= {"bound": "registers", "of_bound": share}
+    found["rows"][1]["forward"] |= {"bound": "memory", "of_bound": 0.005}
+    found["rows"][1]["forward_backward"] |= {"bound": None, "of_bound": None}
+    terminal.print_document(found)
+    text = capsys.readouterr().out
+    assert "at best: 14.3 G states/s forward, 7.41 backward in registers; 36.8 GB/s" in text
+    assert [" ".join(line.split()[-3:]) for line in text.splitlines() if "registers" in line][1:] == [
+        "62.0% 100.0% registers",
+        "measured in turns",
+    ]
+    assert "0.5%     --      memory/--" in text
+    lines = [line for line in text.splitlines() if line.startswith(("at best", "bound "))]
+    assert [line.split(":")[0] for line in lines] == ["at best", "bound registers", "bound memory"]
+    assert max(map(len, lines)) <= LONGEST
+
+
+def test_the_best_of_a_gpu_and_of_no_library_are_named_too() -> None:
+    assert terminal.best(clocked_rates(1e12, 3e12).facts) == [
+        "at best: 128000.0 G instructions/s, 16000.00 G exp/s, copy 3000.0 GB/s"
+    ]
+    assert terminal.best({"source": "no bounds: why"}) == ["no bounds: why"]
+    lines = [f"bound {name}: {meaning}" for name, meaning in terminal.BOUNDS.items()]
+    assert max(map(len, lines)) <= LONGEST
+
+
+def test_without_the_loop_there_is_no_ratio_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    modest_rates(monkeypatch)
+    made = scan.measure(SMALL, SETTINGS, silent, [contender("alone")])
+    (one,) = made["rows"]
+    assert terminal.times(one, "over_loop", "forward") == "--"
+    one["peak_bytes"] = None
+    assert terminal.memory(one) == ["--", "--"]
+    assert terminal.yes(None) == "--"
+
+
+def test_tables_of_steps_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = ("model.layers=1", "model.d_model=8", "model.state=5")
+    monkeypatch.setitem(SHAPES, "tiny", lambda: deep_shape(2, 1024, *tiny))
+    made = make("step", SETTINGS, 1.0, step.measure(["tiny"], SETTINGS, silent))
+    made["rows"][0]["step"] |= {"median": 123.456, "p20": 120.0, "p80": 130.0}
+    tables = [table for table in terminal.tables(made) if table[2]]
+    assert len(tables) == 3
+    assert max(map(at_a_terminal, tables)) <= LONGEST
+
+
+def test_a_comparison_fits_too() -> None:
+    size = {"b": 50, "l": 16384, "m": 5, "d": 1024, "n": 128}
+    one = row("accelerated-scan", size=size)
+    compared = compare(document(one, row("new")), document(one))
+    table = terminal.comparison_table(compared)
+    assert [line[-1] for line in table[2]] == ["same", "same", "only now"]
+    assert at_a_terminal(table) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1e-6, "0.001"), (0.001234, "1.23"), (0.0123, "12.3"), (0.99, "990"), (9.0, "9000")],
+)
+def test_three_digits_that_count(seconds: float, text: str) -> None:
+    assert terminal.ms(seconds) == text

@@ -1,0 +1,202 @@
+"""The benchmark of the scan on tiny problems: rows, faults, wrong numbers, order."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from bench_cases import SMALL, broken, contender, modest_rates, right, silent, wrong
+from torch import Tensor
+
+from msbench.analysis.benchmarks import memory, roofline, scan
+from msbench.analysis.benchmarks.contenders import contenders
+from msbench.analysis.benchmarks.problem import NAMES, Size
+from msbench.analysis.benchmarks.roofline import cpu_rates
+from msbench.analysis.benchmarks.settings import Settings
+from msbench.analysis.benchmarks.timing import Task, interleave
+from msbench.ops import scan_native
+from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan_kernels import KERNELS
+
+SETTINGS = Settings(repeats=3, scaling=False)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    modest_rates(monkeypatch)
+
+
+def measured(*who: Any, settings: Settings = SETTINGS) -> dict[str, dict[str, Any]]:
+    found = scan.measure(SMALL, settings, silent, list(who))
+    return {row["name"]: row for row in found["rows"]}
+
+
+def test_every_kernel_and_peer_has_a_row() -> None:
+    # Triton's interpreter takes most of a second for every step.
+    found = scan.measure(Size(1, 3, 2, 4, 3), SETTINGS, silent)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert list(rows) == [one.name for one in contenders()]
+    here = [name for name, kernel in KERNELS.items() if not kernel.missing("cpu")]
+    for name in here:
+        assert rows[name]["status"] == "measured", rows[name]
+        assert rows[name]["label"] == KERNELS[name].label()
+    assert rows["accelerated-scan"]["status"] == "skipped"
+    assert "needs a CUDA device" in rows["accelerated-scan"]["reason"]
+    assert found["size"] == {"b": 1, "l": 3, "m": 2, "d": 4, "n": 3}
+    assert found["scaling"] == []
+
+
+def test_what_a_row_says_follows_from_its_times() -> None:
+    row = measured(contender("reference"), contender("mambapy"))["mambapy"]
+    for mode in ("forward", "forward_backward"):
+        times = row[mode]
+        assert 0 < times["p20"] <= times["median"] <= times["p80"]
+        assert times["calls"] >= 3
+        assert times["tokens_per_second"] == pytest.approx(38 / times["median"])
+        assert times["states_per_second"] == pytest.approx(SMALL.states / times["median"])
+    assert row["first_call_s"] > 0
+    assert row["over_peer"] == {"forward": 1.0, "forward_backward": 1.0}
+    assert set(row["over_loop"]) == {"forward", "forward_backward"}
+    assert 0 < max(row["errors"].values()) < 1e-5
+    assert row["bit_equal"] == {"runs": True, "threads": True}
+    if not memory.unavailable():
+        assert row["peak_bytes"] >= 0
+
+
+def test_wrong_numbers_make_a_row_invalid_without_times_and_ratios() -> None:
+    rows = measured(contender("reference"), contender("wrong", wrong))
+    assert rows["reference"]["status"] == "measured"
+    row = rows["wrong"]
+    assert (row["status"], row["reason"]) == (
+        "invalid",
+        "its gradient of A is off by 5.0e-01 (more than 1e-04)",
+    )
+    assert row["errors"]["A"] == pytest.approx(0.5, rel=1e-3)
+    assert not {"forward", "forward_backward", "over_loop", "peak_bytes"} & set(row)
+
+
+def with_bounds(monkeypatch: pytest.MonkeyPatch, updates: float, moved: float = 1e30) -> None:
+    """A machine that is as fast as this."""
+    rates = cpu_rates((updates, updates), (moved, moved))
+    monkeypatch.setattr(roofline.Meter, "rates", lambda _self: rates)
+
+
+@pytest.mark.parametrize(("updates", "moved", "name"), [(1.0, 1e30, "registers"), (1e30, 1.0, "memory")])
+def test_a_time_below_the_bound_makes_a_row_invalid(
+    updates: float, moved: float, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At one update or one byte a second the small problem would take minutes."""
+    with_bounds(monkeypatch, updates, moved)
+    row = measured(contender("reference"))["reference"]
+    assert row["status"] == "invalid"
+    assert row["reason"].startswith(f"the bound '{name}' is wrong: forward took ")
+    assert not {"forward", "forward_backward", "over_loop", "peak_bytes", "note"} & set(row)
+    assert set(row["errors"]) == set(NAMES)
+
+
+@pytest.mark.parametrize(("share", "fault"), [(0.5, False), (1.0, False), (1.001, True)])
+def test_only_a_share_above_one_is_impossible(share: float, fault: bool) -> None:
+    fine = {"bound": "memory", "bound_s": 1.0, "of_bound": 0.2, "median": 5.0}
+    both = {"bound": "registers", "bound_s": 2.0 * share, "of_bound": share, "median": 2.0}
+    found = scan.impossible({"forward": fine, "forward_backward": both})
+    expected = (
+        "the bound 'registers' is wrong: forward and backward took 2 s, and at best would have taken 2 s"
+    )
+    assert found == (expected if fault else "")
+
+
+def test_a_share_is_the_bound_over_the_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_bounds(monkeypatch, 1e12)
+    row = measured(contender("reference"))["reference"]
+    for mode, passes in (("forward", 1), ("forward_backward", 2)):
+        assert row[mode]["bound"] == "registers"
+        assert row[mode]["bound_s"] == pytest.approx(passes * SMALL.states / 1e12)
+        assert row[mode]["of_bound"] == pytest.approx(passes * SMALL.states / 1e12 / row[mode]["median"])
+
+
+def test_bounds_have_turns_among_those_of_the_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def watched(tasks: Sequence[Task], repeats: int, say: Any) -> None:
+        interleave(tasks, repeats, say)
+        seen.extend(len(task.wall) for task in tasks)
+
+    monkeypatch.setattr(scan, "interleave", watched)
+    found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
+    gauges = 0 if scan_native.library() is None else 4
+    assert len(seen) == gauges + 2
+    assert min(seen) >= SETTINGS.repeats
+    assert len(found["rates"]) == 1 + gauges
+
+
+def test_without_the_library_a_row_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_native, "library", lambda: None)
+    found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
+    (row,) = found["rows"]
+    assert row["status"] == "measured"
+    assert [row["forward"][key] for key in ("bound", "bound_s", "of_bound")] == [None] * 3
+    assert found["rates"] == {"source": "no bounds: the C++ kernels are not there"}
+    json.dumps(found, allow_nan=False)
+
+
+def test_no_number_is_invalid_and_still_a_document() -> None:
+    def nowhere(arguments: Arguments) -> Tensor:
+        return right(arguments) * float("nan")
+
+    row = measured(contender("nan", nowhere))["nan"]
+    assert row["status"] == "invalid"
+    assert row["errors"]["output"] is None
+
+
+def test_an_error_marks_its_row_and_the_others_go_on() -> None:
+    rows = measured(
+        contender("broken", broken), contender("absent", missing="not built"), contender("reference")
+    )
+    assert (rows["broken"]["status"], rows["broken"]["reason"]) == ("failed", "RuntimeError: no kernel image")
+    assert (rows["absent"]["status"], rows["absent"]["reason"]) == ("skipped", "not built")
+    assert rows["reference"]["status"] == "measured"
+
+
+def test_a_fault_that_comes_late_is_told_too() -> None:
+    calls = []
+
+    def late(arguments: Arguments) -> Tensor:
+        calls.append(1)
+        if len(calls) > 4:
+            raise MemoryError
+        return right(arguments)
+
+    row = measured(contender("late", late))["late"]
+    assert (row["status"], row["reason"]) == ("failed", "out of memory")
+
+
+def test_an_error_that_is_tolerated_is_noted() -> None:
+    def rough(arguments: Arguments) -> Tensor:
+        return right(arguments) * (1 + 5e-5)
+
+    row = measured(contender("rough", rough))["rough"]
+    assert row["status"] == "measured"
+    assert row["note"].startswith("an error of 5.")
+
+
+def test_a_shorter_sequence_is_named_and_ratios_are_per_token() -> None:
+    rows = measured(contender("reference"), contender("short", longest=4, why="quadratic"))
+    assert rows["short"]["size"] == {"b": 1, "l": 4, "m": 3, "d": 5, "n": 4}
+    assert rows["short"]["note"] == "quadratic"
+    speed = [rows[name]["forward"]["tokens_per_second"] for name in ("short", "reference")]
+    assert rows["short"]["over_loop"]["forward"] == pytest.approx(speed[0] / speed[1])
+
+
+def test_what_is_not_repeatable_is_found() -> None:
+    def noisy(arguments: Arguments) -> Tensor:
+        return right(arguments) + 1e-7 * torch.rand(())
+
+    assert measured(contender("noisy", noisy))["noisy"]["bit_equal"]["runs"] is False
+
+
+def test_threads_are_put_back() -> None:
+    before = torch.get_num_threads()
+    measured(contender("reference"), settings=replace(SETTINGS, threads=before))
+    assert torch.get_num_threads() == before

@@ -1,0 +1,254 @@
+"""What is written down: statistics, samples, tables, CSV and figures, from a measure that can be checked."""
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from mixing_cases import model_of, tokens
+
+from msbench.analysis.mixing import csv as csv_renderer
+from msbench.analysis.mixing import document, figure, files, sample, table
+from msbench.analysis.mixing.measure import Layer, Measure, measure
+from msbench.analysis.mixing.options import Options, from_command_line
+from msbench.errors import ConfigError, DamagedRecord
+from msbench.reporting.figures.style import FORMATS, Format, styled
+
+FACTS = {
+    "suite": "tiny",
+    "task": "listops-tiny",
+    "model": "mamba",
+    "seed": 0,
+    "run_id": "0123456789ab",
+    "trained": True,
+    "epoch": 2,
+    "causal": True,
+}
+
+
+def built(name: str = "mamba", seed: int = 0, trained: bool = True, **options: Any) -> document.Document:
+    chosen = Options(examples=3, **options)
+    measured = measure(model_of(name), [tokens(9, 30, 14, seed=seed)], chosen)
+    facts = {**FACTS, "model": name, "seed": seed, "trained": trained}
+    return document.build(measured, chosen, [4, 7, 19], facts)
+
+
+def by_hand(distance: list[list[float]], **others: Any) -> Measure:
+    rows = np.array(distance)
+    shares = np.full((len(rows), 4), 0.25)
+    layer = Layer(1, "Any", rows, shares, np.full((len(rows), 3), 1 / 3), 0.0)
+    lengths = np.full(len(rows), 4)
+    return Measure((layer,), (0, 1, 2), lengths, np.ones(len(rows), bool), **others)
+
+
+def test_means_are_over_layers_sequences_and_channels() -> None:
+    measured = measure(model_of("mamba"), [tokens(9, 30, 14)], Options())
+    found = document.build(measured, Options(), [4, 7, 19], FACTS)
+    values = np.stack([layer.distance for layer in measured.layers])
+    assert found["n"] == values.size == 2 * 3 * 4
+    assert found["mean"] == pytest.approx(values.mean())
+    assert found["sd"] == pytest.approx(values.std(ddof=1))
+    assert found["sd_of_layers"] == pytest.approx(values.mean((1, 2)).std(ddof=1))
+    assert found["sd_of_sequences"] == pytest.approx(values.mean((0, 2)).std(ddof=1))
+    for layer, rows in zip(found["layers"], values, strict=True):
+        assert (layer["mean"], layer["sd"]) == pytest.approx((rows.mean(), rows.std(ddof=1)))
+        assert [row["mean"] for row in layer["sequences"]] == pytest.approx(rows.mean(1))
+        assert sum(layer["profile"]) == pytest.approx(1)
+        assert layer["beyond"]["1"] == pytest.approx(1 - sum(layer["profile"][:2]))
+    assert found["profile_edges"] == [0, 1, 2, 4, 8, 16]
+    assert [row["length"] for row in found["layers"][0]["sequences"]] == [9, 30, 14]
+    assert found["example_ids"] == [4, 7, 19]
+
+
+def test_rows_of_zeros_are_counted_and_left_out() -> None:
+    found = document.build(by_hand([[1.0, np.nan], [np.nan, np.nan]]), Options(), [0, 1], FACTS)
+    assert (found["mean"], found["sd"], found["n"], found["zero_rows"]) == (1, None, 1, 3)
+    assert [row["mean"] for row in found["layers"][0]["sequences"]] == [1, None]
+    assert "3 rows are zero everywhere and have no distance" in table.notes(found)
+    assert table.rows(found)[0][:3] == ("1", "1.00", "1")
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_two_sequences_of_a_pair_are_told_apart() -> None:
+    found = document.build(by_hand([[1.0], [2.0], [3.0], [4.0]]), Options(), [5, 5, 8, 8], FACTS)
+    rows = [(row["example"], row["sequence"]) for row in found["layers"][0]["sequences"]]
+    assert rows == [(5, 0), (5, 1), (8, 0), (8, 1)]
+    assert (found["examples"], found["sequences"]) == (2, 4)
+
+
+def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path, found = document.path_of(tmp_path, Options(), trained=True), built()
+    assert document.read(path) is None
+    document.write(path, found)
+    assert document.read(path) == found
+    assert path.parent.name == "mixing"
+    others = [document.path_of(tmp_path, Options(residual=True), trained=True)]
+    others.append(document.path_of(tmp_path, Options(), trained=False))
+    assert len({path, *others}) == 3
+    assert document.read(path / "below a file.json") is None
+    with pytest.raises(DamagedRecord, match="mixing: cannot be read: no ordinary file"):
+        document.read(path.parent)
+    for text in ("{", "[]", '{"schema_version": 0}'):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DamagedRecord, match=rf"{path.name}: not a measure of mixing.*; delete it"):
+            document.read(path)
+
+
+def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
+    assert Options().default
+    assert from_command_line("last", examples=64) == Options()
+    assert from_command_line("0").position == 0
+    assert not from_command_line("0").default
+    assert len({Options().digest, Options(position=0).digest, Options(entries="l2").digest}) == 3
+    for key, value, words in (
+        ("entries", "l3", "--entries: must be 'l1', 'l2' or 'same-channel', not 'l3'"),
+        ("examples", 0, "--examples: must be greater than or equal to 1, not 0"),
+        ("dtype", "float16", "--dtype: must be 'float32' or 'float64'"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            from_command_line("last", **{key: value})
+    for position in ("first", "-1"):
+        with pytest.raises(ConfigError, match="--position: must be"):
+            from_command_line(position)
+
+
+def test_the_sample_is_fixed_and_grows() -> None:
+    assert sample.first(1000, 4).tolist() == [162, 206, 222, 459]
+    assert set(sample.first(1000, 4)) < set(sample.first(1000, 30))
+    assert sample.first(5, 16).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_batches_hold_all_and_no_more_than_fits() -> None:
+    lengths = np.array([5, 90, 7, 30, 6, 30])
+    found = [part.tolist() for part in sample.batches(lengths, 60)]
+    assert found == [[0, 4, 2], [3, 5], [1]]
+    assert [part.tolist() for part in sample.batches(lengths, 59)] == [[0, 4, 2], [3], [5], [1]]
+    assert [part.tolist() for part in sample.batches(lengths, 0)] == [[0], [4], [2], [3], [5], [1]]
+
+
+@pytest.mark.parametrize("options", [{}, {"residual": True, "normaliser": "printed"}, {"scope": "network"}])
+def test_the_table_fits_80_columns(options: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    found = built("msssm-s6", **options)
+    found |= {"mean": 1234.5678, "sd": 1234.5678, "n": 320_000}
+    table.print_documents([found, found])
+    out = capsys.readouterr().out
+    rows = [line for line in out.splitlines() if re.match(r"(layer|\d+|all|network) ", line)]
+    assert len(rows) == (2 * 2 if options.get("scope") else 2 * 4)
+    assert max(map(len, rows)) <= 80
+    assert ("residual True" in out) == ("residual" in options)
+    assert ("signs cancel" in out) == ("normaliser" in options)
+
+
+def test_csv_has_a_row_a_layer_and_sequence_unrounded() -> None:
+    documents = [built(), built("msssm-s6", trained=False)]
+    text = csv_renderer.long(documents).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 2 * 2 * 3
+    assert [row["trained"] for row in rows] == ["true"] * 6 + ["false"] * 6
+    for row, expected in zip(
+        rows, [s for d in documents for each in d["layers"] for s in each["sequences"]], strict=True
+    ):
+        assert float(row["mean"]) == expected["mean"]
+        assert float(row["beyond_10"]) == expected["beyond"]["10"]
+        assert (int(row["example"]), int(row["length"])) == (expected["example"], expected["length"])
+
+
+def documents() -> list[document.Document]:
+    pairs = [("mamba", 0), ("mamba", 1), ("msssm-s6", 0)]
+    return [built(name, seed, trained) for trained in (True, False) for name, seed in pairs]
+
+
+def test_seeds_share_a_line() -> None:
+    found = figure.groups(documents())
+    assert [group.label for group in found] == [
+        "mamba",
+        "msssm-s6",
+        "mamba · untrained",
+        "msssm-s6 · untrained",
+    ]
+    assert [len(group.documents) for group in found] == [2, 1, 2, 1]
+    assert [group.dashes for group in found] == ["-", "-", "--", "--"]
+    assert found[0].colour == found[2].colour != found[1].colour
+
+
+def test_the_figure_by_layer_has_the_mean_and_spread_of_all_rows() -> None:
+    (axes,) = figure.by_layer(documents()[:2]).axes
+    line = axes.get_lines()[0]
+    both = [measure(model_of("mamba"), [tokens(9, 30, 14, seed=seed)], Options()) for seed in (0, 1)]
+    for k in (0, 1):
+        values = np.concatenate([each.layers[k].distance.ravel() for each in both])
+        assert np.asarray(line.get_ydata())[k] == pytest.approx(values.mean())
+        (low, high) = axes.collections[0].get_segments()[k][:, 1]  # type: ignore[attr-defined]
+        assert (high - low) / 2 == pytest.approx(values.std(ddof=1))
+
+
+def test_the_figure_by_distance_falls_from_all_that_is_not_the_position_itself() -> None:
+    (found, *_) = documents()
+    (axes,) = figure.by_distance([found]).axes
+    whole = np.asarray(axes.get_lines()[-1].get_ydata())
+    assert whole[0] == pytest.approx(1 - found["profile"][0])
+    assert (np.diff(whole) <= 0).all()
+    assert whole[-1] == pytest.approx(found["profile"][-1])
+
+
+@pytest.mark.parametrize("name", figure.FIGURES)
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_same_documents_are_the_same_bytes(name: str, form: Format) -> None:
+    drawn = [{**each, "task": "Δ & <A>" if each["seed"] else each["task"]} for each in documents()]
+    first = figure.render(drawn, name, form)
+    assert first == figure.render(drawn, name, form)
+    assert first.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[form])
+    if form == "svg":
+        assert ElementTree.fromstring(first.decode()).tag.endswith("svg")
+        assert not re.search(rb"20\d\d-\d\d-\d\dT", first)
+
+
+@pytest.mark.parametrize("name", figure.FIGURES)
+def test_a_users_settings_have_no_effect_and_names_are_no_mathematics(name: str) -> None:
+    model = "price_$ and $x^{"
+    drawn = [{**each, "model": model} for each in documents()]
+    first = figure.render(drawn, name, "svg")
+    assert model in first.decode()
+    with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
+        assert figure.render(drawn, name, "svg") == first
+
+
+def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
+    with styled():
+        (axes,) = figure.by_layer([built(trained=False)]).axes
+    line = axes.get_lines()[0]
+    assert line.get_markerfacecolor() == "white"
+    assert line.get_markeredgewidth() > 0
+
+
+def test_files_land_in_a_folder(tmp_path: Path) -> None:
+    written = files.write([built()], tmp_path / "out", csv=True, figure=True)
+    assert len(written) == 1 + 2 * 3
+    assert all(path.stat().st_size > 500 for path in written)
+    assert [path.name for path in files.write([built(trained=False)], tmp_path, csv=True, figure=False)] == [
+        "tiny-untrained-mixing.csv"
+    ]
+    assert files.write([built()], tmp_path / "none", csv=False, figure=False) == []
+    assert files.write([], tmp_path / "none", csv=True, figure=True) == []
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"--out .*file: names a file, and must be a folder"):
+        files.write([built()], tmp_path / "file", csv=True, figure=False)
+
+
+def test_a_document_with_half_a_surrogate_pair_can_be_written_in_every_form(tmp_path: Path) -> None:
+    path = tmp_path / "mixing.json"
+    path.write_text(json.dumps({**built(), "task": "half \ud83d"}), encoding="ascii")
+    found = document.read(path)
+    assert found is not None
+    assert found["task"] == r"half \ud83d"
+    written = files.write([found], tmp_path / "out", csv=True, figure=True)
+    assert len(written) == 7
+    document.write(path, {**found, "task": "half \ud83d"})
+    assert document.read(path) == found

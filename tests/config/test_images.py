@@ -1,0 +1,53 @@
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from msbench.config import Cifar10Config, ImageNetConfig
+from msbench.config.images import STANDARDISATIONS
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"pixels": "tokens"}, "pixels: tokens needs colour: grey"),
+        ({"colour": "grey", "pixels": "tokens", "standardisation": "s4"}, "tokens are not standardised"),
+        (
+            {"colour": "grey", "standardisation": "multires"},
+            "standardisation of colour: grey is one of s4, mega",
+        ),
+        ({"standardisation": "mega"}, "standardisation of colour: rgb is one of multires, s4"),
+        ({"validation": 0.0}, "greater than 0"),
+        ({"split_seed": 2**32}, "less than 4294967296"),
+    ],
+)
+def test_options_of_cifar10_that_contradict_each_other_are_refused(
+    values: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        Cifar10Config(**values)
+
+
+def test_the_default_is_what_the_paper_follows() -> None:
+    assert Cifar10Config().moments == STANDARDISATIONS["rgb"]["multires"]
+    assert Cifar10Config(colour="grey").moments == ((122.6 / 255,), (61 / 255,))
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"patch": 15}, "image_size 224 is no multiple of patch 15"),
+        ({"augmentation": "none", "erasing": 0.25}, "erasing needs an augmentation"),
+        ({"crop": 0.0}, "greater than 0"),
+    ],
+)
+def test_options_of_imagenet_that_contradict_each_other_are_refused(
+    values: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        ImageNetConfig(**values)
+
+
+def test_positions_and_channels_of_patches() -> None:
+    config = ImageNetConfig(image_size=32, patch=8)
+    assert (config.positions, config.channels) == (16, 192)

@@ -1,0 +1,222 @@
+"""Specs: one digest for one meaning, read back from records, and presets that hold."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msbench.config import MODELS, ListOpsConfig, MambaConfig, ModelEntry, MsSsmConfig, RunSpec, TrainConfig
+from msbench.config.layers import Located, parse_yaml
+from msbench.config.run import Label, resolve_data, resolve_model
+from msbench.errors import ConfigError, UnknownName
+
+VALUES: dict[str, Any] = {
+    "suite": "s",
+    "task": "t",
+    "model_name": "msssm-s6",
+    "seed": 0,
+    "data": {"dataset": "listops", "train": 100, "min_length": 5, "max_length": 20},
+    "model": {"d_model": 16, "expand": 2.0, "dropout": 0.5, "dt_min": 0.002},
+    "train": {"lr": 0.001, "weight_decay": 0.0, "warmup_epochs": 1.0, "epochs": 3},
+}
+
+
+def resolve(values: Any, name: str = "x") -> RunSpec:
+    return RunSpec.resolve(Located(values, {}, name))
+
+
+def changed(section: str, **values: Any) -> dict[str, Any]:
+    return {**VALUES, section: {**VALUES[section], **values}}
+
+
+def test_resolves_each_section_to_its_class() -> None:
+    spec = resolve(VALUES)
+    assert type(spec.data) is ListOpsConfig
+    assert type(spec.model) is MsSsmConfig
+    assert spec.train.epochs == 3
+    assert spec.model.layers == 4
+
+
+def spellings(value: float) -> list[str]:
+    """Ways to write one number in YAML."""
+    found = [repr(value), f"{value:.17e}", f"{value:.17E}", f"{value:.40f}"]
+    if float(value).is_integer():
+        found += [str(int(value)), f"{int(value)}.", f"0{int(value)}"]
+    return found
+
+
+@st.composite
+def written(draw: st.DrawFn) -> str:
+    """`VALUES` as YAML, with keys in any order and floats in any spelling."""
+
+    def mapping(values: dict[str, Any], indent: str) -> list[str]:
+        lines = []
+        for key in draw(st.permutations(sorted(values))):
+            value = values[key]
+            if isinstance(value, dict):
+                lines += [f"{indent}{key}:", *mapping(value, indent + "  ")]
+            else:
+                text = draw(st.sampled_from(spellings(value))) if isinstance(value, float) else str(value)
+                lines.append(f"{indent}{key}: {text}")
+        return lines
+
+    return "\n".join(mapping(VALUES, "")) + "\n"
+
+
+@given(written())
+def test_key_order_and_number_spelling_never_change_the_digest(text: str) -> None:
+    spec = RunSpec.resolve(parse_yaml(text, "x.yaml"))
+    assert spec.digest == resolve(VALUES).digest
+
+
+def test_a_default_that_is_written_out_changes_nothing() -> None:
+    assert resolve(changed("model", state=128, expand=2, skip=True)).digest == resolve(VALUES).digest
+    assert resolve(changed("train", ssm_lr=None, min_lr=-0.0)).digest == resolve(VALUES).digest
+
+
+def test_labels_take_no_part_in_the_digest_and_everything_else_does() -> None:
+    digest = resolve(VALUES).digest
+    assert resolve({**VALUES, "suite": "other", "task": "another"}).digest == digest
+    others = [
+        {**VALUES, "seed": 1},
+        {**VALUES, "model_name": "mamba"},
+        changed("data", train=101),
+        changed("model", d_model=17),
+        changed("train", epochs=4),
+        changed("train", ssm_lr=0.001),
+    ]
+    assert len({digest, *(resolve(values).digest for values in others)}) == 1 + len(others)
+
+
+def test_every_key_of_every_section_is_in_the_canonical_text() -> None:
+    spec = resolve(VALUES)
+    canonical = json.loads(spec.canonical())
+    assert spec.canonical() == json.dumps(canonical, sort_keys=True, separators=(",", ":"))
+    assert canonical.keys() == {"data", "model", "model_name", "seed", "train"}
+    for section in ("data", "model", "train"):
+        fields = type(getattr(spec, section)).model_fields
+        assert canonical[section].keys() == {name for name, field in fields.items() if not field.exclude}
+    assert TrainConfig.model_fields["micro_batch"].exclude  # how a run is executed, not what it is
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_reads_back_from_json(name: str) -> None:
+    spec = resolve({**VALUES, "model_name": name, "model": {"d_model": 16, "dropout": 0.5}})
+    stored = json.loads(json.dumps(spec.model_dump(mode="json"), sort_keys=True))
+    again = resolve(stored, "run.json")
+    assert again == spec
+    assert again.digest == spec.digest
+
+
+def test_a_record_without_its_nulls_reads_back_the_same() -> None:
+    spec = resolve(VALUES)
+    assert resolve(spec.model_dump(mode="json", exclude_none=True)) == spec
+
+
+def test_faults_of_all_sections_are_told_at_once() -> None:
+    text = (
+        "model_name: mamba\ndata:\n  dataset: listops\n  trian: 1\nmodel:\n  levels: 3\ntrain:\n  lr: '3'\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        RunSpec.resolve(parse_yaml(text, "x.yaml"))
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(
+        "x.yaml:4: data.trian: unknown key of dataset 'listops'; did you mean 'train'? "
+    )
+    assert lines[1].startswith("x.yaml:6: model.levels: unknown key of model 'mamba'; ")
+    assert lines[2:] == ["x.yaml:8: train.lr: must be a number, not '3'"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1], "x: must be a mapping, not a list"),
+        (
+            {**VALUES, "data": None},
+            "x: data.dataset: required key is missing; "
+            "known: aan, cifar10, imagenet, imdb, listops, mnist, pathfinder, ptbxl",
+        ),
+        (
+            changed("data", dataset="listop"),
+            "x: data.dataset: unknown dataset 'listop'; did you mean 'listops'?",
+        ),
+        (changed("data", dataset=3), "x: data.dataset: unknown dataset '3'"),
+        (changed("data", dataset=[3]), "x: data.dataset: unknown dataset"),
+        ({**VALUES, "model_name": "mmba"}, "x: unknown model 'mmba'; did you mean 'mamba'?"),
+        ({**VALUES, "model_name": None}, "x: unknown model 'None'"),
+        ({**VALUES, "model": 3}, "x: model: must be a mapping, not 3"),
+        ({**VALUES, "seed": "0"}, "x: seed: must be a whole number, not '0'"),
+        ({**VALUES, "seed": None}, "x: seed: must be a whole number, not null"),
+        ({**VALUES, "seed": -1}, "x: seed: must be greater than or equal to 0, not -1"),
+        ({**VALUES, "seed": 2**32}, "x: seed: must be less than 4294967296, not 4294967296"),
+        ({**VALUES, "seeds": 1}, "x: seeds: unknown key; did you mean 'seed'?"),
+        ({**VALUES, "task": "../up"}, "x: task: '../up' is no name: "),
+    ],
+)
+def test_refused(values: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(values)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "a/b",
+        "a\\b",
+        "a:b",
+        "a b",
+        "a ",
+        " a",
+        "a\n",
+        "A",
+        "é",
+        "-a",
+        "_a",
+        "a" * 65,
+        "a\0",
+    ],
+)
+def test_no_label_escapes_its_folder(label: str) -> None:
+    with pytest.raises(ConfigError, match="is no name"):
+        resolve({**VALUES, "suite": label})
+
+
+@pytest.mark.parametrize("label", ["a", "0", "listops-short", "path-x.v2_b", "a" * 64, "no", "10"])
+def test_labels(label: Label) -> None:
+    assert resolve({**VALUES, "suite": label}).suite == label
+
+
+class TestPreset:
+    @pytest.fixture(autouse=True)
+    def _model(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        preset = {"conv_bias": False, "expand": 2}
+        monkeypatch.setitem(MODELS, "biasless", ModelEntry(MambaConfig, "no bias", "mamba", preset))
+
+    def test_beats_the_defaults(self) -> None:
+        model = resolve_model("biasless", Located({}, {}, "x"))
+        assert isinstance(model, MambaConfig)
+        assert model.conv_bias is False
+
+    def test_may_be_repeated(self) -> None:
+        part = Located({"conv_bias": False, "expand": 2.0, "state": 3}, {}, "x")
+        assert resolve_model("biasless", part) == MambaConfig(conv_bias=False, state=3)
+
+    def test_may_not_be_contradicted(self) -> None:
+        part = parse_yaml("model:\n  conv_bias: true\n", "x.yaml").at("model")
+        message = "^x.yaml:2: model.conv_bias: true contradicts model 'biasless', which is conv_bias false$"
+        with pytest.raises(ConfigError, match=message):
+            resolve_model("biasless", part)
+
+
+def test_unknown_names_keep_their_type() -> None:
+    with pytest.raises(UnknownName):
+        resolve({**VALUES, "model_name": "mmba"})
+    with pytest.raises(UnknownName):
+        resolve_data(Located({"dataset": "x"}, {}, "x"))

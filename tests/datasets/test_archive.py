@@ -1,0 +1,479 @@
+"""Reading and unpacking: all formats, what is refused, and what is spoilt wherever it is spoilt."""
+
+import bz2
+import gzip
+import io
+import itertools
+import json
+import lzma
+import os
+import shutil
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archives import FILES, FORMATS, Files, flipped, special_tar, tar_bytes, write_folder, zip_bytes
+
+from msbench.datasets.archives import UNPACKED, content, members, open_tree, unpack
+from msbench.datasets.archives import streams as archive_streams
+from msbench.datasets.archives.entries import OWN
+from msbench.datasets.archives.streams import Counted, Decompressed
+from msbench.datasets.file_kinds import kind_of
+from msbench.datasets.progress import silent
+from msbench.errors import DataError
+
+TAR_END = -(-len(tar_bytes(FILES).rstrip(b"\0")) // 512) * 512
+"""Where the two blocks of zeros begin."""
+
+
+def everything(_name: str) -> bool:
+    return True
+
+
+def read_all(source: Path, *, nested: bool = False) -> list[tuple[str, bytes]]:
+    return list(members(source, everything, nested=nested))
+
+
+def write(folder: Path, data: bytes) -> Path:
+    path = folder / "archive"
+    path.write_bytes(data)
+    return path
+
+
+def on_disk(folder: Path) -> dict[str, bytes]:
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if name not in OWN}
+
+
+def nothing_left(folder: Path) -> None:
+    assert {path.name for path in folder.parent.glob(f"*{folder.name}*")} <= {f".{folder.name}.lock"}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_file_comes_in_the_order_of_the_archive(tmp_path: Path, kind: str) -> None:
+    source = write(tmp_path, FORMATS[kind](FILES))
+    assert read_all(source) == list(FILES.items())
+    some = list(members(source, lambda name: name.startswith("top/part1/")))
+    assert some == [(name, data) for name, data in FILES.items() if "/part1/" in name]
+
+
+def test_a_folder_is_sorted_and_its_links_followed(tmp_path: Path) -> None:
+    elsewhere = write_folder(tmp_path / "elsewhere", {"x": b"x", "y": b"y"})
+    folder = write_folder(
+        tmp_path / "folder", {**FILES, "a-b/x": b"1", "a/x": b"2", **dict.fromkeys(OWN, b"")}
+    )
+    (folder / "a" / "linked").symlink_to(elsewhere)
+    expected = [("a/linked/x", b"x"), ("a/linked/y", b"y"), ("a/x", b"2"), ("a-b/x", b"1")]
+    assert read_all(folder) == expected + sorted(FILES.items())
+    (elsewhere / "loop").symlink_to(folder)
+    with pytest.raises(DataError, match="a/linked/loop is a link to a folder above it"):
+        read_all(folder)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_cut_is_found_wherever_it_is(tmp_path: Path, kind: str) -> None:
+    whole = FORMATS[kind](FILES)
+    end = TAR_END + 1024 if kind == "tar" else len(whole)  # then zeros that fill up a record of a tape
+    places = {end * part // 20 for part in range(20)} | {end - 1, end - 2}
+    if kind == "tar":
+        places |= set(range(512, end, 512))
+    for place in places:
+        source = write(tmp_path, whole[:place])
+        with pytest.raises(DataError, match=r"archive: is (cut short or damaged|no folder, tar or zip)"):
+            read_all(source)
+        with pytest.raises(DataError):
+            unpack(source, tmp_path / "out")
+        nothing_left(tmp_path / "out")
+    assert read_all(write(tmp_path, whole[: end if kind == "tar" else None])) == list(FILES.items())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, kind: str) -> None:
+    """Fields that nobody reads, such as dates, may change. An uncompressed tar has no checksum of bytes."""
+    whole, found = FORMATS[kind](FILES), 0
+    places = range(0, len(whole) if kind != "tar" else TAR_END, 41)
+    for place in places:
+        try:
+            read = read_all(write(tmp_path, flipped(whole, place)))
+        except DataError:
+            found += 1
+            continue
+        if kind == "tar":
+            assert [name for name, _ in read] == list(FILES)
+        else:
+            assert read == list(FILES.items())
+    assert found > len(places) * (0.2 if kind == "tar" else 0.85)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("garbage", [b"?", b"more" * 256, b"\0" * 700 + b"\1"], ids=["byte", "text", "late"])
+def test_what_follows_the_end_is_found(tmp_path: Path, kind: str, garbage: bytes) -> None:
+    message = "there are bytes after its end" if kind in ("tar", "zip") else "cut short or damaged"
+    with pytest.raises(DataError, match=message):
+        read_all(write(tmp_path, FORMATS[kind](FILES) + garbage))
+
+
+def test_every_header_of_a_tar_is_checked(tmp_path: Path) -> None:
+    """Python's own reader takes a damaged header for the end of the archive."""
+    whole = tar_bytes({**FILES, "top/empty": b""})  # after its header are zeros, as after the last one
+    for start in (
+        place for place in range(0, TAR_END + 512, 512) if whole[place + 257 : place + 262] == b"ustar"
+    ):
+        spoilt = write(tmp_path, flipped(whole, start + 10))
+        with pytest.raises(DataError, match=r"damaged|no folder, tar or zip"):
+            read_all(spoilt)
+
+
+def test_a_header_that_points_backwards_is_damage_and_no_endless_loop(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a")
+    member.pax_headers = {"size": "-1024"}
+    source = write(tmp_path, member.tobuf(tarfile.PAX_FORMAT) + tar_bytes(FILES))
+    with pytest.raises(DataError, match="a header points backwards"):
+        list(members(source, lambda name: name != "a"))
+
+
+def test_streams_end_to_end_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_streams, "FEED", 100)
+    whole = tar_bytes(FILES)
+    for pack in (gzip.compress, lzma.compress):
+        halves = pack(whole[:5000]) + b"\0" * 8 + pack(whole[5000:]) + b"\0" * 4
+        assert read_all(write(tmp_path, halves)) == list(FILES.items())
+        with pytest.raises(DataError, match="it ends before its end mark"):
+            read_all(write(tmp_path, pack(whole[:5000])))
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("most", [7, 2**20])
+def test_what_makes_much_of_little_is_read_little_by_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes], most: int
+) -> None:
+    monkeypatch.setattr(archive_streams, "MOST", most)
+    size = 2000 * most if most < 2**10 else 2**25
+    packed = pack(bytes(size)) + pack(b"end")
+    kind = kind_of(write(tmp_path, packed))
+    assert kind is not None
+    stream = Decompressed(Counted(io.BytesIO(packed), "", len(packed), silent), kind)
+    tracemalloc.start()
+    try:
+        assert stream.read(10) == bytes(10)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 2 or most < 2**10  # xz has a dictionary of 8 MiB
+    rest = b""
+    while block := stream.read(2**22):
+        rest = rest[-10:] + block
+    assert rest.endswith(bytes(10) + b"end")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_has_no_bound_is_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "archive", "w", method) as archive:
+        archive.writestr("a", b"a" * 1000)
+    with pytest.raises(DataError, match=r"a is neither stored nor deflated.*pack it anew"):
+        read_all(tmp_path / "archive")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up", "a\\b", ".", "\udcff"])
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    archives = [tar_bytes({name: b"x"}, prefix="")]
+    if name not in (".", "\udcff"):
+        archives.append(zip_bytes({name: b"x"}))
+    for archive in archives:
+        with pytest.raises(DataError, match=r"the name .* (leads elsewhere|is not UTF-8)"):
+            read_all(write(tmp_path, archive))
+        with pytest.raises(DataError):
+            unpack(tmp_path / "archive", tmp_path / "out")
+        nothing_left(tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused_where_wanted(tmp_path: Path, kind: bytes) -> None:
+    source = write(tmp_path, special_tar("top/special", kind, FILES))
+    assert list(members(source, lambda name: name != "top/special")) == list(FILES.items())
+    with pytest.raises(DataError, match=r"top/special is (a link|no file)"):
+        read_all(source)
+    with pytest.raises(DataError):
+        unpack(source, tmp_path / "out")
+    nothing_left(tmp_path / "out")
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        info = zipfile.ZipInfo("link")
+        info.external_attr = 0o120777 << 16
+        archive.writestr(info, "/etc/passwd")
+    with pytest.raises(DataError, match="link is a link"):
+        read_all(write(tmp_path, stream.getvalue()))
+
+
+def test_a_pipe_and_a_broken_link_in_a_folder_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe is no file"):
+        read_all(tmp_path)
+    assert list(members(tmp_path, lambda name: name != "pipe")) == []
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(DataError, match="link is a broken link"):
+        read_all(tmp_path)
+
+
+def twice(*files: tuple[str, bytes]) -> dict[str, bytes]:
+    """The same small files as a tar and as a zip, names repeated."""
+    tar, packed = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive, zipfile.ZipFile(packed, "w") as other:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+            other.writestr(name, data)
+    return {"tar": tar.getvalue(), "zip": packed.getvalue()}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_name_that_comes_twice(tmp_path: Path, kind: str) -> None:
+    same = write(tmp_path, twice(("a", b"1"), ("./a", b"1"), ("b", b"2"))[kind])
+    assert read_all(same) == [("a", b"1"), ("b", b"2")]
+    with open_tree(same) as tree:
+        assert tree.names() == ["a", "b"]
+    unpack(same, tmp_path / "out")
+    other = write(tmp_path, twice(("a", b"1"), ("a", b"2"))[kind])
+    with pytest.raises(DataError, match="a comes twice, with different bytes"):
+        read_all(other)
+    with pytest.raises(DataError, match="a comes twice, with different bytes"), open_tree(other):
+        pass
+    cased = write(tmp_path, twice(("a/b", b"1"), ("A/b", b"1"))[kind])
+    with pytest.raises(DataError, match="a/b and A/b differ in case only"):
+        read_all(cased)
+    with pytest.raises(DataError, match="a/b and A/b differ in case only"), open_tree(cased):
+        pass
+
+
+def test_a_zip_of_many_files_has_its_count_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 3)
+    whole = zip_bytes(FILES)
+    place = whole.index(b"PK\x06\x06")
+    assert read_all(write(tmp_path, whole)) == list(FILES.items())
+    with pytest.raises(DataError, match=r"its directory has 7 of 23 entries"):
+        read_all(write(tmp_path, flipped(whole, place + 32)))
+
+
+def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
+    whole = bytearray(zip_bytes({"a": b"x"}))
+    directory = whole.index(b"PK\x01\x02", whole.index(b"PK\x01\x02") + 1)
+    whole[directory + 8] |= 1
+    with pytest.raises(DataError, match="a is encrypted"):
+        read_all(write(tmp_path, bytes(whole)))
+
+
+@pytest.mark.parametrize("data", [b"", b"plain text", b"\0" * 2048, b"PK\x03\x04", b"\x1f\x8b\x08"])
+def test_what_is_no_archive_is_named(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path}/archive: is "):
+        read_all(write(tmp_path, data))
+    with pytest.raises(DataError, match=f"{tmp_path}/archive: is "), open_tree(tmp_path / "archive"):
+        pass
+
+
+def test_a_compressed_file_that_is_no_tar_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="archive: is cut short or damaged"):
+        read_all(write(tmp_path, gzip.compress(b"one file, compressed" * 99)))
+
+
+def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path}/none: no such file"):
+        read_all(tmp_path / "none")
+    with pytest.raises(DataError, match=f"{tmp_path}/none: no such file"):
+        unpack(tmp_path / "none", tmp_path / "out")
+
+
+def test_content_of_one_file(tmp_path: Path) -> None:
+    data = FILES["top/part0/file4.bin"]
+    for whole in (data, gzip.compress(data), lzma.compress(data)):
+        assert content(write(tmp_path, whole)) == data
+    for spoilt in (gzip.compress(data)[:-1], gzip.compress(data) + b"?", flipped(gzip.compress(data), 99)):
+        with pytest.raises(DataError, match="archive: is cut short or damaged"):
+            content(write(tmp_path, spoilt))
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
+def test_a_tree_reads_in_any_order(tmp_path: Path, kind: str) -> None:
+    folder = write_folder(tmp_path / "folder", FILES)
+    source = folder if kind == "folder" else write(tmp_path, FORMATS[kind](FILES))
+    with open_tree(source) as tree:
+        assert sorted(tree.names()) == sorted(FILES)
+        for name in [*reversed(list(FILES)), *FILES]:
+            assert tree.read(name) == FILES[name]
+        with pytest.raises(DataError, match=r"holds no top/none"):
+            tree.read("top/none")
+
+
+def test_a_tree_verifies_what_it_reads(tmp_path: Path) -> None:
+    whole = zip_bytes(FILES)
+    name = "top/part0/file4.bin"
+    source = write(tmp_path, flipped(whole, whole.index(FILES[name][:100])))
+    with open_tree(source) as tree:
+        with pytest.raises(DataError, match="archive: is cut short or damaged: Bad CRC"):
+            tree.read(name)
+        assert tree.read("top/part0/file2.bin") == FILES["top/part0/file2.bin"]
+
+
+def test_a_tree_whose_tar_is_cut_meanwhile_says_so(tmp_path: Path) -> None:
+    source = write(tmp_path, tar_bytes(FILES))
+    with open_tree(source) as tree:
+        os.truncate(source, TAR_END - 1)
+        with pytest.raises(DataError, match=r"file5.bin has 1,535 bytes instead of 1,536"):
+            tree.read("top/part1/file5.bin")
+
+
+def test_a_tree_of_a_compressed_tar_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path, FORMATS["tar.gz"](FILES))
+    with pytest.raises(DataError, match="is compressed as a whole: unpack it"), open_tree(source):
+        pass
+
+
+NESTED: Files = {
+    "n01.tar": tar_bytes({"a.JPEG": b"1"}),
+    "n02.tar": tar_bytes({"b.JPEG": b"2"}),
+    "notes": b"3",
+}
+
+
+def test_a_tar_within_stands_for_its_files(tmp_path: Path) -> None:
+    source = write(tmp_path, tar_bytes(NESTED))
+    assert read_all(source, nested=True) == [("n01/a.JPEG", b"1"), ("n02/b.JPEG", b"2"), ("notes", b"3")]
+    assert read_all(source) == list(NESTED.items())
+    assert list(members(source, lambda name: "n02" in name, nested=True)) == [("n02/b.JPEG", b"2")]
+    cut = {**NESTED, "n02.tar": NESTED["n02.tar"][:1024]}
+    with pytest.raises(DataError, match=r"archive: .*n02\.tar: it ends"):
+        read_all(write(tmp_path, tar_bytes(cut)), nested=True)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_unpacking_is_done_once(tmp_path: Path, kind: str) -> None:
+    source, folder = write(tmp_path, FORMATS[kind](FILES)), tmp_path / "new" / "out"
+    unpack(source, folder)
+    assert on_disk(folder) == FILES
+    assert read_all(folder) == sorted(FILES.items())
+    facts = json.loads((folder / UNPACKED).read_text())
+    total = sum(map(len, FILES.values()))
+    assert (facts["archive"], facts["files"], facts["total"]) == ("archive", len(FILES), total)
+    before = (folder / UNPACKED).stat()
+    unpack(source, folder)
+    assert (folder / UNPACKED).stat() == before
+    write(tmp_path, FORMATS[kind]({"a": b"x"}))
+    with pytest.raises(DataError, match=r"out: was unpacked from archive of .* bytes, not from archive of"):
+        unpack(source, folder)
+
+
+def test_unpacking_nested(tmp_path: Path) -> None:
+    unpack(write(tmp_path, tar_bytes(NESTED)), tmp_path / "out", nested=True)
+    assert on_disk(tmp_path / "out") == {"n01/a.JPEG": b"1", "n02/b.JPEG": b"2", "notes": b"3"}
+
+
+def test_a_folder_that_somebody_made_is_left_alone(tmp_path: Path) -> None:
+    source, folder = write(tmp_path, tar_bytes(FILES)), tmp_path / "out"
+    folder.mkdir()
+    (folder / "precious").touch()
+    with pytest.raises(DataError, match="out: is there and was not unpacked by msbench: move it away"):
+        unpack(source, folder)
+    assert list(folder.iterdir()) == [folder / "precious"]
+    (folder / "precious").unlink()
+    unpack(source, folder)
+    assert on_disk(folder) == FILES
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(DataError, match="file: cannot be built: "):
+        unpack(source, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{"])
+def test_a_damaged_note_of_what_was_unpacked_is_named(tmp_path: Path, text: str) -> None:
+    source, folder = write(tmp_path, tar_bytes(FILES)), tmp_path / "out"
+    unpack(source, folder)
+    (folder / UNPACKED).write_text(text)
+    with pytest.raises(DataError, match=f"{folder}.*: (is cut short or damaged|was unpacked from None)"):
+        unpack(source, folder)
+
+
+@pytest.mark.parametrize("files", [{"a": b"", "a/b": b""}, {"a/b": b"", "a": b""}, {UNPACKED: b"{}"}])
+def test_files_that_cannot_be_side_by_side_are_refused(tmp_path: Path, files: Files) -> None:
+    with pytest.raises(DataError, match="out: cannot be built: "):
+        unpack(write(tmp_path, tar_bytes(files)), tmp_path / "out")
+    nothing_left(tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_room_is_looked_for_before_and_on_the_way(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FORMATS[kind](FILES)
+    known = sum(map(len, FILES.values())) if kind == "zip" else len(whole)
+    usage = shutil.disk_usage(tmp_path)
+    for free, needed in [([known - 1], known), ([known, 2999], 3000)]:
+        rest = itertools.chain(free, itertools.repeat(free[-1]))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path, rest=rest: usage._replace(free=next(rest)))
+        with pytest.raises(DataError, match=f"archive: cannot be unpacked: {needed:,} bytes are needed and"):
+            unpack(write(tmp_path, whole), tmp_path / "out")
+        nothing_left(tmp_path / "out")
+
+
+def test_progress_tells_bytes_and_may_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_streams, "REPORT_EVERY", 1000)
+    monkeypatch.setattr(archive_streams, "FEED", 500)
+    said: list[tuple[str, int, int]] = []
+    for kind in ("tar", "tar.gz"):
+        source = write(tmp_path, FORMATS[kind](FILES))
+        list(members(source, everything, lambda *step: said.append(step)))
+        assert len(said) >= 5
+        assert {(what, total) for what, _, total in said} == {("reading archive", source.stat().st_size)}
+        assert sorted(done for _, done, _ in said) == [done for _, done, _ in said]
+        assert said[-1][1] == said[-1][2]
+        said.clear()
+
+    def stop(_what: str, _done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        unpack(source, tmp_path / "out", stop)
+    nothing_left(tmp_path / "out")
+    unpack(source, tmp_path / "out", silent)
+
+
+def bombs() -> dict[str, bytes]:
+    """A file, a header and a tar within that are larger than what is read at once, a thousandth packed."""
+    zeros = bytes(5000)
+    named = io.BytesIO()
+    with tarfile.open(fileobj=named, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(tarfile.TarInfo("x/" + "y" * 5000))
+    within = tar_bytes({"within.tar": tar_bytes({"a": zeros})})
+    return {
+        "tar.gz": gzip.compress(tar_bytes({"a": zeros})),
+        "zip": zip_bytes({"a": zeros}),
+        "header.gz": gzip.compress(named.getvalue()),
+        "nested.gz": gzip.compress(within),
+    }
+
+
+@pytest.mark.parametrize("kind", bombs())
+def test_what_is_far_too_large_once_unpacked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("msbench.datasets.archives.entries.LARGEST", 4000)
+    source = write(tmp_path, bombs()[kind])
+    with pytest.raises(DataError, match=r"has [\d,]+ bytes; more than 4,000 are not read at once"):
+        list(members(source, lambda _name: True, nested=kind.startswith("nested")))
+    with pytest.raises(DataError, match="not read at once"):
+        unpack(source, tmp_path / "out", nested=kind.startswith("nested"))
+    nothing_left(tmp_path / "out")
+
+
+def test_one_compressed_file_is_refused_where_it_has_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msbench.datasets.archives.entries.LARGEST", 2**21)
+    with pytest.raises(DataError, match="not read at once"):
+        content(write(tmp_path, gzip.compress(bytes(2**22))))

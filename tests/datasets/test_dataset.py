@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from msbench.datasets.dataset import RaggedPairs, RaggedTokens, Samples
+
+
+def test_batches_are_padded_on_the_right() -> None:
+    offsets = np.array([0, 3, 4, 6], np.int64)
+    split = RaggedTokens(np.array([5, 6, 7, 8, 9, 2], np.uint8), offsets, np.array([1, 0, 3], np.uint8))
+    batch = split.batch(np.array([2, 0]))
+    assert batch.inputs.tolist() == [[9, 2, 0], [5, 6, 7]]
+    assert batch.lengths.tolist() == [2, 3]
+    assert batch.labels.tolist() == [3, 1]
+    assert split.batch(np.array([1]), pad_to=4).inputs.tolist() == [[8, 0, 0, 0]]
+    assert {array.dtype for array in (batch.inputs, batch.lengths, batch.labels)} == {np.dtype(np.int64)}
+
+
+def test_pairs_are_padded_to_one_width() -> None:
+    offsets = np.array([0, 1, 4, 6, 7], np.int64)
+    split = RaggedPairs(np.array([5, 6, 7, 2, 8, 2, 9], np.uint8), offsets, np.array([1, 0], np.uint8))
+    assert split.lengths.tolist() == [3, 2]
+    batch = split.batch(np.array([1, 0]))
+    assert batch.inputs.tolist() == [[[8, 2, 0], [9, 0, 0]], [[5, 0, 0], [6, 7, 2]]]
+    assert batch.lengths.tolist() == [[2, 1], [1, 3]]
+    assert batch.labels.tolist() == [0, 1]
+    assert batch.positions == 12
+    assert split.batch(np.array([1]), pad_to=3).inputs.tolist() == [[[8, 2, 0], [9, 0, 0]]]
+
+
+def test_samples_are_standardised_when_they_are_read() -> None:
+    values = np.array([[[0, 10], [255, 30]], [[51, 20], [102, 20]]], np.uint8)
+    split = Samples(values, np.array([3, 1], np.uint8), shift=[51, 20], scale=[51, 10])
+    batch = split.batch(np.array([1, 0]))
+    assert batch.inputs.dtype == np.float32
+    np.testing.assert_allclose(batch.inputs, [[[0, 0], [1, 0]], [[-1, -1], [4, 1]]], atol=1e-6)
+    assert batch.lengths.tolist() == [2, 2]
+    assert batch.labels.tolist() == [1, 3]
+    # Beyond its length an example is 0, not what 0 would be before it is standardised.
+    padded = split.batch(np.array([0]), pad_to=3)
+    np.testing.assert_allclose(padded.inputs, [[[-1, -1], [4, 1], [0, 0]]], atol=1e-6)
+    assert padded.lengths.tolist() == [2]
+
+
+@pytest.mark.parametrize("labels", [np.array([[1, 0, 1]], np.uint8), np.array([999], np.uint16)])
+def test_labels_of_samples_may_be_several_or_many(labels: np.ndarray) -> None:
+    batch = Samples(np.zeros((1, 2, 1), np.int16), labels).batch(np.array([0]))
+    assert batch.labels.dtype == np.int64
+    assert batch.labels.tolist() == labels.tolist()
+
+
+def test_nothing_is_random_about_these_splits() -> None:
+    split = Samples(np.zeros((1, 2, 1), np.int16), np.array([0], np.uint8))
+    assert split.augmented(1, 2) is split
+
+
+def test_rows_choose_and_order_the_examples_of_a_split() -> None:
+    values = np.arange(12, dtype=np.int16).reshape(6, 2, 1)
+    labels = np.array([0, 1, 2, 3, 4, 5], np.uint8)
+    split = Samples(values, labels, 1.0, 2.0, np.array([5, 0, 3]))
+    batch = split.batch(np.array([0, 2]))
+    assert len(split) == len(split.lengths) == 3
+    assert batch.inputs[..., 0].tolist() == [[4.5, 5.0], [2.5, 3.0]]
+    assert batch.labels.tolist() == [5, 3]
+    assert split.bytes == 3 * 2 * 2

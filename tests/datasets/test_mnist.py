@@ -1,0 +1,122 @@
+import gzip
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_idx import idx
+
+from msbench import datasets as data
+from msbench.config import MnistConfig
+from msbench.datasets.dataset import SPLITS
+from msbench.datasets.mnist import FILES, MNIST, find
+from msbench.errors import DataError
+
+PERMUTED = MnistConfig(permuted=True)
+
+
+def images(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+
+
+def labels(count: int) -> np.ndarray:
+    return (np.arange(count) % 10).astype(np.uint8)
+
+
+@pytest.fixture
+def brought(tmp_path: Path) -> Path:
+    """20 images to train and 10 to test: two files plain, two compressed, one with a dot in its name."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (folder / "train-images-idx3-ubyte").write_bytes(idx(images(20)))
+    (folder / "train-labels.idx1-ubyte").write_bytes(idx(labels(20)))
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images(10))))
+    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels(10))))
+    return folder
+
+
+def test_all_is_read_and_told(brought: Path, tmp_path: Path) -> None:
+    dataset = data.setup(MnistConfig(), tmp_path / "data", source=brought)
+    assert [len(dataset.splits[name]) for name in SPLITS] == [18, 2, 10]
+    info, outline = dataset.info, data.outline(MnistConfig())
+    assert (info.kind, info.longest, info.channels) == (outline.kind, 784, 1)
+    batch = dataset.splits["test"].batch(np.arange(10))
+    expected = (images(10).reshape(10, 784, 1) / 255 - 0.1307) / 0.3081
+    np.testing.assert_allclose(batch.inputs, expected, atol=2e-6)
+    assert batch.labels.tolist() == list(range(10))
+    counts = {name: dataset.manifest["splits"][name]["labels"] for name in SPLITS}
+    assert sum(counts["train"].values()) == 18
+    assert Counter(counts["train"]) + Counter(counts["validation"]) == dict.fromkeys(map(str, range(10)), 2)
+    assert "train-images-idx3-ubyte has 20 entries, the published file 60,000" in dataset.manifest["notes"]
+
+
+def test_a_permutation_is_one_for_all(brought: Path, tmp_path: Path) -> None:
+    plain = data.setup(MnistConfig(), tmp_path / "data", source=brought)
+    mixed = data.open_dataset(PERMUTED, tmp_path / "data")
+    assert mixed.digest != plain.digest
+    order = np.random.RandomState(42).permutation(784)
+    for name in SPLITS:
+        everything = np.arange(len(plain.splits[name]))
+        given, moved = (each.splits[name].batch(everything) for each in (plain, mixed))
+        assert np.array_equal(moved.inputs, given.inputs[:, order])
+        assert np.array_equal(moved.labels, given.labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("train-images-idx3-ubyte", idx(images(20))[:-1], "bytes instead of"),
+        ("train-images-idx3-ubyte", idx(images(19)), "has 19 images, but train-labels.idx1-ubyte 20 labels"),
+        ("train-images-idx3-ubyte", idx(np.zeros((20, 28, 27), np.uint8)), "images are 28 x 27, not 28 x 28"),
+        ("train-labels.idx1-ubyte", idx(labels(20) + np.uint8(1)), "label 9 is 10, no digit"),
+        ("t10k-images-idx3-ubyte.gz", gzip.compress(idx(images(10)))[:-9], "is cut short or damaged"),
+        ("t10k-labels-idx1-ubyte.gz", gzip.compress(idx(images(10))), "begins with 0x00000803"),
+    ],
+)
+def test_a_bad_file_is_named(brought: Path, tmp_path: Path, name: str, content: bytes, fault: str) -> None:
+    (brought / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"{name}.*{fault}"):
+        data.setup(MnistConfig(), tmp_path / "data", source=brought)
+    assert not data.is_ready(MnistConfig(), tmp_path / "data")
+
+
+def test_each_file_must_be_there_once(brought: Path) -> None:
+    (brought / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images(20))))
+    with pytest.raises(
+        DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is twice"
+    ):
+        find((brought,))
+    for path in brought.glob("train-images*"):
+        path.unlink()
+    with pytest.raises(
+        DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is now"
+    ):
+        find((brought,))
+
+
+def test_fetched_files_are_found_by_their_names(brought: Path) -> None:
+    assert find(tuple(brought.iterdir())) == find((brought,))
+    assert [remote.name for remote in MNIST.remotes] == [f"{file.stem}.gz" for file in FILES]
+    assert len({remote.digest for remote in MNIST.remotes}) == 4
+
+
+def test_real_digits(sample: Callable[..., Path], tmp_path: Path) -> None:
+    folder = sample("mnist")
+    dataset = data.setup(MnistConfig(), tmp_path, source=folder)
+    assert [len(dataset.splits[name]) for name in SPLITS] == [54_000, 6_000, 10_000]
+    assert dataset.info.baselines == {"majority": 0.1135}
+    train = dataset.splits["train"].batch(np.arange(0, 54_000, 10)).inputs
+    assert abs(train.mean()) < 0.01
+    assert abs(train.std() - 1) < 0.01
+    given = [
+        name
+        for name, file in ((f"{file.stem}.gz", file) for file in FILES)
+        if _md5(folder / name) != file.md5
+    ]
+    assert [note.partition(" ")[0] for note in dataset.manifest["notes"]] == given
+
+
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes()).hexdigest()

@@ -1,0 +1,87 @@
+"""`docs/gate.md`, `docs/ci.md` and the workflow: commands can be given, tables are what the code has."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import options, rows
+
+from msbench.config.layers import load_yaml, parse_yaml, validate
+from msbench.errors import ExitCode
+from msbench.gate.calibrate import RELIABLY, STEP
+from msbench.gate.verdicts import CODES, OUTCOMES, PRECEDENCE
+from msbench.runs.suite import available
+from msbench.runs.suite_gate import DEFAULT_MARGIN, WIDEST_MARGIN, GateSettings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GATE, CI = ((REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("gate.md", "ci.md"))
+WORKFLOW = load_yaml(REPOSITORY / ".github" / "workflows" / "gate.yml").values
+STEPS: list[dict[str, Any]] = WORKFLOW["jobs"]["quick"]["steps"]
+RUN = [step["run"] for step in STEPS if "run" in step]
+SUITES = {suite.name for suite in available(REPOSITORY / "suites")}
+FLAT = re.sub(r"\s+", " ", GATE + CI)
+SHOWN = re.findall(r"(?:`|\$ |\")msbench ([a-z][^`$\"|]*?)(?=`|\"| \$| ```| \|| suite )", FLAT)
+COMMANDS = sorted({*SHOWN, *(line.removeprefix("msbench ") for line in RUN if line.startswith("msbench "))})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_can_be_given(command: str) -> None:
+    verb, *words = command.split()
+    assert {word for word in words if word.startswith("--")} <= options(verb)
+    if words and not words[0].startswith("--"):
+        assert words[0] in SUITES
+
+
+def test_commands_are_found() -> None:
+    assert {command.split()[0] for command in COMMANDS} == {"run", "check", "baseline", "report"}
+
+
+def test_verdicts_are_those_of_the_code() -> None:
+    table = {cells[0].strip("`"): cells[2:] for cells in rows(GATE, "verdict")}
+    assert table == {verdict: [str(int(CODES[verdict])), OUTCOMES[verdict]] for verdict in CODES}
+
+
+def test_exit_codes_are_those_of_the_code() -> None:
+    table = {int(cells[0]): set(re.findall(r"`([a-z-]+)`", cells[1])) for cells in rows(CI, "code")}
+    verdicts = {code: {verdict for verdict in CODES if CODES[verdict] == code} for code in CODES.values()}
+    assert table == {ExitCode.USAGE: set(), ExitCode.RUN_FAILED: set(), **verdicts}
+    assert ", ".join(map(str, map(int, PRECEDENCE))).replace(", 3", ", then 3") in CI
+
+
+def test_the_key_of_a_suite_is_one() -> None:
+    (block,) = re.findall(r"```yaml\n(gate:.*?)```", GATE, re.DOTALL)
+    gate = validate(
+        GateSettings, parse_yaml(block.replace("https://...", "https://a.b"), "gate.md").at("gate")
+    )
+    assert gate.of("image", "mamba").margin == 0.01
+    assert gate.of("image", "griffin").margin == 0.02
+
+
+def test_figures_are_those_of_the_code() -> None:
+    assert (DEFAULT_MARGIN, WIDEST_MARGIN, STEP, RELIABLY) == (0.01, 0.2, 0.005, 0.95)
+    for words in ("the margin is one point", "at most 0.2", "rounded up to half a point", "19 times in 20"):
+        assert words in re.sub(r"\s+", " ", GATE)
+
+
+class TestWorkflow:
+    def test_actions_are_pinned(self) -> None:
+        uses = [step["uses"] for step in STEPS if "uses" in step]
+        assert len(uses) == 4
+        assert all(re.fullmatch(r"actions/[a-z-]+@v\d+\.\d+\.\d+", each) for each in uses)
+
+    def test_what_tells_of_a_failure_runs_after_one(self) -> None:
+        after = [step for step in STEPS if step.get("if") == "always()"]
+        assert ["check" in step.get("run", "") for step in after] == [True, False, False]
+        assert after[-1]["uses"].startswith("actions/upload-artifact")
+        assert "gate.xml" in after[-1]["with"]["path"]
+
+    def test_data_are_kept_where_runs_look_for_them(self) -> None:
+        (cache,) = [step["with"] for step in STEPS if "cache@" in step.get("uses", "")]
+        assert WORKFLOW["jobs"]["quick"]["env"]["MSBENCH_DATA"].endswith(f"/{cache['path']}")
+        globs = re.findall(r"'([^']+)'", cache["key"])
+        assert len(globs) == 2
+        assert all(list(REPOSITORY.glob(each)) for each in globs)
+
+    def test_it_may_only_read(self) -> None:
+        assert WORKFLOW["permissions"] == {"contents": "read"}

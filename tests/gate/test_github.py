@@ -1,0 +1,137 @@
+import re
+from pathlib import Path
+
+import pytest
+from verdict_cases import ODD_TEXTS, cell, checked
+
+from msbench.errors import ConfigError
+from msbench.gate import github
+
+COMMAND = re.compile(r"::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "level"),
+    [
+        (("pass", "fail"), "error"),
+        (("diverged", "inconclusive"), "error"),
+        (("pass", "inconclusive"), "warning"),
+        (("missing",), "warning"),
+        (("improved", "inconclusive"), "warning"),
+        (("pass", "improved"), "notice"),
+        ((), "warning"),
+    ],
+)
+def test_one_annotation_a_suite(verdicts: tuple[str, ...], level: str) -> None:
+    command = github.annotation(checked(*map(cell, verdicts)))
+    assert command is not None
+    found = COMMAND.fullmatch(command)
+    assert found is not None
+    assert found[1] == level
+
+
+def test_what_simply_holds_needs_none() -> None:
+    assert github.annotation(checked(cell("pass"), cell("xfail"))) is None
+
+
+@pytest.mark.parametrize("verdicts", [("inconclusive",), ("missing",), ("improved",), ()])
+def test_strict_makes_errors(verdicts: tuple[str, ...]) -> None:
+    command = github.annotation(checked(*map(cell, verdicts)), strict=True)
+    assert command is not None
+    assert command.startswith("::error ")
+
+
+def test_a_run_that_broke_is_an_error() -> None:
+    command = github.annotation(checked(cell("missing", crashed=1)))
+    assert command is not None
+    assert command.startswith("::error ")
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_a_command_is_one_line_and_gives_its_text_back(text: str) -> None:
+    command = github.annotation(checked(cell("fail", model=text, reason=text), suite=text))
+    assert command is not None
+    found = COMMAND.fullmatch(command)
+    assert found is not None
+    assert unescaped(found[2]) == f"msbench check: {text}"
+    assert unescaped(found[3]) == f"{text} against baseline.yaml: 1 fail\nlistops · {text} · fail: {text}"
+
+
+def unescaped(text: str) -> str:
+    """As the runner does it."""
+    for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, character)
+    return text
+
+
+def test_many_cells_are_counted_not_named() -> None:
+    command = github.annotation(checked(*[cell("fail", model=f"m{number}") for number in range(9)]))
+    assert command is not None
+    assert command.count("· fail") == github.NAMED
+    assert command.endswith("%0Aand 4 more: see the summary")
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_a_table_keeps_its_columns(text: str) -> None:
+    lines = github.markdown(
+        [checked(cell("fail", task=text, model=text, reason=text), suite=text)]
+    ).splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 3
+    assert {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table} == {6}
+    assert not re.search(r"<|(?<!\\)\$", lines[0] + table[2])
+
+
+def test_the_worst_stands_first() -> None:
+    text = github.markdown(
+        [checked(cell("pass", model="a"), cell("inconclusive", model="b"), cell("fail", model="c"))]
+    )
+    assert re.findall(r"\| listops \| (.) \|", text) == ["c", "b", "a"]
+    assert "1 fail, 1 inconclusive, 1 pass" in text
+
+
+def test_what_has_no_room_is_counted() -> None:
+    cells = [cell("pass", model=f"модель {number}", reason="я" * 200) for number in range(5000)]
+    text = github.markdown([checked(*cells)])
+    assert len(text.encode()) <= github.SUMMARY_BYTES
+    shown = text.count("| small |")
+    assert 2000 < shown < 5000
+    assert text.endswith(f"\n{5000 - shown} more cells: no room for them here.\n")
+
+
+def test_the_summary_is_added_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "summary.md"
+    path.write_text("x" * (github.SUMMARY_BYTES - 1000), encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    github.append_summary([checked(*[cell("pass", model=str(number)) for number in range(100)])])
+    assert github.SUMMARY_BYTES - 1000 < path.stat().st_size <= github.SUMMARY_BYTES
+    assert "more cells" in path.read_text()
+
+
+def test_without_a_summary_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    github.append_summary([checked(cell("pass"))])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_summary_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    with pytest.raises(ConfigError, match="GITHUB_STEP_SUMMARY"):
+        github.append_summary([checked(cell("pass"))])
+
+
+def test_a_full_summary_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GitHub drops one that is too large as a whole."""
+    path = tmp_path / "summary.md"
+    path.write_text("x" * github.SUMMARY_BYTES, encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    github.append_summary([checked(cell("fail"))])
+    assert path.stat().st_size == github.SUMMARY_BYTES
+
+
+def test_a_path_of_any_bytes_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    github.append_summary([checked(cell("fail", reason="in a\udcff.yaml"))])
+    assert "in a?.yaml" in path.read_text(encoding="utf-8")

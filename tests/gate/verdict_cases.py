@@ -1,0 +1,52 @@
+"""Verdicts made by hand, and texts that break formats."""
+
+from typing import get_args
+
+from msbench.gate.check import Checked
+from msbench.gate.judged import Judged
+from msbench.reporting.tables.judgement import Judgement, Verdict
+
+ODD_TEXTS = [
+    *(
+        'a"b',
+        "a'b",
+        "<tag>&amp;",
+        "]]>",
+        "two\nlines",
+        "a\tb",
+        "a\r\nb",
+        "\x00\x07\x1b[1m",
+        "\ufffe",
+        "модель→δ",
+    ),
+    *(
+        "::error::x",
+        "50%",
+        "%0A",
+        "a,b:c",
+        "a|b",
+        "a\\|b",
+        "`x`",
+        "*b*",
+        "_i_",
+        "[x](y)",
+        "<!-- c",
+        "𝄞",
+        "$x^2$",
+        " x ",
+    ),
+]
+
+
+def cell(
+    verdict: str, task: str = "listops", model: str = "mamba", reason: str = "because", crashed: int = 0
+) -> Judged:
+    """One judged cell."""
+    (known,) = [each for each in get_args(Verdict) if each == verdict]
+    return Judged("small", task, model, Judgement(known, reason), crashed)
+
+
+def checked(*cells: Judged, suite: str = "small") -> Checked:
+    """The verdicts on a suite."""
+    renamed = tuple(Judged(suite, each.task, each.model, each.judgement, each.crashed) for each in cells)
+    return Checked(suite, "baseline.yaml", renamed)

@@ -1,0 +1,137 @@
+"""What is shown of one run."""
+
+from pathlib import Path
+
+import pytest
+from made_runs import answered, keep, write_curve
+
+from msbench.config.differences import Change
+from msbench.reporting.compare.lookup import Found
+from msbench.reporting.compare.page import Facts, Grid, Part
+from msbench.reporting.compare.show import look_at, pages
+from msbench.reporting.compare.standing import Standing
+from msbench.results.store import Failure
+from msbench.runs.reproduce import Again
+
+RUN = "a" * 12
+
+
+def parts(found: Found, tmp_path: Path) -> dict[str, Part]:
+    """Those that hold anything, by the first word of their title."""
+    shown = look_at(found, tmp_path, tmp_path / "data")
+    filled = [part for part in pages(shown) if (part.pairs if isinstance(part, Facts) else part.rows)]
+    return {part.title.split(" ")[0]: part for part in filled}
+
+
+def facts(part: Part) -> dict[str, str]:
+    assert isinstance(part, Facts)
+    return dict(part.pairs)
+
+
+def test_the_result_comes_first_with_its_interval(tmp_path: Path) -> None:
+    found = answered(tmp_path, RUN, range(60), chance=0.1, baselines={"majority": 0.17}, parameters=67466)
+    shown = parts(found, tmp_path)
+    title, first = next(iter(shown.items()))
+    assert first.title == f"s · t · m · seed 0 · run {RUN}"
+    assert title == "s"
+    told = facts(first)
+    assert list(told)[:2] == ["status", "accuracy"]
+    assert told["accuracy"].startswith("70.00%, 95 % interval 63.")
+    assert told["trivial rules"] == "majority 17.00%"
+    assert told["size"] == "67,466 parameters"
+    assert "learned" not in told
+
+
+def test_a_model_that_learned_no_more_than_a_rule_is_told(tmp_path: Path) -> None:
+    found = answered(tmp_path, RUN, range(60), baselines={"majority": 0.17, "top 1 level": 0.71})
+    told = facts(parts(found, tmp_path)["s"])
+    assert told["learned"] == "no more than the trivial rule 'top 1 level' explains"
+
+
+def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
+    failure = Failure(type="Diverged", message="not finite at step 3: [w] is nan", step=3)
+    found = keep(tmp_path, RUN, status="diverged", failure=failure)
+    told = facts(parts(found, tmp_path)["s"])
+    assert told["status"] == "diverged"
+    assert told["failure"] == "Diverged: not finite at step 3: [w] is nan"
+    assert "accuracy" not in told
+
+
+def test_a_suite_that_is_not_known_here_is_told(tmp_path: Path) -> None:
+    told = facts(parts(keep(tmp_path, RUN), tmp_path)["to"])
+    assert "no command is known: unknown suite 's'" in told[""]
+
+
+def test_a_record_of_an_older_version_is_shown(tmp_path: Path) -> None:
+    shown = parts(keep(tmp_path, RUN, spec={}), tmp_path)
+    assert set(shown) == {"s", "to", "with", "settings", "files"}
+    assert "cannot be told: its settings are not understood now" in facts(shown["with"])["id"]
+
+
+def test_the_curve_marks_the_best_epoch_and_fits_a_screen(tmp_path: Path) -> None:
+    found = keep(tmp_path, RUN, metric="macro-auroc")
+    write_curve(found, [0.1 + 0.001 * (epoch if epoch < 70 else 0) for epoch in range(100)])
+    part = parts(found, tmp_path)["learning"]
+    assert isinstance(part, Grid)
+    assert "11 of 100 epochs" in part.title
+    assert [row[0] for row in part.rows if "*" in str(row[0])] == ["69*"]
+    widths = [max(len(str(row[column])) for row in (part.header, *part.rows)) for column in range(5)]
+    assert 2 + sum(widths) + 2 * 4 <= 80
+
+    (found.folder / "metrics.csv").write_text("epoch\n0\n", encoding="utf-8")
+    assert "not the metrics of a run" in facts(parts(found, tmp_path)["learning"])[""]
+
+
+def test_where_and_when_it_ran(tmp_path: Path) -> None:
+    attempts = [{"started": "1", "host": "one"}, {"started": "2", "kernel": "cpp"}]
+    found = keep(
+        tmp_path,
+        RUN,
+        started="2026-01-01T00:00:00+00:00",
+        timing={"train_seconds": 1234.5, "test_seconds": 1.0, "tokens_per_second": 1e4},
+        steps=939,
+        resumed=1,
+        attempts=attempts,
+        environment={"device": "cuda", "gpus": ["H100"], "git": {"commit": "c0ffee", "dirty": True}},
+    )
+    shown = parts(found, tmp_path)
+    assert facts(shown["time"])["training"] == "1,234.5 s, 939 steps, 10,000 tokens/s"
+    assert facts(shown["ran"]) == {"device": "H100", "commit": "c0ffee, with uncommitted changes"}
+    attempt = shown["attempts"]
+    assert isinstance(attempt, Grid)
+    assert (attempt.header, list(attempt.rows)) == (
+        ("started", "host", "kernel"),
+        [("1", "one", None), ("2", None, "cpp")],
+    )
+
+
+def test_files_have_their_sizes(tmp_path: Path) -> None:
+    found = answered(tmp_path, RUN, [1])
+    (found.folder / "checkpoint").mkdir()
+    (found.folder / "checkpoint" / "best-2.safetensors").write_bytes(bytes(1234))
+    (found.folder / "run.lock").touch()
+    part = parts(found, tmp_path)["files"]
+    assert isinstance(part, Grid)
+    assert [row[0] for row in part.rows] == [
+        "checkpoint/best-2.safetensors",
+        "predictions.parquet",
+        "run.json",
+    ]
+    assert part.rows[0][1] == "1,234"
+
+
+def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tuple(Change("source", f"{number:02}.py", "a" * 16, "b" * 16) for number in range(20))
+    now = Standing("0" * 12, "", (*files, Change("data", "data", "c" * 64, "d" * 64)))
+    monkeypatch.setattr("msbench.reporting.compare.show.standing", lambda *_: now)
+    planned = Again(("msbench", "run"), "", (Change("setting", "train.lr", 0.1, 1e-5),))
+    monkeypatch.setattr("msbench.reporting.compare.show.again", lambda *_: planned)
+    shown = parts(keep(tmp_path, RUN), tmp_path)
+    told = facts(shown["with"])
+    assert told["id"] == f"another, {'0' * 12}: data, source changed"
+    assert told["data"] == f"{'c' * 8} → {'d' * 8}"
+    assert told["00.py"] == f"{'a' * 8} → {'b' * 8}"
+    assert told[""] == "and 8 more files"
+    assert facts(shown["not"]) == {"train.lr": "1e-05 (planned: 0.1)"}

@@ -1,0 +1,87 @@
+"""Mixing distances by layer: one way of measuring a figure, the mean over seeds, what the picture holds."""
+
+import json
+
+import pytest
+from figure_values import cell, points_of, record, series_in, table
+
+from msbench.reporting.figures.look import looks
+from msbench.reporting.figures.mixing import chosen, draw, layers
+from msbench.reporting.figures.style import styled
+from msbench.results.mixing_documents import Distances, Layer
+
+DEFAULT = '{"entries": "l1"}'
+RUNS = [record("a"), record("b", seed=1), record("c")]
+TABLE = table({"Mamba": [cell("a", "b")], "MS-SSM": [cell("c")]})
+
+
+def document(
+    *means: float | None, options: str = DEFAULT, default: bool = True, trained: bool = True
+) -> Distances:
+    return Distances(
+        schema_version=1,
+        run_id="a",
+        trained=trained,
+        default_options=default,
+        options_digest=options,
+        options=json.loads(options),
+        mean=1.0,
+        sd=0.5,
+        layers=tuple(Layer(layer=at, mean=mean, sd=0.5, n=4) for at, mean in enumerate(means)),
+        examples=8,
+        created="2026-01-01",
+    )
+
+
+def test_a_row_a_layer_and_one_of_the_mean_over_seeds() -> None:
+    kept = {"a": document(1.0, 3.0), "b": document(2.0, 5.0, 9.0), "c": document(4.0, None)}
+    rows = layers(series_in(TABLE, RUNS), kept)
+    assert [(row.name, row.kind, row.run_id, row.layer, row.distance, row.n) for row in rows] == [
+        *(("Mamba", "seed", "a", 1, 1.0, 4), ("Mamba", "seed", "a", 2, 3.0, 4)),
+        *(
+            ("Mamba", "seed", "b", 1, 2.0, 4),
+            ("Mamba", "seed", "b", 2, 5.0, 4),
+            ("Mamba", "seed", "b", 3, 9.0, 4),
+        ),
+        *(("Mamba", "mean", "", 1, 1.5, 2), ("Mamba", "mean", "", 2, 4.0, 2)),
+        *(("MS-SSM", "seed", "c", 1, 4.0, 4), ("MS-SSM", "seed", "c", 2, None, 4)),
+    ]
+    assert [row.sd for row in rows if row.kind == "mean"] == pytest.approx([0.70710678, 1.41421356])
+
+
+def test_the_picture_holds_the_rows() -> None:
+    kept = {"a": document(1.0, 3.0), "b": document(2.0, 5.0), "c": document(4.0, None, 6.0)}
+    rows = layers(series_in(TABLE, RUNS), kept)
+    with styled():
+        [axes] = draw(rows, looks(row.name for row in rows)).axes
+    lines = {str(line.get_gid()): points_of(line) for line in axes.get_lines()}
+    assert lines["seed-a"] == [(1, 1.0), (2, 3.0)]
+    assert lines["seed-c"] == [(1, 4.0), (3, 6.0)]
+    [mean] = axes.containers
+    assert points_of(mean[0]) == [(1, 1.5), (2, 4.0)]
+    bars = [end for segment in mean[2][0].get_segments() for end in segment[:, 1]]
+    assert bars == pytest.approx([1.5 - 0.70710678, 1.5 + 0.70710678, 4 - 1.41421356, 4 + 1.41421356])
+
+
+def test_only_what_was_measured_in_one_way_is_compared() -> None:
+    other = '{"entries": "l2"}'
+    documents = {
+        "a": [document(1.0), document(7.0, options=other, default=False), document(8.0, trained=False)],
+        "b": [document(2.0)],
+        "c": [document(9.0, options=other, default=False)],
+    }
+    kept, notes = chosen(documents)
+    assert {run: each.layers[0].mean for run, each in kept.items()} == {"a": 1.0, "b": 2.0}
+    assert notes == ("3 measured in another way left out",)
+
+
+def test_of_a_run_measured_twice_in_one_way_the_newer_is_drawn() -> None:
+    kept, _ = chosen({"a": [document(1.0), document(2.0)]})
+    assert kept["a"].layers[0].mean == 2.0
+
+
+def test_another_way_is_told() -> None:
+    kept, notes = chosen({"a": [document(1.0, options='{"entries": "l2"}', default=False, trained=False)]})
+    assert list(kept) == ["a"]
+    assert notes == ('measured with the options {"entries": "l2"}', "the models are not trained")
+    assert chosen({"a": []}) == ({}, ())

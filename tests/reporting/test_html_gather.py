@@ -1,0 +1,102 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from html_pages import file, listops, report
+from report_runs import PlannedRun, build, run
+
+from msbench.reporting import Report
+from msbench.reporting.render.html.gather import gather, key
+from msbench.runs.suite import load, plan
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+def test_runs_behind_cells_have_a_section_and_the_others_are_counted(results: Path) -> None:
+    table, records = listops()
+    aside = [run(PlannedRun("listops", "mamba"), 0.1, data_digest="data-0", ended="2025-01-01")]
+    file(results, [*records, *aside])
+    found = gather(report([table], results, [*records, *aside]))
+    behind = [identity for row in table.rows for identity in row.run_ids]
+    assert [identity for *_, identity in found.runs] == behind
+    assert found.others == len(records) + 1 - len(behind) == 2
+    assert found.beyond == 0
+    first = found.runs[key(records[0])]
+    assert first.anchor == f"run-{behind[0]}"
+    assert first.epochs[0]["validation_loss"] == "1.9"
+
+
+def test_no_more_runs_than_asked_for_have_one(results: Path) -> None:
+    table, records = listops()
+    file(results, records)
+    found = gather(report([table], results, records), most=3)
+    assert (len(found.runs), found.beyond) == (3, 5)
+
+
+def test_an_id_that_is_none_has_no_section(results: Path) -> None:
+    spec = PlannedRun("listops", "mamba")
+    record = run(spec, run_id='"><b>')
+    assert not gather(report([build([spec], [record])], results, [record])).runs
+
+
+def test_two_suites_with_one_run_id_have_a_section_each(results: Path) -> None:
+    spec = PlannedRun("listops", "mamba")
+    here = run(spec, 0.5)
+    there = here.model_copy(update={"suite": "other", "metrics": {"test_accuracy": 0.7}})
+    table = build([spec], [here])
+    (column,) = table.columns
+    twin = replace(table, columns=(replace(column, suite="other"),))
+    found = gather(report([table, twin], results, [here, there]))
+    assert [each.anchor for each in found.runs.values()] == [f"run-{here.run_id}", f"run-{here.run_id}.2"]
+    assert [each.record.suite for each in found.runs.values()] == ["small", "other"]
+
+
+@pytest.mark.parametrize("log", ["", "epoch\n", "epoch,loss\n1\n", "\x00\xff", 'a,b\n"x'])
+def test_a_log_that_is_none_costs_the_chart_alone(results: Path, log: str) -> None:
+    table, records = listops()
+    file(results, records, log)
+    assert len(gather(report([table], results, records)).runs) == 8
+
+
+def behind_a_cell(
+    results: Path, planned: PlannedRun, suite: str, spec: dict[str, Any], digest: str
+) -> Report:
+    """The report of one cell, behind which is a run of this suite with these settings."""
+    record = run(planned)
+    table = build([planned], [record])
+    (column,) = table.columns
+    table = replace(table, columns=(replace(column, suite=suite),))
+    changes = {"suite": suite, "spec": spec, "spec_digest": digest}
+    return report([table], results, [record.model_copy(update=changes)])
+
+
+def test_commands_name_the_suite_as_it_was_typed_and_say_what_was_overridden(
+    results: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    text = Path(load("quick").source.name).read_text(encoding="utf-8")
+    path.write_text(text.replace("name: quick", "name: mine"), encoding="utf-8")
+    spec = plan(load(path), ["mamba"], overrides=["train.max_steps=7"])[0]
+    planned = PlannedRun(spec.task, "mamba")
+    found = behind_a_cell(results, planned, "mine", spec.model_dump(mode="json"), spec.digest)
+    (shown,) = gather(found, [str(path), "table-2"]).runs.values()
+    start = f"--model mamba --task {spec.task} --seed 0"
+    assert shown.again.line == f"msbench run {path} {start} --set train.max_steps=7"
+    (without,) = gather(found).runs.values()
+    assert without.again.line == ""
+    assert "unknown suite 'mine'" in without.again.reason
+
+
+def test_a_run_that_no_command_makes_now_has_none(results: Path) -> None:
+    spec = plan(load("quick"), ["mamba"])[0]
+    planned = PlannedRun(spec.task, "mamba")
+    older = spec.model_dump(mode="json")
+    del older["train"]["clip"]
+    found = behind_a_cell(results, planned, "quick", older, "of an older version")
+    (shown,) = gather(found).runs.values()
+    assert shown.again.line == ""
+    assert "train.clip absent → null" in shown.again.reason

@@ -1,0 +1,145 @@
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
+
+from msbench.reporting import write_all
+from msbench.reporting.render.latex import document, fragment
+from msbench.reporting.tables.cells import Cell, CellStatus, Column, Note, Row, Table
+from msbench.reporting.tables.names import stem
+
+GOLDEN = Path(__file__).parent / "golden"
+AMPERSAND = re.compile(r"(?<!\\)&")
+COMMENT = re.compile(r"(?<!\\)%")
+
+
+def rows_of(source: str) -> list[str]:
+    return [line for line in source.splitlines() if line.endswith(r" \\") and "multicolumn" not in line]
+
+
+def odd_table() -> Table:
+    """Every odd name in every place that a name can stand in, with every status."""
+    columns = (Column("a_b", "50% & more"), Column("模型", "модель"))
+    statuses: tuple[CellStatus, ...] = ("missing", "diverged", "out-of-memory", "interrupted", "failed")
+    rows = [
+        Row(name, f"group {name}", name, (Cell(reported="1.0"), Cell(status=statuses[index % 5])))
+        for index, name in enumerate(ODD_NAMES)
+    ]
+    best = Cell("63.04", "", 63.04, 0.2, 2, 3, "measured", ("a",), ("b",), ("0" * 12,), True)
+    notes = (Note("a", "50% of #1 & ~ ^ \\ {x}"), Note("b", " ".join(ODD_NAMES)), Note("", "a note"))
+    caption = f"Odd: {' '.join(ODD_NAMES)}"
+    return Table("odd_names", "Odd names", caption, columns, (*rows, Row("x", "", "", (best, best))), notes)
+
+
+def golden_table() -> Table:
+    specs = [
+        PlannedRun("listops", name, seed) for name in ("mamba", "msssm-s6", "no_pe") for seed in range(3)
+    ]
+    values = {"mamba": (0.37, 0.36, None), "msssm-s6": (0.6304, 0.621, 0.6402), "no_pe": (None, None, None)}
+    records = []
+    for spec in specs:
+        value = values[spec.model_name][spec.seed]
+        status = "finished" if value is not None else "diverged"
+        identity = f"{spec.model_name.encode().hex():0<11.11}{spec.seed}"
+        records.append(run(spec, value, status=status, baselines=RULES, run_id=identity))
+    cells = [
+        printed("S4", "59.60", model="s4"),
+        printed("Mamba", "38.02", model="mamba", note="not its own run"),
+        printed("MS-SSM (S6)", "63.04", group="Convolutions + SSMs", model="msssm-s6"),
+    ]
+    return build(specs, records, cells)
+
+
+@pytest.mark.parametrize("name", ["small.tex", "small-report.tex", "small.csv", "small-wide.csv"])
+def test_files_are_the_golden_ones(name: str, tmp_path: Path) -> None:
+    write_all([golden_table()], tmp_path, csv=True, latex=True)
+    assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
+
+
+@given(st.lists(st.text(), min_size=1, max_size=4), st.text(), st.text())
+def test_any_name_leaves_every_row_its_cells(names: list[str], label: str, group: str) -> None:
+    columns = (Column("a", label), Column("b", label))
+    table = Table(
+        "t", "t", label, columns, tuple(Row(n, group, n, (Cell("2.0"), Cell("1.0"))) for n in names)
+    )
+    rows = rows_of(fragment(table))
+    assert len(rows) == len(names) + 1
+    for line in rows:
+        assert len(AMPERSAND.findall(line)) == 4
+        assert not COMMENT.search(line)
+
+
+def test_no_group_and_a_group_of_one_lose_no_row() -> None:
+    table = odd_table()
+    plain = replace(table, rows=tuple(replace(row, group="") for row in table.rows))
+    for each in (table, plain):
+        assert len(rows_of(fragment(each))) == len(table.rows) + 1
+
+
+def test_a_cell_is_mean_plus_minus_deviation_with_its_marks() -> None:
+    source = fragment(odd_table())
+    assert r"63.04\textsuperscript{b} & \textbf{63.04} $\pm$ 0.20 (2/3)\textsuperscript{a} &" in source
+    assert "% run: 000000000000\nx &" in source
+
+
+def test_one_seed_has_no_plus_minus_and_nothing_measured_is_a_dash() -> None:
+    table = build([PlannedRun("listops", "mamba")], [run(PlannedRun("listops", "mamba"), 0.872)])
+    assert "Model & measured \\\\\n" in fragment(table)
+    assert r"mamba & \textbf{87.20} \\" in fragment(table)
+
+
+def test_states_are_explained_below_the_table() -> None:
+    source = fragment(odd_table())
+    for text in ("div.: diverged", "OOM: out of memory", "int.: interrupted", "fail: the run failed"):
+        assert text in source
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [("a/b c", "a-b-c"), ("../up", "up"), ("x_y.z", "x-y-z"), ("模型", "table"), ("lra", "lra")],
+)
+def test_file_names_are_safe(name: str, safe: str) -> None:
+    table = replace(odd_table(), id=name)
+    assert stem(table.id) == safe
+    assert rf"\label{{tab:{safe}}}" in fragment(table)
+    assert rf"\input{{{safe}.tex}}" in document([table], safe)
+
+
+def latin() -> Table:
+    letters = [
+        chr(code) for code in (*range(0x20, 0x7F), *range(0xA0, 0x180), *range(0x370, 0x400), 0x2013, 0x1F600)
+    ]
+    rows = tuple(Row(letter * 2, "", "", (Cell(),)) for letter in letters)
+    return Table("letters", "Letters", "Every letter.", (Column("a", "a"),), rows)
+
+
+def empty() -> Table:
+    return Table("empty", "Empty", "", (Column("a", "a"),), ())
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("make", [golden_table, odd_table, latin, empty])
+def test_the_document_compiles_without_a_warning(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    table = make()
+    write_all([table], tmp_path, latex=True)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{stem(table.id)}-report.tex"]
+    for _ in range(2):  # labels settle in the second run
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+    log = (tmp_path / f"{stem(table.id)}-report.log").read_text(errors="replace")
+    assert not re.findall(r".*(?:Warning|Overfull|Underfull|Missing character).*", log)
+
+
+@pytest.mark.parametrize(("tasks", "wide"), [(4, False), (5, True)])
+def test_a_page_is_wide_where_a_table_is(tasks: int, wide: bool) -> None:
+    columns = tuple(Column(f"t{task}", f"Task {task}") for task in range(tasks))
+    row = Row("m", "", "m", tuple(Cell(reported="1.0", measured=1.0, status="measured") for _ in columns))
+    source = document([Table("small", "Small", "Caption.", columns, (row,))], "small")
+    assert ("landscape" in source) == wide
+    assert source.count("geometry") == 1

@@ -1,0 +1,141 @@
+"""One table, four renderers: every number of the seven tables is the same in each of them."""
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import cycle
+
+import pandas as pd
+import pytest
+from many_runs import write_many
+from test_distances import written
+
+from msbench import reporting as report
+from msbench.reporting.render import digits, html, words
+from msbench.reporting.render.csv import long, wide
+from msbench.reporting.render.latex import fragment
+from msbench.reporting.render.terminal import render
+from msbench.reporting.tables.cells import UNITS, Table
+from msbench.reporting.tables.definitions import PAPER_TABLES
+from msbench.results import store
+
+Number = tuple[str, str, str, bool]
+"""Value, spread, count such as 2/3, and whether it is the best; empty where there is none."""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
+    """All seven, filled with several seeds a model, runs that failed, and distances."""
+    results = tmp_path_factory.mktemp("runs")
+    write_many(results, 400)
+    for path in (results / "scifar" / "scifar" / "msssm-s4").glob("*/run.json"):
+        record = store.read_record(path.parent)
+        assert record is not None
+        path.write_text(record.model_copy(update={"status": "diverged", "metrics": {}}).model_dump_json())
+    for folder in store.list_run_folders(results, "listops").folders:
+        written(folder)
+    return report.load(["paper"], results)
+
+
+@pytest.fixture(scope="module", params=range(7), ids=[each.id for each in PAPER_TABLES])
+def table(loaded: report.Report, request: pytest.FixtureRequest) -> Table:
+    index: int = request.param
+    return loaded.tables[index]
+
+
+def test_the_tables_are_filled(table: Table) -> None:
+    cells = [cell for row in table.rows for cell in row.cells]
+    assert any(cell.n > 1 and cell.sd for cell in cells)
+    assert any(cell.reported for cell in cells)
+    assert any(cell.best for cell in cells) == any(UNITS[column.unit].ranked for column in table.columns)
+
+
+def test_some_means_lack_seeds_and_some_cells_a_result(loaded: report.Report) -> None:
+    cells = [cell for table in loaded.tables for row in table.rows for cell in row.cells]
+    assert any(0 < cell.n < cell.n_planned for cell in cells)
+    assert {"diverged", "missing"} < {cell.status for cell in cells}
+
+
+def test_csv_terminal_latex_and_page_have_the_same_numbers(loaded: report.Report, table: Table) -> None:
+    expected = list(from_csv(table))
+    assert list(from_terminal(table)) == expected
+    assert list(from_latex(table)) == expected
+    assert list(from_page(loaded, table)) == expected
+
+
+def test_pandas_reads_back_what_the_cells_hold(table: Table) -> None:
+    read = pd.read_csv(io.BytesIO(long(table)), dtype=str, keep_default_na=False)
+    cells = [cell for row in table.rows for cell in row.cells]
+    assert list(read["reported"]) == [cell.reported for cell in cells]
+    assert [float(text) if text else None for text in read["measured"]] == [each.measured for each in cells]
+    assert [float(text) if text else None for text in read["sd"]] == [each.sd for each in cells]
+    broad = pd.read_csv(io.BytesIO(wide(table)), dtype=str, keep_default_na=False)
+    assert list(broad["row"]) == [row.name for row in table.rows]
+    kept = [name for name in broad.columns if name.endswith(" measured")]
+    assert broad[kept].to_numpy().ravel().tolist() == read["measured"].tolist()
+
+
+def from_csv(table: Table) -> Iterator[tuple[str, Number]]:
+    """The numbers of the long form, each rounded as the one rule says."""
+    shown = cycle(table.kinds)
+    for row in csv.DictReader(io.StringIO(long(table).decode(), newline="")):
+        for kind in next(shown):
+            if kind == "reported":
+                yield row["row"], (row["reported"] or "--", row["reported_sd"], "", False)
+            elif not row["measured"]:
+                yield row["row"], (words.STATUS[row["status"]], "", "", False)
+            else:
+                sd = float(row["sd"]) if row["sd"] else None
+                value, spread = digits.shown(float(row["measured"]), sd, UNITS[row["unit"]].digits)
+                n, planned = row["n"], row["n_planned"]
+                count = f"{n}/{planned}" if int(n) < int(planned) else ""
+                yield row["row"], (value, spread, count, row["best"] == "yes")
+
+
+def parsed(text: str, star: str) -> Number:
+    """A number as a terminal or LaTeX prints it, without its marks."""
+    found = re.fullmatch(rf"(\S+?)({star})?(?:±(\S+))?(?: \((\d+/\d+)\))?", text)
+    assert found, text
+    return found[1], found[3] or "", found[4] or "", bool(found[2])
+
+
+def from_terminal(table: Table) -> Iterator[tuple[str, Number]]:
+    _, rule, below = re.split(r"^(─+)\n", render(table), flags=re.MULTILINE)
+    assert rule
+    lines = [line for line in below.split("\n\n")[0].splitlines() if "  " in line.strip()]
+    for row, line in zip(table.rows, lines, strict=True):
+        assert line.strip().startswith(f"{row.name}  ")
+        parts = re.split(r" {2,}", line.strip().removeprefix(row.name).strip())
+        yield from ((row.name, parsed(re.sub(r" \[[a-z,]+\]$", "", part), r"\*")) for part in parts)
+
+
+def from_latex(table: Table) -> Iterator[tuple[str, Number]]:
+    lines = [line for line in fragment(table).splitlines() if re.search(r" & .* \\\\$", line)]
+    for row, line in zip(table.rows, lines[2:], strict=True):
+        _, *parts = line.removesuffix(r" \\").split(" & ")
+        for part in parts:
+            text = re.sub(r"\\textsuperscript\{[a-z,]+\}", "", part).replace(r" $\pm$ ", "±")
+            yield row.name, parsed(re.sub(r"\\textbf\{(\S+?)\}", r"\1BEST", text), "BEST")
+
+
+def from_page(loaded: report.Report, table: Table) -> Iterator[tuple[str, Number]]:
+    page = html.render(html.page(replace(loaded, tables=(table,)), made=datetime(2026, 1, 1, tzinfo=UTC)))
+    root = ET.fromstring(page.decode().removeprefix("<!DOCTYPE html>"))
+    [first, *_] = root.iter("table")
+    rows = [row for row in first.iter("tr") if row.find("td") is not None]
+    for row in rows:
+        name = row.findtext("th") or ""
+        yield from ((name, of_page(each)) for each in row.iter("td"))
+
+
+def of_page(cell: ET.Element) -> Number:
+    best = cell.find("*[@class='best']")
+    value = next(text for text in (cell.text, *(each.text for each in cell)) if text and text.strip())
+    spans = {each.get("class"): each.text or "" for each in cell.iter("span")}
+    count = re.match(r"(\d+) of (\d+) ", spans.get("seeds", ""))
+    spread = spans.get("sd", "").replace(" ± ", "")
+    return value.strip(), spread, "/".join(count.groups()) if count else "", best is not None

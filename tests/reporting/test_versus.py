@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compared_runs import answered, kept, right
+from report_runs import PlannedRun, build, printed
+
+from msbench.errors import UnknownName
+from msbench.reporting.tables.cells import Table
+from msbench.reporting.tables.versus import compare_table, versus, with_comparisons
+
+pytestmark = pytest.mark.usefixtures("handmade_records")
+
+MODELS = {"mamba": [0.60, 0.61, 0.62], "msssm-s6": [0.70, 0.71, 0.69], "lstm": [0.50], "s4": [0.61, 0.60]}
+N = 500
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Four models, one with a single seed, and a planned one without runs."""
+    return made(tmp_path)
+
+
+def made(results: Path, *reported: tuple[str, str]) -> Table:
+    runs = [
+        kept(results, model, answered(np.arange(N) < round(rate * N)), seed)
+        for model, rates in MODELS.items()
+        for seed, rate in enumerate(rates)
+    ]
+    plan = [PlannedRun("listops", model, seed) for model in (*MODELS, "griffin") for seed in range(3)]
+    cells = [printed(row, "58.00", model=model) for row, model in reported]
+    return build(plan, [run.record for run in runs], cells)
+
+
+def test_every_measured_cell_is_compared_but_that_of_the_reference(table: Table, tmp_path: Path) -> None:
+    found = compare_table(table, tmp_path, "mamba")
+    assert [(table.rows[row].name, column) for row, column in found.comparisons] == [
+        ("msssm-s6", 0),
+        ("lstm", 0),
+        ("s4", 0),
+    ]
+    assert {each.model: each.over_seeds for each in found.comparisons.values()} == {
+        "msssm-s6": True,
+        "lstm": False,
+        "s4": True,
+    }
+    assert [each.reference for each in found.comparisons.values()] == ["mamba"] * 3
+
+
+def test_p_values_are_adjusted_for_all_of_the_table(table: Table, tmp_path: Path) -> None:
+    found = sorted(compare_table(table, tmp_path, "mamba").comparisons.values(), key=lambda each: each.p)
+    assert found[0].p_holm == pytest.approx(3 * found[0].p)
+    assert found[1].p_holm == pytest.approx(max(3 * found[0].p, 2 * found[1].p))
+
+
+def test_rows_that_show_the_same_runs_count_once(tmp_path: Path) -> None:
+    table = made(
+        tmp_path,
+        ("MS-SSM (S6)", "msssm-s6"),
+        ("MS-SSM, again", "msssm-s6"),
+        ("Mamba", "mamba"),
+        ("Mamba, too", "mamba"),
+    )
+    found = compare_table(table, tmp_path, "Mamba")
+    assert len(found.comparisons) == 4
+    smallest = min(found.comparisons.values(), key=lambda each: each.p)
+    assert smallest.p_holm == pytest.approx(3 * smallest.p)
+    assert "Holm over 3 comparisons" in found.notes[0]
+
+
+def test_cells_are_marked_and_earlier_marks_stay(tmp_path: Path) -> None:
+    table = made(tmp_path, ("Mamba", "mamba"), ("Linear", ""))
+    before = {note.text for note in table.notes}
+    after = with_comparisons(table, compare_table(table, tmp_path, "mamba"))
+    texts = {note.mark: note.text for note in after.notes}
+    marked = {row.name: [texts[mark] for mark in row.cells[0].marks] for row in after.rows}
+    assert before < {note.text for note in after.notes}
+    assert marked["Mamba"] == []
+    assert marked["griffin"] == []
+    [mark] = marked["msssm-s6"]
+    assert mark.startswith("better than mamba, p ")
+    assert "Welch over seeds, n = 3 and 3" in mark
+    assert any(text.startswith("worse than mamba") for text in marked["lstm"])
+    assert any("another seed may turn them" in note.text for note in after.notes if not note.mark)
+    assert [row.cells[0].measured for row in after.rows] == [row.cells[0].measured for row in table.rows]
+
+
+def test_what_cannot_be_compared_is_noted_and_the_rest_is(table: Table, tmp_path: Path) -> None:
+    for file in tmp_path.glob("small/listops/lstm/*/predictions.parquet"):
+        file.unlink()
+    found = compare_table(table, tmp_path, "mamba")
+    assert {each.model for each in found.comparisons.values()} == {"msssm-s6", "s4"}
+    assert any(note.startswith("lstm on listops is not compared with mamba: ") for note in found.notes)
+    assert "Holm over 2 comparisons" in found.notes[0]
+
+
+def test_results_elsewhere_are_not_taken_for_these(table: Table, tmp_path: Path) -> None:
+    found = compare_table(table, tmp_path / "elsewhere", "mamba")
+    assert not found.comparisons
+    (note,) = found.notes  # one reason for all three
+    assert "are not compared with mamba: " in note
+    assert "no finished run" in note
+
+
+def test_a_table_without_the_reference_says_so(table: Table, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    alone = build([PlannedRun("listops", "lstm")], [kept(other, "lstm", answered(right(N, 0.5, 0))).record])
+    both = versus([table, alone], tmp_path, "mamba")
+    assert "no measured mamba in this table" in both[1].notes[-1].text
+    assert any("better than mamba" in note.text for note in both[0].notes)
+
+
+def test_a_model_that_no_table_has_results_of(table: Table, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"--versus: unknown model 'mambo'; did you mean 'mamba'\?"):
+        versus([table], tmp_path, "mambo")
+    with pytest.raises(UnknownName, match="known: lstm, mamba, msssm-s6, s4"):
+        versus([table], tmp_path, "griffin")
+
+
+def test_the_same_table_twice_is_the_same(table: Table, tmp_path: Path) -> None:
+    assert versus([table], tmp_path, "lstm") == versus([table], tmp_path, "lstm")
+
+
+def test_distances_are_not_compared(tmp_path: Path) -> None:
+    given = answered(np.ones(N, dtype=bool))
+    metrics = {"test_accuracy": 1.0, "mean_mixing_distance": 3.0}
+    runs = [kept(tmp_path, model, given, metrics=metrics).record for model in ("mamba", "s4")]
+    plan = [PlannedRun("listops", model) for model in ("mamba", "s4")]
+    table = build(plan, runs, [printed("Mamba", "3.5", model="mamba", unit="tokens")])
+    assert table.columns[0].unit == "tokens"
+    assert not compare_table(table, tmp_path, "mamba").comparisons

@@ -1,0 +1,103 @@
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pandas as pd
+import pytest
+from compared_runs import answered, kept, right, scored
+from numpy.typing import NDArray
+
+from msbench.errors import DataError
+from msbench.reporting.tables.significance import Run
+from msbench.results.predictions import read_correct, read_examples, read_scores
+
+
+def scores_of(run: Run) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    return read_scores(run.folder, run.record.run_id)
+
+
+def test_one_label_an_example(tmp_path: Path) -> None:
+    given = right(30, 0.6, seed=0)
+    run = kept(tmp_path, "mamba", answered(given))
+    labels, correct = read_correct(run.folder, run.record.run_id)
+    assert np.array_equal(read_examples(run.folder, run.record.run_id), np.arange(30))
+    assert np.array_equal(correct, given)
+    assert np.array_equal(labels, np.arange(30) % 2)
+
+
+def test_several_labels_an_example(tmp_path: Path) -> None:
+    predictions = scored(30, 1.0, seed=1)
+    labels, scores = scores_of(kept(tmp_path, "mamba", predictions))
+    assert np.array_equal(labels, predictions.labels)
+    assert np.array_equal(scores, predictions.logits)
+
+
+def test_more_than_ten_classes_keep_their_order(tmp_path: Path) -> None:
+    predictions = scored(20, 1.0, seed=1)
+    wide = type(predictions)(np.tile(predictions.logits, 4), np.tile(predictions.labels, 4))
+    labels, scores = scores_of(kept(tmp_path, "mamba", wide))
+    assert np.array_equal(labels, wide.labels)
+    assert np.array_equal(scores, wide.logits)
+
+
+def test_files_that_are_absent_damaged_or_of_another_task(tmp_path: Path) -> None:
+    run = kept(tmp_path, "mamba", answered(right(30, 0.6, 0)))
+    folder, run_id = run.folder, run.record.run_id
+    file = folder / "predictions.parquet"
+    with pytest.raises(DataError, match=r"predictions.parquet: no column 'label_0'"):
+        read_scores(folder, run_id)
+    ecg = kept(tmp_path, "ecg", scored(30, 1.0, 0))
+    with pytest.raises(DataError, match="no column 'label'"):
+        read_correct(ecg.folder, ecg.record.run_id)
+    whole = file.read_bytes()
+    for cut in (b"", b"nothing", whole[: len(whole) // 2], bytes(len(whole))):
+        file.write_bytes(cut)
+        with pytest.raises(DataError, match=rf"{file}: cannot be read: .*--fresh"):
+            read_correct(folder, run_id)
+    file.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_correct(folder, run_id)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(DataError, match=rf"{file}: cannot be read: no ordinary file; train"):
+        read_correct(folder, run_id)
+    file.rmdir()
+    with pytest.raises(DataError, match=rf"{file}: absent"):
+        read_correct(folder, run_id)
+
+
+def test_answers_of_another_run_are_refused(tmp_path: Path) -> None:
+    mine, other = (kept(tmp_path, model, answered(right(30, 0.6, 0))) for model in ("mamba", "griffin"))
+    file = mine.folder / "predictions.parquet"
+    file.write_bytes((other.folder / "predictions.parquet").read_bytes())
+    with pytest.raises(DataError, match=rf"is of run '{other.record.run_id}', not of {mine.record.run_id}"):
+        read_correct(mine.folder, mine.record.run_id)
+
+
+def test_answers_of_a_version_that_wrote_no_id_are_read(tmp_path: Path) -> None:
+    run = kept(tmp_path, "mamba", answered(right(30, 0.6, 0)))
+    file = run.folder / "predictions.parquet"
+    pd.read_parquet(file).to_parquet(file, index=False, write_page_checksum=True)
+    assert len(read_correct(run.folder, run.record.run_id)[0]) == 30
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    given = right(30, 0.6, seed=0)
+    run = kept(tmp_path / os.fsdecode(b"caf\xe9"), "mamba", answered(given))
+    assert np.array_equal(read_correct(run.folder, run.record.run_id)[1], given)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ESTALE])
+def test_what_cannot_be_opened_need_not_be_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run = kept(tmp_path, "mamba", answered(right(30, 0.6, 0)))
+
+    def failing(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises(DataError, match=f"cannot be read: {os.strerror(number)}; make it readable"):
+        read_correct(run.folder, run.record.run_id)

@@ -1,0 +1,39 @@
+"""`submission.json`: read as every file of results is, which somebody else may have written."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from msbench.errors import ConfigError
+from msbench.runs.launchers import submission
+
+
+def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / submission.FILE)
+    with pytest.raises(ConfigError, match=r"submission\.json: cannot be read: no ordinary file"):
+        submission.read(tmp_path / submission.FILE)
+
+
+def test_submissions_that_cannot_be_listed_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that wait in the queue would be submitted once more."""
+
+    def stale(*_: object) -> Any:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(Path, "glob", stale)
+    with pytest.raises(ConfigError, match=r"\.slurm: cannot be read: Stale file handle"):
+        submission.submissions(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../../0123456789ab", "0123456789abc", "0123456789ab\n", ""])
+def test_the_id_of_a_run_is_nothing_but_one(name: str) -> None:
+    values: dict[str, Any] = {"task": "t", "model": "m", "seed": 0, "words": ()}
+    assert submission.Element(run_id="0123456789ab", **values).run_id
+    with pytest.raises(ValidationError, match="run_id"):
+        submission.Element(run_id=name, **values)

@@ -1,0 +1,344 @@
+"""One spec to one record: what is kept, what is trained again, how a failure is recorded."""
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from msbench import datasets as data
+from msbench import models
+from msbench.config import RunSpec
+from msbench.errors import ConfigError, DamagedRecord, DataError, Interrupted
+from msbench.results import safe_reads as reading
+from msbench.results import store
+from msbench.results.store import RunRecord
+from msbench.runs import execution as execute
+from msbench.runs.execution import Place
+from msbench.runs.progress import Quiet
+from msbench.runs.suite import Suite, plan
+from msbench.training import checkpoint
+from msbench.training.loop import Trainer
+from msbench.training.signals import SignalFlag
+
+
+@pytest.fixture
+def place(tmp_path: Path, data_folder: Path) -> Place:
+    return Place(tmp_path / "results", data_folder, "cpu", SignalFlag())
+
+
+@pytest.fixture
+def spec(tiny: Suite) -> RunSpec:
+    return plan(tiny, ["mamba"])[0]
+
+
+def run(spec: RunSpec, place: Place, *, fresh: bool = False) -> RunRecord:
+    record = execute.execute(spec, place, Quiet(), fresh=fresh)
+    assert record is not None
+    return record
+
+
+def folder(place: Place, record: RunRecord) -> Path:
+    return place.results / record.suite / record.task / record.model / record.run_id
+
+
+def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    assert record.status == "finished"
+    assert record.n_test == 20
+    assert record.steps == 3 * 8
+    assert 0 <= record.metrics["test_accuracy"] <= 1
+    assert {"majority", "root operator only"} <= set(record.baselines)
+    assert torch.__version__.startswith(record.environment["packages"]["torch"])
+    assert record.parameters == models.parameter_count(
+        models.build(spec.model_name, spec.model, data.open_dataset(spec.data, place.data_root).info, 0)
+    )
+    assert store.read_record(folder(place, record)) == record
+    assert [attempt["kernel"] for attempt in record.attempts] == [record.kernel]
+    names = {path.name for path in folder(place, record).iterdir()}
+    assert names == {"run.json", "metrics.csv", "predictions.parquet", "checkpoint", "run.lock"}
+
+
+def test_predictions_agree_with_the_record(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    frame = pd.read_parquet(folder(place, record) / "predictions.parquet")
+    assert list(frame["example"]) == list(range(20))
+    assert frame["correct"].mean() == record.metrics["test_accuracy"]
+    logits = frame[[f"logit_{index}" for index in range(10)]].to_numpy()
+    assert (logits.argmax(axis=1) == frame["predicted"]).all()
+    labels = data.open_dataset(spec.data, place.data_root).splits["test"].batch(np.arange(20)).labels
+    assert (frame["label"] == labels).all()
+
+
+def test_the_test_split_is_read_with_the_best_epochs_weights(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    rows = pd.read_csv(folder(place, record) / "metrics.csv")
+    assert record.metrics["validation_accuracy"] == rows["validation_accuracy"].max()
+    assert record.metrics["best_epoch"] == rows["validation_accuracy"].idxmax()
+
+
+def test_a_finished_run_is_kept_and_fresh_sets_it_aside(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(spec, place)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", lambda _self: pytest.fail("trained again"))
+        assert run(spec, place) == first
+    again = run(spec, place, fresh=True)
+    assert again.run_id == first.run_id
+    assert again.metrics == first.metrics
+    assert (folder(place, first).with_name(f"{first.run_id}.old-1") / "run.json").exists()
+
+
+def test_a_run_that_diverges_is_recorded_and_not_repeated(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exploding = spec.model_copy(update={"train": spec.train.model_copy(update={"lr": 1e30})})
+    record = run(exploding, place)
+    assert record.status == "diverged"
+    assert record.metrics == {}
+    assert record.failure is not None
+    assert record.failure.step is not None
+    assert record.failure.name
+    monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained again"))
+    assert run(exploding, place) == record
+
+
+def test_a_crash_is_recorded_with_its_traceback_and_retried(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(_self: Trainer) -> None:
+        raise ZeroDivisionError("shape [1,2] of [/s4]")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", crash)
+        record = run(spec, place)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert record.failure.message == "shape [1,2] of [/s4]"
+    assert "ZeroDivisionError" in (folder(place, record) / "error.txt").read_text()
+    assert run(spec, place).status == "finished"
+    assert not (folder(place, record) / "error.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried 3 GiB\nmore"), "CUDA out of memory. Tried 3 GiB"),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory:"
+                " you tried to allocate 9000000000000 bytes. Error code 12 (Cannot allocate memory)\nmore"
+            ),
+            "can't allocate memory: you tried to allocate 9000000000000 bytes. Error code 12",
+        ),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_too_little_memory_has_a_status_of_its_own(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    def exhaust(_self: Trainer) -> None:
+        raise error
+
+    monkeypatch.setattr(Trainer, "run", exhaust)
+    record = run(spec, place)
+    assert record.status == "out-of-memory"
+    assert record.failure is not None
+    assert record.failure.message.startswith(message)
+    assert (
+        " are free on cpu now; try --set train.micro_batch=auto (the same results), or a smaller train."
+        in (record.failure.message)
+    )
+    assert "\n" not in record.failure.message
+
+
+def test_pieces_of_a_batch_are_no_advice_where_batch_norm_needs_it_whole(
+    tiny: Suite, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhaust(_self: Trainer) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Trainer, "run", exhaust)
+    failure = run(plan(tiny, ["msssm-s6"])[0], place).failure
+    assert failure is not None
+    assert "micro_batch" not in failure.message
+    assert "a smaller train.batch_size than 8" in failure.message
+
+
+def test_how_a_run_is_executed_is_recorded_and_no_part_of_it(tiny: Suite, place: Place) -> None:
+    whole, pieces = (plan(tiny, ["mamba"], overrides=each)[0] for each in ([], ["train.micro_batch=3"]))
+    assert whole.digest == pieces.digest
+    record = run(pieces, place)
+    assert "micro_batch" not in record.spec["train"]
+    assert (record.environment["micro_batch"], record.environment["devices"]) == (3, 1)
+    assert (record.attempts[0]["micro_batch"], record.attempts[0]["devices"]) == ("3", "1")
+    assert run(whole, place) == record
+
+
+def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: Place) -> None:
+    place.signals.received = 15
+    with pytest.raises(Interrupted):
+        run(spec, place)
+    (record,), _ = store.records(place.results)
+    assert record.status == "interrupted"
+    assert record.metrics == {}
+    assert record.steps == 1
+    place.signals.received = None
+    finished = run(spec, place)
+    assert (finished.resumed, len(finished.attempts)) == (1, 2)
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    with store.locked(folder(place, record), wait=False) as mine:
+        assert mine
+        assert execute.execute(spec, place, Quiet(), wait=False) == record  # nothing is left to wait for
+        (folder(place, record) / "run.json").unlink()
+        assert execute.execute(spec, place, Quiet(), wait=False) is None
+
+
+def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: Place) -> None:
+    place.signals.received = 15
+    with pytest.raises(Interrupted):
+        run(spec, place)
+    place.signals.received = None
+    assert run(spec, place, fresh=True).resumed == 1
+
+
+def test_a_damaged_record_is_told_and_fresh_sets_it_aside(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    (folder(place, record) / "run.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DamagedRecord, match="train again with --fresh"):
+        run(spec, place)
+    assert run(spec, place, fresh=True).metrics == record.metrics
+
+
+def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place: Place) -> None:
+    record = run(spec, place)
+    (folder(place, record) / "run.json").unlink()
+    (best,) = (folder(place, record) / "checkpoint").glob("best-*.safetensors")
+    best.write_bytes(best.read_bytes()[:-8])
+    assert run(spec, place).status == "failed"
+    assert run(spec, place).metrics == record.metrics
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ESTALE, errno.ENOMEM, errno.ENODEV])
+def test_best_weights_that_cannot_be_opened_cost_no_training(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    plain = reading.read_bytes
+
+    def failing(path: Path, largest: int | None) -> bytes:
+        if path.name.startswith("best-"):
+            raise OSError(number, os.strerror(number), str(path))
+        return plain(path, largest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "read_bytes", failing)
+        record = run(spec, place)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert f"cannot be read: {os.strerror(number)}; see to it, or remove it" in record.failure.message
+    monkeypatch.setattr(Trainer, "_step", lambda *_: pytest.fail("trained again"))
+    finished = run(spec, place)
+    assert (finished.status, finished.steps, finished.resumed) == ("finished", record.steps, 1)
+
+
+@pytest.mark.parametrize("section", ["data", "model", "train"])
+def test_what_no_record_could_hold_is_found_before_training(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, section: str
+) -> None:
+    """Whatever the specs let pass: a finished training is never thrown away by its own record."""
+    monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
+    ready = data.setup(spec.data, place.data_root)
+    monkeypatch.setattr(data, "setup", lambda *_, **__: ready)
+    key = {"data": "seed", "model": "dt_rank", "train": "batch_size"}[section]
+    part = getattr(spec, section).model_copy(update={key: 2**63})
+    with pytest.raises(ConfigError, match=r"seed 0: no record could hold spec: .*too large"):
+        run(spec.model_copy(update={section: part}), place)
+
+
+def test_a_model_that_no_record_could_count_is_found_before_training(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
+    monkeypatch.setattr(models, "parameter_count", lambda _model: 2**63)
+    with pytest.raises(ConfigError, match="no record could hold parameters: "):
+        run(spec, place)
+
+
+def test_an_attempt_that_never_began_leaves_the_record_before_it(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    def refuse(*_: object) -> NoReturn:
+        raise ConfigError("no such model")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", crash)
+        record = run(spec, place)
+    before = {path: path.read_bytes() for path in folder(place, record).glob("*.*")}
+    assert {path.name for path in before} >= {"run.json", "error.txt"}
+    with monkeypatch.context() as patch:
+        patch.setattr(models, "build", refuse)
+        with pytest.raises(ConfigError, match="no such model"):
+            run(spec, place)
+    assert {path: path.read_bytes() for path in folder(place, record).glob("*.*")} == before
+    assert run(spec, place).status == "finished"
+
+
+def test_finished_runs_are_read_where_nothing_can_be_written(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = run(spec, place)
+    monkeypatch.setattr(store, "locked", lambda *_, **__: pytest.fail("asked for the lock"))
+    assert run(spec, place) == record
+
+
+def test_results_that_are_no_folder_are_refused(spec: RunSpec, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file")
+    with pytest.raises(ConfigError, match="choose another --results"):
+        run(spec, place)
+
+
+def test_a_full_disk_fails_the_run_and_no_other(
+    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _data: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    original = store.write_atomically
+
+    def nearly_full(path: Path, content: bytes) -> None:
+        (full if path.suffix == ".parquet" else original)(path, content)
+
+    monkeypatch.setattr(store, "write_atomically", nearly_full)
+    record = run(spec, place)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert record.failure.message.endswith(
+        "predictions.parquet: cannot be written: No space left on device;"
+        " make room, or choose another --results"
+    )
+    monkeypatch.setattr(store, "write_atomically", full)
+    assert run(spec, place).status == "failed"  # and the record itself cannot be written
+
+
+def test_padding_shorter_than_the_data_is_refused(spec: RunSpec, place: Place) -> None:
+    short = spec.model_copy(update={"train": spec.train.model_copy(update={"pad_to": 10})})
+    with pytest.raises(ConfigError, match="longest of listops-tiny has"):
+        run(short, place)
+
+
+def test_missing_data_is_no_run(spec: RunSpec, place: Place) -> None:
+    absent = spec.model_copy(update={"data": type(spec.data)(source="release")})  # type: ignore[call-arg]
+    with pytest.raises(DataError, match="msbench setup listops --from"):
+        run(absent, place)
+    assert not place.results.exists()

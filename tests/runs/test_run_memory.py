@@ -1,0 +1,60 @@
+"""The memory that a run is said to take, held against what a step of it keeps."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from msbench import datasets as data
+from msbench import models
+from msbench.config import RunSpec
+from msbench.datasets.dataset import TaskInfo
+from msbench.runs import memory as budget
+from msbench.runs.progress import Quiet
+from msbench.runs.suite import Suite, plan
+from msbench.training.loop import Trainer, fabric_for
+from msbench.training.signals import SignalFlag
+
+INFO = TaskInfo("tokens", 9, 2, 100, "accuracy", 0.5, {})
+PAIRS = TaskInfo("pairs", 9, 2, 100, "accuracy", 0.5, {})
+
+
+def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
+    return plan(suite, [model], overrides=overrides)[0]
+
+
+@pytest.mark.parametrize("model", ["mamba", "msssm-s6", "lstm", "transformer"])
+def test_a_step_keeps_about_what_is_estimated(tiny: Suite, tmp_path: Path, model: str) -> None:
+    sizes = ("model.d_model=32", "model.positions=none", "train.pad_to=64", "train.batch_size=20")
+    spec = spec_of(tiny, model, *sizes, "train.max_steps=1")
+    dataset = data.setup(spec.data, data.data_root())
+    net = models.build(spec.model_name, spec.model, dataset.info, 0)
+    run = Trainer(spec, net, dataset, tmp_path, "0" * 12, fabric_for("cpu", "float32"), Quiet(), SignalFlag())
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        run.run()
+    optimizer = run.optimizer.optimizer.state.values()
+    state = [
+        *net.parameters(),
+        *(x.grad for x in net.parameters()),
+        *(x for each in optimizer for x in each.values()),
+    ]
+    measured = sum(kept.values()) + sum(x.numel() * x.element_size() for x in state if x is not None)
+    assert 0.5 < measured / budget.needed(spec, net, dataset.info, "cpu") < 2
+
+
+def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
+    def positions(info: TaskInfo, *overrides: str, devices: int = 1) -> int:
+        return budget.positions_at_once(spec_of(tiny, "mamba", *overrides), info, devices)
+
+    assert positions(INFO) == 8 * 100
+    assert positions(PAIRS) == 8 * 200
+    assert positions(INFO, "train.pad_to=150") == 8 * 150
+    assert positions(INFO, devices=3) == 3 * 100
+    assert positions(INFO, "train.micro_batch=2") == positions(INFO, "train.micro_batch=2", devices=2) == 200
+    assert positions(INFO, "train.micro_batch=auto") == 800

@@ -1,0 +1,278 @@
+"""Suites: where they are found, what is read, and what is refused."""
+
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from msbench.errors import ConfigError, UnknownName
+from msbench.runs import suite as suite_module
+from msbench.runs.suite import Suite, available, load
+
+SHIPPED = Path(__file__).resolve().parents[2] / "suites"
+
+TEXT = """\
+name: tiny
+title: A tiny suite
+protocol: scaled
+seeds: [0, 1]
+data:
+  dataset: listops
+  min_length: 5
+  max_length: 60
+model:
+  d_model: 32
+  layers: 2
+train:
+  lr: 1e-3
+  epochs: 2
+tasks:
+  short:
+    data: {max_length: 30}
+    train: {lr: 2e-3}
+  long:
+models:
+  msssm-s6:
+    model: {levels: 2}
+    train: {lr: 3e-3}
+  mamba:
+"""
+
+
+def write(folder: Path, text: str = TEXT, name: str = "tiny.yaml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Suite:
+    return load(write(tmp_path))
+
+
+def refusal(path: Path, old: str, new: str) -> str:
+    """What loading says once `old` is replaced by `new`, without the folder."""
+    assert old in TEXT
+    file = write(path, TEXT.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    return str(caught.value).replace(f"{path}/", "")
+
+
+class TestLoad:
+    def test_header(self, tiny: Suite) -> None:
+        assert (tiny.name, tiny.title, tiny.protocol, tiny.caption) == ("tiny", "A tiny suite", "scaled", "")
+        assert tiny.seeds == (0, 1)
+        assert tiny.tasks == ("short", "long")
+        assert tiny.models == ("msssm-s6", "mamba")
+        assert tiny.reported is None
+
+    def test_reported(self, tmp_path: Path) -> None:
+        reported = "reported: {table: listops, columns: {short: 'Accuracy (%)'}}\n"
+        found = load(write(tmp_path, TEXT.replace("protocol: scaled", "protocol: paper") + reported)).reported
+        assert found is not None
+        assert (found.table, found.columns) == ("listops", {"short": "Accuracy (%)"})
+
+    def test_seeds_default_to_zero(self, tmp_path: Path) -> None:
+        assert load(write(tmp_path, TEXT.replace("seeds: [0, 1]\n", ""))).seeds == (0,)
+
+    def test_lf_crlf_and_bom_are_one_suite(self, tmp_path: Path) -> None:
+        path = write(tmp_path)
+        first = load(path)
+        for data in (TEXT.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + TEXT.encode()):
+            path.write_bytes(data)
+            assert load(path) == first
+
+    def test_a_bare_name_is_looked_up_here_first(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        write(tmp_path / "suites", TEXT.replace("tiny", "quick"), "quick.yaml")
+        assert load("quick").title == "A quick suite"
+        assert load("quick").source.name == "suites/quick.yaml"
+        assert load("quick", SHIPPED).title != "A quick suite"
+
+    def test_a_bare_name_is_found_from_any_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert load("quick").name == "quick"
+
+    def test_a_bare_name_is_found_where_wheels_put_data(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(
+            suite_module, "__file__", str(tmp_path / "site" / "msbench" / "runs" / "suite.py")
+        )
+        monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path / "data"))
+        with pytest.raises(UnknownName, match="unknown suite 'tiny'"):
+            load("tiny")
+        write(tmp_path / "data" / "share" / "msbench" / "suites")
+        assert load("tiny").name == "tiny"
+
+    def test_a_path_is_a_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        write(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        assert load("tiny.yaml") == load("./tiny.yaml") == load(Path("tiny.yaml"))
+        with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+            load("none.yaml")
+
+    def test_an_unknown_name_offers_the_nearest(self) -> None:
+        with pytest.raises(UnknownName, match="unknown suite 'quik'; did you mean 'quick'"):
+            load("quik")
+
+    @pytest.mark.parametrize("name", ["..", "", "../quick", "quick/"])
+    def test_no_name_reaches_elsewhere(self, name: str) -> None:
+        with pytest.raises(ConfigError):
+            load(name, SHIPPED)
+
+    def test_a_file_must_be_named_as_its_suite(self, tmp_path: Path) -> None:
+        write(tmp_path, name="other.yaml")
+        with pytest.raises(ConfigError, match=r"other\.yaml:1: name: must be 'other'.*not 'tiny'"):
+            load("other", tmp_path)
+
+
+class TestAvailable:
+    def test_is_sorted_by_name(self, tmp_path: Path) -> None:
+        for name in ("b", "a"):
+            write(tmp_path, TEXT.replace("name: tiny", f"name: {name}"), f"{name}.yaml")
+        assert [suite.name for suite in available(tmp_path)] == ["a", "b"]
+        assert available(tmp_path / "none") == []
+
+    def test_a_broken_one_is_named(self, tmp_path: Path) -> None:
+        write(tmp_path)
+        write(tmp_path, "name: [", "broken.yaml")
+        with pytest.raises(ConfigError, match=r"broken\.yaml:1: "):
+            available(tmp_path)
+
+    def test_files_that_are_no_suites_can_be_passed_over(self, tmp_path: Path) -> None:
+        write(tmp_path)
+        write(tmp_path, "name: [", "broken.yaml")
+        write(tmp_path, "services: {web: {image: nginx}}", "compose.yaml")
+        (tmp_path / "folder.yaml").mkdir()
+        errors: list[ConfigError] = []
+        assert [suite.name for suite in available(tmp_path, errors.append)] == ["tiny"]
+        assert [str(error).splitlines()[0].partition(".yaml")[0] for error in errors] == [
+            str(tmp_path / name) for name in ("broken", "compose", "folder")
+        ]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("[0, 1]", "null", "tiny.yaml:4: seeds: must be a list, not null"),
+            ("[0, 1]", "0", "tiny.yaml:4: seeds: must be a list, not 0"),
+            ("[0, 1]", '"0"', "tiny.yaml:4: seeds: must be a list, not '0'"),
+            ("[0, 1]", "-1", "tiny.yaml:4: seeds: must be a list, not -1"),
+            ("[0, 1]", "[]", "tiny.yaml:4: seeds: must have at least 1 in it, not an empty list"),
+            ("[0, 1]", "[-1]", "tiny.yaml:4: seeds.0: must be greater than or equal to 0, not -1"),
+            ("[0, 1]", '["0"]', "tiny.yaml:4: seeds.0: must be a whole number, not '0'"),
+            ("[0, 1]", "[null]", "tiny.yaml:4: seeds.0: must be a whole number, not null"),
+            ("[0, 1]", "[1e2]", "tiny.yaml:4: seeds.0: must be a whole number, not 100.0"),
+            ("[0, 1]", "[true]", "tiny.yaml:4: seeds.0: must be a whole number, not true"),
+            ("[0, 1]", "[3, 0, 3]", "tiny.yaml:4: seeds: a seed is repeated: 3, 0, 3"),
+            ("name: tiny", "name: no way", "tiny.yaml:1: name: 'no way' is no name: "),
+            ("name: tiny", "name: 007", "tiny.yaml:1: name: must be text (in quotes), not 7"),
+            ("name: tiny\n", "", "tiny.yaml: name: required key is missing"),
+            (
+                "scaled",
+                "scald",
+                "tiny.yaml:3: protocol: must be 'paper' or 'scaled', not 'scald'; did you mean",
+            ),
+            ("  long:", "  ../up:", "tiny.yaml:19: tasks.../up: '../up' is no name: "),
+            ("  long:", "  short:", "tiny.yaml:19: tasks.short: duplicate key; first on line 16"),
+            ("  long:", "  long: 3", "tiny.yaml:19: tasks.long: must be a mapping, not 3"),
+            (
+                "  long:",
+                "  long: {dat: {}}",
+                "tiny.yaml:19: tasks.long.dat: unknown key; did you mean 'data'? ",
+            ),
+            (
+                "  mamba:",
+                "  mamba: {data: {}}",
+                "tiny.yaml:24: models.mamba.data: unknown key; known: model, train",
+            ),
+            ("  mamba:", "  mmba:", "tiny.yaml:24: unknown model 'mmba'; did you mean 'mamba'? known: "),
+            ("  epochs: 2", "  epochs: 1e2", "tiny.yaml:14: train.epochs: must be a whole number, not 100.0"),
+            ("lr: 1e-3", "lrr: 1e-3", "tiny.yaml:13: train.lrr: unknown key; did you mean 'lr'? known: "),
+            ("lr: 3e-3", "lr: abc", "tiny.yaml:23: train.lr: must be a number, not 'abc'"),
+            (
+                "levels: 2",
+                "levels: -2",
+                "tiny.yaml:22: model.levels: must be greater than or equal to 0, not -2",
+            ),
+            ("d_model: 32", "levels: 3", "tiny.yaml:10: model.levels: unknown key of model 'mamba'; known: "),
+            (
+                "max_length: 30",
+                "max_length: 6",
+                "tiny.yaml:7 and tiny.yaml:17: data: no length lies strictly",
+            ),
+            (
+                "dataset: listops",
+                "dataset: listop",
+                "tiny.yaml:6: data.dataset: unknown dataset 'listop'; did",
+            ),
+            (
+                "  dataset: listops\n",
+                "",
+                "tiny.yaml:5: data.dataset: required key is missing; "
+                "known: aan, cifar10, imagenet, imdb, listops, mnist, pathfinder, ptbxl",
+            ),
+        ],
+    )
+    def test_with_file_line_key_and_a_near_name(
+        self, tmp_path: Path, old: str, new: str, message: str
+    ) -> None:
+        said = refusal(tmp_path, old, new)
+        assert said.startswith(message)
+        assert len(said.splitlines()) == 1
+
+    def test_no_tasks(self, tmp_path: Path) -> None:
+        block = TEXT[TEXT.index("tasks:") : TEXT.index("models:")]
+        assert refusal(tmp_path, block, "tasks: {}\n").startswith(
+            "tiny.yaml:15: tasks: must have at least 1 in it"
+        )
+        assert refusal(tmp_path, block, "") == "tiny.yaml: tasks: required key is missing"
+
+    def test_a_reported_column_of_no_task(self, tmp_path: Path) -> None:
+        said = refusal(tmp_path, "data:\n", "reported: {table: t, columns: {shor: x}}\ndata:\n")
+        assert said == "tiny.yaml:5: reported.columns: no task 'shor'; did you mean 'short'?"
+
+    def test_a_scaled_suite_stands_beside_no_reported_numbers(self, tmp_path: Path) -> None:
+        said = refusal(tmp_path, "data:\n", "reported: {table: t, columns: {short: x}}\ndata:\n")
+        assert said.startswith(
+            "tiny.yaml:3 and tiny.yaml:5: reported: protocol 'scaled' never stands beside the paper's"
+        )
+
+    @pytest.mark.parametrize(
+        ("claims", "message"),
+        [
+            ("{table: t, column: c, task: shor, base: mamba}", "no task 'shor'; did you mean 'short'?"),
+            (
+                "{table: t, column: c, task: short, base: mambo}",
+                "no model 'mambo' in this suite; did you mean",
+            ),
+            ("{table: t, column: c, task: short, base: mamba, rows: {S4: s4d}}", "no model 's4d' in this"),
+            ("{table: t, column: c, task: short, base: mamba, measure: distance}", "claims.0.measure: "),
+            (", ".join(["{table: t, column: c, task: short, base: mamba}"] * 2), "a table stands twice for"),
+        ],
+    )
+    def test_a_claim_on_what_there_is_not(self, tmp_path: Path, claims: str, message: str) -> None:
+        said = refusal(tmp_path, "data:\n", f"claims: [{claims}]\ndata:\n")
+        assert said.startswith("tiny.yaml:5")
+        assert message in said
+
+    def test_every_fault_is_told_at_once(self, tmp_path: Path) -> None:
+        said = refusal(tmp_path, "lr: 1e-3\n  epochs: 2\n", "lrr: 1e-3\n  epochs: 0\n")
+        assert [line.split(":")[1] for line in said.splitlines()] == ["14", "13"]
+
+    def test_an_empty_file(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="title: required key is missing"):
+            load(write(tmp_path, ""))
+
+    @pytest.mark.parametrize("name", ["a" * 200, "a/b", "..", ".a", "a:b", '"a "'])
+    def test_no_model_name_can_name_a_folder_elsewhere(self, tmp_path: Path, name: str) -> None:
+        assert "is no name" in refusal(tmp_path, "  mamba:", f"  {name}:")
