@@ -54,3 +54,12 @@ def test_no_import_points_up() -> None:
 def test_no_file_imports_itself_through_others() -> None:
     graph = {module: set(imports(path)) - {module} for module, path in MODULES.items()}
     TopologicalSorter(graph).prepare()
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

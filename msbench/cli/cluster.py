@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from msbench.runs.launchers.slurm import Order
     from msbench.runs.launchers.slurm_profile import Profile
     from msbench.runs.launchers.submission import Submission
-    from msbench.runs.plan import Entry
+    from msbench.runs.plan import PlannedRun
 
 LAUNCHERS = ("local", "slurm")
 POLL = 10.0
@@ -120,7 +120,7 @@ def _submit(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bo
     raise typer.Exit(handed.data or slurm.exit_code(entries, waited=show.wait))
 
 
-def _row(row: dict[str, Any], entry: "Entry", busy: "dict[str, Job]") -> dict[str, Any]:
+def _row(row: dict[str, Any], entry: "PlannedRun", busy: "dict[str, Job]") -> dict[str, Any]:
     job = busy.get(entry.run_id or "")
     if job is None:
         return row
@@ -128,7 +128,7 @@ def _row(row: dict[str, Any], entry: "Entry", busy: "dict[str, Job]") -> dict[st
 
 
 def _print(
-    entries: "Sequence[Entry]", busy: "dict[str, Job]", made: "Submission | None", as_json: bool
+    entries: "Sequence[PlannedRun]", busy: "dict[str, Job]", made: "Submission | None", as_json: bool
 ) -> None:
     from msbench.runs import plan as agenda
 

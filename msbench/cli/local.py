@@ -14,7 +14,7 @@ from msbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from msbench.config import RunSpec
-    from msbench.runs.launchers.outcome import Outcome
+    from msbench.runs.launchers.outcome import RunOutcome
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
 
 def _train(specs: "list[RunSpec]", how: How, on: str) -> None:
     from msbench import datasets as data
-    from msbench.runs.execution import Place
+    from msbench.runs.execution import RunContext
     from msbench.runs.launchers.here import run_here
     from msbench.runs.launchers.joined import joined, signal_flag
 
     with signal_flag() as signals, joined(on, signals) as processes:
-        place = Place(how.results, data.data_root(), how.device, signals, processes)
+        place = RunContext(how.results, data.data_root(), how.device, signals, processes)
         outcome = run_here(specs, place, fresh=how.fresh, quiet=how.quiet)
     _end(outcome, as_json=how.as_json)
 
@@ -120,7 +120,7 @@ def _beside(specs: "list[RunSpec]", how: How, asked: Asked, on: str) -> None:
     _end(run_beside(specs, work, slots(how.jobs, on)), as_json=how.as_json)
 
 
-def _end(outcome: "Outcome", *, as_json: bool) -> None:
+def _end(outcome: "RunOutcome", *, as_json: bool) -> None:
     from msbench.runs.launchers.outcome import summary
 
     if as_json:

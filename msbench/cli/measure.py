@@ -83,7 +83,7 @@ def mixing(
     from msbench.analysis.mixing import command, files, table
 
     overrides = tuple(sets or ())
-    request = command.Request(results, options, not untrained, device, fresh, quiet, suite, overrides)
+    request = command.MixingRequest(results, options, not untrained, device, fresh, quiet, suite, overrides)
     found = command.carry_out(specs, request)
     written = files.write(found.documents, out, csv=csv, figure=figure)
     if as_json:
@@ -130,7 +130,7 @@ def bench(
     from msbench.analysis.benchmarks import command, document, terminal
 
     sizes, names, shapes = (b, length, m, d, n), tuple(only or ()), tuple(shape or ())
-    request = command.Request(
+    request = command.BenchmarkRequest(
         what, device, threads, repeats, names, sizes, shapes, scaling, quick, out, compare, quiet
     )
     found = command.carry_out(request)

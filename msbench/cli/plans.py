@@ -8,7 +8,7 @@ from msbench.errors import Undecided
 
 if TYPE_CHECKING:
     from msbench.config import RunSpec
-    from msbench.runs.plan import Entry
+    from msbench.runs.plan import PlannedRun
 
 
 def plan(
@@ -28,7 +28,7 @@ def plan(
     return specs
 
 
-def agenda_of(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[Entry]":
+def agenda_of(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[PlannedRun]":
     """What would be done with each of these runs, and why."""
     from msbench import datasets as data
     from msbench.runs import plan as agenda
@@ -40,7 +40,7 @@ def agenda_of(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> 
 
 
 def print_agenda(
-    entries: "list[Entry]", as_json: bool, *, estimate: bool, device: str = "cpu", devices: int = 1
+    entries: "list[PlannedRun]", as_json: bool, *, estimate: bool, device: str = "cpu", devices: int = 1
 ) -> None:
     """Print a row for each, with `estimate` also how large it is on so many devices."""
     from msbench.runs import plan as agenda

@@ -66,7 +66,7 @@ def report(
         from msbench.gate.check import verdicts
 
         judge = verdicts(names or [], against, results)
-    request = reports.Request(
+    request = reports.ReportOptions(
         names or [],
         results,
         out,

@@ -49,12 +49,12 @@ CHARACTERS = 98
 """Ids of the whole data at the default settings: what a model is built for before they are there."""
 
 
-class Table:
+class AanTable:
     """One file as it is read: labels, pairs of ids, and the texts of all rows, in `spool`."""
 
     def __init__(self, name: str, config: AanConfig, spool: texts.Spool) -> None:
         self.names, self.spool = [name], spool
-        self.counts = texts.Counts()
+        self.counts = texts.CharacterCounts()
         self.labels = array("B")
         self.pairs: list[bytes] = []
         self.bytes = self.empty = 0
@@ -103,10 +103,10 @@ def parse(line: bytes) -> tuple[int, bytes, list[bytes]]:
     return int(value), b"\t".join(ids), fields[3:]
 
 
-def read(config: AanConfig, making: Making, stack: ExitStack) -> dict[str, Table]:
+def read(config: AanConfig, making: Making, stack: ExitStack) -> dict[str, AanTable]:
     """The file of each split; `stack` closes them. Raises DataError naming file and line."""
     (source,) = making.sources
-    found: dict[str, Table] = {}
+    found: dict[str, AanTable] = {}
     for name, rows in lines(source, PATHS, making.progress):
         split = PATHS[name]
         if split in found:
@@ -115,13 +115,13 @@ def read(config: AanConfig, making: Making, stack: ExitStack) -> dict[str, Table
                 raise DataError(f"{source}: {both} differ: give --from the folder of the right one")
             found[split].names.append(name)
             continue
-        table = found[split] = Table(name, config, stack.enter_context(texts.Spool(making.folder, config)))
+        table = found[split] = AanTable(name, config, stack.enter_context(texts.Spool(making.folder, config)))
         _take(source, table, rows, making.progress)
     _refuse_gaps(source, found)
     return found
 
 
-def _take(source: Path, table: Table, rows: Iterator[bytes], progress: Progress) -> None:
+def _take(source: Path, table: AanTable, rows: Iterator[bytes], progress: Progress) -> None:
     expected = PUBLISHED[PATHS[table.name]]
     for number, line in enumerate(rows, start=1):
         try:
@@ -141,7 +141,7 @@ def _hash(rows: Iterator[bytes]) -> str:
     return total.hexdigest()
 
 
-def _refuse_gaps(source: Path, found: Mapping[str, Table]) -> None:
+def _refuse_gaps(source: Path, found: Mapping[str, AanTable]) -> None:
     """Raise DataError where a file is missing, or lies in another folder than the rest."""
     if missing := [file for split, file in FILES.items() if split not in found]:
         raise DataError(f"{source}: holds no {missing[0]}, nor has one in {', '.join(FOLDERS[1:])}")
@@ -156,7 +156,7 @@ def fill(config: AanConfig, making: Making) -> None:
     with ExitStack() as stack:
         found = read(config, making, stack)
         vocabulary = found["train"].counts.vocabulary(config)
-        encoder = texts.Encoder(config, vocabulary)
+        encoder = texts.TokenEncoder(config, vocabulary)
         splits = {split: _save(making, split, found[split], encoder) for split in SPLITS}
     tables = {
         split: {"file": table.name, "bytes": table.bytes, "sha256": table.sha256}
@@ -168,7 +168,7 @@ def fill(config: AanConfig, making: Making) -> None:
     making.finish(config, splits, vocabulary=vocabulary, tables=tables, notes=_notes(found), **facts)
 
 
-def _save(making: Making, split: str, table: Table, encoder: texts.Encoder) -> dict[str, Any]:
+def _save(making: Making, split: str, table: AanTable, encoder: texts.TokenEncoder) -> dict[str, Any]:
     """Write a split; what the manifest says of it: `ids` is a digest of its pairs of ids, in order."""
     lengths, labels = table.spool.lengths, np.array(table.labels, np.uint8)
     texts.save(making, split, table.spool, lengths, encoder)
@@ -177,7 +177,7 @@ def _save(making: Making, split: str, table: Table, encoder: texts.Encoder) -> d
     return {**manifest.describe(labels, lengths), "ids": ids}
 
 
-def _notes(found: Mapping[str, Table]) -> list[str]:
+def _notes(found: Mapping[str, AanTable]) -> list[str]:
     return [
         f"{found[split].name} has {len(found[split].labels):,} rows, the published file {count:,}"
         for split, count in PUBLISHED.items()

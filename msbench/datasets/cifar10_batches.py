@@ -33,7 +33,7 @@ CLASSES, PIXELS, COLOURS = 10, 32 * 32, 3
 
 
 @dataclass(frozen=True)
-class Block:
+class Cifar10File:
     """Images (n, 1024, 3) and labels (n,) of one file; `md5` is of its bytes."""
 
     images: NDArray[np.uint8]
@@ -41,7 +41,7 @@ class Block:
     md5: str
 
 
-def read(source: Path, progress: Progress = silent) -> dict[str, Block]:
+def read(source: Path, progress: Progress = silent) -> dict[str, Cifar10File]:
     """The files in `source` by name, in their order: an archive, a folder, or one that holds either.
 
     Raises DataError where the test file or all train files are missing, and for one that is there twice or is
@@ -49,7 +49,7 @@ def read(source: Path, progress: Progress = silent) -> dict[str, Block]:
     """
     if source.is_dir() and (source / ARCHIVE).is_file() and not _holds_files(source):
         source = source / ARCHIVE
-    found: dict[str, Block] = {}
+    found: dict[str, Cifar10File] = {}
     paths: dict[str, str] = {}
     for path, content in members(source, lambda name: _base(name) in MD5, progress):
         name = _base(path)
@@ -65,7 +65,7 @@ def read(source: Path, progress: Progress = silent) -> dict[str, Block]:
     return {name: found[name] for name in MD5 if name in found}
 
 
-def notes(found: Mapping[str, Block]) -> Iterator[str]:
+def notes(found: Mapping[str, Cifar10File]) -> Iterator[str]:
     """In which ways these are not the published files."""
     for name, md5 in MD5.items():
         if name not in found:
@@ -76,7 +76,7 @@ def notes(found: Mapping[str, Block]) -> Iterator[str]:
             yield f"{name} is not the published file: its md5 is {found[name].md5}, not {md5}"
 
 
-def parse(where: str, content: bytes) -> Block:
+def parse(where: str, content: bytes) -> Cifar10File:
     """One file. Raises DataError, beginning with `where`."""
     try:
         batch = inert_pickle.values(content)
@@ -88,7 +88,9 @@ def parse(where: str, content: bytes) -> Block:
     except ValueError as error:
         raise DataError(f"{where}: {error}") from None
     images = np.ascontiguousarray(pixels.reshape(-1, COLOURS, PIXELS).transpose(0, 2, 1))
-    return Block(images, labels.astype(np.uint8), hashlib.md5(content, usedforsecurity=False).hexdigest())
+    return Cifar10File(
+        images, labels.astype(np.uint8), hashlib.md5(content, usedforsecurity=False).hexdigest()
+    )
 
 
 def _array(batch: Any, key: str) -> NDArray[Any]:

@@ -39,7 +39,7 @@ class Answer:
     headers: Message
 
 
-class Feed:
+class HttpResponse:
     """The answer to one request, then its bytes as they come.
 
     Raises Fault; Passing where the connection ended, or nothing came for `timeout` seconds.
@@ -52,7 +52,7 @@ class Feed:
         # A daemon: a name server that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "Feed":
+    def __enter__(self) -> "HttpResponse":
         self._thread.start()
         return self
 

@@ -77,7 +77,7 @@ def fill(config: ImdbConfig, making: Making) -> None:
         "test": halves["test"],
     }
     vocabulary = _vocabulary(halves["train"].values(), config)
-    encoder = texts.Encoder(config, vocabulary)
+    encoder = texts.TokenEncoder(config, vocabulary)
     described = {name: _save(config, making, name, split, encoder) for name, split in splits.items()}
     facts = {
         "vocabulary": vocabulary,
@@ -141,7 +141,7 @@ def _lot(review: Review, seed: int) -> bytes:
 
 
 def _vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
-    counts = texts.Counts()
+    counts = texts.CharacterCounts()
     for text in kept:
         if config.tokens == "characters":
             counts.add(text)
@@ -149,7 +149,7 @@ def _vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
 
 
 def _save(
-    config: ImdbConfig, making: Making, name: str, split: Half, encoder: texts.Encoder
+    config: ImdbConfig, making: Making, name: str, split: Half, encoder: texts.TokenEncoder
 ) -> dict[str, Any]:
     """Write a split; what the manifest says of it: `ids` is a digest of which reviews it has, in order."""
     lengths = np.array([texts.length(text, config) for text in split.values()], np.int64)

@@ -27,7 +27,7 @@ PER_PROCESSOR = 4
 
 
 @dataclass(frozen=True)
-class Seen:
+class PictureSizes:
     """Sizes in bytes (n,) int64 and CRC-32 (n,) uint32 of files, and what is wrong with some, by number.
 
     The CRC is of both ends of a file, or of all of it where it was looked at in full.
@@ -38,9 +38,9 @@ class Seen:
     faults: dict[int, str]
 
 
-def look(root: Path, names: Sequence[str], *, full: bool, processes: int, progress: Progress) -> Seen:
+def look(root: Path, names: Sequence[str], *, full: bool, processes: int, progress: Progress) -> PictureSizes:
     """Look at the files below `root`. Raises DataError where one cannot be read."""
-    seen = Seen(np.zeros(len(names), np.int64), np.zeros(len(names), np.uint32), {})
+    seen = PictureSizes(np.zeros(len(names), np.int64), np.zeros(len(names), np.uint32), {})
     threads = processes if full else PER_PROCESSOR * processes
     with ThreadPoolExecutor(threads, "look") as pool:
         for start in range(0, len(names), AT_ONCE):

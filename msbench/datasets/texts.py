@@ -61,7 +61,7 @@ def size(config: TextConfig, vocabulary: str) -> int:
     return BYTES if config.tokens == "bytes" else FIRST + len(vocabulary)
 
 
-class Counts:
+class CharacterCounts:
     """How often each character came."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Counts:
         return "".join(map(chr, known[np.argsort(-self._counts[known], kind="stable")]))
 
 
-class Encoder:
+class TokenEncoder:
     """From what is kept of a text to its token ids."""
 
     def __init__(self, config: TextConfig, vocabulary: str) -> None:
@@ -142,7 +142,7 @@ class Spool:
 
 
 def save(
-    making: Making, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: Encoder
+    making: Making, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: TokenEncoder
 ) -> None:
     """Keep texts, of `lengths` tokens (n,), as the arrays ``tokens`` and ``offsets`` of a split."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msbench.datasets.disk import shortage
 from msbench.datasets.file_kinds import HEAD, is_kind, is_web_page, title
-from msbench.datasets.http_feed import Answer, Fault, Feed, Passing, incomplete
+from msbench.datasets.http_feed import Answer, Fault, HttpResponse, Passing, incomplete
 from msbench.datasets.progress import Progress
 
 GAIN = 2**20
@@ -93,7 +93,7 @@ def _attempt(wish: Wish, part: Path, progress: Progress, patience: Patience) -> 
     if offset and offset == (wish.size or version.total):
         return
     what = f"fetching {part.name.removesuffix('.part')}"
-    with Feed(_request(wish, offset, version), patience.timeout) as feed:
+    with HttpResponse(_request(wish, offset, version), patience.timeout) as feed:
         answer = feed.answer(progress, what)
         if answer.status == 416 or (answer.status == 206 and not _continues(answer, offset, version)):
             discard(part)

@@ -63,7 +63,7 @@ Rate = Annotated[float, AfterValidator(_rate)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12,64}$")]
 
 
-class Seen(Config):
+class BaselineEntry(Config):
     """What the seeds of one model gave on one task and one class of hardware.
 
     `mean` and `sd` (of the sample; absent for one seed) are those of `values`; `data` and `source` are the
@@ -86,7 +86,7 @@ class Seen(Config):
     checksum: str = ""
 
     @model_validator(mode="after")
-    def _is_of_its_values(self) -> "Seen":
+    def _is_of_its_values(self) -> "BaselineEntry":
         count = len(self.values)
         if len(self.seeds) != count or self.n != count:
             raise ValueError(
@@ -108,7 +108,7 @@ class Seen(Config):
 REWRITE = "a baseline is not edited by hand; 'msbench baseline SUITE' writes it"
 Place = tuple[str, str, str]
 """Task, model and class of hardware."""
-Cells = Mapping[str, Mapping[str, Mapping[str, Seen]]]
+Cells = Mapping[str, Mapping[str, Mapping[str, BaselineEntry]]]
 """By task, model and class of hardware."""
 
 
@@ -116,7 +116,7 @@ class Baseline(Config):
     """A whole file."""
 
     suite: Label
-    cells: Annotated[dict[Label, dict[Label, dict[str, Seen]]], Field(min_length=1)]
+    cells: Annotated[dict[Label, dict[Label, dict[str, BaselineEntry]]], Field(min_length=1)]
 
 
 def parsed(source: Located, suite: Suite) -> Baseline:
@@ -142,13 +142,13 @@ def parsed(source: Located, suite: Suite) -> Baseline:
     return found
 
 
-def signed(place: Place, values: Mapping[str, Any]) -> Seen:
+def signed(place: Place, values: Mapping[str, Any]) -> BaselineEntry:
     """An entry with its checksum. Raises ValidationError."""
-    seen = Seen.model_validate(values)
+    seen = BaselineEntry.model_validate(values)
     return seen.model_copy(update={"checksum": checksum(place, seen)})
 
 
-def checksum(place: Place, seen: Seen) -> str:
+def checksum(place: Place, seen: BaselineEntry) -> str:
     """Sixteen hex digits of an entry and its place, which no edit leaves as they are."""
     values = [*place, seen.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)]
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)

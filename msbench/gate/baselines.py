@@ -9,8 +9,8 @@ from msbench import console
 from msbench.config.layers import load_yaml
 from msbench.errors import ConfigError, Undecided
 from msbench.gate import baseline_file
-from msbench.gate.baseline_file import Seen
-from msbench.gate.collect import Change, collect, merged, places
+from msbench.gate.baseline_file import BaselineEntry
+from msbench.gate.collect import BaselineChange, collect, merged, places
 from msbench.results import installed_files as shipped
 from msbench.results import store
 from msbench.results.files import refuse_folder, replacing
@@ -54,7 +54,7 @@ def hidden_baselines(chosen: Suite, results: Path) -> Iterator[str]:
 
 def write(
     name: str, results: Path, out: Path | None = None, *, replace: bool = False, any_hardware: bool = False
-) -> tuple[Path, list[Change]]:
+) -> tuple[Path, list[BaselineChange]]:
     """Write the baseline of a suite from its runs, and return the file and what changed in it.
 
     The file is `out`, or ``baseline/<suite>.yaml`` in `results`. New entries are added to those of this file,
@@ -84,7 +84,7 @@ def write(
     return path, changes
 
 
-def rows(changes: Sequence[Change]) -> list[tuple[str, ...]]:
+def rows(changes: Sequence[BaselineChange]) -> list[tuple[str, ...]]:
     """What changed, old -> new, in words."""
     return [
         (
@@ -98,7 +98,7 @@ def rows(changes: Sequence[Change]) -> list[tuple[str, ...]]:
     ]
 
 
-def as_dicts(changes: Sequence[Change]) -> list[dict[str, Any]]:
+def as_dicts(changes: Sequence[BaselineChange]) -> list[dict[str, Any]]:
     """The same as plain values."""
     return [
         {
@@ -110,14 +110,14 @@ def as_dicts(changes: Sequence[Change]) -> list[dict[str, Any]]:
     ]
 
 
-def _words(seen: Seen | None) -> str:
+def _words(seen: BaselineEntry | None) -> str:
     if seen is None:
         return "--"
     sd = "" if seen.sd is None else f" ± {seen.sd:.2%}"
     return f"{seen.mean:.2%}{sd} ({seen.n})"
 
 
-def _difference(old: Seen, new: Seen) -> str:
+def _difference(old: BaselineEntry, new: BaselineEntry) -> str:
     said = [] if math.isclose(old.mean, new.mean) else [f"{100 * (new.mean - old.mean):+.2f} points"]
     said += ["other data"] if old.data != new.data else []
     said += ["other code"] if old.source != new.source else []

@@ -8,7 +8,7 @@ from typing import Any
 
 from msbench import console
 from msbench.errors import Undecided
-from msbench.gate.baseline_file import Place, Seen
+from msbench.gate.baseline_file import BaselineEntry, Place
 from msbench.gate.calibrate import Calibration, calibrate
 from msbench.gate.check import check_reference, with_runs
 from msbench.gate.collect import collect
@@ -29,7 +29,7 @@ class Learned:
     suite: str
     task: str
     hardware: str
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, BaselineEntry]
     found: Calibration | None
 
 
@@ -57,8 +57,8 @@ def learn(names: Sequence[str], against: str, results: Path) -> list[Learned]:
     return learned
 
 
-def _by_task(entries: Mapping[Place, Seen]) -> dict[tuple[str, str], dict[str, Seen]]:
-    found: dict[tuple[str, str], dict[str, Seen]] = defaultdict(dict)
+def _by_task(entries: Mapping[Place, BaselineEntry]) -> dict[tuple[str, str], dict[str, BaselineEntry]]:
+    found: dict[tuple[str, str], dict[str, BaselineEntry]] = defaultdict(dict)
     for (task, model, hardware), seen in entries.items():
         found[task, hardware][model] = seen
     return found

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from msbench import __version__
 from msbench.config import RunSpec
-from msbench.gate.baseline_file import ANY, Baseline, Cells, Place, Seen, signed
+from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry, Cells, Place, signed
 from msbench.gate.expectation import bound_problem
 from msbench.reporting.tables.collect import NOWHERE, Present, chosen_data, outcome
 from msbench.reporting.tables.load import find_present
@@ -26,30 +26,32 @@ UNCOMPARED = {"date", "msbench", "checksum"}
 
 
 @dataclass
-class Collected:
+class CollectedEntries:
     """New entries by place, why some places have none, and `warnings` of entries that ask for too little."""
 
-    entries: dict[Place, Seen] = field(default_factory=dict)
+    entries: dict[Place, BaselineEntry] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Change:
+class BaselineChange:
     """One entry before and after; `old` is None where it is new."""
 
     place: Place
-    old: Seen | None
-    new: Seen
+    old: BaselineEntry | None
+    new: BaselineEntry
 
 
-def collect(suite: Suite, stored: StoredRuns, results: Path, *, any_hardware: bool = False) -> Collected:
+def collect(
+    suite: Suite, stored: StoredRuns, results: Path, *, any_hardware: bool = False
+) -> CollectedEntries:
     """Entries of every task and model, from their runs under the suite's protocol, whatever the seed.
 
     With `any_hardware` an entry speaks for all classes; it is made from runs on one. Places with a seed that
     diverged, or without the number of test examples, have no entry: the seeds that are left prove nothing.
     """
-    collected = Collected()
+    collected = CollectedEntries()
     specs = plan(suite, seeds=sorted({record.seed for record in stored.records})) if stored.records else []
     present = find_present(specs, (), stored, results)
     for (task, model), runs in _by_place(specs, stored.records).items():
@@ -69,7 +71,7 @@ def collect(suite: Suite, stored: StoredRuns, results: Path, *, any_hardware: bo
     return collected
 
 
-def _warnings(place: Place, seen: Seen, runs: Sequence[RunRecord]) -> Iterator[str]:
+def _warnings(place: Place, seen: BaselineEntry, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Why later results will pass that show nothing, or why the gate will not take the entry at all."""
     if problem := bound_problem(seen.mean, seen.margin, runs[0].chance):
         yield f"{' · '.join(place)}: `check` will call this entry invalid: {problem}"
@@ -94,7 +96,7 @@ def _by_place(
     return found
 
 
-def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord], present: Present) -> Seen | str:
+def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord], present: Present) -> BaselineEntry | str:
     """The entry of these runs on one class of hardware, or why there is none."""
     found = outcome(runs, chosen_data(runs, present.data), present)
     broken = sorted(record.seed for record in found.unfinished if record.status == "diverged")
@@ -122,7 +124,7 @@ def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord], present: Presen
         return f"the records cannot be meant: {wrong['loc'][0]}: {said}; train these runs again"
 
 
-def _entry(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen:
+def _entry(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> BaselineEntry:
     task, model, _ = place
     values = tuple(record.result for record in runs if record.result is not None)
     layer = suite.gate.of(task, model)
@@ -146,26 +148,28 @@ def _entry(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> Seen:
     )
 
 
-def merged(suite: Suite, old: Baseline | None, new: Collected) -> tuple[Baseline, list[Change]]:
+def merged(
+    suite: Suite, old: Baseline | None, new: CollectedEntries
+) -> tuple[Baseline, list[BaselineChange]]:
     """The old baseline with the new entries in it, and what that changes.
 
     Entries that say the same keep their date; those of other hardware, tasks or models are kept.
     """
     before = dict(places(old.cells)) if old else {}
     changes = [
-        Change(place, before.get(place), seen)
+        BaselineChange(place, before.get(place), seen)
         for place, seen in new.entries.items()
         if place not in before or _differs(before[place], seen)
     ]
     after = before | {change.place: change.new for change in changes}
-    cells: dict[str, dict[str, dict[str, Seen]]] = defaultdict(lambda: defaultdict(dict))
+    cells: dict[str, dict[str, dict[str, BaselineEntry]]] = defaultdict(lambda: defaultdict(dict))
     order = {name: index for index, name in enumerate((*suite.tasks, *suite.models))}
     for task, model, kind in sorted(after, key=lambda place: (order[place[0]], order[place[1]], place[2])):
         cells[task][model][kind] = after[task, model, kind]
     return Baseline(suite=suite.name, cells={task: dict(models) for task, models in cells.items()}), changes
 
 
-def places(cells: Cells) -> Iterator[tuple[Place, Seen]]:
+def places(cells: Cells) -> Iterator[tuple[Place, BaselineEntry]]:
     """Every entry of a baseline with its place."""
     for task, models in cells.items():
         for model, classes in models.items():
@@ -173,5 +177,5 @@ def places(cells: Cells) -> Iterator[tuple[Place, Seen]]:
                 yield (task, model, kind), seen
 
 
-def _differs(old: Seen, new: Seen) -> bool:
+def _differs(old: BaselineEntry, new: BaselineEntry) -> bool:
     return old.model_dump(exclude=UNCOMPARED) != new.model_dump(exclude=UNCOMPARED)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from msbench.gate.baseline_file import ANY, Baseline, Seen
+from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry
 from msbench.gate.expectation import Expectation
 from msbench.reporting.tables.judgement import Evidence, Judgement
 from msbench.results.store import metric_key
@@ -95,7 +95,9 @@ class BaselineExpectations:
         listed = ", ".join(classes)
         return Judgement("missing", f"measured {on}; {self.name} has {listed}, and no '{ANY}'; {again}")
 
-    def _expected(self, task: str, model: str, kind: str, classes: Mapping[str, Seen]) -> Expectation:
+    def _expected(
+        self, task: str, model: str, kind: str, classes: Mapping[str, BaselineEntry]
+    ) -> Expectation:
         seen, layer = classes[kind], self.gate.of(task, model)
         return Expectation(
             mean=seen.mean,
@@ -112,7 +114,7 @@ class BaselineExpectations:
             xfail=self.gate.expected_failure(task, model),
         )
 
-    def _groups(self, task: str, kind: str, like: Seen) -> tuple[tuple[float, ...], ...]:
+    def _groups(self, task: str, kind: str, like: BaselineEntry) -> tuple[tuple[float, ...], ...]:
         """The seeds of all models on the task: together they tell a spread that one seed cannot."""
         seen = (classes[kind] for classes in self.baseline.cells[task].values() if kind in classes)
         return tuple(each.values for each in seen if each.metric == like.metric)

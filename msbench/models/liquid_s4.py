@@ -30,7 +30,7 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.lti import Convolved, complex_of
-from msbench.models.s4 import Discrete, Dplr, activations, krylov_kernel, stacked, states
+from msbench.models.s4 import DiscreteS4, Dplr, activations, krylov_kernel, stacked, states
 from msbench.ops import long_convolution
 
 
@@ -39,7 +39,7 @@ class LiquidState(NamedTuple):
 
     h: Tensor
     past: tuple[Tensor, ...]
-    discrete: Discrete
+    discrete: DiscreteS4
     powers: Tensor
 
 

@@ -28,7 +28,7 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, recurrence_kernel
 from msbench.models.lti import complex_of
-from msbench.models.mimo import Discrete, Mimo
+from msbench.models.mimo import DiscreteMimo, Mimo
 from msbench.models.s5 import scan_activations, states
 from msbench.models.selective import full_precision
 
@@ -52,13 +52,13 @@ class LruSsm(Mimo):
         own = ("nu_log", "theta_log", "gamma_log", "B")
         self.optimizer_groups = {**dict.fromkeys(own, "ssm"), "D": "plain"}
 
-    def discrete(self) -> Discrete:
+    def discrete(self) -> DiscreteMimo:
         """See `Mimo`."""
         rate, phase = (full_precision(x).double().exp() for x in (self.nu_log, self.theta_log))
         a, scale = torch.exp(torch.complex(-rate, phase)), self.gamma_log.double().exp()
         dtype = torch.promote_types(self.nu_log.dtype, torch.complex64)
         B = scale.unsqueeze(-1) * complex_of(self.B)
-        return Discrete(a.to(dtype), B.to(dtype), complex_of(self.C).to(dtype))
+        return DiscreteMimo(a.to(dtype), B.to(dtype), complex_of(self.C).to(dtype))
 
 
 def build(config: LruConfig, info: TaskInfo) -> Classifier:

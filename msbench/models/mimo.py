@@ -26,7 +26,7 @@ from msbench.models.selective import full_precision
 from msbench.ops import linear_scan
 
 
-class Discrete(NamedTuple):
+class DiscreteMimo(NamedTuple):
     """A system in discrete time: a (n,), B (n, d), C (s, d, n), all complex."""
 
     a: Tensor
@@ -38,7 +38,7 @@ class MimoState(NamedTuple):
     """h (b, n), complex, and what moves it."""
 
     h: Tensor
-    discrete: Discrete
+    discrete: DiscreteMimo
 
 
 class Mimo(nn.Module):
@@ -48,7 +48,7 @@ class Mimo(nn.Module):
         super().__init__()
         self.D = nn.Parameter(torch.randn(d_model))
 
-    def discrete(self) -> Discrete:
+    def discrete(self) -> DiscreteMimo:
         """What the parameters mean, in their precision."""
         raise NotImplementedError
 

@@ -40,7 +40,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock, Mlp
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, recurrence_kernel, scan_kernel
-from msbench.models.scale_mixer import Mixer, weighed
+from msbench.models.scale_mixer import ScaleMixer, weighed
 from msbench.models.selective import ShortConv, inner_width, output_projection, scan_activations
 from msbench.models.stream_convolution import StreamConvolution
 from msbench.models.stream_scan import StreamScan
@@ -59,7 +59,7 @@ class MultiScale(nn.Module):
     def __init__(self, config: MsSsmConfig, width: int, source: int | None = None) -> None:
         super().__init__()
         self.decomposition = Decomposition(config, width)
-        self.mixer = Mixer(config, width, source or width)
+        self.mixer = ScaleMixer(config, width, source or width)
         self.scan = ssms(config, width, source or width)
         self.raw_input = config.ssm_input == "raw"
         self.summed = config.raw_input == "sum"

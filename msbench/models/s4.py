@@ -39,7 +39,7 @@ from msbench.models.hippo import legs
 from msbench.models.lti import Convolved, complex_normal, complex_of, log_uniform, pairs_of, poles_of
 
 
-class Discrete(NamedTuple):
+class DiscreteS4(NamedTuple):
     """Real systems in discrete time: A_bar (d, 2n, 2n), B_bar (d, 2n), C (s, d, 2n)."""
 
     A_bar: Tensor
@@ -51,7 +51,7 @@ class DplrState(NamedTuple):
     """h (b, d, 2n), and what moves it."""
 
     h: Tensor
-    discrete: Discrete
+    discrete: DiscreteS4
 
 
 class Dplr(nn.Module):
@@ -88,7 +88,7 @@ class Dplr(nn.Module):
         """C as real rows (s, d, 2n): 2 Re(C h) of conjugate pairs."""
         return 2 * stacked(complex_of(self.C).conj())
 
-    def discrete(self) -> Discrete:
+    def discrete(self) -> DiscreteS4:
         """The bilinear discretisation by the Woodbury identity, in the parameters' precision.
 
         With A = Lambda - P P*, and R = 1 / (1 - dt/2 Lambda): the inverse of 1 - dt/2 A is
@@ -101,7 +101,7 @@ class Dplr(nn.Module):
         inverse = rotations(R) - low
         B_bar = dt * (inverse @ stacked(B).unsqueeze(-1)).squeeze(-1)
         A_bar = 2 * inverse - torch.eye(low.shape[-1], dtype=low.dtype, device=low.device)
-        return Discrete(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.output())))
+        return DiscreteS4(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.output())))
 
     def discrete_poles(self) -> Tensor:
         """Those of Lambda alone.
@@ -139,7 +139,7 @@ def rotations(x: Tensor) -> Tensor:
     return torch.cat([torch.cat([re, -im], -1), torch.cat([im, re], -1)], -2)
 
 
-def krylov_kernel(discrete: Discrete, length: int) -> Tensor:
+def krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
     """``C A_bar^t B_bar`` for t below `length` -> (length, s, d)."""
     A_bar, B_bar, C = discrete
     columns, power, inner = B_bar.unsqueeze(-1), A_bar, 1

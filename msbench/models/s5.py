@@ -34,7 +34,7 @@ from msbench.models.classifier import Classifier
 from msbench.models.family import Family, recurrence_kernel
 from msbench.models.hippo import legs
 from msbench.models.lti import complex_normal, complex_of, log_uniform, pairs_of, poles_of
-from msbench.models.mimo import Discrete, Mimo
+from msbench.models.mimo import DiscreteMimo, Mimo
 from msbench.models.selective import full_precision
 
 TRUNCATED = 0.87962566103423978
@@ -75,7 +75,7 @@ class S5Ssm(Mimo):
         self.C = pairs_of(initial_output(config, basis))
         self.optimizer_groups = {**dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm"), "D": "plain"}
 
-    def discrete(self) -> Discrete:
+    def discrete(self) -> DiscreteMimo:
         """See `Mimo`."""
         dt = full_precision(self.log_dt).double().exp()
         A = poles_of(self.A_log, self.A_imag)
@@ -85,7 +85,7 @@ class S5Ssm(Mimo):
             a, gain = torch.exp(dt * A), (torch.exp(dt * A) - 1) / A
         dtype = torch.promote_types(self.log_dt.dtype, torch.complex64)
         B, C = gain.unsqueeze(-1) * complex_of(self.B), 2 * complex_of(self.C)
-        return Discrete(a.to(dtype), B.to(dtype), C.to(dtype))
+        return DiscreteMimo(a.to(dtype), B.to(dtype), C.to(dtype))
 
 
 def build(config: S5Config, info: TaskInfo) -> Classifier:

@@ -13,7 +13,7 @@ from msbench.config.selective import MsSsmConfig
 from msbench.ops.scan import mixed
 
 
-class Mixer(nn.Module):
+class ScaleMixer(nn.Module):
     """E_t, the weights of the streams: linear in what it reads, the softmax of that, or constant (static).
 
     One weight a stream for all channels, or one for each; then its matrix may be of low rank. With ``mean``
@@ -53,7 +53,7 @@ class Mixer(nn.Module):
 
 
 def weighed(y: Tensor, E: Tensor) -> Tensor:
-    """The sum of the streams of y (b, l, m, i), weighed by E as `Mixer` gives it: (b, l, i)."""
+    """The sum of the streams of y (b, l, m, i), weighed by E as `ScaleMixer` gives it: (b, l, i)."""
     return (y * E.to(y.dtype)).sum(2) if E.ndim == 4 else mixed(y, E)
 
 

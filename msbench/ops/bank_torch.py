@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 
-class Engine:
-    """See `msbench.ops.decompose.Engine`; low-pass signals between levels are kept for the backward."""
+class TorchBankEngine:
+    """See `msbench.ops.decompose.BankEngine`; low-pass signals between levels are kept for the backward."""
 
     def forward(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> tuple[Tensor, Tensor]:
         """The streams, and the low-pass signals (S - 1, b, l, d)."""
@@ -39,7 +39,7 @@ class Engine:
         return (taps.shape[0] - 1, *x.shape)
 
 
-ENGINE = Engine()
+ENGINE = TorchBankEngine()
 
 
 def split_levels(

@@ -72,7 +72,7 @@ def check_bias(bias: Tensor | None, shape: tuple[int, ...]) -> None:
         raise ValueError(f"the bias of the filters must be {shape}; got {tuple(bias.shape)}")
 
 
-class Engine(Protocol):
+class BankEngine(Protocol):
     """What computes a bank and its gradients."""
 
     def forward(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> tuple[Tensor, Tensor]:
@@ -90,11 +90,11 @@ class Engine(Protocol):
         """The shape of what `forward` keeps."""
 
 
-ENGINES: dict[str, Engine] = {"torch": bank_torch.ENGINE, "cpp": layers_native.ENGINE}
+ENGINES: dict[str, BankEngine] = {"torch": bank_torch.ENGINE, "cpp": layers_native.ENGINE}
 
 
 def _filtered(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
-    """`Engine.forward`, differentiable; `dilation` is that of the first level."""
+    """`BankEngine.forward`, differentiable; `dilation` is that of the first level."""
     dtype = torch.promote_types(x.dtype, taps.dtype)
     x, taps, bias = x.to(dtype), taps.to(dtype), None if bias is None else bias.to(dtype)
     engine = "cpp" if layer_kernels.native_for(x) else "torch"

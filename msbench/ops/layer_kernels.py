@@ -38,7 +38,7 @@ def _right() -> bool:
     return not fault
 
 
-def self_check(engine: layers_native.Engine) -> str:
+def self_check(engine: layers_native.NativeLayerEngine) -> str:
     """What the engine gets wrong on small problems; an empty string where nothing.
 
     Three chunks of steps, an odd number of channels, padding.
@@ -75,7 +75,7 @@ def fault_of(engine: object, problems: Sequence[tuple[Check, list[Tensor]]]) -> 
 
 
 def _bank(
-    engine: layers_native.Engine | None, x: Tensor, taps: Tensor, bias: Tensor, g: Tensor
+    engine: layers_native.NativeLayerEngine | None, x: Tensor, taps: Tensor, bias: Tensor, g: Tensor
 ) -> tuple[Tensor, ...]:
     chosen = engine or bank_torch.ENGINE
     streams, kept = chosen.forward(x, taps, bias, 1)
@@ -83,7 +83,7 @@ def _bank(
 
 
 def _norm(
-    engine: layers_native.Engine | None, x: Tensor, mask: Tensor, affine: Tensor, g: Tensor
+    engine: layers_native.NativeLayerEngine | None, x: Tensor, mask: Tensor, affine: Tensor, g: Tensor
 ) -> tuple[Tensor, ...]:
     weight, bias = affine.unbind()
     if engine is not None:

@@ -45,14 +45,14 @@ POINTERS = {
 """Arguments of each function, all of them addresses."""
 
 
-class Engine:
-    """`msbench.ops.decompose.Engine`, and batch norm; `instructions` as in `scan_native`, 0 is the best."""
+class NativeLayerEngine:
+    """A `decompose.BankEngine`, and batch norm; `instructions` as in `scan_native`, 0 is the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions
 
     def forward(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.decompose.Engine`; nothing is kept."""
+        """See `msbench.ops.decompose.BankEngine`; nothing is kept."""
         (b, length, d), (levels, sides) = x.shape, taps.shape[:2]
         out = x.new_empty(b, length, levels + 2 if sides == 2 else 1, d)
         x, taps, bias = _dense(x), taps.contiguous(), None if bias is None else bias.contiguous()
@@ -62,7 +62,7 @@ class Engine:
     def backward(
         self, g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See `msbench.ops.decompose.Engine`."""
+        """See `msbench.ops.decompose.BankEngine`."""
         del kept
         g, x, taps = g.contiguous(), _dense(x), taps.contiguous()
         bias = None if bias is None else bias.contiguous()
@@ -126,7 +126,7 @@ class Engine:
         return BankProblem(*sizes, *pointers, torch.get_num_threads(), self.instructions)
 
 
-ENGINE = Engine()
+ENGINE = NativeLayerEngine()
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def check_shapes(a: Tensor, x: Tensor) -> None:
         )
 
 
-class Engine(Protocol):
+class LinearEngine(Protocol):
     """What computes a recurrence and its gradients; a (b or 1, l or 1, d) and x (b, l, d) of one dtype."""
 
     def forward(self, a: Tensor, x: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Engine(Protocol):
         """The gradients of a and x, contiguous, from that of h."""
 
 
-ENGINES: dict[str, Engine] = {"torch": linear_torch.ENGINE, "cpp": recurrences_native.LINEAR}
+ENGINES: dict[str, LinearEngine] = {"torch": linear_torch.ENGINE, "cpp": recurrences_native.LINEAR}
 
 
 def linear_recurrence(a: Tensor, x: Tensor, engine: str) -> Tensor:

@@ -36,15 +36,15 @@ def reversed_recurrence(a: Tensor, g: Tensor, *, log: bool = False) -> Tensor:
     return recurrence(later, g.flip(1), log=log).flip(1)
 
 
-class Engine:
-    """See `msbench.ops.linear_scan.Engine`."""
+class TorchLinearEngine:
+    """See `msbench.ops.linear_scan.LinearEngine`."""
 
     def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        """See `msbench.ops.linear_scan.Engine`."""
+        """See `msbench.ops.linear_scan.LinearEngine`."""
         return recurrence(a, x)
 
     def backward(self, gh: Tensor, a: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.linear_scan.Engine`."""
+        """See `msbench.ops.linear_scan.LinearEngine`."""
         gx = reversed_recurrence(a.conj(), gh)
         products = gx[:, 1:] * h[:, :-1].conj()
         if a.shape[1] > 1:
@@ -53,4 +53,4 @@ class Engine:
         return products.sum(alike, keepdim=True) if alike else products, gx.contiguous()
 
 
-ENGINE = Engine()
+ENGINE = TorchLinearEngine()

@@ -82,7 +82,7 @@ def check_shapes(tensors: Tensors) -> None:
             raise ValueError(f"{name} must be {shape} beside u {tuple(u.shape)}; got {tuple(value.shape)}")
 
 
-class Engine(Protocol):
+class LtiEngine(Protocol):
     """What computes the system and its gradients, from tensors of one dtype (float32 or float64)."""
 
     def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ class Engine(Protocol):
         """Contiguous gradients; that of mix only where `kept` is not empty."""
 
 
-ENGINES: dict[str, Engine] = {"torch": lti_torch.ENGINE, "cpp": recurrences_native.LTI}
+ENGINES: dict[str, LtiEngine] = {"torch": lti_torch.ENGINE, "cpp": recurrences_native.LTI}
 
 
 def lti_system(

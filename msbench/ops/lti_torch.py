@@ -19,7 +19,7 @@ from msbench.ops.linear_torch import recurrence, reversed_recurrence
 from msbench.ops.recurrences_native import Tensors
 
 
-class Stream(NamedTuple):
+class LtiStream(NamedTuple):
     """What belongs to one stream of d channels with n states each."""
 
     log_decay: Tensor  # (d, n)
@@ -56,12 +56,12 @@ class Stream(NamedTuple):
         return torch.cat([after[:, :, 1:], none] if back else [none, after[:, :, :-1]], dim=2)
 
 
-def stream_of(log_decay: Tensor, weight: Tensor, length: int) -> Stream:
+def stream_of(log_decay: Tensor, weight: Tensor, length: int) -> LtiStream:
     """The matrices of one stream for sequences of a length."""
     # K has T^2 elements and takes T products a step, the states take n of both a chunk.
     size = min(length, 64 if log_decay.shape[1] <= 64 else 128)
     exponents = torch.arange(size + 1, device=log_decay.device, dtype=log_decay.dtype)
-    return Stream(log_decay, weight, (log_decay.unsqueeze(2) * exponents).exp())
+    return LtiStream(log_decay, weight, (log_decay.unsqueeze(2) * exponents).exp())
 
 
 def chunked(x: Tensor, size: int) -> Tensor:
@@ -82,7 +82,7 @@ def product(x: Tensor, y: Tensor) -> Tensor:
     return torch.bmm(x, y.flatten(2)).view(*x.shape[:2], *y.shape[2:])
 
 
-def forward(stream: Stream, x: Tensor) -> Tensor:
+def forward(stream: LtiStream, x: Tensor) -> Tensor:
     """y of x, both (d, T, c, b)."""
     y = product(stream.toeplitz(), x)
     if x.shape[2] > 1:
@@ -91,7 +91,7 @@ def forward(stream: Stream, x: Tensor) -> Tensor:
     return y
 
 
-def backward(stream: Stream, x: Tensor, gy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(stream: LtiStream, x: Tensor, gy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, log decays and weights."""
     gx = product(stream.toeplitz().mT, gy)
     g_kernel = diagonals(torch.bmm(gy.flatten(2), x.flatten(2).mT))
@@ -118,11 +118,11 @@ def diagonals(x: Tensor) -> Tensor:
     return rows.reshape(-1, size, 2 * size - 1).sum(1)[:, size - 1 :]
 
 
-class Engine:
-    """See `msbench.ops.lti_scan.Engine`."""
+class TorchLtiEngine:
+    """See `msbench.ops.lti_scan.LtiEngine`."""
 
     def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.lti_scan.Engine`."""
+        """See `msbench.ops.lti_scan.LtiEngine`."""
         u, log_decay, weight, skip, mix = tensors
         y = u.new_empty(u.shape)
         for s in range(u.shape[2]):
@@ -134,7 +134,7 @@ class Engine:
         return out, y if keep else u.new_empty(0)
 
     def backward(self, gout: Tensor, tensors: Tensors, kept: Tensor) -> Tensors:
-        """See `msbench.ops.lti_scan.Engine`."""
+        """See `msbench.ops.lti_scan.LtiEngine`."""
         u, log_decay, weight, skip, mix = tensors
         gu, g_decay, g_weight = u.new_empty(u.shape), torch.empty_like(log_decay), torch.empty_like(weight)
         g_skip = None if skip is None else torch.empty_like(skip)
@@ -151,4 +151,4 @@ class Engine:
         return gu, g_decay, g_weight, g_skip, g_mix
 
 
-ENGINE = Engine()
+ENGINE = TorchLtiEngine()

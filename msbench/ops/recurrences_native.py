@@ -48,20 +48,20 @@ POINTERS = {"linear_forward": 2, "linear_backward": 4, "lti_forward": 3, "lti_ba
 
 
 class Linear:
-    """See `msbench.ops.linear_scan.Engine`. `instructions` as in ``native/scan.cpp``; 0 is the best."""
+    """See `msbench.ops.linear_scan.LinearEngine`. `instructions` as in ``native/scan.cpp``; 0 is the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions
 
     def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        """See `msbench.ops.linear_scan.Engine`."""
+        """See `msbench.ops.linear_scan.LinearEngine`."""
         a, x = _dense(a), _dense(x)
         h = x.new_empty(x.shape)
         _call("linear_forward", x, self._problem(a, x), h.data_ptr())
         return h
 
     def backward(self, gh: Tensor, a: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.linear_scan.Engine`."""
+        """See `msbench.ops.linear_scan.LinearEngine`."""
         a, gh, h = _dense(a), _dense(gh), h.contiguous()
         ga, gx = a.new_empty(a.shape), gh.new_empty(gh.shape)
         addresses = (tensor.data_ptr() for tensor in (h, gx, ga))
@@ -79,13 +79,13 @@ class Linear:
 
 
 class Lti:
-    """See `msbench.ops.lti_scan.Engine`. `instructions` as in ``native/scan.cpp``; 0 is the best."""
+    """See `msbench.ops.lti_scan.LtiEngine`. `instructions` as in ``native/scan.cpp``; 0 is the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions
 
     def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.lti_scan.Engine`."""
+        """See `msbench.ops.lti_scan.LtiEngine`."""
         u, *_, mix = tensors = _prepared(tensors)
         b, length, m, d = u.shape
         out = u.new_empty((b, length, m, d) if mix is None else (b, length, d))
@@ -94,7 +94,7 @@ class Lti:
         return out, kept
 
     def backward(self, gout: Tensor, tensors: Tensors, kept: Tensor) -> Tensors:
-        """See `msbench.ops.lti_scan.Engine`."""
+        """See `msbench.ops.lti_scan.LtiEngine`."""
         tensors, gout, kept = _prepared(tensors), gout.contiguous(), kept.contiguous()
         u, log_decay, weight, skip, mix = (None if x is None else torch.empty_like(x) for x in tensors)
         if not kept.numel():

@@ -30,7 +30,7 @@ instructions = 0
 """Of `INSTRUCTIONS`, for tests; 0 takes the best that the processor has."""
 
 
-class Problem(ctypes.Structure):
+class ScanProblem(ctypes.Structure):
     """``ScanProblem`` of ``native/problem.h``."""
 
     _fields_ = (
@@ -43,7 +43,7 @@ class Problem(ctypes.Structure):
     )
 
 
-class Gradients(ctypes.Structure):
+class ScanGradients(ctypes.Structure):
     """``ScanGradients`` of ``native/problem.h``."""
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in TENSORS)
@@ -87,7 +87,7 @@ def fault() -> str:
 
 def name() -> str:
     """The kernel's name with the instruction set that this processor gets, such as ``cpp-avx512``."""
-    return f"cpp-{INSTRUCTIONS[_library().msbench_scan_instructions(ctypes.byref(Problem()))]}"
+    return f"cpp-{INSTRUCTIONS[_library().msbench_scan_instructions(ctypes.byref(ScanProblem()))]}"
 
 
 Tensors = Sequence[Tensor | None]
@@ -101,15 +101,15 @@ NOTHING = (None,) * 5
 """Neither a bank nor step sizes of low rank."""
 
 
-class Engine:
-    """See `msbench.ops.scan_operator.Engine`; one state in 16 is kept."""
+class NativeScanEngine:
+    """See `msbench.ops.scan_operator.ScanEngine`; one state in 16 is kept."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `scan_operator.Engine`."""
+        """See `scan_operator.ScanEngine`."""
         return forward((*contiguous(arguments), *NOTHING), scaled=scaled, keep=keep)
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
-        """See `scan_operator.Engine`."""
+        """See `scan_operator.ScanEngine`."""
         arguments = contiguous(arguments)
         gradients = empty_like(arguments)
         backward((*arguments, *NOTHING), (*gradients, *NOTHING), kept, gy, scaled=scaled)
@@ -134,7 +134,7 @@ def forward(tensors: Tensors, *, scaled: bool, keep: bool) -> tuple[Tensor, Tens
 
 def backward(tensors: Tensors, gradients: Tensors, kept: Tensor, gy: Tensor, *, scaled: bool) -> None:
     """Write the gradients of `tensors`."""
-    u, pointers = _given(tensors[0]), Gradients(*map(_pointer, gradients))
+    u, pointers = _given(tensors[0]), ScanGradients(*map(_pointer, gradients))
     if kept.data_ptr() % recycled.LINE:  # a slice that vmap took
         kept = recycled.empty(u, kept.numel()).copy_(kept)
     gy = gy.contiguous()  # held until the kernel has read it
@@ -142,17 +142,17 @@ def backward(tensors: Tensors, gradients: Tensors, kept: Tensor, gy: Tensor, *, 
     _call("backward", u, _problem(tensors, scaled), *addresses)
 
 
-ENGINE = Engine()
+ENGINE = NativeScanEngine()
 
 
-def _problem(tensors: Tensors, scaled: bool) -> Problem:
+def _problem(tensors: Tensors, scaled: bool) -> ScanProblem:
     u, A, low, taps = _given(tensors[0]), _given(tensors[2]), tensors[7], tensors[10]
     m, d, n = A.shape
     pointers = [_pointer(tensor) for tensor in tensors]
     rank = (0, 0) if low is None else (low.shape[3], low.stride(2))
     bank = (0, 0, 0, 0) if taps is None else (taps.shape[0], taps.shape[2], u.stride(0), u.stride(1))
     how = not scaled, torch.get_num_threads(), instructions
-    return Problem(u.shape[0], u.shape[1], m, d, n, *pointers[:10], *rank, *pointers[10:], *bank, *how)
+    return ScanProblem(u.shape[0], u.shape[1], m, d, n, *pointers[:10], *rank, *pointers[10:], *bank, *how)
 
 
 def _given(tensor: Tensor | None) -> Tensor:
@@ -170,7 +170,7 @@ def _library() -> ctypes.CDLL:
     return lib
 
 
-def _call(what: str, u: Tensor, problem: Problem, *arguments: int | None) -> None:
+def _call(what: str, u: Tensor, problem: ScanProblem, *arguments: int | None) -> None:
     function = getattr(_library(), f"msbench_scan_{what}_{KINDS[u.dtype]}")
     if function(ctypes.byref(problem), *arguments) != 0:
         raise MemoryError(f"not enough memory for the {what} of a scan of {tuple(u.shape)}")

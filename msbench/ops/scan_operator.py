@@ -13,7 +13,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor 
 """Of u, dt, A, B, C, skip, mix; None for an argument that is None."""
 
 
-class Engine(Protocol):
+class ScanEngine(Protocol):
     """What computes a scan and its gradients, from arguments of one dtype (float32 or float64)."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
@@ -29,7 +29,7 @@ class Engine(Protocol):
         """The shape of what `forward` keeps."""
 
 
-ENGINES: dict[str, Engine] = {
+ENGINES: dict[str, ScanEngine] = {
     "triton": scan_triton.ENGINE,
     "cpp": scan_native.ENGINE,
     "torch": scan_torch.ENGINE,

@@ -80,7 +80,7 @@ def time_major(x: Tensor) -> list[Tensor]:
     return list(torch.split(x.transpose(0, 1), STEPS))
 
 
-class Block:
+class StepBuffers:
     """Buffers of (steps, b, m, n, d), and each step of them as a view.
 
     `state` has one step more, in front: the state before the block.
@@ -105,17 +105,17 @@ def pieces(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
             yield slice(row, row + rows), slice(column, column + width)
 
 
-def blocks(inputs: Inputs) -> Iterator[tuple[slice, slice, Inputs, Block]]:
+def blocks(inputs: Inputs) -> Iterator[tuple[slice, slice, Inputs, StepBuffers]]:
     """Every piece with its inputs and buffers; pieces of one shape share buffers."""
-    buffers: dict[torch.Size, Block] = {}
+    buffers: dict[torch.Size, StepBuffers] = {}
     for rows, columns in pieces(inputs):
         part = inputs.part(rows, columns)
         if part.u.shape not in buffers:
-            buffers[part.u.shape] = Block(part)
+            buffers[part.u.shape] = StepBuffers(part)
         yield rows, columns, part, buffers[part.u.shape]
 
 
-def advance(block: Block, x: Inputs, v: Tensor) -> int:
+def advance(block: StepBuffers, x: Inputs, v: Tensor) -> int:
     """Fill decays and states of one span from ``block.states[0]``; returns its number of steps."""
     steps = v.shape[0]
     torch.mul(x.dt.unsqueeze(3), x.A, out=block.decay[:steps]).exp_()
@@ -126,7 +126,7 @@ def advance(block: Block, x: Inputs, v: Tensor) -> int:
     return steps
 
 
-def retreat(block: Block, x: Inputs, gy: Tensor, carry: Tensor) -> None:
+def retreat(block: StepBuffers, x: Inputs, gy: Tensor, carry: Tensor) -> None:
     """Fill the gradients of the states of one span, last step first; `carry` (b, m, n, d) is from behind."""
     steps = gy.shape[0]
     grouped = block.gradient[:steps].view(*x.C.shape, -1)
@@ -188,7 +188,7 @@ def backward(inputs: Inputs, kept: Tensor, gy: Tensor, *, scaled: bool) -> Input
     return total
 
 
-def collect(block: Block, x: Inputs, v: Tensor, gy: Tensor, out: Inputs) -> None:
+def collect(block: StepBuffers, x: Inputs, v: Tensor, gy: Tensor, out: Inputs) -> None:
     """Add one span's share to the gradients `out`, where u gets that of v; spends the buffers."""
     steps = v.shape[0]
     decay, before, gradient = block.decay[:steps], block.state[:steps], block.gradient[:steps]
@@ -226,16 +226,16 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
     return torch.matmul(y.unsqueeze(-2), x.mT).squeeze(-2)
 
 
-class Engine:
-    """See `msbench.ops.scan_operator.Engine`."""
+class TorchScanEngine:
+    """See `msbench.ops.scan_operator.ScanEngine`."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `scan_operator.Engine`."""
+        """See `scan_operator.ScanEngine`."""
         y, kept = forward(prepared(arguments), scaled=scaled, keep=keep)
         return (y if arguments[6] is None else y.squeeze(2)), kept if keep else y.new_empty(0)
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
-        """See `scan_operator.Engine`."""
+        """See `scan_operator.ScanEngine`."""
         C, mix = arguments[4], arguments[6]
         u, dt, A, B, g_read, skip, g_mix = backward(
             prepared(arguments), kept, gy if mix is None else gy.unsqueeze(2), scaled=scaled
@@ -252,4 +252,4 @@ class Engine:
         return (-(-u.shape[1] // STEPS), u.shape[0], *A.mT.shape)
 
 
-ENGINE = Engine()
+ENGINE = TorchScanEngine()

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from msbench.ops import scan_torch, scan_triton_shape
 from msbench.ops.scan_arguments import Arguments, contiguous
-from msbench.ops.scan_triton_shape import SCHEDULERS, Problem, Shape, backward_shape, forward_shape
+from msbench.ops.scan_triton_shape import SCHEDULERS, KernelShape, ScanSizes, backward_shape, forward_shape
 
 CAPABILITY = (7, 0)
 """The oldest GPUs that Triton compiles for."""
@@ -49,8 +49,8 @@ def on_device_of(x: Tensor) -> AbstractContextManager[object]:
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
-class Engine:
-    """See `msbench.ops.scan_operator.Engine`; the state before every `every` steps is kept.
+class TritonScanEngine:
+    """See `msbench.ops.scan_operator.ScanEngine`; the state before every `every` steps is kept.
 
     Results are the same bits in every run: all sums have a fixed order, and blocks follow from sizes alone.
     """
@@ -59,7 +59,7 @@ class Engine:
         self.every, self.schedulers = every, schedulers
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `scan_operator.Engine`."""
+        """See `scan_operator.ScanEngine`."""
         if arguments[0].dtype == torch.float64:
             return scan_torch.ENGINE.forward(arguments, scaled=scaled, keep=keep)
         tensors = contiguous(arguments)
@@ -79,7 +79,7 @@ class Engine:
         return (y if mix is None else y.squeeze(2)), kept
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Gradients:
-        """See `scan_operator.Engine`."""
+        """See `scan_operator.ScanEngine`."""
         if arguments[0].dtype == torch.float64:
             return scan_torch.ENGINE.backward(arguments, kept, gy, scaled=scaled)
         tensors, kept, gy = contiguous(arguments), kept.contiguous(), gy.contiguous()
@@ -97,21 +97,21 @@ class Engine:
         parts = scan_triton_shape.groups(n)
         return (u.shape[0], -(-u.shape[1] // self.every), m * parts, -(-n // parts), d)
 
-    def _problem(self, tensors: Arguments, scaled: bool) -> Problem:
+    def _problem(self, tensors: Arguments, scaled: bool) -> ScanSizes:
         u, _, A, _, _, skip, mix = tensors
         b, _, m, d = u.shape
-        return Problem(
+        return ScanSizes(
             b, m, d, A.shape[2], mix is not None, skip is not None, scaled, self.every, self.schedulers
         )
 
 
-ENGINE = Engine()
+ENGINE = TritonScanEngine()
 
 
 class Parts:
     """The gradients as programs write them: each its own part, summed afterwards in a fixed order."""
 
-    def __init__(self, tensors: Arguments, shape: Shape) -> None:
+    def __init__(self, tensors: Arguments, shape: KernelShape) -> None:
         u, _, A = tensors[:3]
         b, length, _, d = u.shape
         self.shape, self.ready = shape, (decays(A, shape), pairs(tensors, shape))
@@ -158,7 +158,7 @@ class Parts:
         return u, dt, g_A, g_B, g_C * mix.unsqueeze(3), g_skip, g_mix
 
 
-def decays(A: Tensor, shape: Shape) -> Tensor:
+def decays(A: Tensor, shape: KernelShape) -> Tensor:
     """A (m, d, n) as exponents of two, (groups, n of a group, d)."""
     m, d, n = A.shape
     padded = A.new_zeros(m, shape.GROUPS * shape.N, d)
@@ -166,7 +166,7 @@ def decays(A: Tensor, shape: Shape) -> Tensor:
     return padded
 
 
-def pairs(tensors: Arguments, shape: Shape) -> Tensor:
+def pairs(tensors: Arguments, shape: KernelShape) -> Tensor:
     """B and C, weighed by the mixer, as the halves of 64-bit words (b, l, groups, KN LN), zeros behind n."""
     B, C, mix = tensors[3], tensors[4], tensors[6]
     words = B.new_zeros(*B.shape[:3], shape.GROUPS, shape.KN * shape.LN, 2)

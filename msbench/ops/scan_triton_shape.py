@@ -19,7 +19,7 @@ REGISTERS = 200
 """Of the 255 a lane can have, what states and their neighbours may take."""
 
 
-class Shape(NamedTuple):
+class KernelShape(NamedTuple):
     """What a kernel knows when it is compiled; see `msbench.ops.scan_triton_kernels`.
 
     Parameters
@@ -61,7 +61,7 @@ class Shape(NamedTuple):
     SLOTS: int
 
 
-class Problem(NamedTuple):
+class ScanSizes(NamedTuple):
     """Sizes of a scan, which of its parts are there, and how large a GPU the rule has in mind."""
 
     b: int
@@ -88,7 +88,7 @@ def groups(n: int) -> int:
     return -(-n // LARGEST_GROUP)
 
 
-def forward_shape(problem: Problem, *, keep: bool) -> Shape:
+def forward_shape(problem: ScanSizes, *, keep: bool) -> KernelShape:
     """The shape of the forward kernel."""
     parts = groups(problem.n)
     streams = {1, parts, *([problem.m * parts] if problem.mixed else [])}
@@ -96,7 +96,7 @@ def forward_shape(problem: Problem, *, keep: bool) -> Shape:
     return shape(problem, layout, keep)
 
 
-def backward_shape(problem: Problem) -> Shape:
+def backward_shape(problem: ScanSizes) -> KernelShape:
     """The shape of the backward kernel: one group a program, since no sum is over streams."""
     return shape(problem, min(layouts([1]), key=lambda x: backward_time(problem, x)), keep=True)
 
@@ -109,13 +109,13 @@ def layouts(streams: list[int]) -> Iterator[Layout]:
                 yield Layout(count, lanes, channels)
 
 
-def programs(problem: Problem, layout: Layout) -> int:
+def programs(problem: ScanSizes, layout: Layout) -> int:
     """Programs of one warp."""
     width = 32 // layout.lanes * layout.channels
     return problem.b * problem.m * groups(problem.n) // layout.streams * -(-problem.d // width)
 
 
-def forward_time(problem: Problem, layout: Layout) -> float:
+def forward_time(problem: ScanSizes, layout: Layout) -> float:
     """Estimated cycles of all programs per step of time.
 
     A lane's state takes 5 instructions, its exponential 8 cycles of a unit that lanes share, and one load of
@@ -139,7 +139,7 @@ def forward_time(problem: Problem, layout: Layout) -> float:
     )
 
 
-def backward_time(problem: Problem, layout: Layout) -> float:
+def backward_time(problem: ScanSizes, layout: Layout) -> float:
     """Estimated cycles of all programs per step of time.
 
     17 instructions a state, and sums over lanes of channels (7 for a state's B and C) and of states. Each
@@ -154,28 +154,28 @@ def backward_time(problem: Problem, layout: Layout) -> float:
     return max(busy(problem, count, issued), count * kn * lanes * 16 / 1700)
 
 
-def states_in_a_lane(problem: Problem, layout: Layout) -> int:
+def states_in_a_lane(problem: ScanSizes, layout: Layout) -> int:
     """States of one group."""
     return -(-group_size(problem) // layout.lanes)
 
 
-def group_size(problem: Problem) -> int:
+def group_size(problem: ScanSizes) -> int:
     """States of a group, those of the last one made up with zeros."""
     return -(-problem.n // groups(problem.n))
 
 
-def busy(problem: Problem, count: int, cycles: float) -> float:
+def busy(problem: ScanSizes, count: int, cycles: float) -> float:
     """The time of the fullest scheduler; a program alone on one waits for itself half of the time."""
     return max(-(-count // problem.schedulers), 2) * cycles
 
 
-def shape(problem: Problem, layout: Layout, keep: bool) -> Shape:
+def shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
     """The shape of a layout."""
     kn = states_in_a_lane(problem, layout)
     pieces = tuple(1 << bit for bit in reversed(range(kn.bit_length())) if kn >> bit & 1)
     width = 32 // layout.lanes * layout.channels
     parts = groups(problem.n)
-    return Shape(
+    return KernelShape(
         M=problem.m * parts,
         M_IN=problem.m,
         GROUPS=parts,

@@ -7,7 +7,7 @@ So nothing is padded but n, to a multiple of LN; inner products over n are sums 
 and what all channels share, B and C, is read once for K channels.
 
 B and C come in pairs, as the halves of one 64-bit word (b, l, m, KN LN): one load brings both. Everything but
-the length is known when a kernel is compiled (`scan_triton_shape.Shape`): addresses are constants.
+the length is known when a kernel is compiled (`scan_triton_shape.KernelShape`): addresses are constants.
 """
 
 import triton

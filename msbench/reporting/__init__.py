@@ -6,7 +6,7 @@
              definitions.PAPER_TABLES says what each table of the paper shows
 """
 
-from msbench.reporting.command import Outcome, Request, carry_out
+from msbench.reporting.command import ReportOptions, ReportResult, carry_out
 from msbench.reporting.render.files import write_all, write_files
 from msbench.reporting.render.terminal import print_table, print_tables
 from msbench.reporting.tables.build import build_table
@@ -22,10 +22,10 @@ __all__ = [
     "ColumnDefinition",
     "Judge",
     "Note",
-    "Outcome",
     "Report",
+    "ReportOptions",
+    "ReportResult",
     "ReportedCell",
-    "Request",
     "Row",
     "SuiteRuns",
     "Table",

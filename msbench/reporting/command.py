@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportOptions:
     """The options of the verb.
 
     `names` are suites, tables or files as typed; `judge` sets verdicts and `versus` is
@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReportResult:
     """The tables, the files that were written, and lines on what could not be drawn."""
 
     tables: tuple[Table, ...]
@@ -46,7 +46,7 @@ class Outcome:
     notes: list[str]
 
 
-def carry_out(request: Request) -> Outcome:
+def carry_out(request: ReportOptions) -> ReportResult:
     """Load the tables, judge and compare them, and write the files; each is whole or not written at all.
 
     Raises what `load` does, UnknownName where no table has the model to compare with, and ConfigError where
@@ -76,10 +76,10 @@ def carry_out(request: Request) -> Outcome:
     if request.html:
         written += write_page(report, request.out, request.names, drawn)
     # Who asked for the page alone finds the notes beside its figures.
-    return Outcome(report.tables, written, told(drawn) if asked else [])
+    return ReportResult(report.tables, written, told(drawn) if asked else [])
 
 
-def _refuse_results(request: Request) -> None:
+def _refuse_results(request: ReportOptions) -> None:
     """Raise ConfigError for what shows or judges results, which must not stand beside what is chosen by."""
     given = {
         "--against": request.judge is not None,
@@ -112,7 +112,7 @@ def told(drawn: "Sequence[FigureFile]") -> list[str]:
     return [*notes, *(f"no figure {', '.join(stems)}: {reason}" for reason, stems in missing.items())]
 
 
-def _figures(report: Report, request: Request) -> "list[FigureFile]":
+def _figures(report: Report, request: ReportOptions) -> "list[FigureFile]":
     if not (request.figures or request.initialisation or request.html):
         return []
     # matplotlib takes a while to import: only who asks for figures waits for it.

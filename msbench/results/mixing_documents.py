@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from msbench.results.safe_reads import read_bytes
 
 
-class Layer(BaseModel):
+class LayerDistances(BaseModel):
     """The distances of one layer: their mean, standard deviation and number."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -43,7 +43,7 @@ class Distances(BaseModel):
     options: Mapping[str, Any] = {}
     mean: FiniteFloat | None
     sd: FiniteFloat | None
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerDistances, ...]
     examples: int
     created: str
 

@@ -47,7 +47,7 @@ from msbench.training.state import Listener
 
 
 @dataclass(frozen=True)
-class Place:
+class RunContext:
     """Where runs execute and are kept; `device` is auto, cpu or cuda.
 
     Several `processes` execute the same runs in the same order, and the first of them writes.
@@ -61,7 +61,7 @@ class Place:
 
 
 def execute(
-    spec: RunSpec, place: Place, listener: Listener, *, fresh: bool = False, wait: bool = True
+    spec: RunSpec, place: RunContext, listener: Listener, *, fresh: bool = False, wait: bool = True
 ) -> RunRecord | None:
     """Set up data, train or resume, evaluate, record; `fresh` sets an earlier run of the same id aside.
 
@@ -90,7 +90,7 @@ def execute(
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, place: Place, *, wait: bool) -> Iterator[bool]:
+def _locked(directory: Path, place: RunContext, *, wait: bool) -> Iterator[bool]:
     """The run's lock, which the first process holds for all."""
     if not place.processes.first:
         yield True
@@ -111,7 +111,7 @@ def _check_alike(identity: Identity, processes: Processes) -> None:
         raise DataError("not the data and the source code that the first process has; set them up alike")
 
 
-def _dataset(spec: RunSpec, place: Place, listener: Listener) -> Dataset:
+def _dataset(spec: RunSpec, place: RunContext, listener: Listener) -> Dataset:
     processes = place.processes
 
     def progress(*_: object) -> None:
@@ -137,7 +137,7 @@ class _Run:
         dataset: Dataset,
         identity: Identity,
         directory: Path,
-        place: Place,
+        place: RunContext,
         listener: Listener,
     ) -> None:
         self.spec, self.dataset, self.identity, self.directory = spec, dataset, identity, directory

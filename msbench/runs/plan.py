@@ -23,7 +23,7 @@ from msbench.runs import sources
 RESUMABLE = ("next", "last", "previous")
 """Checkpoints that a run goes on from: a kill may leave any of them alone."""
 NAMED = 3
-"""Changed source files that a reason names; `Entry.changes` has them all."""
+"""Changed source files that a reason names; `PlannedRun.changes` has them all."""
 NO_RECORD = "has no record: it is still running, or was stopped; the same command resumes it"
 TO_TRAIN = ("train", "resume", "retry")
 """Actions that train."""
@@ -31,7 +31,7 @@ Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedRun:
     """One planned run. `run_id` is None while its data is not set up.
 
     Where it would be trained though its task, model and seed have been run before, `nearest` is the run least
@@ -98,7 +98,9 @@ def describe_unread_runs(
     return (*found, *(text for path, text in texts.items() if not data_digests or path in present))
 
 
-def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False) -> list[Entry]:
+def agenda(
+    specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False
+) -> list[PlannedRun]:
     """An entry for each spec, in order; `fresh` as ``run --fresh``. Reads, never writes; opens data once."""
     opened: dict[str, Dataset | str] = {}
     earlier: dict[str, list[RunRecord]] = {}
@@ -112,7 +114,7 @@ def agenda(specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: b
         dataset = opened[key]
         if isinstance(dataset, str):
             nearest, found = _nearest(spec, identify(spec, ""), earlier[spec.suite])
-            entries.append(Entry(spec, "set up", dataset, None, None, nearest=nearest, changes=found))
+            entries.append(PlannedRun(spec, "set up", dataset, None, None, nearest=nearest, changes=found))
         else:
             entries.append(_entry(spec, dataset, results, earlier[spec.suite], fresh=fresh))
     return entries
@@ -127,7 +129,9 @@ def _open(spec: RunSpec, data_root: Path) -> Dataset | str:
         return str(error)
 
 
-def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunRecord], *, fresh: bool) -> Entry:
+def _entry(
+    spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunRecord], *, fresh: bool
+) -> PlannedRun:
     identity = identify(spec, dataset.digest)
     directory = store.run_directory(results, spec, identity.run_id)
     action: Action
@@ -137,7 +141,7 @@ def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunReco
         record = store.read_filed(directory)
     except DamagedRecord as error:
         action, text = ("train", "--fresh") if fresh else ("damaged", str(error))
-        return Entry(spec, action, text, identity.run_id, directory, None, dataset)
+        return PlannedRun(spec, action, text, identity.run_id, directory, None, dataset)
     if record is None:
         resumable = any((directory / "checkpoint" / f"{name}.safetensors").exists() for name in RESUMABLE)
         action, reason = ("resume", "stopped before its end") if resumable else ("train", "no run yet")
@@ -148,7 +152,7 @@ def _entry(spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunReco
         action, reason = _what_of(record)
         if fresh and action == "keep":
             action, reason = "train", f"{reason}; --fresh"
-    return Entry(spec, action, reason, identity.run_id, directory, record, dataset, nearest, found)
+    return PlannedRun(spec, action, reason, identity.run_id, directory, record, dataset, nearest, found)
 
 
 def _what_of(record: RunRecord) -> tuple[Action, str]:
@@ -211,7 +215,7 @@ def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
     return f"unlike run {record.run_id}: {'; '.join(reasons)}"
 
 
-def describe(entry: Entry, *, estimate: bool, device: str = "cpu", devices: int = 1) -> dict[str, Any]:
+def describe(entry: PlannedRun, *, estimate: bool, device: str = "cpu", devices: int = 1) -> dict[str, Any]:
     """A row of the plan: what would be done and why; with `estimate`, also how large it is on a device."""
     spec = entry.spec
     row: dict[str, Any] = {"task": spec.task, "model": spec.model_name, "seed": spec.seed}

@@ -3,10 +3,10 @@
 from msbench.datasets.dataset import TaskInfo
 from msbench.results import store
 from msbench.training.evaluate import Predictions
-from msbench.training.state import Progress
+from msbench.training.state import TrainingProgress
 
 
-def scores(progress: Progress, test: Predictions, info: TaskInfo) -> dict[str, float]:
+def scores(progress: TrainingProgress, test: Predictions, info: TaskInfo) -> dict[str, float]:
     """Metrics on the test split and, of the best epoch, on the validation split."""
     assert progress.best_epoch is not None, "a finished run has validated at least once"
     metrics = {
@@ -26,7 +26,7 @@ def scores(progress: Progress, test: Predictions, info: TaskInfo) -> dict[str, f
     return metrics
 
 
-def speed(progress: Progress) -> dict[str, float]:
+def speed(progress: TrainingProgress) -> dict[str, float]:
     """How long training took, over all attempts, and how fast it was."""
     rate = progress.train_tokens / max(progress.train_seconds, 1e-9)
     return {"train_seconds": progress.train_seconds, "tokens_per_second": rate}

@@ -10,7 +10,7 @@ from torch import nn
 
 from msbench.datasets.dataset import TaskInfo
 from msbench.training.auroc import MacroAuroc, macro_auroc
-from msbench.training.feed import Feed, split_up
+from msbench.training.feed import BatchLoader, split_up
 from msbench.training.objective import decided, loss_of
 from msbench.training.order import sorted_batches
 from msbench.training.shares import ALONE, Processes, shares_of
@@ -63,7 +63,7 @@ class Predictions:
 @torch.no_grad()
 def predict(
     model: nn.Module,
-    feed: Feed,
+    feed: BatchLoader,
     batch_size: int,
     *,
     pad_to: int | None = None,

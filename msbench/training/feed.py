@@ -31,7 +31,7 @@ class Fed:
 Cut = Callable[[Indices, int | None], Fed]
 
 
-class Feed:
+class BatchLoader:
     """Batches of one split on one device.
 
     A split of at most `room` bytes is kept on the device as it is stored, bytes or half the width of floats,

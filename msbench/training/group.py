@@ -55,7 +55,7 @@ class Strategy(DDPStrategy):
     """DDP without its wrapper, which sums gradients while they are being computed.
 
     There a process that runs out of memory in the middle, or has no example, would leave the others waiting;
-    `Group.together` sums all gradients at once when every process has its own.
+    `ProcessGroup.together` sums all gradients at once when every process has its own.
     """
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
@@ -69,7 +69,7 @@ def strategy(rank: Rank) -> dict[str, Any]:
     return {"devices": rank.local, "num_nodes": rank.count // rank.local, "strategy": found}
 
 
-class Group:
+class ProcessGroup:
     """`msbench.training.shares.Processes` over torch.distributed."""
 
     def __init__(self, rank: Rank, device: torch.device, signals: SignalFlag) -> None:
@@ -257,7 +257,7 @@ class _Total(torch.autograd.Function):
     """A sum over processes: what each adds reaches the results of all, so gradients are summed as well."""
 
     @staticmethod
-    def forward(ctx: Any, group: Group, x: Tensor) -> Tensor:
+    def forward(ctx: Any, group: ProcessGroup, x: Tensor) -> Tensor:
         ctx.group = group
         return group.add(x)
 

@@ -16,7 +16,7 @@ from msbench.models.classifier import Classifier
 from msbench.training import checkpoint as ckpt
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluate import Predictions, predict
-from msbench.training.feed import Fed, Feed
+from msbench.training.feed import BatchLoader, Fed
 from msbench.training.metrics import EpochRow, write_metrics
 from msbench.training.optimizer import build_optimizer
 from msbench.training.order import epoch_batches
@@ -25,8 +25,8 @@ from msbench.training.scoring import classes_left_out
 from msbench.training.seeding import derive, generator_states, restore_generators, seed_everything
 from msbench.training.shares import ALONE, Processes, Share, shares_of
 from msbench.training.signals import SignalFlag
-from msbench.training.state import Listener, Progress, StepReport, Sums
-from msbench.training.step import Gradients, check_finite
+from msbench.training.state import Listener, StepReport, Sums, TrainingProgress
+from msbench.training.step import GradientComputer, check_finite
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {"float32": "32-true", "bf16": "bf16-mixed"}
 SAVE_SECONDS = 20.0
@@ -59,17 +59,17 @@ class Trainer:
         self.module, self.processes = model, processes
         self.model, self.optimizer = fabric.setup(model, build_optimizer(model, spec.train))
         processes.join(model)
-        self.gradients = Gradients(fabric, self.model, model, spec.train, self._note_pieces)
+        self.gradients = GradientComputer(fabric, self.model, model, spec.train, self._note_pieces)
         self.schedule = Schedule.of(spec.train, len(dataset.splits["train"]))
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
         self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
-        self.progress, self.sums = Progress(), Sums.zero(fabric.device)
+        self.progress, self.sums = TrainingProgress(), Sums.zero(fabric.device)
         self._last_save, self._save_cost = time.monotonic(), 0.0
         self.attempt: dict[str, str] = {}
         """Where and when this attempt runs: kept in the state, so that a resumed run shows all of them."""
         self.room = 0
         """Bytes of the device that splits may be kept in."""
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, BatchLoader] = {}
         self.after_step: Callable[[int], None] = lambda _step: None
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class Trainer:
         if found.state["progress"]["step"] > 0:
             ckpt.load_optimizer(self.module, self.optimizer.optimizer, found.tensors)
         restore_generators(found.tensors, found.state["generators"])
-        self.progress = Progress(**found.state["progress"])
+        self.progress = TrainingProgress(**found.state["progress"])
         plain = found.state["sums"]
         self.sums = Sums.zero(self.fabric.device)
         self.sums.loss.copy_(found.tensors["sums/loss"])
@@ -130,11 +130,11 @@ class Trainer:
             began = time.monotonic()
         self._end_epoch()
 
-    def _feed(self, name: str, split: Split) -> Feed:
+    def _feed(self, name: str, split: Split) -> BatchLoader:
         if (known := self._feeds.get(name)) is not None and known.split is split:
             return known
         room = self.room - sum(feed.resident_bytes for feed in self._feeds.values())
-        self._feeds[name] = feed = Feed(split, self.fabric.device, room)
+        self._feeds[name] = feed = BatchLoader(split, self.fabric.device, room)
         return feed
 
     def _step(self, batch: Fed, share: Share) -> None:

@@ -65,7 +65,7 @@ class Sums:
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a run is: the part of its state that is plain JSON."""
 
     step: int = 0

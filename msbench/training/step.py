@@ -18,7 +18,7 @@ from msbench.training.seeding import restore_torch_generators, torch_generator_s
 from msbench.training.shares import Done, Share
 
 
-class Gradients:
+class GradientComputer:
     """Computes gradients of batches, of at most `size` examples at once (all, where it is None).
 
     With ``micro_batch: auto`` a batch that does not fit into memory is computed again in pieces of half as

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import maximum_filter
 
 from msbench.datasets.pathfinder.parameters import Parameters
-from msbench.datasets.pathfinder.random import Stream
+from msbench.datasets.pathfinder.random import RandomStream
 
 Reals = NDArray[np.float64]
 Point = tuple[int, int]
@@ -58,7 +58,7 @@ def turned(angle: float) -> float:
 @dataclass
 class Witness:
     parameters: Parameters
-    stream: Stream
+    stream: RandomStream
     margin: int = 0
     distractors: int = 0
     label: int = 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from msbench.datasets.pathfinder.metadata import Row, parse
+from msbench.datasets.pathfinder.metadata import ImageMetadata, parse
 from msbench.datasets.pathfinder.release import Release
 from msbench.errors import ConfigError, DataError
 
@@ -54,7 +54,7 @@ def test_order_is_by_batch_number_then_by_line(release: Path) -> None:
     assert values(release) == [21, 20, 22, 101, 100, 102]
     rows = list(Release(release, EASY, SIDE).rows())
     assert [row.label for row in rows] == [1, 0, 0, 1, 0, 0]
-    assert rows[0] == Row("imgs/2", "sample_1.png", 1, 1, 1.0, 6, 2, 2, 0.5, 1, 1)
+    assert rows[0] == ImageMetadata("imgs/2", "sample_1.png", 1, 1, 1.0, 6, 2, 2, 0.5, 1, 1)
 
 
 def test_an_array_of_the_public_generator_is_metadata_too(release: Path) -> None:

@@ -10,7 +10,7 @@ from msbench.datasets.pathfinder import snakes as pathfinder_snakes
 from msbench.datasets.pathfinder.generate import default_engine, draw
 from msbench.datasets.pathfinder.parameters import Parameters, preset
 from msbench.datasets.pathfinder.patches import add_marker
-from msbench.datasets.pathfinder.random import Stream, first_state
+from msbench.datasets.pathfinder.random import RandomStream, first_state
 from msbench.datasets.pathfinder.render import markers, render
 from msbench.datasets.pathfinder.tables import DEGREES, OVERLAP, tables
 from msbench.errors import DataError
@@ -32,7 +32,7 @@ PATH_X = preset(128, HARD)
 def test_images_are_those_of_a_slow_witness(parameters: Parameters, images: int) -> None:
     drawings = draw(parameters, 11, range(images), "python")
     for number, image in enumerate(render(parameters, drawings)):
-        witness = Witness(parameters, Stream(first_state(11, 0, number)))
+        witness = Witness(parameters, RandomStream(first_state(11, 0, number)))
         assert (witness.draw() == image).all()
         assert witness.label == drawings.labels[number]
         assert witness.distractors == drawings.distractors[number]
@@ -88,7 +88,7 @@ def test_snakes_without_room_are_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_numbers_below_a_bound_are_uniform_and_those_of_splitmix() -> None:
-    stream = Stream(1234567)
+    stream = RandomStream(1234567)
     assert [stream.below(2**64) for _ in range(2)] == [6457827717110365317, 3203168211198807973]
     counts = np.bincount([stream.below(7) for _ in range(7_000)], minlength=7)
     assert abs(counts - 1_000).max() < 5 * np.sqrt(1_000)

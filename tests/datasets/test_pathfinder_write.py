@@ -8,7 +8,7 @@ import pytest
 
 from msbench.datasets.pathfinder import generate as pathfinder_generate
 from msbench.datasets.pathfinder import write as pathfinder_write
-from msbench.datasets.pathfinder.generate import Block, generate
+from msbench.datasets.pathfinder.generate import DrawnImages, generate
 from msbench.datasets.pathfinder.parameters import preset
 from msbench.datasets.pathfinder.release import Release
 from msbench.datasets.pathfinder.write import write_release
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(written: Path) -> None:
 def test_a_run_that_stops_leaves_whole_batches_and_is_resumed(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopping(*arguments: object, **how: object) -> Generator[Block, None, None]:
+    def stopping(*arguments: object, **how: object) -> Generator[DrawnImages, None, None]:
         for block in generate(*arguments, **how):  # type: ignore[arg-type]
             if block.rows[0].subpath == "imgs/1" and block.rows[0].n == 50:
                 raise OSError("no space left")

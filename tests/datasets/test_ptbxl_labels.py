@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from msbench.datasets.ptbxl.labels import (
     DATABASE,
     SETS,
-    Entry,
+    DatabaseRow,
     Labels,
     Statement,
     classes,
@@ -30,7 +30,7 @@ def published(sample: Callable[..., Path]) -> Path:
     return sample("ptbxl-500")
 
 
-def entries(*rows: str) -> list[Entry]:
+def entries(*rows: str) -> list[DatabaseRow]:
     return parse_database(database(*rows), KNOWN)
 
 
@@ -38,7 +38,7 @@ SMALL_ROWS = [row(*each) for each in SMALL]
 
 
 def labelled(
-    found: list[Entry], chosen: str, min_likelihood: float = 0.0, known: Mapping[str, Statement] = KNOWN
+    found: list[DatabaseRow], chosen: str, min_likelihood: float = 0.0, known: Mapping[str, Statement] = KNOWN
 ) -> tuple[Labels, dict[str, NDArray[np.int64]]]:
     """Labels of all, and the rows of each split."""
     labels = label(likelihoods(found, known), known, chosen, min_likelihood)

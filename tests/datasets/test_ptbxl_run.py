@@ -11,7 +11,7 @@ from msbench import datasets as data
 from msbench.config import RunSpec
 from msbench.results.store import RunRecord
 from msbench.runs import execution as execute
-from msbench.runs.execution import Place
+from msbench.runs.execution import RunContext
 from msbench.runs.launchers.outcome import summary
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import load, plan
@@ -49,7 +49,7 @@ def spec(tmp_path: Path) -> RunSpec:
 
 def run(spec: RunSpec, folder: Path, listener: Quiet) -> tuple[RunRecord, Path]:
     data.setup(spec.data, folder / "data", source=write_small(folder / "source"), processes=1)
-    place = Place(folder / "results", folder / "data", "cpu", SignalFlag())
+    place = RunContext(folder / "results", folder / "data", "cpu", SignalFlag())
     record = execute.execute(spec, place, listener)
     assert record is not None
     return record, place.results / "hearts" / "super" / "mamba" / record.run_id

@@ -25,7 +25,7 @@ def config(**values: object) -> TextConfig:
 
 def encoded(text: str, vocabulary: str, chosen: TextConfig) -> list[int]:
     kept = texts.cut(text.encode(), chosen)
-    ids: list[int] = texts.Encoder(chosen, vocabulary)(kept).tolist()
+    ids: list[int] = texts.TokenEncoder(chosen, vocabulary)(kept).tolist()
     assert texts.length(kept, chosen) == len(ids) <= chosen.max_length
     assert max(ids, default=0) < texts.size(chosen, vocabulary)
     assert all(ids)  # 0 is padding
@@ -33,7 +33,7 @@ def encoded(text: str, vocabulary: str, chosen: TextConfig) -> list[int]:
 
 
 def vocabulary(kept: list[str], chosen: TextConfig) -> str:
-    counts = texts.Counts()
+    counts = texts.CharacterCounts()
     for text in kept:
         counts.add(text.encode())
     return counts.vocabulary(chosen)
@@ -117,7 +117,7 @@ def test_a_spool_gives_back_what_it_took_and_leaves_nothing(tmp_path: Path) -> N
         assert list(spool) == kept
         assert spool.lengths.tolist() == [4, 1, 16]
         making = Making(tmp_path, (), None, lambda *step: said.append(step), "none")
-        texts.save(making, "train", spool, spool.lengths, texts.Encoder(chosen, "one"))
+        texts.save(making, "train", spool, spool.lengths, texts.TokenEncoder(chosen, "one"))
     assert said == [("encoding train", 0, 3), ("encoding train", 3, 3)]
     gc.collect()
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
@@ -129,7 +129,7 @@ def test_a_disk_without_room_is_told_before_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=4))
-    making, encoder = Making(tmp_path, (), None, silent, "none"), texts.Encoder(config(), "a")
+    making, encoder = Making(tmp_path, (), None, silent, "none"), texts.TokenEncoder(config(), "a")
     texts.save(making, "test", [b"aaa"], np.array([4]), encoder)
     with pytest.raises(DataError, match=r"train in token ids: 5 bytes are needed and .* has 4 free"):
         texts.save(making, "train", [b"aaaa"], np.array([5]), encoder)

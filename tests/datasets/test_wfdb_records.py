@@ -9,7 +9,7 @@ import wfdb
 from ecg_files import Memory, header, memory, signal, sums
 from numpy.typing import NDArray
 
-from msbench.datasets.archives import Tree, open_tree
+from msbench.datasets.archives import FileTree, open_tree
 from msbench.datasets.ptbxl.ecg import LEADS
 from msbench.datasets.ptbxl.wfdb_records import Recording, read_record
 from msbench.errors import DataError
@@ -21,7 +21,7 @@ def ptbxl(sample: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tree(ptbxl: Path) -> Iterator[Tree]:
+def tree(ptbxl: Path) -> Iterator[FileTree]:
     with open_tree(ptbxl) as files:
         yield files
 
@@ -30,12 +30,12 @@ def in_millivolts(record: Recording) -> NDArray[np.float64]:
     return np.stack([record.millivolts(lead) for lead in range(len(record.header.leads))], axis=1)
 
 
-def records_of(tree: Tree) -> list[str]:
+def records_of(tree: FileTree) -> list[str]:
     return [name.removesuffix(".hea") for name in tree.names() if name.endswith(".hea")]
 
 
 def test_all_records_have_the_samples_that_wfdb_reads(
-    ptbxl: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    ptbxl: Path, tree: FileTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = [name for name in records_of(tree) if name.startswith("records100")]
     assert len(records) == 500
@@ -55,7 +55,7 @@ def test_all_records_have_the_samples_that_wfdb_reads(
         assert np.array_equal(in_millivolts(found), wfdb.rdrecord(str(ptbxl / name)).p_signal), name
 
 
-def test_headers_say_what_wfdb_finds_in_them(ptbxl: Path, tree: Tree) -> None:
+def test_headers_say_what_wfdb_finds_in_them(ptbxl: Path, tree: FileTree) -> None:
     names = records_of(tree)[::25]
     assert len(names) > 20
     for name in names:
@@ -72,7 +72,7 @@ def test_headers_say_what_wfdb_finds_in_them(ptbxl: Path, tree: Tree) -> None:
             assert [getattr(lead, attribute) for lead in found.leads] == getattr(expected, field)
 
 
-def test_records_at_500_hz_equal_what_wfdb_reads(ptbxl: Path, tree: Tree) -> None:
+def test_records_at_500_hz_equal_what_wfdb_reads(ptbxl: Path, tree: FileTree) -> None:
     names = [name for name in records_of(tree) if name.startswith("records500")][::4]
     assert len(names) == 5
     for name in names:
@@ -145,7 +145,7 @@ def test_a_checksum_counts_its_low_16_bits_with_or_without_a_sign() -> None:
         assert np.array_equal(read_record(files, "r").digital, digital)
 
 
-def test_all_real_records_of_ptbxl_have_right_checksums(tree: Tree) -> None:
+def test_all_real_records_of_ptbxl_have_right_checksums(tree: FileTree) -> None:
     """That a wrong one is an error must not refuse what is published."""
     for name in records_of(tree):
         leads = read_record(tree, name).header.leads

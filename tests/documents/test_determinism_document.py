@@ -5,7 +5,7 @@ from pathlib import Path
 
 from documents import VERBS, options
 
-from msbench.analysis.determinism.problem import Problem
+from msbench.analysis.determinism.problem import DeterminismProblem
 from msbench.config import MODELS
 from msbench.environment import DETERMINISTIC, WORKSPACE, WORKSPACES
 from msbench.models import NO_FIXED_ORDER
@@ -26,7 +26,7 @@ def test_what_is_set_and_refused_is_named() -> None:
 
 
 def test_sizes_are_those_of_the_command() -> None:
-    problem = Problem()
+    problem = DeterminismProblem()
     assert f"for {problem.steps} steps" in FLAT
     assert f"step {problem.stop} and a resume" in FLAT
     assert f"the CPU {problem.threads_steps} steps" in FLAT

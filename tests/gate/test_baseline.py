@@ -13,7 +13,7 @@ from msbench.errors import ExitCode
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Baseline
 from msbench.gate.baselines import find_baseline
-from msbench.gate.collect import Collected, collect, merged
+from msbench.gate.collect import CollectedEntries, collect, merged
 from msbench.results.store import read_runs
 from msbench.runs.suite import load, plan
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     return suite_file(tmp_path, GATE)
 
 
-def entries(results: Path, path: Path, **options: bool) -> Collected:
+def entries(results: Path, path: Path, **options: bool) -> CollectedEntries:
     return collect(load(str(path)), read_runs(results, "small"), results, **options)
 
 

@@ -113,16 +113,16 @@ def test_bits_do_not_depend_on_threads_or_runs(name: str) -> None:
 
 @pytest.mark.parametrize("instructions", [1, 2, 3])
 def test_every_instruction_set_passes_the_check(instructions: int) -> None:
-    assert layer_kernels.self_check(layers_native.Engine(instructions)) == ""
+    assert layer_kernels.self_check(layers_native.NativeLayerEngine(instructions)) == ""
 
 
 @pytest.mark.parametrize("what", ["forward", "norm_statistics"])
 def test_the_check_sees_a_wrong_kernel(what: str) -> None:
-    class Wrong(layers_native.Engine):
+    class Wrong(layers_native.NativeLayerEngine):
         pass
 
     def wrong(self: Any, *arguments: Any) -> Any:
-        first, *rest = getattr(layers_native.Engine, what)(self, *arguments)
+        first, *rest = getattr(layers_native.NativeLayerEngine, what)(self, *arguments)
         return (first * 1.001, *rest)
 
     setattr(Wrong, what, wrong)

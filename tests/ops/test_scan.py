@@ -213,14 +213,14 @@ def test_second_derivatives_are_refused() -> None:
 def test_states_of_a_sequence_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     b, length, m, d, n = 2, 512, 2, 16, 32
     largest = 0
-    inner = scan_torch.Block.__init__
+    inner = scan_torch.StepBuffers.__init__
 
-    def recording(self: scan_torch.Block, inputs: scan_torch.Inputs) -> None:
+    def recording(self: scan_torch.StepBuffers, inputs: scan_torch.Inputs) -> None:
         nonlocal largest
         inner(self, inputs)
         largest = max(largest, self.state.numel())
 
-    monkeypatch.setattr(scan_torch.Block, "__init__", recording)
+    monkeypatch.setattr(scan_torch.StepBuffers, "__init__", recording)
     values = arguments(b, length, m, d, n, dtype=torch.float32)
     gradients(selective_scan, values)
     u, dt, A, B, C, _, _ = values

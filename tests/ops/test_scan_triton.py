@@ -16,14 +16,14 @@ from torch import Tensor
 
 from msbench.ops import scan_kernels, scan_operator, scan_triton
 from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
-from msbench.ops.scan_triton import Engine, missing
-from msbench.ops.scan_triton_shape import Problem, backward_shape, forward_shape
+from msbench.ops.scan_triton import TritonScanEngine, missing
+from msbench.ops.scan_triton_shape import ScanSizes, backward_shape, forward_shape
 
 pytestmark = pytest.mark.skipif(bool(missing("cpu")), reason=missing("cpu") or "interpreted")
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
 KERNELS = [f"msbench.ops.scan_triton_{name}" for name in ("tiles", "forward", "backward")]
-SMALL = Engine(every=8, schedulers=1)
+SMALL = TritonScanEngine(every=8, schedulers=1)
 """Spans of 8 steps, and blocks as large as the kernels have them: few programs to interpret."""
 
 
@@ -98,7 +98,7 @@ def arguments(b: int, length: int, m: int, d: int, n: int) -> list[Tensor]:
 
 
 def computed(
-    engine: Engine, values: Sequence[Any], weight: Tensor | None = None, scaled: bool = True
+    engine: TritonScanEngine, values: Sequence[Any], weight: Tensor | None = None, scaled: bool = True
 ) -> list[Any]:
     """Output and gradients by the engine."""
     u, dt, A, B, C, skip, mix = values
@@ -123,7 +123,7 @@ def expected(values: Sequence[Any], weight: Tensor | None = None, scaled: bool =
 
 def assert_same(
     values: Sequence[Any],
-    engine: Engine = SMALL,
+    engine: TritonScanEngine = SMALL,
     weight: Tensor | None = None,
     scaled: bool = True,
     tolerance: float = 3e-6,
@@ -147,7 +147,9 @@ def test_lengths(length: int) -> None:
 
 @pytest.mark.parametrize("length", [129, 260])
 def test_lengths_beyond_the_real_distance_of_kept_states(length: int) -> None:
-    assert_same([*arguments(1, length, 1, 1, 1)[:5], None, None], Engine(schedulers=1), tolerance=1e-5)
+    assert_same(
+        [*arguments(1, length, 1, 1, 1)[:5], None, None], TritonScanEngine(schedulers=1), tolerance=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,10 +161,10 @@ def test_streams_and_states(m: int, n: int, length: int) -> None:
 
 def test_channels_fill_several_blocks_with_a_rest() -> None:
     values = arguments(2, 6, 1, 19, 5)
-    problem = Problem(2, 1, 19, 5, True, True, True)
+    problem = ScanSizes(2, 1, 19, 5, True, True, True)
     assert forward_shape(problem, keep=True).BLOCKS > 1
     assert backward_shape(problem).BLOCKS > 1
-    assert_same(values, Engine(every=8))
+    assert_same(values, TritonScanEngine(every=8))
 
 
 @pytest.mark.parametrize("scaled", [True, False])
@@ -176,9 +178,9 @@ def test_with_and_without_parts(skip: bool, mixed: bool, scaled: bool) -> None:
 
 
 def test_streams_of_a_mixture_may_be_in_programs_of_their_own() -> None:
-    problem = Problem(1, 5, 64, 26, True, True, True)
+    problem = ScanSizes(1, 5, 64, 26, True, True, True)
     assert forward_shape(problem, keep=True).STREAMS == 1
-    assert_same(arguments(1, 3, 2, 3, 40), Engine(every=8))
+    assert_same(arguments(1, 3, 2, 3, 40), TritonScanEngine(every=8))
 
 
 def test_slow_decay_and_a_loss_on_the_last_step_only() -> None:
@@ -281,7 +283,7 @@ class TestRule:
     @pytest.mark.parametrize("m", [1, 5, 9])
     @pytest.mark.parametrize(("b", "d"), [(1, 1), (1, 128), (50, 128), (64, 1001)])
     def test_every_scan_has_a_shape(self, b: int, d: int, m: int, n: int) -> None:
-        problem = Problem(b, m, d, n, True, True, True)
+        problem = ScanSizes(b, m, d, n, True, True, True)
         for shape in (forward_shape(problem, keep=True), backward_shape(problem)):
             assert shape.LN * shape.LD == 32
             assert shape.KN * shape.LN >= shape.N
@@ -292,7 +294,7 @@ class TestRule:
             assert shape.STREAMS == 1 or shape.STREAMS % shape.GROUPS == 0
 
     def test_a_full_gpu_has_all_streams_in_a_program_and_an_empty_one_has_not(self) -> None:
-        full, empty = (Problem(b, 5, 128, 26, True, True, True) for b in (50, 1))
+        full, empty = (ScanSizes(b, 5, 128, 26, True, True, True) for b in (50, 1))
         assert forward_shape(full, keep=True).STREAMS == 5
         assert forward_shape(empty, keep=True).STREAMS == 1
 
@@ -304,9 +306,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from msbench.ops.scan_triton_backward import scan_backward
 from msbench.ops.scan_triton_forward import scan_forward
-from msbench.ops.scan_triton_shape import Problem, backward_shape, forward_shape
+from msbench.ops.scan_triton_shape import ScanSizes, backward_shape, forward_shape
 
-plain, mixed = Problem(50, 1, 128, 8, False, True, True), Problem(9, 2, 99, 5, True, True, False)
+plain, mixed = ScanSizes(50, 1, 128, 8, False, True, True), ScanSizes(9, 2, 99, 5, True, True, False)
 for capability, kernel, shape in (
     (80, scan_forward, forward_shape(mixed, keep=True)),
     (90, scan_forward, forward_shape(plain, keep=False)),

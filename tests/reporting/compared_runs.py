@@ -8,7 +8,7 @@ from answers_file import write_answers
 from numpy.typing import NDArray
 from report_runs import PlannedRun, run
 
-from msbench.reporting.tables.significance import Run
+from msbench.reporting.tables.significance import ComparedRun
 from msbench.results import store
 from msbench.training.evaluate import Predictions
 
@@ -27,7 +27,7 @@ def scored(n: int, skill: float, seed: int) -> Predictions:
     return Predictions((skill * labels + noise).astype(np.float32), labels)
 
 
-def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **changes: Any) -> Run:
+def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **changes: Any) -> ComparedRun:
     """Write the run of `model` that gave these predictions, as a run would."""
     values: dict[str, Any] = {"test_accuracy": predictions.accuracy}
     if predictions.multi_label:
@@ -38,7 +38,7 @@ def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **c
     folder = results / record.suite / record.task / record.model / record.run_id
     store.write_record(folder, record)
     write_answers(folder / "predictions.parquet", predictions, record.run_id)
-    return Run(record, folder)
+    return ComparedRun(record, folder)
 
 
 def right(n: int, rate: float, seed: int) -> NDArray[np.bool_]:

@@ -6,10 +6,10 @@ from compared_runs import answered, kept, right, scored
 from scipy.stats import binomtest, ttest_ind
 
 from msbench.errors import DataError
-from msbench.reporting.tables.significance import Comparison, Run, compare
+from msbench.reporting.tables.significance import ComparedRun, Comparison, compare
 
 
-def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list[Run]:
+def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list[ComparedRun]:
     return [
         kept(results, model, answered(np.arange(n) < rate * n), seed=seed) for seed, rate in enumerate(rates)
     ]

@@ -18,7 +18,7 @@ from msbench.results import safe_reads as reading
 from msbench.results import store
 from msbench.results.store import RunRecord
 from msbench.runs import execution as execute
-from msbench.runs.execution import Place
+from msbench.runs.execution import RunContext
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, plan
 from msbench.training import checkpoint
@@ -27,8 +27,8 @@ from msbench.training.signals import SignalFlag
 
 
 @pytest.fixture
-def place(tmp_path: Path, data_folder: Path) -> Place:
-    return Place(tmp_path / "results", data_folder, "cpu", SignalFlag())
+def place(tmp_path: Path, data_folder: Path) -> RunContext:
+    return RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag())
 
 
 @pytest.fixture
@@ -36,17 +36,17 @@ def spec(tiny: Suite) -> RunSpec:
     return plan(tiny, ["mamba"])[0]
 
 
-def run(spec: RunSpec, place: Place, *, fresh: bool = False) -> RunRecord:
+def run(spec: RunSpec, place: RunContext, *, fresh: bool = False) -> RunRecord:
     record = execute.execute(spec, place, Quiet(), fresh=fresh)
     assert record is not None
     return record
 
 
-def folder(place: Place, record: RunRecord) -> Path:
+def folder(place: RunContext, record: RunRecord) -> Path:
     return place.results / record.suite / record.task / record.model / record.run_id
 
 
-def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: Place) -> None:
+def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
     assert record.status == "finished"
     assert record.n_test == 20
@@ -63,7 +63,7 @@ def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: Place) -> N
     assert names == {"run.json", "metrics.csv", "predictions.parquet", "checkpoint", "run.lock"}
 
 
-def test_predictions_agree_with_the_record(spec: RunSpec, place: Place) -> None:
+def test_predictions_agree_with_the_record(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
     frame = pd.read_parquet(folder(place, record) / "predictions.parquet")
     assert list(frame["example"]) == list(range(20))
@@ -74,7 +74,7 @@ def test_predictions_agree_with_the_record(spec: RunSpec, place: Place) -> None:
     assert (frame["label"] == labels).all()
 
 
-def test_the_test_split_is_read_with_the_best_epochs_weights(spec: RunSpec, place: Place) -> None:
+def test_the_test_split_is_read_with_the_best_epochs_weights(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
     rows = pd.read_csv(folder(place, record) / "metrics.csv")
     assert record.metrics["validation_accuracy"] == rows["validation_accuracy"].max()
@@ -82,7 +82,7 @@ def test_the_test_split_is_read_with_the_best_epochs_weights(spec: RunSpec, plac
 
 
 def test_a_finished_run_is_kept_and_fresh_sets_it_aside(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(spec, place)
     with monkeypatch.context() as patch:
@@ -95,7 +95,7 @@ def test_a_finished_run_is_kept_and_fresh_sets_it_aside(
 
 
 def test_a_run_that_diverges_is_recorded_and_not_repeated(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exploding = spec.model_copy(update={"train": spec.train.model_copy(update={"lr": 1e30})})
     record = run(exploding, place)
@@ -109,7 +109,7 @@ def test_a_run_that_diverges_is_recorded_and_not_repeated(
 
 
 def test_a_crash_is_recorded_with_its_traceback_and_retried(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(_self: Trainer) -> None:
         raise ZeroDivisionError("shape [1,2] of [/s4]")
@@ -140,7 +140,7 @@ def test_a_crash_is_recorded_with_its_traceback_and_retried(
     ],
 )
 def test_too_little_memory_has_a_status_of_its_own(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def exhaust(_self: Trainer) -> None:
         raise error
@@ -158,7 +158,7 @@ def test_too_little_memory_has_a_status_of_its_own(
 
 
 def test_pieces_of_a_batch_are_no_advice_where_batch_norm_needs_it_whole(
-    tiny: Suite, place: Place, monkeypatch: pytest.MonkeyPatch
+    tiny: Suite, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def exhaust(_self: Trainer) -> None:
         raise MemoryError
@@ -170,7 +170,7 @@ def test_pieces_of_a_batch_are_no_advice_where_batch_norm_needs_it_whole(
     assert "a smaller train.batch_size than 8" in failure.message
 
 
-def test_how_a_run_is_executed_is_recorded_and_no_part_of_it(tiny: Suite, place: Place) -> None:
+def test_how_a_run_is_executed_is_recorded_and_no_part_of_it(tiny: Suite, place: RunContext) -> None:
     whole, pieces = (plan(tiny, ["mamba"], overrides=each)[0] for each in ([], ["train.micro_batch=3"]))
     assert whole.digest == pieces.digest
     record = run(pieces, place)
@@ -180,7 +180,7 @@ def test_how_a_run_is_executed_is_recorded_and_no_part_of_it(tiny: Suite, place:
     assert run(whole, place) == record
 
 
-def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: Place) -> None:
+def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: RunContext) -> None:
     place.signals.received = 15
     with pytest.raises(Interrupted):
         run(spec, place)
@@ -193,7 +193,7 @@ def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: Place)
     assert (finished.resumed, len(finished.attempts)) == (1, 2)
 
 
-def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: Place) -> None:
+def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
     with store.locked(folder(place, record), wait=False) as mine:
         assert mine
@@ -202,7 +202,7 @@ def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: P
         assert execute.execute(spec, place, Quiet(), wait=False) is None
 
 
-def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: Place) -> None:
+def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: RunContext) -> None:
     place.signals.received = 15
     with pytest.raises(Interrupted):
         run(spec, place)
@@ -210,7 +210,7 @@ def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: Place) -> None:
     assert run(spec, place, fresh=True).resumed == 1
 
 
-def test_a_damaged_record_is_told_and_fresh_sets_it_aside(spec: RunSpec, place: Place) -> None:
+def test_a_damaged_record_is_told_and_fresh_sets_it_aside(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
     (folder(place, record) / "run.json").write_text("{", encoding="utf-8")
     with pytest.raises(DamagedRecord, match="train again with --fresh"):
@@ -218,7 +218,7 @@ def test_a_damaged_record_is_told_and_fresh_sets_it_aside(spec: RunSpec, place: 
     assert run(spec, place, fresh=True).metrics == record.metrics
 
 
-def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place: Place) -> None:
+def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
     (folder(place, record) / "run.json").unlink()
     (best,) = (folder(place, record) / "checkpoint").glob("best-*.safetensors")
@@ -229,7 +229,7 @@ def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ESTALE, errno.ENOMEM, errno.ENODEV])
 def test_best_weights_that_cannot_be_opened_cost_no_training(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, number: int
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     plain = reading.read_bytes
 
@@ -251,7 +251,7 @@ def test_best_weights_that_cannot_be_opened_cost_no_training(
 
 @pytest.mark.parametrize("section", ["data", "model", "train"])
 def test_what_no_record_could_hold_is_found_before_training(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch, section: str
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch, section: str
 ) -> None:
     """Whatever the specs let pass: a finished training is never thrown away by its own record."""
     monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
@@ -264,7 +264,7 @@ def test_what_no_record_could_hold_is_found_before_training(
 
 
 def test_a_model_that_no_record_could_count_is_found_before_training(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
     monkeypatch.setattr(models, "parameter_count", lambda _model: 2**63)
@@ -273,7 +273,7 @@ def test_a_model_that_no_record_could_count_is_found_before_training(
 
 
 def test_an_attempt_that_never_began_leaves_the_record_before_it(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: object) -> NoReturn:
         raise ZeroDivisionError
@@ -295,21 +295,21 @@ def test_an_attempt_that_never_began_leaves_the_record_before_it(
 
 
 def test_finished_runs_are_read_where_nothing_can_be_written(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = run(spec, place)
     monkeypatch.setattr(store, "locked", lambda *_, **__: pytest.fail("asked for the lock"))
     assert run(spec, place) == record
 
 
-def test_results_that_are_no_folder_are_refused(spec: RunSpec, place: Place, tmp_path: Path) -> None:
+def test_results_that_are_no_folder_are_refused(spec: RunSpec, place: RunContext, tmp_path: Path) -> None:
     (tmp_path / "results").write_text("a file")
     with pytest.raises(ConfigError, match="choose another --results"):
         run(spec, place)
 
 
 def test_a_full_disk_fails_the_run_and_no_other(
-    spec: RunSpec, place: Place, monkeypatch: pytest.MonkeyPatch
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, _data: bytes) -> None:
         raise OSError(28, "No space left on device", str(path))
@@ -331,13 +331,13 @@ def test_a_full_disk_fails_the_run_and_no_other(
     assert run(spec, place).status == "failed"  # and the record itself cannot be written
 
 
-def test_padding_shorter_than_the_data_is_refused(spec: RunSpec, place: Place) -> None:
+def test_padding_shorter_than_the_data_is_refused(spec: RunSpec, place: RunContext) -> None:
     short = spec.model_copy(update={"train": spec.train.model_copy(update={"pad_to": 10})})
     with pytest.raises(ConfigError, match="longest of listops-tiny has"):
         run(short, place)
 
 
-def test_missing_data_is_no_run(spec: RunSpec, place: Place) -> None:
+def test_missing_data_is_no_run(spec: RunSpec, place: RunContext) -> None:
     absent = spec.model_copy(update={"data": type(spec.data)(source="release")})  # type: ignore[call-arg]
     with pytest.raises(DataError, match="msbench setup listops --from"):
         run(absent, place)

@@ -11,8 +11,8 @@ from msbench.results import store
 from msbench.results.store import RunRecord
 from msbench.runs import plan as agenda
 from msbench.runs import sources
-from msbench.runs.execution import Place, execute
-from msbench.runs.plan import Entry, identify
+from msbench.runs.execution import RunContext, execute
+from msbench.runs.plan import PlannedRun, identify
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, load, plan
 from msbench.training.checkpoint import CheckpointFolder
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.usefixtures("handmade_records")
 
 
 @pytest.fixture
-def place(tmp_path: Path, data_folder: Path) -> Place:
-    return Place(tmp_path / "results", data_folder, "cpu", SignalFlag())
+def place(tmp_path: Path, data_folder: Path) -> RunContext:
+    return RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag())
 
 
-def ask(suite: Suite, place: Place, *overrides: str, fresh: bool = False) -> Entry:
+def ask(suite: Suite, place: RunContext, *overrides: str, fresh: bool = False) -> PlannedRun:
     specs = plan(suite, ["mamba"], overrides=overrides)
     (entry,) = agenda.agenda(specs, place.results, place.data_root, fresh=fresh)
     return entry
@@ -38,7 +38,7 @@ def test_a_run_goes_on_from_every_checkpoint_that_training_keeps(tmp_path: Path)
     assert [path.stem for path in (kept.next, kept.last, kept.previous)] == list(agenda.RESUMABLE)
 
 
-def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: Place, tmp_path: Path) -> None:
+def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: RunContext, tmp_path: Path) -> None:
     empty = tmp_path / "nothing"
     (entry,) = agenda.agenda(plan(tiny, ["mamba"]), place.results, empty)
     assert (entry.action, entry.run_id) == ("set up", None)
@@ -51,7 +51,7 @@ def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: Place, tmp_path
 
 
 def test_each_state_of_a_run_has_its_action_and_reason(
-    tiny: Suite, place: Place, monkeypatch: pytest.MonkeyPatch
+    tiny: Suite, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = plan(tiny, ["mamba"])[0]
     data.setup(spec.data, place.data_root)
@@ -76,7 +76,7 @@ def test_each_state_of_a_run_has_its_action_and_reason(
     assert edited.reason == f"unlike run {record.run_id}: source differs: models/mamba.py"
 
 
-def test_a_run_that_stopped_is_resumed(tiny: Suite, place: Place) -> None:
+def test_a_run_that_stopped_is_resumed(tiny: Suite, place: RunContext) -> None:
     spec = plan(tiny, ["mamba"])[0]
     record = execute(spec, place, Quiet())
     assert record is not None
@@ -87,7 +87,7 @@ def test_a_run_that_stopped_is_resumed(tiny: Suite, place: Place) -> None:
     assert ask(tiny, place).action == "resume"
 
 
-def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: Place) -> None:
+def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: RunContext) -> None:
     spec = plan(tiny, ["mamba"])[0]
     record = execute(spec, place, Quiet())
     assert record is not None
@@ -97,7 +97,7 @@ def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: Place) -> N
     assert "run.json: not a run record" in entry.reason
 
 
-def test_sizes_are_those_of_the_run(tiny: Suite, place: Place) -> None:
+def test_sizes_are_those_of_the_run(tiny: Suite, place: RunContext) -> None:
     spec = plan(tiny, ["mamba"])[0]
     record = execute(spec, place, Quiet())
     assert record is not None
@@ -131,7 +131,7 @@ def stored(results: Path, spec: RunSpec, run_id: str, ended: str = "", **values:
 
 
 def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
-    tiny: Suite, place: Place, monkeypatch: pytest.MonkeyPatch
+    tiny: Suite, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec, far = plan(tiny, ["mamba"])[0], plan(tiny, ["mamba"], overrides=["train.lr=1", "model.layers=2"])[0]
     near = plan(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
@@ -157,7 +157,7 @@ def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
 
 
 def test_without_data_settings_and_source_are_still_compared(
-    tiny: Suite, place: Place, tmp_path: Path
+    tiny: Suite, place: RunContext, tmp_path: Path
 ) -> None:
     spec = plan(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
     stored(place.results, spec, "0" * 12)
@@ -179,7 +179,7 @@ def test_what_makes_the_batches_of_a_dataset_is_in_the_id() -> None:
         assert {name for name in found if name.startswith("datasets/")} == {"datasets/dataset.py", *expected}
 
 
-def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: Place) -> None:
+def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: RunContext) -> None:
     entry = ask(tiny, place, f"model.d_model={2**31 - 1}")
     with pytest.raises(OutOfMemory, match=r"try .* a smaller model"):
         agenda.describe(entry, estimate=True)

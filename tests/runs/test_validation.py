@@ -11,7 +11,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.ops.scan_kernels import KERNELS
 from msbench.ops.scan_mamba_ssm import MOST_STATES
-from msbench.runs.execution import Place, execute
+from msbench.runs.execution import RunContext, execute
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, load, plan
 from msbench.runs.validation import faults
@@ -72,7 +72,7 @@ def test_what_only_the_data_shows_is_refused_before_training(
     tiny: Suite, tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = spec_of(tiny, "model.positions=learned", "train.pad_to=20")
-    place = Place(tmp_path / "results", data_folder, "cpu", SignalFlag())
+    place = RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag())
     monkeypatch.setattr("msbench.runs.execution._dataset", lambda *_: Shorter())
     with pytest.raises(ConfigError, match=r"train\.pad_to: 20 is beyond .* 19;"):
         execute(spec, place, Quiet())

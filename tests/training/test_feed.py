@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from msbench.datasets.dataset import Batch, Fixed, RaggedPairs, RaggedTokens, Samples, Split
 from msbench.errors import DataError
 from msbench.training import feed
-from msbench.training.feed import Fed, Feed, send
+from msbench.training.feed import BatchLoader, Fed, send
 
 CPU = torch.device("cpu")
 CHOSEN = [np.array([3, 0]), np.array([1]), np.array([2, 4])]
@@ -73,7 +73,7 @@ def test_a_split_kept_on_the_device_gives_the_same_batches(
     kind: str, pad_to: int | None, device: str
 ) -> None:
     split, where = SPLITS[kind], torch.device(device)
-    kept, plain = Feed(split, where, room=2**20), Feed(split, where)
+    kept, plain = BatchLoader(split, where, room=2**20), BatchLoader(split, where)
     assert kept.resident_bytes > 0
     assert plain.resident_bytes == 0
     found = list(kept.batches(CHOSEN, pad_to))
@@ -86,8 +86,8 @@ def test_a_split_kept_on_the_device_gives_the_same_batches(
 def test_what_has_no_room_is_not_kept() -> None:
     split = samples(np.int16)
     size = split.values.nbytes  # type: ignore[attr-defined]
-    assert Feed(split, CPU, room=size - 1).resident_bytes == 0
-    assert Feed(split, CPU, room=size).resident_bytes == size
+    assert BatchLoader(split, CPU, room=size - 1).resident_bytes == 0
+    assert BatchLoader(split, CPU, room=size).resident_bytes == size
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Slow(Fixed):
 
 def test_slow_batches_are_made_ahead_in_another_thread_and_in_order() -> None:
     split = Slow()
-    found = Feed(split, CPU).batches([np.array([number]) for number in range(8)])
+    found = BatchLoader(split, CPU).batches([np.array([number]) for number in range(8)])
     assert float(next(found).inputs) == 0
     assert [float(each.inputs) for each in found] == list(range(1, 8))
     assert [number for number, _ in split.asked] == list(range(8))
@@ -121,7 +121,7 @@ def test_slow_batches_are_made_ahead_in_another_thread_and_in_order() -> None:
 
 def test_no_more_is_made_ahead_than_asked_for_and_leaving_stops_it() -> None:
     split = Slow()
-    found = Feed(split, CPU).batches([np.array([number]) for number in range(8)])
+    found = BatchLoader(split, CPU).batches([np.array([number]) for number in range(8)])
     next(found)
     next(found)
     found.close()  # type: ignore[attr-defined]
@@ -131,4 +131,4 @@ def test_no_more_is_made_ahead_than_asked_for_and_leaving_stops_it() -> None:
 
 def test_an_error_in_the_other_thread_arrives_here() -> None:
     with pytest.raises(DataError, match="image 8 is cut"):
-        list(Feed(Slow(), CPU).batches([np.array([7]), np.array([8])]))
+        list(BatchLoader(Slow(), CPU).batches([np.array([7]), np.array([8])]))

@@ -22,7 +22,7 @@ from msbench.errors import CheckpointError, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results import store
 from msbench.results.store import RunRecord
-from msbench.runs.execution import Place, execute
+from msbench.runs.execution import RunContext, execute
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import load, plan
 from msbench.training.checkpoint import CheckpointFolder
@@ -97,7 +97,7 @@ def two(folder: Path) -> None:
     with joined("cpu", signals) as group:
         found: dict[str, Any] = {"curves": curves(folder, group)}
         found["stop"] = stopped_and_resumed(folder, group, signals)
-        place = Place(
+        place = RunContext(
             folder / ("results" if group.first else ELSEWHERE), data.data_root(), "cpu", signals, group
         )
         for name, spoil in SPOILS.items():
@@ -131,7 +131,7 @@ def stopped_and_resumed(folder: Path, group: Processes, signals: SignalFlag) -> 
     ]
 
 
-def outcome(spec: RunSpec, place: Place, spoil: Callable[[Processes], Any]) -> dict[str, Any]:
+def outcome(spec: RunSpec, place: RunContext, spoil: Callable[[Processes], Any]) -> dict[str, Any]:
     """What a run comes to whose trainers, or one of them, are spoiled."""
     undo = spoil(place.processes)
     try:

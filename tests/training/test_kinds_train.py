@@ -17,12 +17,12 @@ from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, plan
 from msbench.training.auroc import macro_auroc
 from msbench.training.evaluate import Predictions, predict
-from msbench.training.feed import Feed
+from msbench.training.feed import BatchLoader
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.metrics import EpochRow
 from msbench.training.objective import loss_of
 from msbench.training.signals import SignalFlag
-from msbench.training.state import Progress
+from msbench.training.state import TrainingProgress
 
 INFOS = {
     "signal": TaskInfo("signal", 0, 3, 12, "macro-auroc", 0.5, {}, channels=3, multi_label=True),
@@ -147,7 +147,7 @@ def test_each_kind_is_counted(kind: str, tiny: Suite, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", INFOS)
 def test_padding_to_a_length_changes_no_prediction(kind: str, tiny: Suite, tmp_path: Path) -> None:
     run = trained(kind, tiny, tmp_path, "train.pad_to=20", "train.epochs=1")
-    feed = Feed(run.dataset.splits["test"], torch.device("cpu"))
+    feed = BatchLoader(run.dataset.splits["test"], torch.device("cpu"))
     plain, padded = (predict(run.module, feed, 8, pad_to=pad) for pad in (None, 20))
     np.testing.assert_allclose(plain.logits, padded.logits, rtol=1e-4, atol=1e-5)
     assert run.progress.rows[0]["padding"] > 0.3
@@ -195,7 +195,7 @@ def test_the_best_epoch_is_that_of_the_best_ranking(tiny: Suite, tmp_path: Path)
     run = trained("signal", tiny, tmp_path, "train.epochs=1")
     rows = [dict(run.progress.rows[0]) for _ in range(3)]
     assert 0 <= rows[0]["validation_macro_auroc"] <= 1
-    run.progress = Progress()
+    run.progress = TrainingProgress()
     for epoch, (accuracy, auroc) in enumerate([(0.9, 0.6), (0.5, 0.8), (0.9, 0.8)]):
         run._close_epoch(
             EpochRow(

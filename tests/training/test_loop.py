@@ -17,7 +17,7 @@ from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, plan
 from msbench.training.checkpoint import Checkpoint
 from msbench.training.evaluate import predict
-from msbench.training.feed import Feed
+from msbench.training.feed import BatchLoader
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.objective import loss_of
 from msbench.training.signals import SignalFlag
@@ -227,7 +227,7 @@ def test_accuracy_does_not_depend_on_the_batch_size(tiny: Suite, model: str) -> 
     spec = spec_of(tiny, model)
     dataset: Dataset = data.setup(spec.data, data.data_root())
     net = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
-    feed = Feed(dataset.splits["test"], torch.device("cpu"))
+    feed = BatchLoader(dataset.splits["test"], torch.device("cpu"))
     found = [predict(net, feed, size) for size in (1, 3, 7, 20, 64)]
     for one in found[1:]:
         np.testing.assert_allclose(one.logits, found[0].logits, atol=1e-5)

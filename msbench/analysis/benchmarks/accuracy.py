@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from msbench.analysis.benchmarks.problem import NAMES, Problem, Scan, Size, double, first, results
+from msbench.analysis.benchmarks.problem import NAMES, BenchmarkProblem, Scan, Size, double, first, results
 from msbench.environment import free_memory
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
@@ -23,7 +23,7 @@ COPIES = 5
 class Truth:
     """Outputs and gradients in float64, computed once a size from one problem."""
 
-    whole: Problem
+    whole: BenchmarkProblem
     device: str
     known: dict[Size, list[Tensor]] = field(default_factory=dict)
 

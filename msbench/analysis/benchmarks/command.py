@@ -18,7 +18,7 @@ WHAT = ("scan", "step", "data")
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchmarkRequest:
     """The options of ``msbench bench``, as typed."""
 
     what: str = "scan"
@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass
-class Progress:
+class ProgressMessages:
     """Messages with the time since the start, or none."""
 
     quiet: bool
@@ -52,7 +52,7 @@ class Progress:
         return time.monotonic() - self.began
 
 
-def carry_out(request: Request) -> dict[str, Any]:
+def carry_out(request: BenchmarkRequest) -> dict[str, Any]:
     """The document, written where asked; its `rows` may hold nothing measured.
 
     Raises ConfigError before anything is measured where an option or an older document cannot be meant.
@@ -65,7 +65,7 @@ def carry_out(request: Request) -> dict[str, Any]:
     old = document.read(request.compare, request.what) if request.compare else None
     settings = settings_of(request)
     describe_environment()  # now: the commit that is measured, whatever is checked out meanwhile
-    progress = Progress(request.quiet)
+    progress = ProgressMessages(request.quiet)
     found = with_threads(request.what, settings, size, names, progress)
     made = document.document(request.what, settings, progress.seconds, found)
     if old is not None:
@@ -75,7 +75,7 @@ def carry_out(request: Request) -> dict[str, Any]:
     return made
 
 
-def check_options(request: Request) -> None:
+def check_options(request: BenchmarkRequest) -> None:
     """ConfigError for an option of another benchmark, which would be passed over in silence."""
     if request.what != "scan" and any(value is not None for value in request.size):
         raise ConfigError("--b --l --m --d --n are the sizes of `bench scan`; `bench step` has --shape")
@@ -85,7 +85,7 @@ def check_options(request: Request) -> None:
         raise ConfigError(f"--threads {request.threads}: must be 1 or more")
 
 
-def settings_of(request: Request) -> Settings:
+def settings_of(request: BenchmarkRequest) -> Settings:
     """The settings, resolved for this machine."""
     return Settings(
         device=accelerator(request.device),

@@ -15,7 +15,7 @@ from msbench.datasets.dataset import Dataset
 from msbench.environment import room_for_splits
 from msbench.errors import UnknownName
 from msbench.runs.suite import available, plan
-from msbench.training.feed import Feed
+from msbench.training.feed import BatchLoader
 from msbench.training.order import epoch_batches
 
 BATCH = 64
@@ -24,7 +24,7 @@ FEW, MANY = 2**10, 2**13
 
 
 @dataclass
-class Entry:
+class DatasetEntry:
     """One way that some suite sees a dataset, and what came of it."""
 
     name: str
@@ -57,7 +57,7 @@ def measure(settings: Settings, say: Say) -> dict[str, Any]:
     return {"rows": [row(entry) for entry in entries]}
 
 
-def configs(say: Say) -> Iterator[Entry]:
+def configs(say: Say) -> Iterator[DatasetEntry]:
     """What the suites have, each way of seeing a set once: under the first task that sees it so.
 
     A file that is no suite is told and passed over.
@@ -67,11 +67,11 @@ def configs(say: Say) -> Iterator[Entry]:
         for spec in plan(suite):
             if (key := spec.data.model_dump_json()) not in seen:
                 seen.add(key)
-                yield Entry(f"{suite.name} {spec.task}", spec.data)
+                yield DatasetEntry(f"{suite.name} {spec.task}", spec.data)
 
 
-def start(entry: Entry, settings: Settings, room: int) -> None:
-    """Open it, and feed it once; `room` as `Feed` has it."""
+def start(entry: DatasetEntry, settings: Settings, room: int) -> None:
+    """Open it, and feed it once; `room` as `BatchLoader` has it."""
     root = data.data_root()
     if not data.is_ready(entry.config, root):
         entry.fail("skipped", f"not set up: `{data.command(entry.config)}`")
@@ -79,7 +79,7 @@ def start(entry: Entry, settings: Settings, room: int) -> None:
     entry.dataset = data.open_dataset(entry.config, root)
     device = torch.device(settings.device)
     split = entry.dataset.splits["train"].augmented(0, 0)
-    feed = Feed(split, device, room)
+    feed = BatchLoader(split, device, room)
     entry.resident = feed.resident_bytes
     chosen = epoch_batches(split.lengths, BATCH, 0, 0, bucketing=True)
     some = chosen[: (FEW if settings.quick else MANY) // BATCH]
@@ -99,7 +99,7 @@ def start(entry: Entry, settings: Settings, room: int) -> None:
         entry.tasks[name] = Task(call, settings.device, expected=seconds)
 
 
-def row(entry: Entry) -> dict[str, Any]:
+def row(entry: DatasetEntry) -> dict[str, Any]:
     """An entry as plain values."""
     found: dict[str, Any] = {"name": entry.name, "dataset": entry.config.dataset, "status": entry.status}
     for task in entry.tasks.values():

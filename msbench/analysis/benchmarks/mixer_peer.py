@@ -27,7 +27,7 @@ NAMES = {
 """Our parameter names to theirs; `theirs_of` says how values differ."""
 
 
-class Mixer(nn.Module):
+class MixerPeer(nn.Module):
     """A MambaMixer as a layer of our classifier."""
 
     def __init__(self, config: MambaConfig, *, parallel: bool) -> None:
@@ -69,7 +69,7 @@ def install(model: Classifier, *, parallel: bool) -> dict[str, str]:
     for index, block in enumerate(model.blocks):
         ours: Any = block.layer
         assert isinstance(ours, MambaBlock)
-        theirs = Mixer(config, parallel=parallel).to(ours.A_log.device)
+        theirs = MixerPeer(config, parallel=parallel).to(ours.A_log.device)
         copy_weights(ours, theirs.mixer)
         block.layer = theirs
         prefix = f"blocks.{index}.layer."

@@ -56,7 +56,7 @@ class Size:
         return replace(self, b=self.b // 2) if self.b > 1 else replace(self, l=max(1, self.l // 2))
 
 
-class Problem(NamedTuple):
+class BenchmarkProblem(NamedTuple):
     """Leaves that want gradients, and `weight` (b, l, d), the gradient of the output."""
 
     arguments: tuple[Tensor, ...]
@@ -70,7 +70,7 @@ class Problem(NamedTuple):
         return Size(b, length, m, d, A.shape[2])
 
 
-def problem(size: Size, device: str) -> Problem:
+def problem(size: Size, device: str) -> BenchmarkProblem:
     """The same numbers every time, as MS-SSM starts: rates 1..m n, the coarsest stream slowest.
 
     Step sizes are log-uniform in [1e-3, 0.1], so decays run from nothing in a step to all of it; a mistake
@@ -92,32 +92,32 @@ def problem(size: Size, device: str) -> Problem:
         normal(m, d),
         normal(b, length, m),
     )
-    return Problem(_leaves(arguments, device), normal(b, length, d).to(device))
+    return BenchmarkProblem(_leaves(arguments, device), normal(b, length, d).to(device))
 
 
-def first(whole: Problem, size: Size) -> Problem:
+def first(whole: BenchmarkProblem, size: Size) -> BenchmarkProblem:
     """The first examples and steps of the very same numbers."""
     if size == whole.size:
         return whole
     u, dt, A, B, C, skip, mix = whole.arguments
     cut = [x[: size.b, : size.l] for x in (u, dt, B, C, mix)]
     weight = whole.weight[: size.b, : size.l].contiguous()
-    return Problem(_leaves((*cut[:2], A, *cut[2:4], skip, cut[4]), weight.device.type), weight)
+    return BenchmarkProblem(_leaves((*cut[:2], A, *cut[2:4], skip, cut[4]), weight.device.type), weight)
 
 
-def double(whole: Problem) -> Problem:
+def double(whole: BenchmarkProblem) -> BenchmarkProblem:
     """The same numbers in float64."""
     leaves = tuple(x.detach().double().requires_grad_() for x in whole.arguments)
-    return Problem(leaves, whole.weight.double())
+    return BenchmarkProblem(leaves, whole.weight.double())
 
 
-def forward(scan: Scan, given: Problem) -> Tensor:
+def forward(scan: Scan, given: BenchmarkProblem) -> Tensor:
     """z alone, as in evaluation."""
     with torch.no_grad():
         return scan(given.arguments)  # type: ignore[arg-type]
 
 
-def results(scan: Scan, given: Problem) -> list[Tensor]:
+def results(scan: Scan, given: BenchmarkProblem) -> list[Tensor]:
     """z and the gradients of all arguments, as in training."""
     output = scan(given.arguments)  # type: ignore[arg-type]
     return [output.detach(), *torch.autograd.grad(output, given.arguments, given.weight)]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from msbench import models
-from msbench.analysis.benchmarks.shapes import Shape, Variant
+from msbench.analysis.benchmarks.shapes import StepShape, Variant
 from msbench.environment import free_memory
 from msbench.models import Classifier
 from msbench.training.objective import loss_of
@@ -20,7 +20,7 @@ class Runner:
 
     model: Classifier
     batch: tuple[Tensor, Tensor, Tensor]
-    shape: Shape
+    shape: StepShape
     optimizer: torch.optim.Optimizer = field(init=False)
     steps: int = 0
 
@@ -57,7 +57,7 @@ class Runner:
 
 
 def runner(
-    variant: Variant, shape: Shape, device: str, examples: int | None = None, length: int | None = None
+    variant: Variant, shape: StepShape, device: str, examples: int | None = None, length: int | None = None
 ) -> Runner:
     """A model of ours, always with the same weights, on the first `examples` cut to `length`.
 

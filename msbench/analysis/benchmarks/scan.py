@@ -12,14 +12,14 @@ from torch import Tensor
 from msbench.analysis.benchmarks import accuracy, memory, roofline, scaling
 from msbench.analysis.benchmarks.accuracy import Truth
 from msbench.analysis.benchmarks.contenders import BASELINE, PEER, Contender, contenders
-from msbench.analysis.benchmarks.problem import Problem, Size, first, forward, problem, results
+from msbench.analysis.benchmarks.problem import BenchmarkProblem, Size, first, forward, problem, results
 from msbench.analysis.benchmarks.settings import Say, Settings
 from msbench.analysis.benchmarks.timing import Spread, Task, expected, failure, interleave, timed
 from msbench.environment import free_memory
 
 
 @dataclass
-class Entry:
+class ScanEntry:
     """A contender in this run: what it was given, what came of it."""
 
     contender: Contender
@@ -27,7 +27,7 @@ class Entry:
     """``measured``, ``invalid`` (wrong numbers), ``skipped`` (could not start) or ``failed``."""
     reason: str = ""
     label: str = ""
-    given: Problem | None = None
+    given: BenchmarkProblem | None = None
     found: list[Tensor] = field(default_factory=list)
     first_call: float = 0.0
     errors: dict[str, float] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Entry:
         return self.status == "measured"
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> BenchmarkProblem:
         """What it was given."""
         assert self.given is not None
         return self.given
@@ -90,9 +90,9 @@ def measure(
     return {"size": asdict(size), "rates": dict(rates.facts), "rows": rows, "scaling": tables}
 
 
-def prepared(contender: Contender, whole: Problem, device: str) -> Entry:
+def prepared(contender: Contender, whole: BenchmarkProblem, device: str) -> ScanEntry:
     """An entry with its part of the problem, or with the reason why it does not start."""
-    entry = Entry(contender)
+    entry = ScanEntry(contender)
     entry.reason = contender.missing(device)
     if not entry.reason:
         size, note = contender.fitted(whole.size, free_memory(device))
@@ -104,7 +104,7 @@ def prepared(contender: Contender, whole: Problem, device: str) -> Entry:
     return entry
 
 
-def start(entry: Entry, device: str) -> None:
+def start(entry: ScanEntry, device: str) -> None:
     """The first call, with all that it compiles, and a second one that says what a call takes."""
     outcome: list[list[Tensor]] = []
     entry.first_call, _ = timed(lambda: outcome.append(entry.run()), device)
@@ -115,14 +115,14 @@ def start(entry: Entry, device: str) -> None:
     entry.tasks["forward_backward"].expected = expected(both, entry.first_call, device)
 
 
-def check(entry: Entry, truth: Truth) -> None:
+def check(entry: ScanEntry, truth: Truth) -> None:
     """Compare with float64; wrong numbers make the row invalid."""
     entry.errors = truth.errors(entry.contender.scan, entry.problem.size, entry.found)
     if fault := accuracy.verdict(entry.errors):
         entry.status, entry.reason = "invalid", fault
 
 
-def time_all(entries: Sequence[Entry], meter: roofline.Meter, settings: Settings, say: Say) -> None:
+def time_all(entries: Sequence[ScanEntry], meter: roofline.Meter, settings: Settings, say: Say) -> None:
     """Time those that compute the right numbers, and what the machine can do at best, in turns."""
     tasks = [task for entry in entries if entry.runs for task in entry.tasks.values()]
     interleave([*meter.tasks, *tasks], settings.repeats, say)
@@ -132,7 +132,7 @@ def time_all(entries: Sequence[Entry], meter: roofline.Meter, settings: Settings
                 entry.fail(task.error)
 
 
-def repeat(entry: Entry, settings: Settings) -> None:
+def repeat(entry: ScanEntry, settings: Settings) -> None:
     """Whether a second run, and runs on one and two threads, give the same bits."""
     entry.bit_equal["runs"] = same(entry.run(), entry.found)
     if settings.device == "cpu":
@@ -143,7 +143,7 @@ def repeat(entry: Entry, settings: Settings) -> None:
         entry.bit_equal["threads"] = same(one, two)
 
 
-def on_threads(entry: Entry, count: int) -> list[Tensor]:
+def on_threads(entry: ScanEntry, count: int) -> list[Tensor]:
     """Output and gradients from so many threads."""
     torch.set_num_threads(count)
     return entry.run()
@@ -154,7 +154,7 @@ def same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
 
 
-def weigh(entry: Entry, device: str) -> None:
+def weigh(entry: ScanEntry, device: str) -> None:
     """Peak memory beyond arguments, outputs and gradients."""
     found, returned = memory.peak(entry.run, device)
     if found.bytes is not None:
@@ -162,7 +162,7 @@ def weigh(entry: Entry, device: str) -> None:
     entry.peak = found
 
 
-def row(entry: Entry, rates: roofline.Rates) -> dict[str, Any]:
+def row(entry: ScanEntry, rates: roofline.Rates) -> dict[str, Any]:
     """An entry as plain values; speed and memory only where the numbers are right, and possible."""
     found: dict[str, Any] = {
         "name": entry.contender.name,

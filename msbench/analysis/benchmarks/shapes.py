@@ -27,7 +27,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Shape:
+class StepShape:
     """Models that take the same step: `variants` by their name here, the settings of training, the batch.
 
     `pairs`: variants whose times are compared, the slower first, and what the pair is.
@@ -51,7 +51,7 @@ class Shape:
         return inputs, lengths.clamp(max=inputs.shape[1]), labels
 
 
-def suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) -> Shape:
+def suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) -> StepShape:
     """The first task of a suite with a real batch of its training data, set up where absent.
 
     `states`: these numbers of states a channel, for both models, beside the suite's own.
@@ -70,7 +70,7 @@ def suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) -> Shap
     return shape(suite, title, specs, dataset.info, batch, states)
 
 
-def deep_shape(b: int = 2, length: int = 1024, *overrides: str) -> Shape:
+def deep_shape(b: int = 2, length: int = 1024, *overrides: str) -> StepShape:
     """The models of the suite ``listops`` at its own settings, on random tokens: no data is needed."""
     specs = specs_of("listops", overrides)
     info = data.outline(next(iter(specs.values())).data)
@@ -89,7 +89,7 @@ def specs_of(suite: str, overrides: Sequence[str]) -> dict[str, RunSpec]:
 
 def shape(
     name: str, title: str, specs: dict[str, RunSpec], info: TaskInfo, batch: Batch, states: Sequence[int]
-) -> Shape:
+) -> StepShape:
     """Variants: the suite's own, then both models with each of these numbers of states."""
     configs = [(model, spec.model) for model, spec in specs.items()]
     for count in states:
@@ -99,7 +99,7 @@ def shape(
     config = specs["mamba"].model
     size = f"{config.layers} layers of {config.d_model}, b {b}, l {length}, norm {config.norm}"
     train = specs["mamba"].train
-    return Shape(name, f"{title}: {size}", variants, train, info, batch, pairs(specs, states))
+    return StepShape(name, f"{title}: {size}", variants, train, info, batch, pairs(specs, states))
 
 
 def pairs(specs: dict[str, RunSpec], states: Sequence[int]) -> tuple[tuple[str, str, str], ...]:
@@ -118,7 +118,7 @@ def state_of(config: ClassifierConfig) -> int:
     return int(value)
 
 
-SHAPES: dict[str, Callable[[], Shape]] = {
+SHAPES: dict[str, Callable[[], StepShape]] = {
     "quick": partial(suite_shape, "quick", states=(20,)),
     "deep": deep_shape,
     "listops": partial(suite_shape, "listops"),

@@ -9,7 +9,7 @@ from msbench import models, ops
 from msbench.analysis.benchmarks import memory, step_peers
 from msbench.analysis.benchmarks.runner import Runner, runner
 from msbench.analysis.benchmarks.settings import Say, Settings
-from msbench.analysis.benchmarks.shapes import SHAPES, Shape, Variant
+from msbench.analysis.benchmarks.shapes import SHAPES, StepShape, Variant
 from msbench.analysis.benchmarks.step_peers import PEERS, Peer, peers_of
 from msbench.analysis.benchmarks.timing import SLOW, Task, expected, failure, interleave, timed
 from msbench.errors import UnknownName
@@ -20,7 +20,7 @@ PEER_REPEATS = 2
 
 
 @dataclass
-class Entry:
+class StepEntry:
     """A variant, or a peer, in this run: what it is and what came of it."""
 
     name: str
@@ -67,7 +67,7 @@ def measure(names: Sequence[str], settings: Settings, say: Say) -> dict[str, Any
     return {"shapes": found, "rows": [row for shape in found for row in shape.pop("rows")]}
 
 
-def time_shape(shape: Shape, settings: Settings, say: Say) -> list[Entry]:
+def time_shape(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry]:
     """First steps and checks of one shape, then timings in turns."""
     entries = entries_of(shape, settings, say)
     for entry in entries:
@@ -82,18 +82,18 @@ def time_shape(shape: Shape, settings: Settings, say: Say) -> list[Entry]:
     return entries
 
 
-def described(shape: Shape, entries: Sequence[Entry]) -> dict[str, Any]:
+def described(shape: StepShape, entries: Sequence[StepEntry]) -> dict[str, Any]:
     """A shape as plain values."""
     rows = [row(entry, shape) for entry in entries]
     return {"name": shape.name, "title": shape.title, "rows": rows, "ratios": ratios(rows, shape)}
 
 
-def entries_of(shape: Shape, settings: Settings, say: Say) -> list[Entry]:
+def entries_of(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry]:
     """The variants and the peers that are asked for."""
     only = settings.only
     label = ops.kernel_name(settings.device)
     entries = [
-        Entry(name, variant, label=label)
+        StepEntry(name, variant, label=label)
         for name, variant in shape.variants.items()
         if not only or variant.model in only
     ]
@@ -103,11 +103,11 @@ def entries_of(shape: Shape, settings: Settings, say: Say) -> list[Entry]:
     for peer in peers_of(shape, settings.device, only):
         if not only or peer.name in only:
             status = "skipped" if peer.skipped else "measured"
-            entries.append(Entry(peer.name, peer.variant, peer, status, peer.skipped))
+            entries.append(StepEntry(peer.name, peer.variant, peer, status, peer.skipped))
     return entries
 
 
-def start(entry: Entry, shape: Shape, device: str) -> None:
+def start(entry: StepEntry, shape: StepShape, device: str) -> None:
     """Build and, if a peer, compare; then the first step and, where that was short, a second."""
     if entry.peer is None:
         entry.runner = runner(entry.variant, shape, device)
@@ -125,13 +125,13 @@ def start(entry: Entry, shape: Shape, device: str) -> None:
     entry.task = Task(step, device, PEER_REPEATS if entry.peer and seconds > SLOW else None, seconds)
 
 
-def weigh(entry: Entry, device: str) -> None:
+def weigh(entry: StepEntry, device: str) -> None:
     """The peak of one more step, beyond parameters and the state of the optimiser."""
     entry.peak, _ = memory.peak(entry.ready.step, device)
     entry.runner = None if entry.peer else entry.runner  # a peer's layers are large
 
 
-def row(entry: Entry, shape: Shape) -> dict[str, Any]:
+def row(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
     """An entry as plain values."""
     examples = entry.peer.examples if entry.peer else len(shape.batch.labels)
     tokens = int(shape.batch.lengths[:examples].sum())
@@ -160,7 +160,7 @@ def row(entry: Entry, shape: Shape) -> dict[str, Any]:
     }
 
 
-def ratios(rows: Sequence[dict[str, Any]], shape: Shape) -> list[dict[str, Any]]:
+def ratios(rows: Sequence[dict[str, Any]], shape: StepShape) -> list[dict[str, Any]]:
     """Times per token of one row over another: MS-SSM over Mamba, the peer over our Mamba."""
     speed = {row["name"]: row["tokens_per_second"] for row in rows if row["status"] == "measured"}
     peers = [(row["name"], row["peer_of"], "peer, same weights") for row in rows if row["peer_of"]]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from msbench.analysis.benchmarks import mixer_peer, peers
 from msbench.analysis.benchmarks.runner import Runner, runner
-from msbench.analysis.benchmarks.shapes import Shape, Variant
+from msbench.analysis.benchmarks.shapes import StepShape, Variant
 from msbench.analysis.benchmarks.timing import timed
 from msbench.config import MambaConfig
 from msbench.environment import free_memory
@@ -52,14 +52,16 @@ class Peer:
         parts = ["transformers", "mambapy"] if self.parallel else ["transformers"]
         return " + ".join(map(peers.label, parts))
 
-    def runner(self, shape: Shape, device: str, length: int | None = None) -> tuple[Runner, dict[str, str]]:
+    def runner(
+        self, shape: StepShape, device: str, length: int | None = None
+    ) -> tuple[Runner, dict[str, str]]:
         """Our model with the peer's mixers in place of its blocks, and our parameter names to the peer's."""
         ours = runner(self.variant, shape, device, self.examples, length)
         names = mixer_peer.install(ours.model, parallel=self.parallel)
         ours.model.recompute_layers(on=False)
         return Runner(ours.model, ours.batch, shape), names
 
-    def agreement(self, shape: Shape, device: str) -> tuple[Runner, dict[str, float]]:
+    def agreement(self, shape: StepShape, device: str) -> tuple[Runner, dict[str, float]]:
         """A fresh peer, and how far its loss and gradients are from ours on the same batch and weights."""
         loss, gradients = runner(self.variant, shape, device, self.examples).gradients()
         theirs, names = self.runner(shape, device)
@@ -71,13 +73,13 @@ class Peer:
         }
 
 
-def peers_of(shape: Shape, device: str, only: tuple[str, ...]) -> list[Peer]:
+def peers_of(shape: StepShape, device: str, only: tuple[str, ...]) -> list[Peer]:
     """The peers of the shape's first Mamba."""
     of, variant = next((name, one) for name, one in shape.variants.items() if one.model == "mamba")
     return [peer(name, of, variant, shape, device, asked=name in only) for name in PEERS]
 
 
-def peer(name: str, of: str, variant: Variant, shape: Shape, device: str, *, asked: bool) -> Peer:
+def peer(name: str, of: str, variant: Variant, shape: StepShape, device: str, *, asked: bool) -> Peer:
     """One peer, with the batch that fits, or the reason why it does not take part."""
     examples = len(shape.batch.labels)
     fault = peers.transformers_missing(device)
@@ -93,7 +95,7 @@ def peer(name: str, of: str, variant: Variant, shape: Shape, device: str, *, ask
     return Peer(name, of, variant, fitting, note, impatience(found, shape, device))
 
 
-def impatience(found: Peer, shape: Shape, device: str) -> str:
+def impatience(found: Peer, shape: StepShape, device: str) -> str:
     """Why its step is not waited for; an empty string where it is.
 
     A step on one example of a short length is timed. That decides whether the peer takes part; it is in no
@@ -112,7 +114,7 @@ def impatience(found: Peer, shape: Shape, device: str) -> str:
     )
 
 
-def fitted(variant: Variant, shape: Shape, room: float) -> tuple[int, str]:
+def fitted(variant: Variant, shape: StepShape, room: float) -> tuple[int, str]:
     """How many examples fit into `room` bytes, and what is said where none do."""
     examples = len(shape.batch.labels)
     # Batch norm of one unpadded sequence and the mean over it leave nothing: all gradients would be zero.
@@ -124,7 +126,7 @@ def fitted(variant: Variant, shape: Shape, room: float) -> tuple[int, str]:
     return examples, f"b {examples} takes about {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB may be used"
 
 
-def needed(variant: Variant, shape: Shape, examples: int) -> int:
+def needed(variant: Variant, shape: StepShape, examples: int) -> int:
     """Bytes that a step of the peer takes, about."""
     config = variant.config
     assert isinstance(config, MambaConfig)

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from msbench import models
-from msbench.analysis.determinism.difference import Difference, first_difference
-from msbench.analysis.determinism.problem import Problem, dataset_of, spec_of
+from msbench.analysis.determinism.difference import TensorDifference, first_difference
+from msbench.analysis.determinism.problem import DeterminismProblem, dataset_of, spec_of
 from msbench.analysis.determinism.trace import Moment, Recorder
 from msbench.errors import Interrupted
 from msbench.models import Classifier
@@ -40,7 +40,7 @@ class Finding:
 
     model: str
     kernel: str
-    compared: Mapping[Comparison, Difference | None] = field(default_factory=dict)
+    compared: Mapping[Comparison, TensorDifference | None] = field(default_factory=dict)
     failure: str = ""
 
     @property
@@ -58,7 +58,7 @@ class Finding:
         return {**asdict(self), "equal": self.equal}
 
 
-def check(model: str, device: str, problem: Problem, build: Build = models.build) -> Finding:
+def check(model: str, device: str, problem: DeterminismProblem, build: Build = models.build) -> Finding:
     """Train `model` twice, once more with a stop and a resume, and on ``cpu`` with other threads.
 
     Parameters
@@ -84,9 +84,9 @@ def other_threads() -> int:
     return 2 if torch.get_num_threads() == 1 else 1
 
 
-def _compare(training: "_Training", device: str) -> dict[Comparison, Difference | None]:
+def _compare(training: "_Training", device: str) -> dict[Comparison, TensorDifference | None]:
     once = training.run()
-    found: dict[Comparison, Difference | None] = {"twice": first_difference(once, training.run())}
+    found: dict[Comparison, TensorDifference | None] = {"twice": first_difference(once, training.run())}
     found["resumed"] = first_difference(once, training.resumed())
     if device == "cpu":
         with _threads(other_threads()):
@@ -97,7 +97,7 @@ def _compare(training: "_Training", device: str) -> dict[Comparison, Difference 
 class _Training:
     """The same training, as often as it is asked for."""
 
-    def __init__(self, model: str, device: str, problem: Problem, build: Build) -> None:
+    def __init__(self, model: str, device: str, problem: DeterminismProblem, build: Build) -> None:
         self.spec, self.dataset = spec_of(problem, model), dataset_of(problem)
         self.device, self.problem, self.build = device, problem, build
 
@@ -110,7 +110,7 @@ class _Training:
         return self._recorded(partial(self._begin, self.problem.stop), self._finish)
 
     def begun(self) -> list[Moment]:
-        """Its moments up to `Problem.threads_steps`."""
+        """Its moments up to `DeterminismProblem.threads_steps`."""
         return self._recorded(partial(self._begin, self.problem.threads_steps))
 
     def _recorded(self, *attempts: Callable[[Recorder, Path], None]) -> list[Moment]:

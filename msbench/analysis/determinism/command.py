@@ -8,19 +8,19 @@ import torch
 
 from msbench import console, models
 from msbench.analysis.determinism.check import PROMISED, Comparison, Finding, check, other_threads
-from msbench.analysis.determinism.problem import Problem, spec_of
+from msbench.analysis.determinism.problem import DeterminismProblem, spec_of
 from msbench.config import MODELS
 from msbench.environment import describe_environment
 from msbench.errors import NotDeterministic, UnknownName
 
 
 @dataclass(frozen=True)
-class Report:
+class DeterminismReport:
     """What was found on a device; `threads` is the number here and, on the CPU, the other that was tried."""
 
     device: str
     threads: tuple[int, ...]
-    problem: Problem
+    problem: DeterminismProblem
     findings: tuple[Finding, ...]
 
 
@@ -35,22 +35,22 @@ def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
 
 def refuse(names: Iterable[str], device: str) -> None:
     """As `models.check_fixed_order`, of models in the sizes that are trained here."""
-    models.check_fixed_order([spec_of(Problem(), name) for name in names], device)
+    models.check_fixed_order([spec_of(DeterminismProblem(), name) for name in names], device)
 
 
-def carry_out(names: Sequence[str], device: str, *, quiet: bool = False) -> Report:
+def carry_out(names: Sequence[str], device: str, *, quiet: bool = False) -> DeterminismReport:
     """Check these models one after the other, and say of each that it is done unless `quiet`."""
-    problem = Problem()
+    problem = DeterminismProblem()
     findings = []
     for number, name in enumerate(names, 1):
         findings.append(check(name, device, problem))
         if not quiet:
             console.say(f"{number}/{len(names)} {name}: {findings[-1].word}")
     threads = (torch.get_num_threads(), *([other_threads()] if device == "cpu" else []))
-    return Report(device, threads, problem, tuple(findings))
+    return DeterminismReport(device, threads, problem, tuple(findings))
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: DeterminismReport) -> dict[str, Any]:
     """Plain values for JSON: what was trained, where, and of each model what differed first."""
     return {
         "device": report.device,
@@ -62,7 +62,7 @@ def document(report: Report) -> dict[str, Any]:
     }
 
 
-def print_table(report: Report) -> None:
+def print_table(report: DeterminismReport) -> None:
     """A row a model; what differs first is said in the last column, or below its row."""
     threads = [in_words(report.threads[1])] if len(report.threads) > 1 else []
     header = ("model", "kernel", "twice", "resumed", *threads, "first difference")
@@ -80,7 +80,7 @@ def _row(finding: Finding, threads: int) -> tuple[str, ...]:
     return (finding.model, finding.kernel, *words, told)
 
 
-def _words(report: Report) -> str:
+def _words(report: DeterminismReport) -> str:
     problem, equal = report.problem, sum(finding.equal for finding in report.findings)
     here = f"{report.device}, {in_words(report.threads[0])}"
     text = (
@@ -98,7 +98,7 @@ def in_words(threads: int) -> str:
     return f"{threads} thread{'' if threads == 1 else 's'}"
 
 
-def settle(report: Report) -> None:
+def settle(report: DeterminismReport) -> None:
     """NotDeterministic, naming the models, where what is promised was not seen."""
     models = {
         word: ", ".join(finding.model for finding in report.findings if finding.word == word)

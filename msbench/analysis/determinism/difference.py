@@ -20,7 +20,7 @@ WHEN = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """A tensor that differs, and when.
 
     Parameters
@@ -48,7 +48,7 @@ class Difference:
         return f"{self.name} {WHEN[self.kind].format(self.step)}{much}{more}"
 
 
-def first_difference(expected: Sequence[Moment], found: Iterable[Moment]) -> Difference | None:
+def first_difference(expected: Sequence[Moment], found: Iterable[Moment]) -> TensorDifference | None:
     """The first of `found` that is not as expected; None where all bits are.
 
     What a resume brings back is held against what was there after the step that it goes on from.
@@ -62,7 +62,7 @@ def first_difference(expected: Sequence[Moment], found: Iterable[Moment]) -> Dif
             differing = [*_differing(reference.results, moment.results), *differing]
         if differing:
             name, ours, theirs = differing[0]
-            return Difference(moment.step, moment.kind, name, *_size(ours, theirs), len(differing) - 1)
+            return TensorDifference(moment.step, moment.kind, name, *_size(ours, theirs), len(differing) - 1)
     return None
 
 

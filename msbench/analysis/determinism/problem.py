@@ -14,7 +14,7 @@ TOKENS, CLASSES = 12, 4
 
 
 @dataclass(frozen=True)
-class Problem:
+class DeterminismProblem:
     """Sizes. An epoch has `epoch` batches; the run that is resumed was stopped after `stop` of its `steps`.
 
     With another number of threads only the first `threads_steps` are trained: small differences grow, and
@@ -34,7 +34,7 @@ class Problem:
     layers: int = 2
 
 
-def dataset_of(problem: Problem) -> Dataset:
+def dataset_of(problem: DeterminismProblem) -> Dataset:
     """Random tokens of unequal length; the first one decides the class."""
     info = TaskInfo("tokens", TOKENS, CLASSES, problem.longest, "accuracy", 1 / CLASSES, {})
     counts = (problem.epoch * problem.batch, problem.batch, problem.batch)
@@ -45,7 +45,7 @@ def dataset_of(problem: Problem) -> Dataset:
     return Dataset(info, splits, "0" * 64, {})
 
 
-def _split(problem: Problem, examples: int, seed: int) -> RaggedTokens:
+def _split(problem: DeterminismProblem, examples: int, seed: int) -> RaggedTokens:
     source = np.random.default_rng(seed)
     lengths = source.integers(1, problem.longest + 1, examples)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -53,7 +53,7 @@ def _split(problem: Problem, examples: int, seed: int) -> RaggedTokens:
     return RaggedTokens(tokens, offsets, tokens[offsets[:-1]] % CLASSES)
 
 
-def spec_of(problem: Problem, model: str) -> RunSpec:
+def spec_of(problem: DeterminismProblem, model: str) -> RunSpec:
     """A model in this size, with dropout, batch norm and clipping: what draws numbers and what has state."""
     part = Located({"dataset": "listops"}, {}, "doctor")
     return RunSpec(
@@ -72,7 +72,7 @@ def spec_of(problem: Problem, model: str) -> RunSpec:
     )
 
 
-def _settings(problem: Problem, model: str) -> dict[str, Any]:
+def _settings(problem: DeterminismProblem, model: str) -> dict[str, Any]:
     """Of the small sizes those that this model has; what makes it this model stays."""
     entry = MODELS[model]
     small = {

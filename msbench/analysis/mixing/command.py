@@ -24,7 +24,7 @@ from msbench.errors import CheckpointError, DataError, OutOfMemory
 from msbench.models.classifier import Classifier
 from msbench.runs import plan as agenda
 from msbench.runs import sources
-from msbench.runs.plan import Entry
+from msbench.runs.plan import PlannedRun
 from msbench.runs.reproduce import words_of
 from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
 
@@ -33,7 +33,7 @@ SOURCES = ("msbench.analysis.mixing.measure", "msbench.analysis.mixing.document"
 
 
 @dataclass(frozen=True)
-class Request:
+class MixingRequest:
     """The options of ``msbench mixing``, as typed; `suite` and `overrides` are what named the runs."""
 
     results: Path
@@ -47,14 +47,14 @@ class Request:
 
 
 @dataclass
-class Outcome:
+class MixingResult:
     """Documents of what could be measured, in order, and a line for each run that is not there."""
 
     documents: list[Document] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
 
-def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
+def carry_out(specs: Sequence[RunSpec], request: MixingRequest) -> MixingResult:
     """Measure every planned run, or take what was measured of it before with the same options.
 
     Nothing is measured before all data are seen to be there. Raises DataError where they are not set up,
@@ -62,7 +62,7 @@ def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
     """
     device = accelerator(request.device)
     agenda.check_kernels(specs, device)
-    outcome = Outcome()
+    outcome = MixingResult()
     entries = agenda.agenda(specs, request.results, data.data_root())
     lacking = next((entry.reason for entry in entries if entry.dataset is None), None)
     if lacking is not None:
@@ -76,21 +76,21 @@ def carry_out(specs: Sequence[RunSpec], request: Request) -> Outcome:
     return outcome
 
 
-def _missing(entry: Entry, request: Request) -> str:
+def _missing(entry: PlannedRun, request: MixingRequest) -> str:
     spec = entry.spec
     what = f"{spec.task} · {spec.model_name} · seed {spec.seed} has no finished run ({entry.reason})"
     again = _train(spec, request, fresh=entry.action in ("keep", "damaged"))
     return f"{what}; train it: {again}"
 
 
-def _train(spec: RunSpec, request: Request, *, fresh: bool) -> str:
+def _train(spec: RunSpec, request: MixingRequest, *, fresh: bool) -> str:
     """The command that trains this run."""
     name, seeds = request.suite or spec.suite, [spec.seed]
     words = words_of("run", name, spec.model_name, spec.task, seeds, request.overrides, request.results)
     return command_line((*words, *(("--fresh",) if fresh else ())))
 
 
-def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:
+def _document(entry: PlannedRun, dataset: Dataset, request: MixingRequest, device: str) -> Document:
     """Read, or measured and written."""
     assert entry.directory is not None
     path = document.path_of(entry.directory, request.options, trained=request.trained)
@@ -107,7 +107,7 @@ def _document(entry: Entry, dataset: Dataset, request: Request, device: str) -> 
     return found
 
 
-def _measured(entry: Entry, dataset: Dataset, request: Request, device: str) -> Document:
+def _measured(entry: PlannedRun, dataset: Dataset, request: MixingRequest, device: str) -> Document:
     spec, options = entry.spec, request.options
     model, epoch = _model(entry, dataset, request)
     model.to(device)
@@ -147,7 +147,7 @@ def _named(spec: RunSpec) -> Document:
     return {"suite": spec.suite, "task": spec.task, "model": spec.model_name, "seed": spec.seed}
 
 
-def _model(entry: Entry, dataset: Dataset, request: Request) -> tuple[Classifier, int | None]:
+def _model(entry: PlannedRun, dataset: Dataset, request: MixingRequest) -> tuple[Classifier, int | None]:
     """The run's model as it started, or with the weights of its best epoch; and which that is."""
     spec = entry.spec
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
@@ -169,7 +169,7 @@ def _model(entry: Entry, dataset: Dataset, request: Request) -> tuple[Classifier
 
 
 def _measure_split(
-    model: Classifier, entry: Entry, dataset: Dataset, request: Request, device: str
+    model: Classifier, entry: PlannedRun, dataset: Dataset, request: MixingRequest, device: str
 ) -> tuple[Measure, list[int]]:
     """The measure of the chosen test examples, and the number of the example of each sequence."""
     spec, split, sequences = entry.spec, dataset.splits["test"], dataset.info.sequences

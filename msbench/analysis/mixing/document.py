@@ -10,7 +10,7 @@ import numpy as np
 
 from msbench.analysis.mixing import sample
 from msbench.analysis.mixing.distance import BEYOND
-from msbench.analysis.mixing.measure import Floats, Layer, Measure
+from msbench.analysis.mixing.measure import Floats, Measure, MeasuredLayer
 from msbench.analysis.mixing.options import Options
 from msbench.console import encodable
 from msbench.errors import ConfigError, DamagedRecord
@@ -76,7 +76,7 @@ def _row(examples: Sequence[int], lengths: Any, place: int) -> Document:
     }
 
 
-def _layer(layer: Layer, rows: Sequence[Document]) -> Document:
+def _layer(layer: MeasuredLayer, rows: Sequence[Document]) -> Document:
     return {
         "layer": NETWORK if layer.name == "network" else layer.name,
         "kind": layer.kind,

@@ -21,7 +21,7 @@ from msbench.reporting.figures.style import BARS, COLOURS, MARKERS, Format, pict
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Documents of one model, trained or not, on one task: its seeds."""
 
     label: str
@@ -43,7 +43,7 @@ class Group:
         return {**line, "marker": self.marker, "markeredgewidth": 1.0, "markerfacecolor": face}
 
 
-def groups(documents: Iterable[Document]) -> list[Group]:
+def groups(documents: Iterable[Document]) -> list[SeedGroup]:
     """In the order in which they first appear; a model has one colour."""
     documents = list(documents)
     tasks = dict.fromkeys(each["task"] for each in documents)
@@ -56,7 +56,7 @@ def groups(documents: Iterable[Document]) -> list[Group]:
         names = [model, *([task] if len(tasks) > 1 else []), *([] if trained else ["untrained"])]
         index = models.index(model)
         colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-        result.append(Group(" · ".join(names), tuple(members), colour, marker, trained))
+        result.append(SeedGroup(" · ".join(names), tuple(members), colour, marker, trained))
     return result
 
 
@@ -110,7 +110,7 @@ def render(documents: Iterable[Document], name: str, form: Format) -> bytes:
         return picture(FIGURES[name](documents), form)
 
 
-def _depth(group: Group) -> int:
+def _depth(group: SeedGroup) -> int:
     return min(len(each["layers"]) for each in group.documents)
 
 

@@ -13,7 +13,7 @@ from msbench.analysis.mixing import sample
 from msbench.analysis.mixing.distance import BEYOND, Drawn, drawn, edges
 from msbench.analysis.mixing.jacobian import Future, exact, future, rows
 from msbench.analysis.mixing.options import Options
-from msbench.analysis.mixing.units import Unit, caught, units
+from msbench.analysis.mixing.units import MixingUnit, caught, units
 from msbench.errors import ConfigError, RunError
 from msbench.models import FAMILIES
 from msbench.models.classifier import Classifier
@@ -28,7 +28,7 @@ ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
-class Layer:
+class MeasuredLayer:
     """What one layer came to, of s sequences in their order and c output channels.
 
     `distance` (s, c) is NaN where a channel's gradient is zero everywhere; `beyond` (s, 4) and `profile`
@@ -50,7 +50,7 @@ class Measure:
     A sequence that has not the position asked for is not `measured`, and has no row in `layers`.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[MeasuredLayer, ...]
     edges: tuple[int, ...]
     lengths: NDArray[np.int64]
     measured: NDArray[np.bool_]
@@ -121,14 +121,14 @@ class _Collector:
         """One batch through the model, each layer measured on its way."""
         true = lengths.flatten()
 
-        def visit(unit: Unit, x: Tensor, padding: Padding) -> None:
+        def visit(unit: MixingUnit, x: Tensor, padding: Padding) -> None:
             with torch.enable_grad():
                 self._measure(unit, x, padding, true)
 
         with caught(self.units, visit), torch.no_grad():
             self.model(inputs, lengths)
 
-    def _measure(self, unit: Unit, x: Tensor, padding: Padding, lengths: Tensor) -> None:
+    def _measure(self, unit: MixingUnit, x: Tensor, padding: Padding, lengths: Tensor) -> None:
         try:
             self._look_ahead(unit, x, padding, lengths)
             position = self.options.position
@@ -152,7 +152,7 @@ class _Collector:
         entries, normaliser = self.options.entries, self.options.normaliser
         return drawn(gradient, channel, places, lengths, self.longest, entries, normaliser)
 
-    def _look_ahead(self, unit: Unit, x: Tensor, padding: Padding, lengths: Tensor) -> None:
+    def _look_ahead(self, unit: MixingUnit, x: Tensor, padding: Padding, lengths: Tensor) -> None:
         seen = future(unit.apply, x, padding, lengths)
         if seen is None:
             return
@@ -164,7 +164,7 @@ class _Collector:
         before = self.future.get(unit.name, seen)
         self.future[unit.name] = Future(max(before.share, seen.share), max(before.peak, seen.peak))
 
-    def layers(self) -> Iterable[Layer]:
+    def layers(self) -> Iterable[MeasuredLayer]:
         """All that was added, a layer each."""
         for unit in self.units:
             distance, beyond, profile = (
@@ -172,7 +172,7 @@ class _Collector:
             )
             seen = self.future.get(unit.name)
             share = None if seen is None else seen.share
-            yield Layer(unit.name, unit.kind, distance, beyond, profile, share)
+            yield MeasuredLayer(unit.name, unit.kind, distance, beyond, profile, share)
 
 
 def _joined(found: Sequence[Drawn]) -> tuple[Floats, Floats, Floats]:

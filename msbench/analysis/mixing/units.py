@@ -25,7 +25,7 @@ Apply = Callable[[Tensor, Padding], Tensor]
 """From an input (b, l, d) and where it is real to an output (b, l, d); examples do not see each other."""
 
 
-class Unit(NamedTuple):
+class MixingUnit(NamedTuple):
     """A layer (`name` counts from 1) or the network; `kind` is the class of what mixes positions.
 
     `at` is the block whose input is the unit's.
@@ -37,15 +37,15 @@ class Unit(NamedTuple):
     apply: Apply
 
 
-def units(model: Classifier, scope: Literal["layers", "network"], *, residual: bool) -> list[Unit]:
+def units(model: Classifier, scope: Literal["layers", "network"], *, residual: bool) -> list[MixingUnit]:
     """The layers of a model in order, with their residuals or without; or one unit, the whole network."""
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     if scope == "network":
-        return [Unit("network", type(model).__name__, blocks[0], partial(_network, model, blocks))]
+        return [MixingUnit("network", type(model).__name__, blocks[0], partial(_network, model, blocks))]
     mixing = [block for block in blocks if not isinstance(block.layer, POSITIONWISE)]
     # forward, not the call: the hooks that catch a block's input must not see these passes.
     return [
-        Unit(number, _kind(block), block, block.forward if residual else partial(mixer, block))
+        MixingUnit(number, _kind(block), block, block.forward if residual else partial(mixer, block))
         for number, block in enumerate(mixing, start=1)
     ]
 
@@ -82,14 +82,16 @@ def _kind(block: Block) -> str:
 
 
 @contextmanager
-def caught(all_units: Sequence[Unit], visit: Callable[[Unit, Tensor, Padding], None]) -> Iterator[None]:
+def caught(
+    all_units: Sequence[MixingUnit], visit: Callable[[MixingUnit, Tensor, Padding], None]
+) -> Iterator[None]:
     """While a model runs in here, `visit` gets each unit with its input, detached, just before it is used.
 
     One layer after the other, so that no more than one input is kept.
     """
     handles: list[RemovableHandle] = []
 
-    def hook(unit: Unit, _: torch.nn.Module, arguments: tuple[Tensor, Padding]) -> None:
+    def hook(unit: MixingUnit, _: torch.nn.Module, arguments: tuple[Tensor, Padding]) -> None:
         visit(unit, arguments[0].detach(), arguments[1])
 
     try:

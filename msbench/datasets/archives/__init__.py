@@ -16,7 +16,7 @@ bytes say. The rules:
 
 from msbench.datasets.archives.entries import UNPACKED
 from msbench.datasets.archives.member_files import content, members
-from msbench.datasets.archives.tree import Tree, open_tree
+from msbench.datasets.archives.tree import FileTree, open_tree
 from msbench.datasets.archives.unpacking import opened, unpack
 
-__all__ = ["UNPACKED", "Tree", "content", "members", "open_tree", "opened", "unpack"]
+__all__ = ["UNPACKED", "FileTree", "content", "members", "open_tree", "opened", "unpack"]

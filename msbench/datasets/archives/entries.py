@@ -24,12 +24,12 @@ OWN = (UNPACKED, MADE, STAMPS)
 """What msbench itself leaves in a folder: part of no source."""
 
 
-class Refused(ValueError):
+class RefusedEntry(ValueError):
     """What nobody should read from a source, though it may be whole; says what and why."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """Something that is no directory.
 
     `special` says what it is where it is no ordinary file; `read` gives its bytes, until the next entry is
@@ -47,7 +47,7 @@ class Entry:
 def require_small(size: int, name: str) -> None:
     """Raise Refused for more bytes than are read as a whole."""
     if size > LARGEST:
-        raise Refused(f"{name} has {size:,} bytes; more than {LARGEST:,} are not read at once")
+        raise RefusedEntry(f"{name} has {size:,} bytes; more than {LARGEST:,} are not read at once")
 
 
 class Readable(Protocol):
@@ -59,7 +59,7 @@ class Readable(Protocol):
 
 def folder_entries(
     folder: Path, look: Callable[[], None], prefix: str = "", above: tuple[tuple[int, int], ...] = ()
-) -> Iterator[Entry]:
+) -> Iterator[ArchiveEntry]:
     """All below `folder`, names sorted part by part; before each `look` is called, which may raise.
 
     Raises Refused for a link to a folder above it.
@@ -67,7 +67,7 @@ def folder_entries(
     status = folder.stat()
     here = (status.st_dev, status.st_ino)
     if here in above:
-        raise Refused(f"{prefix.rstrip('/')} is a link to a folder above it")
+        raise RefusedEntry(f"{prefix.rstrip('/')} is a link to a folder above it")
     with os.scandir(folder) as scan:
         found = sorted(scan, key=lambda entry: entry.name)
     for entry in found:
@@ -78,19 +78,19 @@ def folder_entries(
         if entry.is_dir():
             yield from folder_entries(path, look, f"{name}/", (*above, here))
         elif entry.is_file():
-            yield Entry(name, "", entry.stat().st_size, path.read_bytes)
+            yield ArchiveEntry(name, "", entry.stat().st_size, path.read_bytes)
         else:
-            yield Entry(name, "a broken link" if entry.is_symlink() else "no file", 0, bytes)
+            yield ArchiveEntry(name, "a broken link" if entry.is_symlink() else "no file", 0, bytes)
 
 
-def zip_entries(archive: zipfile.ZipFile, progress: Progress) -> Iterator[Entry]:
+def zip_entries(archive: zipfile.ZipFile, progress: Progress) -> Iterator[ArchiveEntry]:
     """All of a zip, in the order of its directory."""
     what = f"reading {Path(archive.filename or '').name}"
     infos = [info for info in archive.infolist() if not info.is_dir()]
     for done, info in enumerate(infos):
         progress(what, done, len(infos))
         read, blocks = partial(archive.read, info), partial(_zip_blocks, archive, info)
-        yield Entry(info.filename, _special_zip(info), info.file_size, read, blocks=blocks)
+        yield ArchiveEntry(info.filename, _special_zip(info), info.file_size, read, blocks=blocks)
     progress(what, max(len(infos), 1), max(len(infos), 1))
 
 
@@ -164,14 +164,14 @@ class Forward:
         return self._position
 
 
-def tar_entries(source: Readable) -> Iterator[Entry]:
+def tar_entries(source: Readable) -> Iterator[ArchiveEntry]:
     """All of a tar, up to its end. Raises tarfile.TarError where it is cut or damaged."""
     stream = Forward(source)
     with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]  # it needs no more than this
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # millions of them, which only links would need
             if not member.isdir():
-                yield Entry(
+                yield ArchiveEntry(
                     member.name,
                     _special_tar(member),
                     member.size,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from msbench.datasets.archives.entries import SKIP, Entry
+from msbench.datasets.archives.entries import SKIP, ArchiveEntry
 from msbench.datasets.archives.member_files import described, entries, plain_name
 from msbench.datasets.progress import Progress, silent
 
@@ -35,7 +35,7 @@ def lines(
                 yield name, _described(source, entry.blocks())
 
 
-def _refuse(entry: Entry, name: str, seen: set[str]) -> None:
+def _refuse(entry: ArchiveEntry, name: str, seen: set[str]) -> None:
     if entry.special:
         raise ValueError(f"{name} is {entry.special}")
     if name in seen:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from msbench.datasets.archives.entries import (
     SKIP,
-    Entry,
-    Refused,
+    ArchiveEntry,
+    RefusedEntry,
     folder_entries,
     require_small,
     require_zip_end,
@@ -55,7 +55,7 @@ def members(
     the files of a tar within stand for it, as ``<its name without .tar>/<their name>``; `wanted` is asked
     about them, and every tar is read. Raises DataError naming the source, and the file where it is one.
     """
-    seen = Seen()
+    seen = SeenFiles()
     with described(source), entries(source, progress) as found:
         for entry in found:
             for name, data in _files(entry, wanted, nested=nested):
@@ -78,7 +78,7 @@ def content(source: Path, progress: Progress = silent) -> bytes:
 
 
 @contextmanager
-def entries(source: Path, progress: Progress = silent) -> Iterator[Iterator[Entry]]:
+def entries(source: Path, progress: Progress = silent) -> Iterator[Iterator[ArchiveEntry]]:
     """All that `source` holds, while it is open."""
     if source.is_dir():
         yield folder_entries(source, partial(progress, f"reading {source.name}", 0, 1))
@@ -101,7 +101,7 @@ def described(source: Path) -> Iterator[None]:
     """Say in one DataError what is wrong with `source`."""
     try:
         yield
-    except Refused as error:
+    except RefusedEntry as error:
         raise DataError(f"{source}: {error}") from None
     except FileNotFoundError as error:
         raise DataError(f"{error.filename or source}: no such file") from None
@@ -111,7 +111,9 @@ def described(source: Path) -> Iterator[None]:
         raise DataError(f"{source}: is cut short or damaged: {error}: get it again") from error
 
 
-def _files(entry: Entry, wanted: Callable[[str], bool], *, nested: bool) -> Iterator[tuple[str, bytes]]:
+def _files(
+    entry: ArchiveEntry, wanted: Callable[[str], bool], *, nested: bool
+) -> Iterator[tuple[str, bytes]]:
     """The file, where it is wanted; those of a tar within, where `nested`."""
     name = plain_name(entry.name)
     if nested and name.endswith(".tar") and not entry.special:
@@ -130,10 +132,10 @@ def _files_within(tar: str, data: bytes, wanted: Callable[[str], bool]) -> Itera
         raise tarfile.ReadError(f"{tar}: {error}") from error
 
 
-def read_entry(entry: Entry, name: str) -> bytes:
+def read_entry(entry: ArchiveEntry, name: str) -> bytes:
     """Its bytes. Raises Refused for what is no ordinary file."""
     if entry.special:
-        raise Refused(f"{name} is {entry.special}")
+        raise RefusedEntry(f"{name} is {entry.special}")
     require_small(entry.size, name)
     data = entry.read()
     if len(data) != entry.size:
@@ -145,11 +147,11 @@ def plain_name(name: str) -> str:
     """The name without ``./``. Raises Refused for one that leads out of the folder, or is no text."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts:
-        raise Refused(f"the name {name!r} leads elsewhere")
+        raise RefusedEntry(f"the name {name!r} leads elsewhere")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise Refused(f"the name {name!r} is not UTF-8") from None
+        raise RefusedEntry(f"the name {name!r} is not UTF-8") from None
     return "/".join(parts)
 
 
@@ -163,10 +165,10 @@ class Spellings:
         """Raises Refused for a name that differs from an earlier one in case only."""
         earlier = self._known.setdefault(name.casefold(), name)
         if earlier != name:
-            raise Refused(f"{earlier} and {name} differ in case only")
+            raise RefusedEntry(f"{earlier} and {name} differ in case only")
 
 
-class Seen:
+class SeenFiles:
     """Which files came already."""
 
     def __init__(self) -> None:
@@ -181,5 +183,5 @@ class Seen:
             self._digests[name] = digest
             return True
         if self._digests[name] != digest:
-            raise Refused(TWICE.format(name))
+            raise RefusedEntry(TWICE.format(name))
         return False

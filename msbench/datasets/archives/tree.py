@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from msbench.datasets.archives.entries import Entry, Refused
+from msbench.datasets.archives.entries import ArchiveEntry, RefusedEntry
 from msbench.datasets.archives.member_files import (
     TWICE,
     Spellings,
@@ -20,7 +20,7 @@ from msbench.datasets.progress import Progress, silent
 from msbench.errors import DataError
 
 
-class Tree(Protocol):
+class FileTree(Protocol):
     """Files by name; for one process and one thread."""
 
     def names(self) -> list[str]:
@@ -31,7 +31,7 @@ class Tree(Protocol):
 
 
 @contextmanager
-def open_tree(source: Path, progress: Progress = silent) -> Iterator[Tree]:
+def open_tree(source: Path, progress: Progress = silent) -> Iterator[FileTree]:
     """The files of `source`, while it is open. Raises DataError for what is no folder, zip or plain tar.
 
     Opening looks at the names and at the end; the bytes of a file are verified when they are read.
@@ -47,18 +47,18 @@ def open_tree(source: Path, progress: Progress = silent) -> Iterator[Tree]:
                 yield _Tree(source, list(found))
 
 
-def _at(stream: BinaryIO, entry: Entry) -> Entry:
+def _at(stream: BinaryIO, entry: ArchiveEntry) -> ArchiveEntry:
     """The same file of a tar, to be read at any time."""
 
     def read() -> bytes:
         stream.seek(entry.start)
         return stream.read(entry.size)
 
-    return Entry(entry.name, entry.special, entry.size, read)
+    return ArchiveEntry(entry.name, entry.special, entry.size, read)
 
 
 class _Tree:
-    def __init__(self, source: Path, found: list[Entry]) -> None:
+    def __init__(self, source: Path, found: list[ArchiveEntry]) -> None:
         self._source = source
         self._files: dict[str, Callable[[], bytes]] = {}
         spellings = Spellings()
@@ -67,7 +67,7 @@ class _Tree:
             spellings.check(name)
             read = partial(read_entry, entry, name)
             if name in self._files and read() != self._files[name]():
-                raise Refused(TWICE.format(name))
+                raise RefusedEntry(TWICE.format(name))
             self._files.setdefault(name, read)
 
     def names(self) -> list[str]:

@@ -22,7 +22,7 @@ from msbench.datasets.dataset import Dataset, Split, TaskInfo
 from msbench.datasets.imagenet import archives as imagenet_archives
 from msbench.datasets.imagenet import tree as imagenet_tree
 from msbench.datasets.imagenet.split import Index, Numbers, Pictures, joined
-from msbench.datasets.imagenet.tree import Listed, Tree
+from msbench.datasets.imagenet.tree import ImageTree, Listed
 from msbench.datasets.kept import Kept, Making
 from msbench.datasets.majority import majority
 from msbench.datasets.parallel import default_processes
@@ -44,7 +44,7 @@ ABOUT = About(
 
 
 @dataclass(frozen=True)
-class Found:
+class ReadableImages:
     """The readable images of a split, and what is wrong with the others, by path."""
 
     listed: Listed
@@ -78,7 +78,7 @@ def fill(config: ImageNetConfig, making: Making) -> None:
     )
 
 
-def _tree(making: Making) -> tuple[Tree, list[str]]:
+def _tree(making: Making) -> tuple[ImageTree, list[str]]:
     (source,) = making.sources
     if not source.is_dir():
         raise DataError(f"{source}: is no folder: name the one that holds train and val, or the archives")
@@ -89,7 +89,7 @@ def _tree(making: Making) -> tuple[Tree, list[str]]:
     return imagenet_tree.find(images, beside=(source,)), notes
 
 
-def _look(config: ImageNetConfig, making: Making, tree: Tree, listed: Listed) -> Found:
+def _look(config: ImageNetConfig, making: Making, tree: ImageTree, listed: Listed) -> ReadableImages:
     seen = picture_files.look(
         tree.root,
         listed.names,
@@ -98,7 +98,7 @@ def _look(config: ImageNetConfig, making: Making, tree: Tree, listed: Listed) ->
         progress=making.progress,
     )
     kept = np.array([number for number in range(len(listed.names)) if number not in seen.faults], np.int64)
-    return Found(
+    return ReadableImages(
         Listed([listed.names[number] for number in kept], listed.labels[kept]),
         seen.sizes[kept],
         seen.checksums[kept],
@@ -106,7 +106,7 @@ def _look(config: ImageNetConfig, making: Making, tree: Tree, listed: Listed) ->
     )
 
 
-def _refuse(config: ImageNetConfig, tree: Tree, found: Mapping[str, Found]) -> None:
+def _refuse(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, ReadableImages]) -> None:
     """Raise DataError for images that cannot be decoded, unless they may be left out of train."""
     faults = dict(found["test"].faults)
     remedy = "put whole copies there"
@@ -123,7 +123,7 @@ def _refuse(config: ImageNetConfig, tree: Tree, found: Mapping[str, Found]) -> N
         raise DataError(f"{tree.root}: a class of train has no image that can be decoded")
 
 
-def _skips(found: Mapping[str, Found]) -> Iterator[str]:
+def _skips(found: Mapping[str, ReadableImages]) -> Iterator[str]:
     if count := sum(len(each.faults) for each in found.values()):
         yield f"left {count:,} images out of train, which cannot be decoded; the manifest names them"
 

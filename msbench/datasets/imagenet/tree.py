@@ -40,7 +40,7 @@ class Listed:
 
 
 @dataclass
-class Tree:
+class ImageTree:
     """All images below `root`; `passed_over` counts what is hidden or stands between classes."""
 
     root: Path
@@ -64,12 +64,12 @@ class Tree:
         return sorted(folders), sorted(files)
 
 
-def find(source: Path, beside: Sequence[Path] = ()) -> Tree:
+def find(source: Path, beside: Sequence[Path] = ()) -> ImageTree:
     """The images of `source`; lists of labels are looked for there, around val, and in `beside`.
 
     Raises DataError saying which folder is not as it must be.
     """
-    tree = Tree(_root(source))
+    tree = ImageTree(_root(source))
     folders, files = tree.entries("train")
     tree.passed_over += len(files)
     tree.classes = _classes(tree.root / "train", folders)
@@ -104,7 +104,7 @@ def _classes(folder: Path, names: list[str]) -> tuple[str, ...]:
     return ordered
 
 
-def _images(tree: Tree, name: str) -> list[str]:
+def _images(tree: ImageTree, name: str) -> list[str]:
     folders, files = tree.entries(name)
     if folders:
         raise DataError(
@@ -115,7 +115,7 @@ def _images(tree: Tree, name: str) -> list[str]:
     return [f"{name}/{file}" for file in files]
 
 
-def _find_test(tree: Tree, beside: Sequence[Path]) -> None:
+def _find_test(tree: ImageTree, beside: Sequence[Path]) -> None:
     name = _val(tree.root)
     folders, files = tree.entries(name)
     images = [file for file in files if file not in LISTS]
@@ -141,7 +141,7 @@ def _val(root: Path) -> str:
     return found[0]
 
 
-def _by_folder(tree: Tree, name: str, folders: list[str]) -> Iterator[tuple[int, str]]:
+def _by_folder(tree: ImageTree, name: str, folders: list[str]) -> Iterator[tuple[int, str]]:
     labels = {known: label for label, known in enumerate(tree.classes)}
     for folder in sorted(folders, key=lambda each: labels.get(each, -1)):
         if folder not in labels:
@@ -154,7 +154,7 @@ def _listed(pairs: list[tuple[int, str]]) -> Listed:
     return Listed([path for _, path in pairs], np.array([label for label, _ in pairs], np.uint16))
 
 
-def differences(tree: Tree) -> Iterator[str]:
+def differences(tree: ImageTree) -> Iterator[str]:
     """In which ways this is not ImageNet-1K as published."""
     if tree.passed_over:
         yield f"passed over {tree.passed_over:,} hidden entries and files between the folders of classes"

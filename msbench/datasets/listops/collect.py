@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from msbench.datasets.listops.generate import LONGEST, Block, Grammar, draw_block
+from msbench.datasets.listops.generate import LONGEST, ExpressionBlock, Grammar, draw_block
 from msbench.datasets.parallel import default_processes, ordered
 from msbench.datasets.progress import Progress, silent
 from msbench.errors import DataError
@@ -19,17 +19,17 @@ ALONE = 2_000  # expressions that are drawn before a second interpreter has star
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedExpressions:
     """`examples` in the order of drawing; `draws` were made for them, `duplicates` were dropped."""
 
-    examples: Block
+    examples: ExpressionBlock
     draws: int
     duplicates: int
 
 
 def collect(
     grammar: Grammar, wanted: int, *, processes: int | None = None, progress: Progress = silent
-) -> Collected:
+) -> CollectedExpressions:
     """The first `wanted` different expressions that the grammar draws, the same for any number of processes.
 
     Raises DataError where the grammar has too few, or so few that they would not be found in reasonable time.
@@ -53,9 +53,11 @@ def _refuse_impossible(grammar: Grammar) -> None:
         )
 
 
-def _fill(grammar: Grammar, wanted: int, blocks: Iterator[Block], progress: Progress) -> Collected:
+def _fill(
+    grammar: Grammar, wanted: int, blocks: Iterator[ExpressionBlock], progress: Progress
+) -> CollectedExpressions:
     seen: set[bytes] = set()
-    parts: list[Block] = []
+    parts: list[ExpressionBlock] = []
     draws = duplicates = found_before = 0
     window = -(-WINDOW // grammar.draws_per_block)
     progress("generating listops", 0, wanted)
@@ -70,10 +72,10 @@ def _fill(grammar: Grammar, wanted: int, blocks: Iterator[Block], progress: Prog
         if number % window == 0:
             _refuse_starving(grammar, window, len(seen), len(seen) - found_before, wanted)
             found_before = len(seen)
-    return Collected(_end_to_end(parts), draws, duplicates)
+    return CollectedExpressions(_end_to_end(parts), draws, duplicates)
 
 
-def _different(block: Block, seen: set[bytes], room: int) -> Block:
+def _different(block: ExpressionBlock, seen: set[bytes], room: int) -> ExpressionBlock:
     """The first `room` expressions of the block that were not seen before; they are, from now on."""
     kept = np.zeros(len(block.labels), bool)
     tokens, offsets = block.tokens.data, block.offsets.tolist()
@@ -90,7 +92,7 @@ def _different(block: Block, seen: set[bytes], room: int) -> Block:
         return block
     lengths = np.diff(block.offsets)
     chosen = block.tokens[np.repeat(kept, lengths)]
-    return Block(chosen, np.append(0, np.cumsum(lengths[kept])), block.labels[kept])
+    return ExpressionBlock(chosen, np.append(0, np.cumsum(lengths[kept])), block.labels[kept])
 
 
 def _refuse_starving(grammar: Grammar, window: int, found: int, lately: int, wanted: int) -> None:
@@ -105,8 +107,8 @@ def _refuse_starving(grammar: Grammar, window: int, found: int, lately: int, wan
     )
 
 
-def _end_to_end(parts: list[Block]) -> Block:
+def _end_to_end(parts: list[ExpressionBlock]) -> ExpressionBlock:
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
     tokens = np.concatenate([part.tokens for part in parts])
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
-    return Block(tokens, offsets, np.concatenate([part.labels for part in parts]))
+    return ExpressionBlock(tokens, offsets, np.concatenate([part.labels for part in parts]))

@@ -16,7 +16,7 @@ from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.datasets.listops import release as listops_release
 from msbench.datasets.listops.baselines import baselines
 from msbench.datasets.listops.collect import collect
-from msbench.datasets.listops.generate import VERSION, Block, Grammar
+from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar
 from msbench.datasets.listops.symbols import CLASSES, SYMBOLS
 from msbench.datasets.progress import Progress, silent
 from msbench.errors import ConfigError, DataError
@@ -128,7 +128,7 @@ def _generate(config: ListOpsConfig, folder: Path, processes: int | None, progre
     _write(folder, config, splits, {"licence": GENERATED, "sources": [], "generator": generator})
 
 
-def _in_order(examples: Block, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
+def _in_order(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
     """The first examples to train, the next to validation, the last to test."""
     splits: dict[str, RaggedTokens] = {}
     first = 0

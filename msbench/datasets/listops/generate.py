@@ -68,7 +68,7 @@ class Level(NamedTuple):
     operators: Indices
 
 
-class Block(NamedTuple):
+class ExpressionBlock(NamedTuple):
     """Expressions end to end, ``<eos>`` after each: `tokens` (total,), `offsets` (n + 1,), `labels` (n,)."""
 
     tokens: Bytes
@@ -76,7 +76,7 @@ class Block(NamedTuple):
     labels: Bytes
 
 
-def draw_block(grammar: Grammar, number: int) -> Block:
+def draw_block(grammar: Grammar, number: int) -> ExpressionBlock:
     """All kept expressions among the draws of this block, in the order they were drawn."""
     sequence = np.random.SeedSequence(grammar.seed, spawn_key=(number,))
     levels, lengths = grow(np.random.Generator(np.random.PCG64(sequence)), grammar, grammar.draws_per_block)
@@ -138,7 +138,7 @@ def _only_trees(level: Level, kept: NDArray[np.bool_]) -> Level:
     return Level(ids, counts, level.nodes[kept], level.operators[kept])
 
 
-def serialise(levels: list[Level], lengths: Indices) -> Block:
+def serialise(levels: list[Level], lengths: Indices) -> ExpressionBlock:
     """Tokens of every tree in reading order, and its value; `lengths` are those of the trees."""
     sizes, labels = _from_the_leaves_up(levels)
     offsets = np.zeros(len(lengths) + 1, np.int64)
@@ -154,7 +154,7 @@ def serialise(levels: list[Level], lengths: Indices) -> Block:
             break
         before = np.cumsum(below) - below
         positions = before + np.repeat(opens + 1 - before[_starts(level.counts)], level.counts)
-    return Block(tokens, offsets, labels)
+    return ExpressionBlock(tokens, offsets, labels)
 
 
 def _from_the_leaves_up(levels: list[Level]) -> tuple[list[Indices], Bytes]:

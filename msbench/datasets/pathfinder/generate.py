@@ -19,7 +19,7 @@ import numpy as np
 from msbench.datasets.parallel import default_processes, ordered
 from msbench.datasets.pathfinder import native_drawing as pathfinder_native
 from msbench.datasets.pathfinder import snakes as pathfinder_snakes
-from msbench.datasets.pathfinder.metadata import Row, row
+from msbench.datasets.pathfinder.metadata import ImageMetadata, row
 from msbench.datasets.pathfinder.parameters import Parameters
 from msbench.datasets.pathfinder.patches import Bytes
 from msbench.datasets.pathfinder.random import first_state
@@ -40,11 +40,11 @@ ENGINES = {"cpp": pathfinder_native.draw, "python": pathfinder_snakes.draw}
 
 
 @dataclass(frozen=True)
-class Block:
+class DrawnImages:
     """Images (n, window, window) that follow each other in one batch, and their rows."""
 
     images: Bytes
-    rows: tuple[Row, ...]
+    rows: tuple[ImageMetadata, ...]
 
 
 def default_engine() -> Engine:
@@ -61,7 +61,7 @@ def generate(
     processes: int | None = None,
     engine: Engine | None = None,
     progress: Progress = silent,
-) -> Generator[Block, None, None]:
+) -> Generator[DrawnImages, None, None]:
     """Images `first` to `images` - 1 of this seed, in order and in blocks.
 
     Image i is index i modulo `BATCH` of batch i // `BATCH`. Raises DataError where the target snakes of an
@@ -88,7 +88,7 @@ def draw(parameters: Parameters, seed: int, numbers: range, engine: Engine) -> D
 
 def _draw_block(
     parameters: Parameters, seed: int, starts: tuple[int, ...], engine: Engine, block: int
-) -> Block:
+) -> DrawnImages:
     """Block `block`, which is empty behind the last: workers are ahead of what is asked of them."""
     numbers = range(*starts[block : block + 2]) if block + 1 < len(starts) else range(0)
     drawings = draw(parameters, seed, numbers, engine)
@@ -98,4 +98,4 @@ def _draw_block(
         row(parameters, *divmod(number, BATCH), label, margin)
         for number, label, margin in zip(numbers, labels, margins, strict=True)
     )
-    return Block(render(parameters, drawings), tuple(rows))
+    return DrawnImages(render(parameters, drawings), tuple(rows))

@@ -11,7 +11,7 @@ CONTRASTS: Final = 1
 
 
 @dataclass(frozen=True)
-class Row:
+class ImageMetadata:
     """What the generator notes about an image; `label` is 1 where both markers are on one snake."""
 
     subpath: str
@@ -31,12 +31,12 @@ class Row:
         return " ".join(map(str, astuple(self)))
 
 
-COLUMNS: Final = get_type_hints(Row)
+COLUMNS: Final = get_type_hints(ImageMetadata)
 
 
-def row(parameters: Parameters, batch: int, index: int, label: int, margin: int) -> Row:
+def row(parameters: Parameters, batch: int, index: int, label: int, margin: int) -> ImageMetadata:
     """The row of image `index` of a batch."""
-    return Row(
+    return ImageMetadata(
         subpath=f"imgs/{batch}",
         filename=f"sample_{index}.png",
         n=index,
@@ -51,7 +51,7 @@ def row(parameters: Parameters, batch: int, index: int, label: int, margin: int)
     )
 
 
-def parse(line: str) -> Row:
+def parse(line: str) -> ImageMetadata:
     """The row of a line. Raises ValueError saying what is wrong with it."""
     values = line.split()
     if len(values) != len(COLUMNS):
@@ -67,4 +67,4 @@ def parse(line: str) -> Row:
     path = PurePosixPath(read["subpath"], read["filename"])
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{path} leads out of the folder")
-    return Row(**read)
+    return ImageMetadata(**read)

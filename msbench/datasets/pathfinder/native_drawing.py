@@ -36,7 +36,7 @@ class NativeTables(ctypes.Structure):
     )
 
 
-class Problem(ctypes.Structure):
+class PathfinderProblem(ctypes.Structure):
     """``PathfinderProblem`` of ``native/pathfinder.h``."""
 
     _fields_ = (
@@ -84,11 +84,11 @@ def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
 @lru_cache(maxsize=8)
 def _problem(
     parameters: Parameters,
-) -> tuple[Problem, ctypes.Array[NativeTables], tuple[Tables, ...]]:
+) -> tuple[PathfinderProblem, ctypes.Array[NativeTables], tuple[Tables, ...]]:
     """The arguments, and what they point to, which must live as long."""
     made = tables(parameters)
     margins = (NativeTables * len(made))(*map(_native, made))
-    problem = Problem(
+    problem = PathfinderProblem(
         ctypes.addressof(margins),
         *(LEAST_WEIGHT, MOST_ATTEMPTS, len(made), parameters.window, parameters.contour_length),
         *(parameters.distractor_length, parameters.distractors, parameters.paddle_retries),

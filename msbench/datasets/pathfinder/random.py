@@ -11,7 +11,7 @@ def first_state(seed: int, batch: int, index: int) -> int:
     return int.from_bytes(blake2b(key, digest_size=8, person=b"pathfinder").digest(), "little")
 
 
-class Stream:
+class RandomStream:
     """Numbers without end (Steele, Lea and Flood 2014); see ``below`` of ``native/pathfinder.cpp``."""
 
     def __init__(self, state: int) -> None:

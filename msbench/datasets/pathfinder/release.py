@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from msbench.datasets.pathfinder.metadata import Row, parse
+from msbench.datasets.pathfinder.metadata import ImageMetadata, parse
 from msbench.datasets.pathfinder.parameters import CONTOUR_LENGTHS
 from msbench.datasets.pathfinder.patches import Bytes
 from msbench.datasets.pictures import BROKEN
@@ -47,7 +47,7 @@ class Release:
                 f"pathfinder: unknown difficulty {self.difficulty!r}; known: {', '.join(CONTOUR_LENGTHS)}"
             )
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ImageMetadata]:
         """All rows in order, that of the empty image too. Raises DataError naming file and line."""
         for path in self._metadata():
             lines = _lines(path)
@@ -59,7 +59,7 @@ class Release:
                 except ValueError as error:
                     raise DataError(f"{path}, line {number}: {error}") from None
 
-    def images(self) -> Iterator[tuple[Row, Bytes]]:
+    def images(self) -> Iterator[tuple[ImageMetadata, Bytes]]:
         """Every row with its image (window, window). Raises DataError naming the file."""
         self.skipped = 0
         for row in self.rows():

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets.pathfinder.parameters import Parameters
 from msbench.datasets.pathfinder.patches import Bytes
-from msbench.datasets.pathfinder.random import Stream
+from msbench.datasets.pathfinder.random import RandomStream
 from msbench.datasets.pathfinder.tables import BLOCKED, DEGREES, LEAST_WEIGHT, Integers, Tables, tables
 from msbench.errors import DataError
 
@@ -63,14 +63,14 @@ class Drawings(NamedTuple):
 
 
 def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
-    """The snakes of one image from each of these states of `Stream`.
+    """The snakes of one image from each of these states of `RandomStream`.
 
     Raises DataError where the target snakes of an image find no room.
     """
     facts = np.zeros((len(states), 5), np.int32)
     paddles = np.zeros((len(states), parameters.most_paddles, 3), np.int32)
     for image, state in enumerate(states.tolist()):
-        facts[image], drawn = _draw_image(parameters, Stream(state))
+        facts[image], drawn = _draw_image(parameters, RandomStream(state))
         paddles[image, : len(drawn)] = drawn
     return gathered(facts, paddles)
 
@@ -89,7 +89,7 @@ def no_room(parameters: Parameters) -> DataError:
     )
 
 
-def _draw_image(parameters: Parameters, stream: Stream) -> tuple[tuple[int, ...], list[Paddle]]:
+def _draw_image(parameters: Parameters, stream: RandomStream) -> tuple[tuple[int, ...], list[Paddle]]:
     label = stream.below(2)
     margin = stream.below(len(parameters.paddle_margins))
     artist = Artist(parameters, tables(parameters)[margin], stream)
@@ -108,7 +108,7 @@ def _draw_image(parameters: Parameters, stream: Stream) -> tuple[tuple[int, ...]
 class Artist:
     """Draws the snakes of one image; an empty list of paddles means that there was no room."""
 
-    def __init__(self, parameters: Parameters, tables: Tables, stream: Stream) -> None:
+    def __init__(self, parameters: Parameters, tables: Tables, stream: RandomStream) -> None:
         self.parameters, self.tables, self.stream = parameters, tables, stream
         self.mask, self.spread = tables.canvas.copy(), tables.spread.copy()
 

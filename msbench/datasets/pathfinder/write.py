@@ -21,8 +21,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from msbench.datasets.pathfinder.generate import BATCH, VERSION, Block, generate
-from msbench.datasets.pathfinder.metadata import Row
+from msbench.datasets.pathfinder.generate import BATCH, VERSION, DrawnImages, generate
+from msbench.datasets.pathfinder.metadata import ImageMetadata
 from msbench.datasets.pathfinder.parameters import Parameters
 from msbench.datasets.progress import Progress, silent
 from msbench.errors import DataError
@@ -82,12 +82,12 @@ def _whole_batches(folder: Path) -> int:
     return batch
 
 
-def _write_batch(folder: Path, batch: int, size: int, blocks: Iterator[Block]) -> None:
+def _write_batch(folder: Path, batch: int, size: int, blocks: Iterator[DrawnImages]) -> None:
     final, temporary = folder / "imgs" / str(batch), folder / "imgs" / f".{batch}.writing"
     for leftover in (final, temporary):
         shutil.rmtree(leftover, ignore_errors=True)
     temporary.mkdir(parents=True)
-    rows: list[Row] = []
+    rows: list[ImageMetadata] = []
     while len(rows) < size:
         block = next(blocks)
         for picture, row in zip(block.images, block.rows, strict=True):

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets import manifest
 from msbench.datasets.about import About
-from msbench.datasets.archives import Tree, open_tree
+from msbench.datasets.archives import FileTree, open_tree
 from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
 from msbench.datasets.disk import require_space
 from msbench.datasets.download import Remote
@@ -36,7 +36,7 @@ from msbench.datasets.manifest import Arrays
 from msbench.datasets.parallel import default_processes
 from msbench.datasets.ptbxl import labels as ptbxl_labels
 from msbench.datasets.ptbxl.ecg import LEADS, RATE, STEPS, UNITS_PER_MILLIVOLT, Blocks, read_all
-from msbench.datasets.ptbxl.labels import DATABASE, SETS, STATEMENTS, Entry, Statement
+from msbench.datasets.ptbxl.labels import DATABASE, SETS, STATEMENTS, DatabaseRow, Statement
 from msbench.datasets.ptbxl.versions import CLASSES, SUBSET, differences, version_of
 from msbench.errors import DataError
 
@@ -164,7 +164,7 @@ def _info(classes: int) -> TaskInfo:
     )
 
 
-def _find(files: Tree, source: Path) -> str:
+def _find(files: FileTree, source: Path) -> str:
     """The folder within `files` that has the database, ending in ``/`` unless it is the uppermost."""
     found = [name for name in files.names() if name.rpartition("/")[2] == DATABASE]
     if len(found) != 1:
@@ -200,7 +200,10 @@ def _in_millivolts(folder: Path, signals: NDArray[Any], done: int) -> NDArray[An
 
 
 def _keep(
-    folder: Path, sums: NDArray[np.float64], entries: Sequence[Entry], statements: Mapping[str, Statement]
+    folder: Path,
+    sums: NDArray[np.float64],
+    entries: Sequence[DatabaseRow],
+    statements: Mapping[str, Statement],
 ) -> None:
     arrays: dict[str, NDArray[Any]] = {
         "moments": sums,

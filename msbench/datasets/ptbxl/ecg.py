@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.archives import Tree, open_tree
+from msbench.datasets.archives import FileTree, open_tree
 from msbench.datasets.parallel import ordered
 from msbench.datasets.ptbxl.wfdb_header import Lead
 from msbench.datasets.ptbxl.wfdb_records import Recording, read_record
@@ -51,7 +51,7 @@ class Ecg:
     repairs: Counter[str]
 
 
-def read_ecg(files: Tree, record: str) -> Ecg:
+def read_ecg(files: FileTree, record: str) -> Ecg:
     """One record by the rules above. Raises DataError naming it."""
     samples = read_record(files, record)
     leads = samples.header.leads
@@ -124,7 +124,7 @@ class Blocks:
     def __len__(self) -> int:
         return -(-len(self.records) // BLOCK)
 
-    def read(self, files: Tree, number: int) -> tuple[Stored, Counter[str]]:
+    def read(self, files: FileTree, number: int) -> tuple[Stored, Counter[str]]:
         """The signals (64 or fewer, 1000, 12) of one block, none for a number beyond the last; and repairs.
 
         They are int16 in thousandths of mV where all records count so and fit, else float32 in mV.
@@ -140,7 +140,7 @@ class Blocks:
 
 
 @cache
-def _kept_open(source: Path) -> tuple[ExitStack, Tree]:
+def _kept_open(source: Path) -> tuple[ExitStack, FileTree]:
     stack = ExitStack()
     return stack, stack.enter_context(open_tree(source))
 

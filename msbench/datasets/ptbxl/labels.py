@@ -33,7 +33,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatabaseRow:
     """A row of the database; `codes` maps statements to likelihoods from 0 to 100."""
 
     ecg_id: int
@@ -79,13 +79,13 @@ def parse_statements(content: bytes) -> dict[str, Statement]:
     return found
 
 
-def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[Entry]:
+def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[DatabaseRow]:
     """Every record, in the order of the file. Raises DataError naming the line.
 
     Refused too: a record that is there twice, and a patient with records in two splits.
     """
     columns = ("patient_id", "scp_codes", "strat_fold", "filename_lr", "filename_hr")
-    entries: dict[int, Entry] = {}
+    entries: dict[int, DatabaseRow] = {}
     for where, row in _rows(content, DATABASE, columns, index="ecg_id"):
         entry = _entry(row, statements, where)
         if entry.ecg_id in entries:
@@ -97,14 +97,14 @@ def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[
     return list(entries.values())
 
 
-def _entry(row: Mapping[str, str], statements: Mapping[str, Statement], where: str) -> Entry:
+def _entry(row: Mapping[str, str], statements: Mapping[str, Statement], where: str) -> DatabaseRow:
     fold = _whole(row["strat_fold"], f"{where}: strat_fold")
     if fold not in SPLIT_OF_FOLD:
         raise DataError(f"{where}: strat_fold is {fold}, and must be from 1 to 10")
     for name in ("filename_lr", "filename_hr"):
         if not row[name] or row[name].startswith("/") or ".." in row[name].split("/"):
             raise DataError(f"{where}: {name} is {row[name]!r}, which is no path within the data set")
-    return Entry(
+    return DatabaseRow(
         ecg_id=_whole(row["ecg_id"], f"{where}: ecg_id"),
         patient=_whole(row["patient_id"], f"{where}: patient_id"),
         codes=_codes(row["scp_codes"], statements, f"{where}: scp_codes"),
@@ -169,8 +169,8 @@ def _codes(text: str, statements: Mapping[str, Statement], what: str) -> dict[st
     return {code: float(likelihood) for code, likelihood in codes.items()}
 
 
-def _refuse_shared_patients(entries: Iterable[Entry]) -> None:
-    first: dict[int, Entry] = {}
+def _refuse_shared_patients(entries: Iterable[DatabaseRow]) -> None:
+    first: dict[int, DatabaseRow] = {}
     for entry in entries:
         other = first.setdefault(entry.patient, entry)
         if other.split != entry.split:
@@ -199,7 +199,7 @@ def class_of(code: str, chosen: str, statements: Mapping[str, Statement]) -> str
     return found[chosen]
 
 
-def likelihoods(entries: Sequence[Entry], statements: Mapping[str, Statement]) -> NDArray[np.float64]:
+def likelihoods(entries: Sequence[DatabaseRow], statements: Mapping[str, Statement]) -> NDArray[np.float64]:
     """What the records say (records, statements): a likelihood, or NaN where a statement is not made."""
     column = {code: index for index, code in enumerate(statements)}
     found = np.full((len(entries), len(statements)), np.nan)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.archives import Tree
+from msbench.datasets.archives import FileTree
 from msbench.datasets.ptbxl.wfdb_header import SAMPLE_BITS, WHOLE, Header, Lead, parse_header
 from msbench.errors import DataError
 
@@ -41,7 +41,7 @@ class Recording:
         return values
 
 
-def read_record(files: Tree, record: str) -> Recording:
+def read_record(files: FileTree, record: str) -> Recording:
     """The samples of ``<record>.hea`` and of the files that it names, which lie beside it.
 
     Raises DataError naming the record where a file is shorter or longer than its header says, its samples do

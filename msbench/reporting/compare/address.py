@@ -14,7 +14,7 @@ FORM = "TABLE:ROW:COLUMN, or TABLE ROW COLUMN where a name has a colon in it"
 
 
 @dataclass(frozen=True)
-class Place:
+class CellAddress:
     """A cell: its table, its row, and the number of its column; `name` is what the table was called."""
 
     name: str
@@ -45,7 +45,7 @@ def split(words: Sequence[str]) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2] if len(parts) == 3 else ""
 
 
-def locate(words: Sequence[str], results: Path) -> Place:
+def locate(words: Sequence[str], results: Path) -> CellAddress:
     """The cell that `words` name: a table as ``msbench report`` has it, a row or model, a heading or task.
 
     The column may be left out where there is but one. Raises UnknownName, which offers a near name, and
@@ -56,7 +56,7 @@ def locate(words: Sequence[str], results: Path) -> Place:
     if len(found.tables) > 1:
         raise ConfigError(f"{name!r} is more than one table: {', '.join(each.id for each in found.tables)}")
     (table,) = found.tables
-    return Place(name, found, table, _row(table, row), _column(table, column))
+    return CellAddress(name, found, table, _row(table, row), _column(table, column))
 
 
 def _row(table: Table, name: str) -> Row:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.errors import DataError
-from msbench.reporting.compare.lookup import Found
+from msbench.reporting.compare.lookup import FoundRun
 from msbench.results.predictions import FILE, read_correct, read_examples, read_scores
 from msbench.training.auroc import macro_auroc
 
@@ -36,7 +36,7 @@ class Answers:
         return macro_auroc(self.scores, self.labels).value
 
 
-def read_answers(found: Found) -> Answers:
+def read_answers(found: FoundRun) -> Answers:
     """The answers behind the result of a finished run.
 
     Raises DataError, naming the file, where there are none, where they are no predictions, and where they do
@@ -54,7 +54,7 @@ def read_answers(found: Found) -> Answers:
     return answers
 
 
-def _answers(found: Found) -> Answers:
+def _answers(found: FoundRun) -> Answers:
     examples = read_examples(found.folder, found.record.run_id)
     if not len(examples):
         raise DataError(f"{found.folder / FILE}: has no examples")

@@ -8,9 +8,9 @@ from msbench.config import differences as changes
 from msbench.config.differences import Change
 from msbench.errors import DataError
 from msbench.reporting.compare.curve import Epoch, read_curve, thinned
-from msbench.reporting.compare.lookup import Found, title
+from msbench.reporting.compare.lookup import FoundRun, title
 from msbench.reporting.compare.page import Facts, Grid, Part
-from msbench.reporting.compare.paired import PairedTest, Refused, paired_test
+from msbench.reporting.compare.paired import NoPairedTest, PairedTest, paired_test
 from msbench.results.store import RunRecord
 
 LABELS = ("suite", "task")
@@ -20,16 +20,16 @@ KINDS = {"settings": "settings", "data": "data", "sources": "source files", "env
 
 
 @dataclass(frozen=True)
-class Difference:
+class RunDifference:
     """Two runs and what they do not share."""
 
-    first: Found
-    second: Found
+    first: FoundRun
+    second: FoundRun
     settings: tuple[Change, ...]
     data: tuple[Change, ...]
     sources: tuple[Change, ...]
     environment: tuple[Change, ...]
-    test: PairedTest | Refused
+    test: PairedTest | NoPairedTest
     curves: tuple[list[Epoch], list[Epoch]]
     unreadable: tuple[str, ...] = ()
     """What is wrong with learning curves that cannot be read, and are empty here."""
@@ -51,18 +51,18 @@ class Difference:
     def identical(self) -> bool:
         """True where neither what was asked nor what came of it differs, wherever and whenever it ran."""
         outcome = [(each.record.status, each.record.metrics) for each in (self.first, self.second)]
-        drawn = None if isinstance(self.test, Refused) else self.test.bootstrap
+        drawn = None if isinstance(self.test, NoPairedTest) else self.test.bootstrap
         same_answers = drawn is None or drawn.low == drawn.high == 0
         same_curves = self.curves[0] == self.curves[1] and not self.unreadable
         same_outcome = outcome[0] == outcome[1] and same_curves
         return not (self.settings or self.data or self.sources) and same_outcome and same_answers
 
 
-def difference(first: Found, second: Found) -> Difference:
+def difference(first: FoundRun, second: FoundRun) -> RunDifference:
     """Compare two runs. Reads, never writes."""
     ours, theirs = first.record, second.record
     (curve, wrong), (other, other_wrong) = _curve(first), _curve(second)
-    return Difference(
+    return RunDifference(
         first,
         second,
         changes.settings(_settings(ours), _settings(theirs)),
@@ -83,7 +83,7 @@ def _environment(record: RunRecord) -> dict[str, Any]:
     return {"kernel": record.kernel, **record.environment}
 
 
-def _curve(found: Found) -> tuple[list[Epoch], str]:
+def _curve(found: FoundRun) -> tuple[list[Epoch], str]:
     """The epochs of a run, and what is wrong where they cannot be read."""
     try:
         return read_curve(found.folder, found.record.metric), ""
@@ -91,10 +91,10 @@ def _curve(found: Found) -> tuple[list[Epoch], str]:
         return [], str(error)
 
 
-def as_dict(found: Difference) -> dict[str, Any]:
+def as_dict(found: RunDifference) -> dict[str, Any]:
     """For JSON: results and differences are fractions, and always second less first."""
     sides = ("first", "second")
-    refused = isinstance(found.test, Refused)
+    refused = isinstance(found.test, NoPairedTest)
     document: dict[str, Any] = {
         side: _head(each) for side, each in zip(sides, (found.first, found.second), strict=True)
     }
@@ -105,7 +105,7 @@ def as_dict(found: Difference) -> dict[str, Any]:
         "identical": found.identical,
         "difference": found.gain,
         "paired": None if refused else asdict(found.test),
-        "no_paired_test": found.test.reason if isinstance(found.test, Refused) else None,
+        "no_paired_test": found.test.reason if isinstance(found.test, NoPairedTest) else None,
         "curve": [
             {"epoch": epoch, **{side: _plain(each) for side, each in zip(sides, pair, strict=True)}}
             for epoch, *pair in _beside(found.curves)
@@ -114,7 +114,7 @@ def as_dict(found: Difference) -> dict[str, Any]:
     }
 
 
-def _head(found: Found) -> dict[str, Any]:
+def _head(found: FoundRun) -> dict[str, Any]:
     record = found.record
     names = ("run_id", "suite", "task", "model", "seed", "status", "metric", "result", "n_test", "ended")
     return {name: getattr(record, name) for name in names} | {"folder": str(found.folder)}
@@ -124,7 +124,7 @@ def _plain(epoch: Epoch | None) -> dict[str, Any] | None:
     return None if epoch is None else {key: value for key, value in asdict(epoch).items() if key != "epoch"}
 
 
-def pages(found: Difference) -> Iterable[Part]:
+def pages(found: RunDifference) -> Iterable[Part]:
     """The parts that are printed, in their order."""
     ours, theirs = found.first.record, found.second.record
     yield Facts("two runs", [("first", title(ours)), ("second", title(theirs)), ("", _verdict(found))])
@@ -138,7 +138,7 @@ def pages(found: Difference) -> Iterable[Part]:
     yield from _curves(found)
 
 
-def _verdict(found: Difference) -> str:
+def _verdict(found: RunDifference) -> str:
     if found.same_run:
         return "these are one and the same run"
     if found.identical:
@@ -147,7 +147,7 @@ def _verdict(found: Difference) -> str:
     return f"what differs: {', '.join(differing) or 'what came of it, and nothing that was asked'}"
 
 
-def _result(found: Difference) -> Iterable[tuple[str, str]]:
+def _result(found: RunDifference) -> Iterable[tuple[str, str]]:
     for name, each in (("first", found.first.record), ("second", found.second.record)):
         value = "--" if each.result is None else f"{each.result:.2%}"
         yield name, value if each.finished else f"{value} ({each.status})"
@@ -155,8 +155,8 @@ def _result(found: Difference) -> Iterable[tuple[str, str]]:
         yield "difference", f"{_points(found.gain)} in {found.first.record.metric}"
 
 
-def _tests(test: PairedTest | Refused) -> Iterable[Part]:
-    if isinstance(test, Refused):
+def _tests(test: PairedTest | NoPairedTest) -> Iterable[Part]:
+    if isinstance(test, NoPairedTest):
         yield Facts("paired test", [("", f"none: {test.reason}")])
         return
     drawn, counts = test.bootstrap, test.counts
@@ -189,7 +189,7 @@ def _one_sided(sources: Sequence[Change]) -> Iterable[tuple[str, str]]:
             yield name, ", ".join(files)
 
 
-def _curves(found: Difference) -> Iterable[Part]:
+def _curves(found: RunDifference) -> Iterable[Part]:
     yield Facts("learning curves that cannot be read", [("", text) for text in found.unreadable])
     beside = list(_beside(found.curves))
     chosen = set(thinned(len(beside)))

@@ -6,10 +6,10 @@ from typing import Any
 from msbench.config.differences import Change
 from msbench.reporting.compare.page import Grid, Part
 from msbench.runs import plan as agenda
-from msbench.runs.plan import Entry
+from msbench.runs.plan import PlannedRun
 
 
-def document(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def document(entries: Iterable[PlannedRun]) -> list[dict[str, Any]]:
     """For JSON: the rows of the plan, each with the run that it is nearest to and what changed since."""
     return [
         agenda.describe(entry, estimate=False)
@@ -21,9 +21,9 @@ def document(entries: Iterable[Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def pages(entries: Iterable[Entry]) -> Iterable[Part]:
+def pages(entries: Iterable[PlannedRun]) -> Iterable[Part]:
     """One table for all runs that the same changes concern."""
-    groups: dict[str, list[Entry]] = {}
+    groups: dict[str, list[PlannedRun]] = {}
     for entry in entries:
         if entry.changes:
             groups.setdefault(repr(entry.changes), []).append(entry)
@@ -35,7 +35,7 @@ def _row(change: Change) -> tuple[str, str, str]:
     return change.name, change.before_text, change.now_text
 
 
-def _title(group: Sequence[Entry]) -> str:
+def _title(group: Sequence[PlannedRun]) -> str:
     """Which runs, by task and model with their seeds, and which stored runs they are unlike."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for entry in group:

@@ -14,7 +14,7 @@ LISTED = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRun:
     """A run and its folder; `note` says which of several it is, and which others could not be read."""
 
     record: RunRecord
@@ -27,7 +27,7 @@ def title(record: RunRecord) -> str:
     return f"{record.suite} · {record.task} · {record.model} · seed {record.seed} · run {record.run_id}"
 
 
-def find(results: Path, name: str) -> Found:
+def find(results: Path, name: str) -> FoundRun:
     """The run that `name` means: the start of its id, ``suite:task:model[:seed]``, or its folder.
 
     Of several runs of one seed at a place it is the newest, and the note says so. Raises ConfigError where
@@ -36,7 +36,7 @@ def find(results: Path, name: str) -> Found:
     """
     if (Path(name) / "run.json").is_file():
         folder = Path(name)
-        return Found(_ended(folder), folder)
+        return FoundRun(_ended(folder), folder)
     folders = store.list_run_folders(results).folders
     if ":" in name:
         return _at_place(name, _placed(results, folders, name))
@@ -50,7 +50,7 @@ def _ended(folder: Path) -> RunRecord:
     return record
 
 
-def _by_id(results: Path, name: str, folders: Sequence[Path]) -> Found:
+def _by_id(results: Path, name: str, folders: Sequence[Path]) -> FoundRun:
     if not folders:
         raise ConfigError(f"{results}: no run {name!r}; `msbench list runs` shows what there is")
     identities = sorted({folder.name for folder in folders})
@@ -58,10 +58,10 @@ def _by_id(results: Path, name: str, folders: Sequence[Path]) -> Found:
         raise ConfigError(f"{name!r} is more than one run: {_listed(identities)}")
     others = ", ".join(map(str, folders[1:]))
     note = f"run {identities[0]} is filed in {others} too" if others else ""
-    return Found(_ended(folders[0]), folders[0], note)
+    return FoundRun(_ended(folders[0]), folders[0], note)
 
 
-def _placed(results: Path, folders: Sequence[Path], name: str) -> list[Found]:
+def _placed(results: Path, folders: Sequence[Path], name: str) -> list[FoundRun]:
     """The runs at ``suite:task:model[:seed]`` that have ended."""
     parts = name.split(":")
     if len(parts) not in (3, 4) or (len(parts) == 4 and not parts[3].isdecimal()):
@@ -83,9 +83,9 @@ def _placed(results: Path, folders: Sequence[Path], name: str) -> list[Found]:
     return [replace(each, note="\n".join(map(str, damaged))) for each in seeds]
 
 
-def _read(folders: Iterable[Path]) -> tuple[list[Found], list[MsbenchError]]:
+def _read(folders: Iterable[Path]) -> tuple[list[FoundRun], list[MsbenchError]]:
     """The runs that have ended, and what is wrong with those that cannot be read: they hide no other."""
-    found: list[Found] = []
+    found: list[FoundRun] = []
     damaged: list[MsbenchError] = []
     for folder in folders:
         try:
@@ -93,11 +93,11 @@ def _read(folders: Iterable[Path]) -> tuple[list[Found], list[MsbenchError]]:
         except (ConfigError, DamagedRecord) as error:
             damaged.append(error)
         else:
-            found += [Found(record, folder)] if record else []
+            found += [FoundRun(record, folder)] if record else []
     return found, damaged
 
 
-def _at_place(name: str, found: Sequence[Found]) -> Found:
+def _at_place(name: str, found: Sequence[FoundRun]) -> FoundRun:
     seeds = sorted({each.record.seed for each in found})
     if len(seeds) > 1:
         listed = _listed(list(map(str, seeds)))

@@ -7,7 +7,7 @@ import numpy as np
 from msbench import stats
 from msbench.errors import DataError
 from msbench.reporting.compare.answers import Answers, read_answers
-from msbench.reporting.compare.lookup import Found
+from msbench.reporting.compare.lookup import FoundRun
 
 SEED = 0
 DRAWS = 10_000
@@ -15,7 +15,7 @@ AUROC_DRAWS = 1_000
 
 
 @dataclass(frozen=True)
-class Counts:
+class PairedCounts:
     """Examples by which of two runs has them right."""
 
     both: int
@@ -34,31 +34,31 @@ class PairedTest:
     n: int
     draws: int
     bootstrap: stats.Paired
-    counts: Counts | None = None
+    counts: PairedCounts | None = None
     mcnemar: float | None = None
 
 
 @dataclass(frozen=True)
-class Refused:
+class NoPairedTest:
     """Why there is no paired test."""
 
     reason: str
 
 
-def paired_test(first: Found, second: Found) -> PairedTest | Refused:
+def paired_test(first: FoundRun, second: FoundRun) -> PairedTest | NoPairedTest:
     """Test the difference of two runs, where both answered the same examples."""
     if reason := _not_comparable(first, second):
-        return Refused(reason)
+        return NoPairedTest(reason)
     try:
         ours, theirs = read_answers(first), read_answers(second)
     except DataError as error:
-        return Refused(str(error))
+        return NoPairedTest(str(error))
     if not _same_examples(ours, theirs):
-        return Refused("the two were tested on other examples, or these have other labels")
+        return NoPairedTest("the two were tested on other examples, or these have other labels")
     return _test(ours, theirs)
 
 
-def interval(found: Found) -> str:
+def interval(found: FoundRun) -> str:
     """The 95 % interval of the result of one run, and how it is made; empty where the run has no result."""
     record = found.record
     if record.result is None or not record.n_test:
@@ -79,7 +79,7 @@ def interval(found: Found) -> str:
     return f"95 % interval {drawn.low:.2%} to {drawn.high:.2%} ({how})"
 
 
-def _not_comparable(first: Found, second: Found) -> str:
+def _not_comparable(first: FoundRun, second: FoundRun) -> str:
     ours, theirs = first.record, second.record
     for record in (ours, theirs):
         if record.result is None:
@@ -102,7 +102,7 @@ def _test(ours: Answers, theirs: Answers) -> PairedTest:
         assert theirs.scores is not None, "labels of the same shape have answers of the same kind"
         drawn = stats.paired_auroc_bootstrap(ours.labels, theirs.scores, ours.scores, SEED, AUROC_DRAWS)
         return PairedTest(n, AUROC_DRAWS, drawn)
-    counts = Counts(
+    counts = PairedCounts(
         both=int((ours.correct & theirs.correct).sum()),
         only_first=int((ours.correct & ~theirs.correct).sum()),
         only_second=int((~ours.correct & theirs.correct).sum()),

@@ -9,10 +9,10 @@ from msbench.config import differences as changes
 from msbench.config.run import SECTIONS
 from msbench.errors import DataError
 from msbench.reporting.compare.curve import Epoch, bar, read_curve, thinned
-from msbench.reporting.compare.lookup import Found, title
+from msbench.reporting.compare.lookup import FoundRun, title
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.paired import interval
-from msbench.reporting.compare.standing import Standing, standing
+from msbench.reporting.compare.standing import RunStanding, standing
 from msbench.results.store import RunRecord, metric_key
 from msbench.runs.reproduce import KEPT, Again, again
 from msbench.stats.rules import learned_rule
@@ -25,16 +25,16 @@ FILES = 12
 class Shown:
     """A run and all that is known of it here. `interval` is that of its result, with a word on how."""
 
-    found: Found
+    found: FoundRun
     again: Again
-    standing: Standing
+    standing: RunStanding
     curve: list[Epoch]
     files: list[tuple[str, int]]
     interval: str = ""
     curve_error: str = ""
 
 
-def look_at(found: Found, results: Path, data_root: Path, suite_file: Path | None = None) -> Shown:
+def look_at(found: FoundRun, results: Path, data_root: Path, suite_file: Path | None = None) -> Shown:
     """Gather what `pages` shows. Reads, never writes."""
     record, curve, error = found.record, list[Epoch](), ""
     try:
@@ -122,7 +122,7 @@ def _now(shown: Shown) -> Facts:
     return Facts("with what is here now", [("id", verdict(record, now)), *rows])
 
 
-def verdict(record: RunRecord, now: Standing) -> str:
+def verdict(record: RunRecord, now: RunStanding) -> str:
     """Whether the same command would give the same id now."""
     if now.run_id == record.run_id:
         return "the same: settings, data and source are as they were"
@@ -132,7 +132,7 @@ def verdict(record: RunRecord, now: Standing) -> str:
     return f"cannot be told: {now.reason}{told}"
 
 
-def _counted(now: Standing) -> str:
+def _counted(now: RunStanding) -> str:
     words = {"setting": "settings", "data": "data", "source": "source"}
     return ", ".join(text for kind, text in words.items() if any(c.kind == kind for c in now.changes)) + (
         " changed" if now.changes else ""

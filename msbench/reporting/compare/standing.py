@@ -14,7 +14,7 @@ from msbench.runs.reproduce import record_spec, resolved
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStanding:
     """What the same settings would be now.
 
     `run_id` is the id that they would have, None where that cannot be told; `reason` then says why. `changes`
@@ -26,12 +26,12 @@ class Standing:
     changes: tuple[Change, ...] = ()
 
 
-def standing(record: RunRecord, data_root: Path) -> Standing:
+def standing(record: RunRecord, data_root: Path) -> RunStanding:
     """Compare a run with the source and, where they are set up, the data that are here. Writes nothing."""
     try:
         spec = resolved(record)
     except ConfigError as error:
-        return Standing(None, f"its settings are not understood now: {error}")
+        return RunStanding(None, f"its settings are not understood now: {error}")
     found: tuple[Change, ...] = ()
     if spec.digest != record.spec_digest:
         found += changes.settings(record.spec, record_spec(spec))
@@ -40,7 +40,7 @@ def standing(record: RunRecord, data_root: Path) -> Standing:
     found += changes.data(record.data_digest, identity.data_digest)
     digests = (record.source_digest, identity.source_digest)
     found += changes.sources(record.sources, identity.files, digests)
-    return Standing(None if reason else identity.run_id, reason, found)
+    return RunStanding(None if reason else identity.run_id, reason, found)
 
 
 def _data_digest(spec: RunSpec, data_root: Path) -> tuple[str, str]:

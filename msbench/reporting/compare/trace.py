@@ -13,8 +13,8 @@ from msbench.config.run import SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError, Undecided
 from msbench.reporting import Column, ReportedCell
-from msbench.reporting.compare.address import Place
-from msbench.reporting.compare.standing import Standing, standing
+from msbench.reporting.compare.address import CellAddress
+from msbench.reporting.compare.standing import RunStanding, standing
 from msbench.reporting.tables.cells import UNITS
 from msbench.reporting.tables.collect import usable
 from msbench.reporting.tables.load import more_seeds
@@ -49,19 +49,19 @@ class Source:
     aside: tuple[tuple[RunRecord, str], ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
     problem: str = ""
-    now: Standing | None = None
+    now: RunStanding | None = None
 
 
 @dataclass(frozen=True)
 class Trace:
     """A cell with all that it is made from."""
 
-    place: Place
+    place: CellAddress
     printed: Printed | None
     sources: tuple[Source, ...]
 
 
-def trace(place: Place, results: Path, data_root: Path) -> Trace:
+def trace(place: CellAddress, results: Path, data_root: Path) -> Trace:
     """Follow a cell back to its reported number and to its runs. Reads, never writes."""
     sources = (
         [_source(part, results, data_root) for part in _parts(place, results)] if place.row.model else []
@@ -69,7 +69,7 @@ def trace(place: Place, results: Path, data_root: Path) -> Trace:
     return Trace(place, _printed(place, results), tuple(sources))
 
 
-def _printed(place: Place, results: Path) -> Printed | None:
+def _printed(place: CellAddress, results: Path) -> Printed | None:
     """The reported cell here, also where the paper prints a dash; None where it has no such cell."""
     path = report.find_reported(results) / f"{_reported_table(place)}.csv"
     here = (place.row.group, place.row.name, place.column.label)
@@ -84,13 +84,13 @@ def _printed(place: Place, results: Path) -> Printed | None:
     return Printed(cells[0], path, line)
 
 
-def _reported_table(place: Place) -> str:
+def _reported_table(place: CellAddress) -> str:
     if place.table.number is not None:
         return place.table.id
     return report.own_table(suite.load(place.name)).reported
 
 
-def _parts(place: Place, results: Path) -> Iterator[Place]:
+def _parts(place: CellAddress, results: Path) -> Iterator[CellAddress]:
     """The cells that this one is made from: itself, or those of the tasks of an average."""
     if place.column.source != "average":
         yield place
@@ -101,14 +101,14 @@ def _parts(place: Place, results: Path) -> Iterator[Place]:
             yield found
 
 
-def _in_table(place: Place, where: tuple[str, str]) -> Place | None:
+def _in_table(place: CellAddress, where: tuple[str, str]) -> CellAddress | None:
     for number, column in enumerate(place.table.columns):
         if column.source == "run" and column.places == (where,):
             return replace(place, number=number)
     return None
 
 
-def _elsewhere(place: Place, where: tuple[str, str], results: Path) -> Place | None:
+def _elsewhere(place: CellAddress, where: tuple[str, str], results: Path) -> CellAddress | None:
     """The cell of a task that the table does not show itself, in the table of its suite."""
     try:
         found = report.load([where[0]], results)
@@ -117,10 +117,10 @@ def _elsewhere(place: Place, where: tuple[str, str], results: Path) -> Place | N
     (table,) = found.tables
     rows = (row for row in table.rows if row.model == place.row.model)
     row = next(rows, None)
-    return None if row is None else _in_table(Place(where[0], found, table, row, 0), where)
+    return None if row is None else _in_table(CellAddress(where[0], found, table, row, 0), where)
 
 
-def _source(place: Place, results: Path, data_root: Path) -> Source:
+def _source(place: CellAddress, results: Path, data_root: Path) -> Source:
     column, model = place.column, place.row.model
     ((suite_name, task),) = column.places
     every = [each for records in place.report.records.values() for each in records]
@@ -152,7 +152,7 @@ def _order(record: RunRecord) -> tuple[int, str, str]:
     return record.seed, record.ended, record.run_id
 
 
-def _value(place: Place, column: Column, record: RunRecord) -> float | None:
+def _value(place: CellAddress, column: Column, record: RunRecord) -> float | None:
     """What this run adds to the cell, in the unit of the column; None where it adds nothing."""
     unit = UNITS[column.unit]
     if column.source == "mixing":

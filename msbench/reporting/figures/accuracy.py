@@ -13,7 +13,15 @@ from functools import partial
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from msbench.reporting.figures.look import Look, axis_label, bars, dots, grid_panels, scaled_axis, title
+from msbench.reporting.figures.look import (
+    SeriesStyle,
+    axis_label,
+    bars,
+    dots,
+    grid_panels,
+    scaled_axis,
+    title,
+)
 from msbench.reporting.figures.names import clean, folded
 from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.tables.cells import Column
@@ -26,7 +34,7 @@ TIMES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
 
 
 @dataclass(frozen=True)
-class Point:
+class AccuracyPoint:
     """One model on one task. `value` and `sd` (over `n` seeds) are in `unit`.
 
     `cost` is a number of parameters, or the mean of seconds of training over `timed` runs on `hardware`, with
@@ -49,7 +57,7 @@ class Point:
     run_ids: tuple[str, ...] = ()
 
 
-def of_parameters(series: Iterable[Series]) -> tuple[tuple[Point, ...], tuple[str, ...]]:
+def of_parameters(series: Iterable[Series]) -> tuple[tuple[AccuracyPoint, ...], tuple[str, ...]]:
     """The models whose records say how many parameters they have, and notes on the others."""
     found, notes = [], []
     for each in _measured(series):
@@ -62,9 +70,9 @@ def of_parameters(series: Iterable[Series]) -> tuple[tuple[Point, ...], tuple[st
     return tuple(found), tuple(notes)
 
 
-def of_time(series: Iterable[Series]) -> tuple[tuple[Point, ...], tuple[str, ...]]:
+def of_time(series: Iterable[Series]) -> tuple[tuple[AccuracyPoint, ...], tuple[str, ...]]:
     """The models with runs on the hardware that most runs of their task were on, and notes on other runs."""
-    found: list[Point] = []
+    found: list[AccuracyPoint] = []
     notes: list[str] = []
     for column, of_task in grouped((each.column, each) for each in _measured(series)).items():
         timed = [record for each in of_task for record in each.runs if _seconds(record)]
@@ -104,11 +112,11 @@ def _point(
     timed: int | None = None,
     where: str = "",
     run_ids: tuple[str, ...] = (),
-) -> Point:
+) -> AccuracyPoint:
     column, cell = series.column, series.cell
     assert cell.measured is not None, "only measured cells come here"
     names = (series.table, column.task, column.label, column.unit, series.name, series.model)
-    return Point(*names, cell.measured, cell.sd, cell.n, cost, cost_sd, timed, where, run_ids)
+    return AccuracyPoint(*names, cell.measured, cell.sd, cell.n, cost, cost_sd, timed, where, run_ids)
 
 
 def _seconds(record: RunRecord) -> float:
@@ -134,12 +142,12 @@ def _elsewhere(column: Column, runs: Sequence[RunRecord], chosen: str) -> list[s
     ]
 
 
-def draw_parameters(found: Sequence[Point], looks: Mapping[str, Look]) -> Figure:
+def draw_parameters(found: Sequence[AccuracyPoint], looks: Mapping[str, SeriesStyle]) -> Figure:
     """One panel a task: parameters across, the metric upwards, bars of one standard deviation over seeds."""
     return _draw(found, looks, partial(_across, label="parameters", unit=1.0))
 
 
-def draw_time(found: Sequence[Point], looks: Mapping[str, Look]) -> Figure:
+def draw_time(found: Sequence[AccuracyPoint], looks: Mapping[str, SeriesStyle]) -> Figure:
     """One panel a task: time of training across, with a bar where several seeds were timed."""
     unit, name = time_unit(point.cost for point in found)
     return _draw(found, looks, partial(_across, label=f"training time ({name})", unit=unit))
@@ -151,7 +159,7 @@ def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
     return next((each for each in reversed(TIMES) if longest >= 2 * each[0]), TIMES[0])
 
 
-def _draw(found: Sequence[Point], looks: Mapping[str, Look], across: partial[None]) -> Figure:
+def _draw(found: Sequence[AccuracyPoint], looks: Mapping[str, SeriesStyle], across: partial[None]) -> Figure:
     tasks = grouped(((point.task, point.label, point.unit), point) for point in found)
     names = dict.fromkeys(point.name for point in found)
     figure, axes = grid_panels(len(tasks), dots(looks[name] for name in names))
@@ -163,7 +171,7 @@ def _draw(found: Sequence[Point], looks: Mapping[str, Look], across: partial[Non
 
 
 def _across(
-    axes: Axes, found: Sequence[Point], looks: Mapping[str, Look], *, label: str, unit: float
+    axes: Axes, found: Sequence[AccuracyPoint], looks: Mapping[str, SeriesStyle], *, label: str, unit: float
 ) -> None:
     for point in found:
         spread = None if point.cost_sd is None else point.cost_sd / unit

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from msbench.reporting.figures.look import Look, axis_label, bars, dots, grid_panels, scaled_axis, title
+from msbench.reporting.figures.look import (
+    SeriesStyle,
+    axis_label,
+    bars,
+    dots,
+    grid_panels,
+    scaled_axis,
+    title,
+)
 from msbench.reporting.figures.names import clean
 from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.figures.style import INK
@@ -62,7 +70,7 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def draw(found: Sequence[Pair], looks: Mapping[str, Look]) -> Figure:
+def draw(found: Sequence[Pair], looks: Mapping[str, SeriesStyle]) -> Figure:
     """One square panel a task, the line of equal numbers in it, bars of one standard deviation."""
     tasks = grouped(((pair.task, pair.label, pair.unit), pair) for pair in found)
     names = dict.fromkeys(pair.name for pair in found)
@@ -76,7 +84,7 @@ def draw(found: Sequence[Pair], looks: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, found: Sequence[Pair], looks: Mapping[str, Look]) -> None:
+def _panel(axes: Axes, found: Sequence[Pair], looks: Mapping[str, SeriesStyle]) -> None:
     axes.axline((found[0].reported, found[0].reported), slope=1, color=INK, alpha=0.5, linewidth=0.8)
     for pair in found:
         spreads = (pair.reported_sd, pair.sd)

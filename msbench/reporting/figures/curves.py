@@ -14,14 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from msbench.reporting.figures.look import STEPS, Look, axis_label, panels, slimmer, title
+from msbench.reporting.figures.look import STEPS, SeriesStyle, axis_label, panels, slimmer, title
 from msbench.reporting.figures.series import Series, grouped
 from msbench.results.metrics_log import Epochs, number
 from msbench.results.store import RunRecord
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """One epoch of one run, or of the mean over the finished seeds of a model where it has several.
 
     `epochs` counts those that are done. `validation` is in `unit`; it and `train_loss` are None where they
@@ -43,9 +43,9 @@ class Point:
     validation: float | None
 
 
-def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[Point, ...]:
+def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[CurvePoint, ...]:
     """A point for every epoch in the log of every run, then one for every epoch of the mean of a model."""
-    found: list[Point] = []
+    found: list[CurvePoint] = []
     for each in series:
         runs = [curve for record in each.runs if (curve := _curve(each, record, logs.get(record.run_id, ())))]
         for curve in runs:
@@ -54,7 +54,7 @@ def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[Point,
     return tuple(found)
 
 
-def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[Point]:
+def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[CurvePoint]:
     key = series.metric.replace("test_", "validation_", 1)
     if not any(number(row, key) is not None for row in epochs):
         return []
@@ -63,7 +63,7 @@ def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[Point]:
         done, validation = number(row, "epoch"), number(row, key)
         assert done is not None, "read_log leaves such rows out"
         curve.append(
-            Point(
+            CurvePoint(
                 *(series.table, series.column.task, series.column.label, series.column.unit),
                 *(series.name, series.model),
                 "seed",
@@ -78,7 +78,7 @@ def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[Point]:
     return curve
 
 
-def _mean(curves: Sequence[Sequence[Point]]) -> list[Point]:
+def _mean(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
     if len(curves) < 2:
         return []
     found = []
@@ -87,7 +87,7 @@ def _mean(curves: Sequence[Sequence[Point]]) -> list[Point]:
         loss, validation = ([getattr(seed, part) for seed in seeds] for part in ("train_loss", "validation"))
         place = (first.table, first.task, first.label, first.unit, first.name, first.model)
         means = (_fmean(loss), _fmean(validation))
-        found.append(Point(*place, "mean", "", None, "finished", first.epochs, *means))
+        found.append(CurvePoint(*place, "mean", "", None, "finished", first.epochs, *means))
     return found
 
 
@@ -96,7 +96,7 @@ def _fmean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-def draw(found: Sequence[Point], looks: Mapping[str, Look]) -> Figure:
+def draw(found: Sequence[CurvePoint], looks: Mapping[str, SeriesStyle]) -> Figure:
     """A row of panels a task: the metric on validation, the loss in training.
 
     Thin lines are seeds, thick ones their mean; a run that broke ends in a cross.
@@ -115,7 +115,7 @@ def draw(found: Sequence[Point], looks: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, found: Sequence[Point], part: str, looks: Mapping[str, Look]) -> None:
+def _panel(axes: Axes, found: Sequence[CurvePoint], part: str, looks: Mapping[str, SeriesStyle]) -> None:
     runs = grouped(((point.name, point.kind, point.run_id), point) for point in found)
     averaged = {name for name, kind, _ in runs if kind == "mean"}
     for (name, kind, run_id), curve in runs.items():

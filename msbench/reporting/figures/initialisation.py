@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from msbench.config.layers import Located
 from msbench.errors import ConfigError
-from msbench.reporting.figures.look import Look, grid_panels, title
+from msbench.reporting.figures.look import SeriesStyle, grid_panels, title
 from msbench.reporting.figures.names import clean
 from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.figures.style import COLOURS
@@ -30,7 +30,7 @@ from msbench.results.store import RunRecord
 if TYPE_CHECKING:
     from torch import nn
 
-NO_LOOKS: Mapping[str, Look] = {}
+NO_LOOKS: Mapping[str, SeriesStyle] = {}
 NEAR = 0.002
 """What two dots differ by that cannot be told apart: a fifth of a dot."""
 
@@ -124,7 +124,7 @@ def _built(record: RunRecord) -> nn.Module | None:
     return models.build(spec.model_name, spec.model, outline, spec.seed)
 
 
-def draw(found: Sequence[Dot], looks: Mapping[str, Look] = NO_LOOKS) -> Figure:
+def draw(found: Sequence[Dot], looks: Mapping[str, SeriesStyle] = NO_LOOKS) -> Figure:
     """One panel a model, one row a stream in it, the first on top: a bar over its range, a dot a pole.
 
     Of `looks` only the labels are used: the colours here are those of streams.

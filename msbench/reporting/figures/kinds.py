@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from msbench.reporting.figures import accuracy, agreement, curves, initialisation, mixing
 from msbench.reporting.figures.file import FigureFile
-from msbench.reporting.figures.look import Look
+from msbench.reporting.figures.look import SeriesStyle
 from msbench.reporting.figures.names import clean
 from msbench.reporting.figures.series import Series
 from msbench.reporting.tables.cells import Table
@@ -33,12 +33,12 @@ class Kind:
     title: str
     description: str
     data: Callable[[Sequence[Series], Folder], Drawn]
-    draw: Callable[[Sequence[Any], Mapping[str, Look]], Figure]
+    draw: Callable[[Sequence[Any], Mapping[str, SeriesStyle]], Figure]
     reason: str
 
 
 def figure(
-    name: str, table: Table, series: Sequence[Series], seen: Mapping[str, Look], folder: Folder
+    name: str, table: Table, series: Sequence[Series], seen: Mapping[str, SeriesStyle], folder: Folder
 ) -> FigureFile:
     """The figure of this kind, or the reason why the table has none."""
     kind = KINDS[name]

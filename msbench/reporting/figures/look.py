@@ -34,7 +34,7 @@ LEGEND_LINE = 0.17
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesStyle:
     """How the series of one name is drawn."""
 
     label: str
@@ -51,10 +51,10 @@ def slimmer(figure: Figure, names: int) -> None:
                 line.set(linewidth=0.7 * line.get_linewidth(), markersize=0.75 * line.get_markersize())
 
 
-def looks(names: Iterable[str]) -> dict[str, Look]:
+def looks(names: Iterable[str]) -> dict[str, SeriesStyle]:
     """A look for each name, in their order; no two are alike as long as there are at most 56."""
     return {
-        name: Look(
+        name: SeriesStyle(
             label,
             COLOURS[index % len(COLOURS)],
             MARKERS[index % len(MARKERS)],
@@ -64,13 +64,13 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     }
 
 
-def dots(looks: Iterable[Look]) -> list[Look]:
+def dots(looks: Iterable[SeriesStyle]) -> list[SeriesStyle]:
     """The same looks without their lines."""
     return [replace(look, line="") for look in looks]
 
 
 def panels(
-    rows: int, columns: int, entries: Sequence[Look], *, height: float = 1.9
+    rows: int, columns: int, entries: Sequence[SeriesStyle], *, height: float = 1.9
 ) -> tuple[Figure, list[Axes]]:
     """A figure of `rows` × `columns` axes, in reading order, with a legend of `entries` below them."""
     width = NARROW if columns == 1 else WIDTH
@@ -88,7 +88,7 @@ def panels(
 
 
 def grid_panels(
-    count: int, entries: Sequence[Look], columns: int = 2, *, height: float = 2.1
+    count: int, entries: Sequence[SeriesStyle], columns: int = 2, *, height: float = 2.1
 ) -> tuple[Figure, list[Axes]]:
     """`count` axes, at most `columns` beside each other, with the legend below them."""
     columns = min(count, columns)
@@ -98,14 +98,14 @@ def grid_panels(
     return figure, axes[:count]
 
 
-def _legend_columns(entries: Sequence[Look], width: float) -> int:
+def _legend_columns(entries: Sequence[SeriesStyle], width: float) -> int:
     # 7 points: 0.06 inches a character, and half an inch for the line and its marker.
     widest = max((0.06 * len(look.label) + 0.55 for look in entries), default=width)
     return min(max(1, int(width / widest)), max(1, len(entries)))
 
 
 def bars(
-    axes: Axes, place: tuple[float, float], spreads: tuple[float | None, float | None], look: Look
+    axes: Axes, place: tuple[float, float], spreads: tuple[float | None, float | None], look: SeriesStyle
 ) -> None:
     """A point with bars of these half widths, across and upwards; none where a spread is None."""
     axes.errorbar(

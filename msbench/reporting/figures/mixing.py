@@ -17,7 +17,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from msbench.reporting.figures.look import STEPS, Look, axis_label, grid_panels, scaled_axis, slimmer, title
+from msbench.reporting.figures.look import (
+    STEPS,
+    SeriesStyle,
+    axis_label,
+    grid_panels,
+    scaled_axis,
+    slimmer,
+    title,
+)
 from msbench.reporting.figures.names import clean
 from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.figures.style import BARS
@@ -26,7 +34,7 @@ from msbench.stats import spread
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerPoint:
     """One layer of one run, in tokens, or the mean over the seeds of a model where it has several.
 
     `distance` is None where no gradient reached the layer, and a layer that any seed lacks has no mean.
@@ -80,9 +88,9 @@ def _way(measured: Distances) -> tuple[bool, str]:
     return measured.trained, measured.options_digest
 
 
-def layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tuple[Layer, ...]:
+def layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tuple[LayerPoint, ...]:
     """A row a layer of every run, then one a layer of the mean of a model with several."""
-    found: list[Layer] = []
+    found: list[LayerPoint] = []
     for each in series:
         runs = [
             _layers(each, record.run_id, record.seed, documents[record.run_id])
@@ -94,17 +102,17 @@ def layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tupl
     return tuple(found)
 
 
-def _layers(series: Series, run_id: str, seed: int, document: Distances) -> list[Layer]:
+def _layers(series: Series, run_id: str, seed: int, document: Distances) -> list[LayerPoint]:
     column = series.column
     names = (series.table, column.task, column.label, series.name, series.model)
     how = (document.trained, document.default_options)
     return [
-        Layer(*names, "seed", run_id, seed, number, each.mean, each.sd, each.n, *how)
+        LayerPoint(*names, "seed", run_id, seed, number, each.mean, each.sd, each.n, *how)
         for number, each in enumerate(document.layers, 1)
     ]
 
 
-def _mean(runs: Sequence[Sequence[Layer]]) -> list[Layer]:
+def _mean(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
     if len(runs) < 2:
         return []
     found = []
@@ -114,11 +122,11 @@ def _mean(runs: Sequence[Sequence[Layer]]) -> list[Layer]:
             continue
         names = (first.table, first.task, first.label, first.name, first.model)
         numbers = (first.layer, statistics.fmean(values), spread(values), len(values))
-        found.append(Layer(*names, "mean", "", None, *numbers, first.trained, first.default_options))
+        found.append(LayerPoint(*names, "mean", "", None, *numbers, first.trained, first.default_options))
     return found
 
 
-def draw(found: Sequence[Layer], looks: Mapping[str, Look]) -> Figure:
+def draw(found: Sequence[LayerPoint], looks: Mapping[str, SeriesStyle]) -> Figure:
     """One panel a task: layers across, distances upwards; thin lines are seeds, thick ones their mean."""
     tasks = grouped(((layer.task, layer.label), layer) for layer in found)
     names = dict.fromkeys(layer.name for layer in found)
@@ -132,7 +140,7 @@ def draw(found: Sequence[Layer], looks: Mapping[str, Look]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, found: Sequence[Layer], looks: Mapping[str, Look]) -> None:
+def _panel(axes: Axes, found: Sequence[LayerPoint], looks: Mapping[str, SeriesStyle]) -> None:
     runs = grouped(((layer.name, layer.kind, layer.run_id), layer) for layer in found)
     averaged = {name for name, kind, _ in runs if kind == "mean"}
     for (name, kind, run_id), whole in runs.items():

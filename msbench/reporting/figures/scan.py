@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from msbench.reporting.figures.look import NARROW, Look, panels, scaled_axis
+from msbench.reporting.figures.look import NARROW, SeriesStyle, panels, scaled_axis
 from msbench.reporting.figures.names import clean, shortened
 from msbench.reporting.figures.style import COLOURS, INK
 from msbench.reporting.tables.names import unique
@@ -21,7 +21,7 @@ from msbench.results.safe_reads import parse_json, read_bytes
 
 SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
 MODES = {"forward": "forward", "forward_backward": "forward and backward"}
-GUIDE = Look("in proportion to l", INK, "", ":")
+GUIDE = SeriesStyle("in proportion to l", INK, "", ":")
 BANDS = "Bands hold the middle 60 % of the calls."
 SIZES = ("b", "l", "d", "m", "n")
 
@@ -185,19 +185,21 @@ def draw_lengths(found: Sequence[Length]) -> Figure:
     return figure
 
 
-def _look(label: str, index: int, mode: str) -> Look:
+def _look(label: str, index: int, mode: str) -> SeriesStyle:
     forward = mode == "forward"
-    return Look(label, COLOURS[index % len(COLOURS)], "o" if forward else "s", "--" if forward else "-")
+    return SeriesStyle(
+        label, COLOURS[index % len(COLOURS)], "o" if forward else "s", "--" if forward else "-"
+    )
 
 
-def _times(axes: Axes, points: Sequence[Length], look: Look) -> None:
+def _times(axes: Axes, points: Sequence[Length], look: SeriesStyle) -> None:
     seconds = [each.seconds for each in points]
     _line(axes, [each.l for each in points], seconds, look)
     low, high = [each.p20 for each in points], [each.p80 for each in points]
     axes.fill_between([each.l for each in points], low, high, color=look.colour, alpha=0.2, linewidth=0)
 
 
-def _line(axes: Axes, across: Sequence[int], upwards: Sequence[float], look: Look) -> None:
+def _line(axes: Axes, across: Sequence[int], upwards: Sequence[float], look: SeriesStyle) -> None:
     axes.plot(across, upwards, color=look.colour, marker=look.marker, linestyle=look.line)
 
 
@@ -225,7 +227,9 @@ def _where(figure: Figure, machine: str, below: str = "") -> None:
 def draw_backends(found: Sequence[Backend]) -> Figure:
     """A row a backend, the fastest on top: time, and memory, for one channel of one token."""
     names = list(dict.fromkeys(each.name for each in found))
-    shown = [Look(words, COLOURS[index], "os"[index], "") for index, words in enumerate(MODES.values())]
+    shown = [
+        SeriesStyle(words, COLOURS[index], "os"[index], "") for index, words in enumerate(MODES.values())
+    ]
     figure, axes = panels(1, 2, shown, height=0.75 + 0.24 * max(2, len(names)))
     for look, mode in zip(shown, MODES, strict=True):
         points = [each for each in found if each.mode == mode]
@@ -244,7 +248,7 @@ def draw_backends(found: Sequence[Backend]) -> Figure:
     return figure
 
 
-def _row_dots(axes: Axes, across: Sequence[float], rows: Sequence[int], look: Look) -> None:
+def _row_dots(axes: Axes, across: Sequence[float], rows: Sequence[int], look: SeriesStyle) -> None:
     axes.plot(across, rows, color=look.colour, marker=look.marker, linestyle="none", markersize=5.5)
 
 

@@ -87,7 +87,7 @@ ClaimVerdict = Literal["agrees", "contradicts", "undecided"]
 
 
 @dataclass(frozen=True)
-class Standing:
+class ClaimStanding:
     """How a cell stands to that of the table's base row, held against how the paper has them.
 
     `reason` has the evidence in one sentence.
@@ -121,7 +121,7 @@ class Cell:
     best: bool = False
     evidence: Evidence | None = None
     judgement: Judgement | None = None
-    standing: Standing | None = None
+    standing: ClaimStanding | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from msbench.reporting.tables.cells import UNITS, Cell, ClaimVerdict, Row, Standing, Table
+from msbench.reporting.tables.cells import UNITS, Cell, ClaimStanding, ClaimVerdict, Row, Table
 from msbench.reporting.tables.significance import LEVEL, Comparison, over_seeds
 from msbench.reporting.tables.versus import Place, Versus, compare_table, summary, with_comparisons
 from msbench.results.mixing_documents import counted, read_distances
@@ -50,7 +50,7 @@ def _standing(row: Row, printed: Order, base: float | None, versus: Versus, at: 
         f"the paper has it {'above' if higher else 'below'} {versus.reference};"
         f" here the difference is {found} ({low} to {high}): {compared.mark}"
     )
-    return replace(cell, standing=Standing(_verdict(compared, higher=higher), reason))
+    return replace(cell, standing=ClaimStanding(_verdict(compared, higher=higher), reason))
 
 
 def _signed(value: float) -> str:

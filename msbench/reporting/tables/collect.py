@@ -42,7 +42,7 @@ NOWHERE = Present()
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellRuns:
     """What the runs of one model on one task came to.
 
     `finished` has one run a seed, `unfinished` the newest run of every seed without a result, and `left_out`
@@ -100,7 +100,7 @@ def chosen_data(records: Iterable[RunRecord], present: str = "") -> str:
     return present if any(each.data_digest == present for each in pool) else newest(pool).data_digest
 
 
-def outcome(records: Iterable[RunRecord], data_digest: str, present: Present = NOWHERE) -> Outcome:
+def outcome(records: Iterable[RunRecord], data_digest: str, present: Present = NOWHERE) -> CellRuns:
     """Sort the runs of one model on one task, of which those on the data `data_digest` count.
 
     Of these, runs of the present code count once one has come to a result, whatever their clocks say; without
@@ -122,7 +122,7 @@ def outcome(records: Iterable[RunRecord], data_digest: str, present: Present = N
         done = [record for record in runs if record.finished]
         (finished if done else unfinished).append(newest(done or runs))
     left_out = tuple(record for record in pool if id(record) not in kept)
-    return Outcome(tuple(finished), tuple(unfinished), left_out, present)
+    return CellRuns(tuple(finished), tuple(unfinished), left_out, present)
 
 
 def usable(value: float | None) -> TypeGuard[float]:

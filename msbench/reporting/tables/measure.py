@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column
-from msbench.reporting.tables.collect import Outcome, usable
+from msbench.reporting.tables.collect import CellRuns, usable
 from msbench.reporting.tables.judgement import Evidence
 from msbench.results.store import RunRecord
 from msbench.stats import spread
@@ -16,7 +16,7 @@ FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "inte
 """From the most telling to the least: the first that any seed has stands for a cell without a result."""
 
 
-def measure(column: Column, found: Outcome, n_planned: int, notes: list[str]) -> Cell:
+def measure(column: Column, found: CellRuns, n_planned: int, notes: list[str]) -> Cell:
     """The measured half of a cell: only finite results enter its mean, and its marks are texts.
 
     What concerns the whole table is appended to `notes`.
@@ -49,7 +49,7 @@ def measure(column: Column, found: Outcome, n_planned: int, notes: list[str]) ->
 
 
 def _evidence(
-    metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int], found: Outcome
+    metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int], found: CellRuns
 ) -> Evidence:
     """What a verdict on these runs is made from; they are on the same data, `failed` counts the others."""
     sizes = {record.n_test for record in runs}
@@ -122,7 +122,7 @@ def _unfinished(failed: Counter[str]) -> tuple[str, ...]:
     return (f"seeds without a result, not in the mean: {listed}",)
 
 
-def _left_out(found: Outcome) -> tuple[str, ...]:
+def _left_out(found: CellRuns) -> tuple[str, ...]:
     if not found.left_out:
         return ()
     count = runs_in_words(len(found.left_out))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from msbench.reporting.tables.cells import Place
-from msbench.reporting.tables.collect import NOWHERE, Outcome, Present, chosen_data, outcome
+from msbench.reporting.tables.collect import NOWHERE, CellRuns, Present, chosen_data, outcome
 from msbench.reporting.tables.contracts import Planned, SuiteFacts
 from msbench.results.mixing_documents import Distances
 from msbench.results.store import RunRecord
@@ -85,7 +85,7 @@ class Pool:
         ran = {(suite, model) for (suite, _, model), records in self.planned.items() if records}
         return {suite: [each for each in models if (suite, each) in ran] for suite, models in found.items()}
 
-    def outcome(self, place: Place, model: str) -> Outcome:
+    def outcome(self, place: Place, model: str) -> CellRuns:
         """What the planned runs of this model came to."""
         key = (*place, model)
         return outcome(self.planned.get(key, ()), self.data.get(key, ""), self._present(key))

@@ -20,7 +20,7 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class Run:
+class ComparedRun:
     """A finished run, and the folder that its predictions are in.
 
     `metric` is another one than its result to compare it by: over seeds alone, as predictions are of the test
@@ -70,7 +70,7 @@ class Comparison:
         return f"{self.verdict}, {_p_in_words(self.p_holm)} (Holm, {self.how})"
 
 
-def compare(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
+def compare(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
     """The runs of a model with those of the reference on the same task.
 
     Two seeds or more on both sides: Welch's test over seeds. Else example by example, of two runs, of one
@@ -90,7 +90,7 @@ def compare(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
     return _over_examples(*_pair(ours, theirs))
 
 
-def _refuse_other_tests(runs: Sequence[Run]) -> None:
+def _refuse_other_tests(runs: Sequence[ComparedRun]) -> None:
     for run in runs:
         if run.record.result is None:
             raise DataError(f"run {run.record.run_id} has no result to compare: it is {run.record.status}")
@@ -106,7 +106,7 @@ def _refuse_other_tests(runs: Sequence[Run]) -> None:
             )
 
 
-def _over_seeds(ours: Sequence[Run], theirs: Sequence[Run]) -> Comparison:
+def _over_seeds(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
     # An accuracy of n examples comes in steps of 1 / n; few seeds may agree on one by chance.
     is_result = ours[0].record.metric == "accuracy" and not ours[0].metric
     n_test = ours[0].record.n_test if is_result else None
@@ -140,18 +140,18 @@ def _comparison(
     )
 
 
-def _pair(ours: Sequence[Run], theirs: Sequence[Run]) -> tuple[Run, Run]:
+def _pair(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> tuple[ComparedRun, ComparedRun]:
     """The runs of the lowest seed that both sides have, else of the lowest of each."""
     common = {run.record.seed for run in ours} & {run.record.seed for run in theirs}
     return _lowest(ours, common), _lowest(theirs, common)
 
 
-def _lowest(runs: Sequence[Run], seeds: set[int]) -> Run:
+def _lowest(runs: Sequence[ComparedRun], seeds: set[int]) -> ComparedRun:
     chosen = [run for run in runs if run.record.seed in seeds] or runs
     return min(chosen, key=lambda run: run.record.seed)
 
 
-def _over_examples(ours: Run, theirs: Run) -> Comparison:
+def _over_examples(ours: ComparedRun, theirs: ComparedRun) -> Comparison:
     by_class = ours.record.metric == "macro-auroc"
     found, n, name = (_aurocs if by_class else _answers)(ours, theirs)
     seeds = (ours.record.seed, theirs.record.seed)
@@ -160,7 +160,7 @@ def _over_examples(ours: Run, theirs: Run) -> Comparison:
     return _comparison((ours.record.model, theirs.record.model), found, how, over_seeds=False)
 
 
-def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
+def _answers(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int, str]:
     (labels, first), (others, second) = (
         read_correct(run.folder, run.record.run_id) for run in (ours, theirs)
     )
@@ -172,7 +172,7 @@ def _answers(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
     return replace(found, p=p), len(labels), "McNemar"
 
 
-def _aurocs(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
+def _aurocs(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int, str]:
     (labels, first), (others, second) = (read_scores(run.folder, run.record.run_id) for run in (ours, theirs))
     _refuse_other_examples(ours, theirs, labels, others)
     try:
@@ -183,7 +183,7 @@ def _aurocs(ours: Run, theirs: Run) -> tuple[Paired, int, str]:
 
 
 def _refuse_other_examples(
-    ours: Run, theirs: Run, first: NDArray[np.int64], second: NDArray[np.int64]
+    ours: ComparedRun, theirs: ComparedRun, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> None:
     for run, labels in ((ours, first), (theirs, second)):
         if run.record.n_test is not None and len(labels) != run.record.n_test:
@@ -195,7 +195,7 @@ def _refuse_other_examples(
         raise DataError(f"{ours.folder} and {theirs.folder}: other labels, so other examples; run both again")
 
 
-def _refuse_other_answers(run: Run, correct: NDArray[np.bool_]) -> None:
+def _refuse_other_answers(run: ComparedRun, correct: NDArray[np.bool_]) -> None:
     """Predictions may be of another attempt than the record, such as one that was stopped before its end."""
     result = run.record.result
     if result is not None and abs(float(correct.mean()) - result) * len(correct) > 0.5:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msbench.errors import ConfigError, DamagedRecord, DataError, UnknownName
 from msbench.reporting.tables.cells import COMPARED, UNITS, Cell, Column, Row, Table, lettered
-from msbench.reporting.tables.significance import LEVEL, Comparison, Run, compare
+from msbench.reporting.tables.significance import LEVEL, ComparedRun, Comparison, compare
 from msbench.results import store
 from msbench.results.store import metric_key
 from msbench.stats import holm
@@ -125,13 +125,13 @@ def _places(table: Table, reference: int) -> list[tuple[Place, Row, Column]]:
     ]
 
 
-def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[Run]:
+def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[ComparedRun]:
     """The runs behind a cell, in whatever suite's folder they are.
 
     Raises DataError where one is not in `results`, or its result is not what the column shows.
     """
     suites = sorted(results.iterdir()) if results.is_dir() else []
-    runs: list[Run] = []
+    runs: list[ComparedRun] = []
     for identity in cell.run_ids:
         places = (suite / column.task / row.model / identity for suite in suites)
         folder = next((place for place in places if place.is_dir()), results)
@@ -140,9 +140,9 @@ def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[Run]:
             raise DataError(f"{results}: no finished run {identity} of {row.model} on {column.task}")
         metric = UNITS[column.unit].metric
         if metric_key("test", record.metric) == metric:
-            runs.append(Run(record, folder))
+            runs.append(ComparedRun(record, folder))
         elif metric_key("validation", record.metric) == metric:
-            runs.append(Run(record, folder, metric))
+            runs.append(ComparedRun(record, folder, metric))
         else:
             raise DataError(f"{folder}: its result, {record.metric}, is not what the column shows")
     return runs

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from msbench.config import RunSpec
 from msbench.console import say
 from msbench.errors import DamagedRecord, DataError
-from msbench.runs.execution import Place, execute
-from msbench.runs.launchers.outcome import BUSY, NO_WAIT, Outcome
+from msbench.runs.execution import RunContext, execute
+from msbench.runs.launchers.outcome import BUSY, NO_WAIT, RunOutcome
 from msbench.runs.progress import listener_for, name_of
 
 
-def run_here(specs: Sequence[RunSpec], place: Place, *, fresh: bool, quiet: bool) -> Outcome:
+def run_here(specs: Sequence[RunSpec], place: RunContext, *, fresh: bool, quiet: bool) -> RunOutcome:
     """Execute all specs; a failed one leaves the others going.
 
     Runs that another process is training are left to the end and then waited for, so that an exit code of 0
     means that all that was asked is done. Interrupted is raised at once, and nothing more is started.
     """
-    outcome = Outcome()
+    outcome = RunOutcome()
     may_wait = os.environ.pop(NO_WAIT, None) is None
     busy = [spec for spec in specs if not _one(spec, place, outcome, fresh=fresh, quiet=quiet, wait=False)]
     if busy and not may_wait:
@@ -29,7 +29,9 @@ def run_here(specs: Sequence[RunSpec], place: Place, *, fresh: bool, quiet: bool
     return outcome
 
 
-def _one(spec: RunSpec, place: Place, outcome: Outcome, *, fresh: bool, quiet: bool, wait: bool) -> bool:
+def _one(
+    spec: RunSpec, place: RunContext, outcome: RunOutcome, *, fresh: bool, quiet: bool, wait: bool
+) -> bool:
     try:
         with listener_for(spec, quiet=quiet) as listener:
             record = execute(spec, place, listener, fresh=fresh, wait=wait)

@@ -10,7 +10,7 @@ from torch import distributed
 
 from msbench.errors import Lost, first_line
 from msbench.runs.launchers.devices import hold_on_to_lifeline, looked_after, placed
-from msbench.training.group import Group, Rank, strategy
+from msbench.training.group import ProcessGroup, Rank, strategy
 from msbench.training.shares import ALONE, Processes
 from msbench.training.signals import SignalFlag
 
@@ -40,7 +40,7 @@ def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
         detail = first_line(error)[:200]
         raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail})") from error
     try:
-        yield Group(rank, fabric.device, signals)
+        yield ProcessGroup(rank, fabric.device, signals)
     finally:
         distributed.destroy_process_group()
 

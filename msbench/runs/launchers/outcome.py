@@ -13,7 +13,7 @@ BUSY = 75
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What a command's runs came to."""
 
     records: list[RunRecord] = field(default_factory=list)

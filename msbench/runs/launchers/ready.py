@@ -7,12 +7,12 @@ from msbench.config import RunSpec
 from msbench.errors import ExitCode
 from msbench.results.files import require_writable
 from msbench.runs import setup as provision
-from msbench.runs.plan import Entry, agenda
+from msbench.runs.plan import PlannedRun, agenda
 
 
 def ready(
     specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool, quiet: bool
-) -> tuple[list[Entry], ExitCode]:
+) -> tuple[list[PlannedRun], ExitCode]:
     """What is to be done with each run once its data are set up, and how that ended.
 
     Raises ConfigError where nothing could be written after hours of set-up.

@@ -16,9 +16,9 @@ from msbench.runs import reproduce as again
 from msbench.runs import suite
 from msbench.runs.launchers.crowd import Crowd, Slot, noted, worst
 from msbench.runs.launchers.devices import python
-from msbench.runs.launchers.outcome import Outcome
+from msbench.runs.launchers.outcome import RunOutcome
 from msbench.runs.launchers.ready import ready
-from msbench.runs.plan import TO_TRAIN, Entry, agenda
+from msbench.runs.plan import TO_TRAIN, PlannedRun, agenda
 from msbench.runs.progress import name_of
 
 
@@ -34,7 +34,7 @@ class Work:
     fresh: bool
     quiet: bool
 
-    def command(self, entry: Entry, suite_file: Path, *, later: bool) -> list[str]:
+    def command(self, entry: PlannedRun, suite_file: Path, *, later: bool) -> list[str]:
         """The words that train one run; `later`, what another process has trained since counts."""
         spec, where, results = entry.spec, str(suite_file), self.results.absolute()
         _, *words = again.words_of("run", where, spec.model_name, spec.task, [spec.seed], self.sets, results)
@@ -46,7 +46,7 @@ class Work:
         return [*python(), "-m", "msbench", *words, *self.options, *more]
 
 
-def run_beside(specs: Sequence[RunSpec], work: Work, places: Sequence[Slot]) -> Outcome:
+def run_beside(specs: Sequence[RunSpec], work: Work, places: Sequence[Slot]) -> RunOutcome:
     """Train what is not there yet, as many runs at a time as there are places; as `run_here` otherwise.
 
     Raises Interrupted, once all have saved and ended, where a signal has arrived: then nothing more starts.
@@ -62,7 +62,7 @@ def run_beside(specs: Sequence[RunSpec], work: Work, places: Sequence[Slot]) -> 
     return _outcome(agenda(specs, work.results, work.data_root), code)
 
 
-def _train(entries: Sequence[Entry], work: Work, suite_file: Path, places: Sequence[Slot]) -> ExitCode:
+def _train(entries: Sequence[PlannedRun], work: Work, suite_file: Path, places: Sequence[Slot]) -> ExitCode:
     """The exit code of what no record tells."""
     codes: list[int] = []
 
@@ -85,8 +85,8 @@ def _train(entries: Sequence[Entry], work: Work, suite_file: Path, places: Seque
     return worst(codes)
 
 
-def _outcome(entries: Sequence[Entry], code: ExitCode) -> Outcome:
-    outcome = Outcome([entry.record for entry in entries if entry.record is not None], code=code)
+def _outcome(entries: Sequence[PlannedRun], code: ExitCode) -> RunOutcome:
+    outcome = RunOutcome([entry.record for entry in entries if entry.record is not None], code=code)
     for entry in entries:
         if entry.action == "damaged":
             say(f"msbench: {entry.reason}")

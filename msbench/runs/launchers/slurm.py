@@ -23,7 +23,7 @@ from msbench.runs.launchers.jobs import Job, jobs
 from msbench.runs.launchers.ready import ready
 from msbench.runs.launchers.slurm_profile import Profile
 from msbench.runs.launchers.submission import Element, Submission
-from msbench.runs.plan import TO_TRAIN, Entry, agenda
+from msbench.runs.plan import TO_TRAIN, PlannedRun, agenda
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Order:
     data_root: Path
     profile: Profile
 
-    def words(self, entry: Entry, folder: Path) -> tuple[str, ...]:
+    def words(self, entry: PlannedRun, folder: Path) -> tuple[str, ...]:
         """The command of one run, after ``msbench``."""
         spec, suite = entry.spec, str(folder / submission.SUITE)
         _, *words = again.words_of(
@@ -57,13 +57,13 @@ class Handed:
     `data` is the exit code of what had to be set up for it.
     """
 
-    entries: list[Entry]
+    entries: list[PlannedRun]
     busy: dict[str, Job]
     made: Submission | None
     data: ExitCode
 
 
-def planned(specs: Sequence[RunSpec], order: Order, *, fresh: bool = False) -> list[Entry]:
+def planned(specs: Sequence[RunSpec], order: Order, *, fresh: bool = False) -> list[PlannedRun]:
     """What is to be done with each of these runs."""
     return agenda(specs, order.results, order.data_root, fresh=fresh)
 
@@ -80,7 +80,7 @@ def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: boo
     return Handed(entries, busy, made, provided)
 
 
-def exit_code(entries: Sequence[Entry], *, waited: bool) -> ExitCode:
+def exit_code(entries: Sequence[PlannedRun], *, waited: bool) -> ExitCode:
     """As a local run would end, of what has ended: without waiting, what has just been submitted has not."""
     for entry in entries:
         failed = entry.record is not None and not entry.record.finished
@@ -99,12 +99,12 @@ def active(results: Path, suite: str) -> dict[str, Job]:
     return {run: job for run, job in found.items() if job.active and job.submission.suite == suite}
 
 
-def to_submit(entries: Sequence[Entry], busy: dict[str, Job]) -> list[Entry]:
+def to_submit(entries: Sequence[PlannedRun], busy: dict[str, Job]) -> list[PlannedRun]:
     """The runs that nobody trains and that are not finished."""
     return [entry for entry in entries if entry.action in TO_TRAIN and entry.run_id not in busy]
 
 
-def preview(entries: Sequence[Entry], order: Order) -> str:
+def preview(entries: Sequence[PlannedRun], order: Order) -> str:
     """The batch script that would be submitted; empty where there is nothing to submit."""
     if not entries:
         return ""
@@ -150,7 +150,7 @@ def alone(results: Path) -> Iterator[None]:
         raise ConfigError(f"{folder}: cannot work here: {reason}; choose another --results") from None
 
 
-def submit(entries: Sequence[Entry], order: Order) -> Submission:
+def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
     """Hand these runs over as one array.
 
     Raises ConfigError, and leaves nothing behind, where they are not taken or the folder cannot be written.
@@ -183,7 +183,7 @@ def submit(entries: Sequence[Entry], order: Order) -> Submission:
     return written
 
 
-def _element(entry: Entry, order: Order, folder: Path) -> Element:
+def _element(entry: PlannedRun, order: Order, folder: Path) -> Element:
     spec = entry.spec
     return Element(
         run_id=entry.run_id or "",

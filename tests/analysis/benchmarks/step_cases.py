@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from msbench.analysis.benchmarks.shapes import Shape, deep_shape
+from msbench.analysis.benchmarks.shapes import StepShape, deep_shape
 
 TINY = ("model.layers=2", "model.d_model=8", "model.state=5")
 
 
-def tiny_shape(*overrides: str, b: int = 4, length: int = 12) -> Shape:
+def tiny_shape(*overrides: str, b: int = 4, length: int = 12) -> StepShape:
     return deep_shape(b, length, *TINY, *overrides)
 
 

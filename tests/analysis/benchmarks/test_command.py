@@ -12,7 +12,7 @@ from step_cases import tiny
 from typer.testing import CliRunner, Result
 
 from msbench.analysis.benchmarks import command
-from msbench.analysis.benchmarks.command import Request
+from msbench.analysis.benchmarks.command import BenchmarkRequest
 from msbench.analysis.benchmarks.problem import Size
 from msbench.analysis.benchmarks.settings import QUICK_SIZE, repeats_of, size_of
 from msbench.analysis.benchmarks.shapes import SHAPES
@@ -144,7 +144,7 @@ def test_threads_are_set_for_the_measurement_alone(monkeypatch: pytest.MonkeyPat
 
     before = torch.get_num_threads()
     monkeypatch.setattr("msbench.analysis.benchmarks.scan.measure", measure)
-    made = command.carry_out(Request(threads=before + 1, quiet=True))
+    made = command.carry_out(BenchmarkRequest(threads=before + 1, quiet=True))
     assert seen == [before + 1]
     assert made["threads"] == before + 1
     assert torch.get_num_threads() == before

@@ -17,7 +17,7 @@ INFO = TaskInfo("tokens", 11, 4, 40, "accuracy", 0.25, {})
 def test_a_block_equals_ours(parallel: bool, options: dict[str, float | bool]) -> None:
     torch.manual_seed(0)
     config = MambaConfig.model_validate({"d_model": 8, "layers": 1, "state": 4, **options})
-    ours, theirs = MambaBlock(config), mixer_peer.Mixer(config, parallel=parallel)
+    ours, theirs = MambaBlock(config), mixer_peer.MixerPeer(config, parallel=parallel)
     with torch.no_grad():
         ours.D.uniform_()  # type: ignore[union-attr]
     mixer_peer.copy_weights(ours, theirs.mixer)
@@ -36,7 +36,7 @@ def test_every_parameter_of_a_model_has_a_counterpart() -> None:
 
 def test_a_parameter_without_a_counterpart_is_an_error() -> None:
     config = MambaConfig(d_model=8, layers=1, state=4)
-    ours, theirs = MambaBlock(config), mixer_peer.Mixer(config, parallel=False)
+    ours, theirs = MambaBlock(config), mixer_peer.MixerPeer(config, parallel=False)
     theirs.mixer.register_parameter("extra", torch.nn.Parameter(torch.zeros(1)))
     with pytest.raises(RuntimeError, match="without a counterpart: extra"):
         mixer_peer.copy_weights(ours, theirs.mixer)

@@ -82,7 +82,9 @@ def test_the_arithmetic_is_that_of_a_scan(
     monkeypatch.setattr(scan_native, "instructions", instructions)
     library = scan_native.library()
     assert library is not None
-    chosen = library.msbench_scan_instructions(ctypes.byref(scan_native.Problem(instructions=instructions)))
+    chosen = library.msbench_scan_instructions(
+        ctypes.byref(scan_native.ScanProblem(instructions=instructions))
+    )
     lanes = {1: 4, 2: 8, 3: 16}[chosen]
     passes = -(-native_bounds.PASSES // n) * n
     assert native_bounds.Arithmetic(n, backward)() == passes * 4 * lanes * threads

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from msbench import models
 from msbench.analysis.determinism import command
 from msbench.analysis.determinism.check import Finding, check
-from msbench.analysis.determinism.difference import Difference, first_difference, same_bits
-from msbench.analysis.determinism.problem import Problem
+from msbench.analysis.determinism.difference import TensorDifference, first_difference, same_bits
+from msbench.analysis.determinism.problem import DeterminismProblem
 from msbench.analysis.determinism.trace import Moment
 from msbench.cli import app
 from msbench.config import MODELS
@@ -25,7 +25,7 @@ from msbench.errors import NotDeterministic
 from msbench.models import Classifier
 from msbench.training import checkpoint, loop
 
-TINY = Problem(steps=3, stop=2, threads_steps=1, epoch=2, batch=4, longest=12, width=8, layers=1)
+TINY = DeterminismProblem(steps=3, stop=2, threads_steps=1, epoch=2, batch=4, longest=12, width=8, layers=1)
 TINIEST = replace(TINY, steps=2, stop=1)
 
 
@@ -191,8 +191,8 @@ def test_bits_are_compared_and_not_numbers() -> None:
     zero, nan = torch.zeros(2), torch.full((2,), float("nan"))
     assert first_difference([moment(a=nan)], [moment(a=nan.clone())]) is None
     found = first_difference([moment(a=zero)], [moment(a=-zero)])
-    assert found == Difference(1, "step", "a", 0.0, 0.0)
-    assert first_difference([moment(a=zero)], [moment(a=nan)]) == Difference(1, "step", "a", None, None)
+    assert found == TensorDifference(1, "step", "a", 0.0, 0.0)
+    assert first_difference([moment(a=zero)], [moment(a=nan)]) == TensorDifference(1, "step", "a", None, None)
     assert not same_bits(zero, zero.double())
     assert not same_bits(zero, zero.reshape(1, 2))
     assert same_bits(torch.tensor(1.0), torch.tensor(1.0))
@@ -203,13 +203,13 @@ def test_a_tensor_that_only_one_has_differs() -> None:
     one = torch.ones(())
     for ours, theirs in (({"a": one, "b": one}, {"a": one}), ({"a": one}, {"a": one, "b": one})):
         found = first_difference([moment(**ours)], [moment("resume", **theirs)])
-        assert found == Difference(1, "resume", "b", None, None)
+        assert found == TensorDifference(1, "resume", "b", None, None)
 
 
 @pytest.fixture
 def tiny_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verb with trainings that take no time."""
-    monkeypatch.setattr(command, "Problem", lambda: TINY)
+    monkeypatch.setattr(command, "DeterminismProblem", lambda: TINY)
 
 
 @pytest.mark.usefixtures("tiny_doctor")

@@ -14,7 +14,7 @@ from torch.autograd.functional import jacobian
 from msbench.analysis.mixing.jacobian import exact, future, rows
 from msbench.analysis.mixing.measure import measure
 from msbench.analysis.mixing.options import Options
-from msbench.analysis.mixing.units import Unit, units
+from msbench.analysis.mixing.units import MixingUnit, units
 from msbench.config import MODELS
 from msbench.errors import ConfigError, RunError
 from msbench.models.classifier import Classifier
@@ -33,7 +33,7 @@ def name_of(case: tuple[str, dict[str, Any]]) -> str:
     return "-".join([case[0], *(f"{key}={value}" for key, value in case[1].items())])
 
 
-def rows_of(model: Classifier, unit: Unit, x: Tensor, padding: Padding, position: int) -> Tensor:
+def rows_of(model: Classifier, unit: MixingUnit, x: Tensor, padding: Padding, position: int) -> Tensor:
     """(d, l, d): output channel, input position, input channel."""
     with exact(model):
         channels = range(x.shape[2])

@@ -193,7 +193,7 @@ def test_results_that_cannot_be_written_are_told_before_anything_is_measured(
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
     monkeypatch.setattr(command, "measure", no_measure)
-    request = command.Request(tmp_path, Options(), trained=False)
+    request = command.MixingRequest(tmp_path, Options(), trained=False)
     (entry,) = agenda.agenda(runs(tiny)[:1], tmp_path, data.data_root())
     assert entry.directory is not None
     entry.directory.mkdir(parents=True)
@@ -215,7 +215,7 @@ def test_data_that_are_absent_are_told_once_and_before_anything_is_measured(
     monkeypatch.setattr(command, "measure", no_measure)
     specs = [runs(tiny)[0], plan(tiny, overrides=["data.test=22"])[1]]
     with pytest.raises(DataError) as told:
-        command.carry_out(specs, command.Request(tmp_path, Options(), trained=False))
+        command.carry_out(specs, command.MixingRequest(tmp_path, Options(), trained=False))
     assert str(told.value).count("msbench setup") == 1
 
 
@@ -247,7 +247,7 @@ def test_batches_are_measured_by_the_width_that_they_are_padded_to(
 
     monkeypatch.setattr(command, "measure", recorded)
     spec = plan(tiny, overrides=["model.padding=paper", "train.pad_to=1024"])[1]
-    command.carry_out([spec], command.Request(tmp_path, Options(channels=1), trained=False))
+    command.carry_out([spec], command.MixingRequest(tmp_path, Options(channels=1), trained=False))
     assert sum(examples for examples, _ in seen) == 20
     assert all(width == 1024 and examples <= 4 for examples, width in seen)
 
@@ -261,7 +261,7 @@ def test_a_machine_that_is_too_small_is_told_first(
         OutOfMemory,
         match=r"an example of \d+ positions takes about [\d.]+ kB to measure, and [\d.]+ kB are free",
     ):
-        command.carry_out(runs(tiny), command.Request(tmp_path, Options(), trained=False))
+        command.carry_out(runs(tiny), command.MixingRequest(tmp_path, Options(), trained=False))
 
 
 def test_memory_that_runs_out_is_told(tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_memory_that_runs_out_is_told(tiny: Suite, tmp_path: Path, monkeypatch: 
 
     data.setup(runs(tiny)[0].data, data.data_root())
     monkeypatch.setattr(command, "measure", run_out)
-    request = command.Request(tmp_path, Options(), trained=False)
+    request = command.MixingRequest(tmp_path, Options(), trained=False)
     words = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
     with pytest.raises(OutOfMemory, match=f"msssm-s6: {words}"):
         command.carry_out(runs(tiny), request)

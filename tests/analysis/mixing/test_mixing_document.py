@@ -15,7 +15,7 @@ from mixing_cases import model_of, tokens
 
 from msbench.analysis.mixing import csv as csv_renderer
 from msbench.analysis.mixing import document, figure, files, sample, table
-from msbench.analysis.mixing.measure import Layer, Measure, measure
+from msbench.analysis.mixing.measure import Measure, MeasuredLayer, measure
 from msbench.analysis.mixing.options import Options, from_command_line
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.reporting.figures.style import FORMATS, Format, styled
@@ -42,7 +42,7 @@ def built(name: str = "mamba", seed: int = 0, trained: bool = True, **options: A
 def by_hand(distance: list[list[float]], **others: Any) -> Measure:
     rows = np.array(distance)
     shares = np.full((len(rows), 4), 0.25)
-    layer = Layer(1, "Any", rows, shares, np.full((len(rows), 3), 1 / 3), 0.0)
+    layer = MeasuredLayer(1, "Any", rows, shares, np.full((len(rows), 3), 1 / 3), 0.0)
     lengths = np.full(len(rows), 4)
     return Measure((layer,), (0, 1, 2), lengths, np.ones(len(rows), bool), **others)
 

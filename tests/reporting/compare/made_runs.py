@@ -8,7 +8,7 @@ import numpy as np
 from answers_file import write_answers
 from least_record import LEAST
 
-from msbench.reporting.compare.lookup import Found
+from msbench.reporting.compare.lookup import FoundRun
 from msbench.results import store
 from msbench.results.store import RunRecord
 from msbench.training.evaluate import Predictions
@@ -17,15 +17,15 @@ from msbench.training.metrics import EpochRow, write_metrics
 LABELS = np.arange(200) % 10
 
 
-def keep(results: Path, run_id: str, **values: Any) -> Found:
+def keep(results: Path, run_id: str, **values: Any) -> FoundRun:
     """Write a finished record of suite ``s``, task ``t``, model ``m``, seed 0; `values` are fields of it."""
     record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)
     folder = results / record.suite / record.task / record.model / run_id
     store.write_record(folder, record)
-    return Found(record, folder)
+    return FoundRun(record, folder)
 
 
-def answered(results: Path, run_id: str, wrong: Sequence[int], **values: Any) -> Found:
+def answered(results: Path, run_id: str, wrong: Sequence[int], **values: Any) -> FoundRun:
     """The same with predictions, of which those of the examples `wrong` are wrong, and their accuracy."""
     given = LABELS.copy()
     given[list(wrong)] = (given[list(wrong)] + 1) % 10
@@ -36,7 +36,7 @@ def answered(results: Path, run_id: str, wrong: Sequence[int], **values: Any) ->
     return found
 
 
-def ranked(results: Path, run_id: str, seed: int, noise: float, **values: Any) -> Found:
+def ranked(results: Path, run_id: str, seed: int, noise: float, **values: Any) -> FoundRun:
     """A run of three labels an example, whose scores are the labels with noise, and its macro AUROC."""
     labels = (np.random.default_rng(0).random((150, 3)) < [0.5, 0.3, 0.1]).astype(np.int64)
     scores = labels + noise * np.random.default_rng(seed).normal(size=labels.shape)
@@ -47,7 +47,7 @@ def ranked(results: Path, run_id: str, seed: int, noise: float, **values: Any) -
     return found
 
 
-def write_curve(found: Found, scores: Sequence[float]) -> None:
+def write_curve(found: FoundRun, scores: Sequence[float]) -> None:
     """A ``metrics.csv`` with these validation scores."""
     auroc = found.record.metric == "macro-auroc"
     rows = [

@@ -5,7 +5,7 @@ from pathlib import Path
 from made_runs import answered, keep, write_curve
 
 from msbench.reporting.compare.diff import as_dict, difference, pages
-from msbench.reporting.compare.lookup import Found
+from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
 
 FIRST, SECOND = "a" * 12, "b" * 12
@@ -17,7 +17,7 @@ def by_title(found: list[Part], start: str) -> Part | None:
     return next((part for part in filled if part.title.startswith(start)), None)
 
 
-def rows(first: Found, second: Found, start: str) -> list[tuple[object, ...]]:
+def rows(first: FoundRun, second: FoundRun, start: str) -> list[tuple[object, ...]]:
     part = by_title(list(pages(difference(first, second))), start)
     if part is None:
         return []

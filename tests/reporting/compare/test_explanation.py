@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("handmade_records")
 
 
 @pytest.fixture
-def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.Entry]:
+def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.PlannedRun]:
     """Two models, each with a stored run of other source; one more entry without any."""
     specs = plan(tiny)
     digest = data.setup(specs[0].data, data_folder).digest
@@ -38,7 +38,7 @@ def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.Entry
     return agenda.agenda([*specs, *plan(tiny, ["mamba"], seeds=[7])], tmp_path, data_folder)
 
 
-def test_what_changed_is_told_once_for_all_runs(entries: list[agenda.Entry]) -> None:
+def test_what_changed_is_told_once_for_all_runs(entries: list[agenda.PlannedRun]) -> None:
     assert [entry.action for entry in entries] == ["train"] * 3
     (part,) = explanation.pages(entries)
     assert isinstance(part, Grid)
@@ -50,7 +50,7 @@ def test_what_changed_is_told_once_for_all_runs(entries: list[agenda.Entry]) -> 
     assert entries[0].changes[0].now[:8] == now
 
 
-def test_the_document_has_the_changes_in_full(entries: list[agenda.Entry]) -> None:
+def test_the_document_has_the_changes_in_full(entries: list[agenda.PlannedRun]) -> None:
     first, _, last = explanation.document(entries)
     assert first["unlike"] == "000000000000"
     assert first["changes"] == [

@@ -8,7 +8,7 @@ from answers_file import write_answers
 from made_runs import answered, keep, ranked
 from scipy import stats as scipy_stats
 
-from msbench.reporting.compare.paired import Counts, PairedTest, Refused, interval, paired_test
+from msbench.reporting.compare.paired import NoPairedTest, PairedCounts, PairedTest, interval, paired_test
 from msbench.training.evaluate import Predictions
 
 FIRST, SECOND = "a" * 12, "b" * 12
@@ -19,7 +19,7 @@ def test_examples_are_counted_by_who_has_them_right(tmp_path: Path) -> None:
     second = answered(tmp_path, SECOND, range(20, 32))
     found = paired_test(first, second)
     assert isinstance(found, PairedTest)
-    assert found.counts == Counts(both=168, only_first=2, only_second=20, neither=10)
+    assert found.counts == PairedCounts(both=168, only_first=2, only_second=20, neither=10)
     assert found.bootstrap.difference == pytest.approx(18 / 200)
     assert 0 < found.bootstrap.low < 18 / 200 < found.bootstrap.high
     assert found.mcnemar == pytest.approx(scipy_stats.binomtest(2, 22).pvalue)
@@ -51,7 +51,7 @@ def test_what_cannot_be_paired_is_refused_with_the_reason(tmp_path: Path) -> Non
 
     def reason(second: object) -> str:
         found = paired_test(first, second)  # type: ignore[arg-type]
-        assert isinstance(found, Refused)
+        assert isinstance(found, NoPairedTest)
         return found.reason
 
     assert "other data" in reason(answered(tmp_path, SECOND, [2], data_digest="z"))

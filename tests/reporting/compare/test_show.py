@@ -6,17 +6,17 @@ import pytest
 from made_runs import answered, keep, write_curve
 
 from msbench.config.differences import Change
-from msbench.reporting.compare.lookup import Found
+from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.show import look_at, pages
-from msbench.reporting.compare.standing import Standing
+from msbench.reporting.compare.standing import RunStanding
 from msbench.results.store import Failure
 from msbench.runs.reproduce import Again
 
 RUN = "a" * 12
 
 
-def parts(found: Found, tmp_path: Path) -> dict[str, Part]:
+def parts(found: FoundRun, tmp_path: Path) -> dict[str, Part]:
     """Those that hold anything, by the first word of their title."""
     shown = look_at(found, tmp_path, tmp_path / "data")
     filled = [part for part in pages(shown) if (part.pairs if isinstance(part, Facts) else part.rows)]
@@ -124,7 +124,7 @@ def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = tuple(Change("source", f"{number:02}.py", "a" * 16, "b" * 16) for number in range(20))
-    now = Standing("0" * 12, "", (*files, Change("data", "data", "c" * 64, "d" * 64)))
+    now = RunStanding("0" * 12, "", (*files, Change("data", "data", "c" * 64, "d" * 64)))
     monkeypatch.setattr("msbench.reporting.compare.show.standing", lambda *_: now)
     planned = Again(("msbench", "run"), "", (Change("setting", "train.lr", 0.1, 1e-5),))
     monkeypatch.setattr("msbench.reporting.compare.show.again", lambda *_: planned)

@@ -7,7 +7,7 @@ import pytest
 from msbench.reporting.compare.standing import standing
 from msbench.results.store import RunRecord
 from msbench.runs import sources
-from msbench.runs.execution import Place, execute
+from msbench.runs.execution import RunContext, execute
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, plan
 from msbench.training.signals import SignalFlag
@@ -16,7 +16,7 @@ from msbench.training.signals import SignalFlag
 @pytest.fixture
 def record(tiny: Suite, tmp_path: Path, data_folder: Path) -> RunRecord:
     spec = plan(tiny, ["mamba"], overrides=["train.max_steps=1"])[0]
-    found = execute(spec, Place(tmp_path / "results", data_folder, "cpu", SignalFlag()), Quiet())
+    found = execute(spec, RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag()), Quiet())
     assert found is not None
     return found
 

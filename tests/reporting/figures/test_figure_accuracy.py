@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from msbench.reporting.figures.accuracy import (
     SEVERAL,
-    Point,
+    AccuracyPoint,
     draw_parameters,
     draw_time,
     hardware,
@@ -27,7 +27,7 @@ def timed(identity: str, seconds: float, where: dict[str, Any] = CPU, **changes:
     return record(identity, timing={"train_seconds": seconds}, environment=where, **changes)
 
 
-def drawn(rows: tuple[Point, ...], draw: Any) -> Figure:
+def drawn(rows: tuple[AccuracyPoint, ...], draw: Any) -> Figure:
     with styled():
         figure: Figure = draw(rows, looks(each.name for each in rows))
     return figure

@@ -6,7 +6,7 @@ import pytest
 from figure_values import COLUMN, cell, column, points_of, record, series_in, table
 from matplotlib.lines import Line2D
 
-from msbench.reporting.figures.curves import Point, draw, points
+from msbench.reporting.figures.curves import CurvePoint, draw, points
 from msbench.reporting.figures.look import looks
 from msbench.reporting.figures.style import styled
 
@@ -24,7 +24,7 @@ LOGS = {
 RUNS = [record("a"), record("b", seed=1), record("c", seed=2, status="diverged", metrics={})]
 
 
-def found(**changes: Any) -> tuple[Point, ...]:
+def found(**changes: Any) -> tuple[CurvePoint, ...]:
     made = table({"Mamba": [cell("a", "b", "c")]}, [column("listops", "ListOps", **changes)])
     return points(series_in(made, RUNS), LOGS)
 
@@ -60,7 +60,7 @@ def test_one_seed_has_no_mean_and_runs_of_other_tasks_no_curve() -> None:
     assert [(each.name, each.kind) for each in rows] == [("Mamba", "seed")]
 
 
-def lines_of(rows: tuple[Point, ...], axes: int) -> dict[str, Line2D]:
+def lines_of(rows: tuple[CurvePoint, ...], axes: int) -> dict[str, Line2D]:
     with styled():
         figure = draw(rows, looks(each.name for each in rows))
     return {str(line.get_gid()): line for line in figure.axes[axes].get_lines()}

@@ -8,7 +8,7 @@ from figure_values import cell, points_of, record, series_in, table
 from msbench.reporting.figures.look import looks
 from msbench.reporting.figures.mixing import chosen, draw, layers
 from msbench.reporting.figures.style import styled
-from msbench.results.mixing_documents import Distances, Layer
+from msbench.results.mixing_documents import Distances, LayerDistances
 
 DEFAULT = '{"entries": "l1"}'
 RUNS = [record("a"), record("b", seed=1), record("c")]
@@ -27,7 +27,7 @@ def document(
         options=json.loads(options),
         mean=1.0,
         sd=0.5,
-        layers=tuple(Layer(layer=at, mean=mean, sd=0.5, n=4) for at, mean in enumerate(means)),
+        layers=tuple(LayerDistances(layer=at, mean=mean, sd=0.5, n=4) for at, mean in enumerate(means)),
         examples=8,
         created="2026-01-01",
     )

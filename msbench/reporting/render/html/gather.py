@@ -19,7 +19,7 @@ Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSection:
     """A run behind a cell. `anchor` is the id of its section, `epochs` are the rows of ``metrics.csv``."""
 
     anchor: str
@@ -36,7 +36,7 @@ class Gathered:
     `MOST_RUNS`.
     """
 
-    runs: Mapping[Key, Run] = field(default_factory=dict)
+    runs: Mapping[Key, RunSection] = field(default_factory=dict)
     others: int = 0
     beyond: int = 0
 
@@ -54,7 +54,7 @@ def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> 
     kept = list(wanted.values())[:most]
     anchors = unique((f"run-{record.run_id}" for record in kept), "{}.{}")
     runs = {
-        key(record): Run(anchor, record, commands(record), read_log(report.folder(record))[0])
+        key(record): RunSection(anchor, record, commands(record), read_log(report.folder(record))[0])
         for record, anchor in zip(kept, anchors, strict=True)
     }
     return Gathered(runs, max(0, folders - len(wanted)), len(wanted) - len(runs))

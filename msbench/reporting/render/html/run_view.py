@@ -8,7 +8,7 @@ from typing import Any
 
 from msbench.config import differences as changes
 from msbench.reporting.render.html.chart import Chart, Line, chart
-from msbench.reporting.render.html.gather import Run, key
+from msbench.reporting.render.html.gather import RunSection, key
 from msbench.reporting.tables.cells import UNIT_OF_METRIC, UNITS
 from msbench.results.metrics_log import Epochs, number
 from msbench.results.store import RunRecord
@@ -50,7 +50,7 @@ class RunView:
         return f"{self.record.suite} / {self.record.task}"
 
 
-def run_views(runs: Iterable[Run]) -> list[RunView]:
+def run_views(runs: Iterable[RunSection]) -> list[RunView]:
     """All runs in their order; what they share is one object for all that share it."""
     runs = list(runs)
     records = [run.record for run in runs]
@@ -81,7 +81,7 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _view(run: Run, environment: Shared, sources: Shared) -> RunView:
+def _view(run: RunSection, environment: Shared, sources: Shared) -> RunView:
     record = run.record
     sections = [
         ("Result", _result(record)),

@@ -8,7 +8,7 @@ from msbench.reporting.render import words
 from msbench.reporting.render.html.gather import Gathered, key
 from msbench.reporting.render.html.verdicts import count
 from msbench.reporting.render.words import Words
-from msbench.reporting.tables.cells import UNITS, Cell, ClaimVerdict, Column, Row, Standing, Table
+from msbench.reporting.tables.cells import UNITS, Cell, ClaimStanding, ClaimVerdict, Column, Row, Table
 from msbench.reporting.tables.judgement import Judgement, Verdict
 from msbench.reporting.tables.load import Report
 from msbench.reporting.tables.names import stem, unique
@@ -36,7 +36,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Rows under a common heading, which may be empty: pairs of a name and its numbers."""
 
     name: str
@@ -53,7 +53,7 @@ class RunOfCell:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EvidenceView:
     """What a cell rests on, in the unit of its column: its runs, what was asked, and the verdict."""
 
     anchor: str
@@ -64,7 +64,7 @@ class Evidence:
     difference: str
     runs: tuple[RunOfCell, ...]
     judgement: Judgement | None = None
-    standing: Standing | None = None
+    standing: ClaimStanding | None = None
     expected: str = ""
     interval: str = ""
 
@@ -76,10 +76,10 @@ class TableView:
     anchor: str
     table: Table
     verdicts: Sequence[tuple[Verdict | ClaimVerdict, int]]
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
     notes: tuple[tuple[str, str, str], ...]
     """Id (empty for those without a mark), mark and text."""
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[EvidenceView, ...]
     sources: tuple[tuple[str, str], ...]
 
     @property
@@ -108,7 +108,7 @@ def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) ->
     found = words.footnotes(table, counts=False)
     notes = tuple((_note(anchor, mark) if mark else "", mark, text) for mark, text in found)
     groups = [
-        Group(name, tuple((row.name, _numbers(table, at, row, anchor)) for at, row in rows))
+        RowGroup(name, tuple((row.name, _numbers(table, at, row, anchor)) for at, row in rows))
         for name, rows in groupby(enumerate(table.rows), key=lambda pair: pair[1].group)
     ]
     sources = tuple((row.name, row.provenance) for row in table.rows if row.provenance)
@@ -170,7 +170,7 @@ def _shown_below(cell: Cell) -> bool:
     return bool(cell.run_ids) or cell.judgement is not None
 
 
-def _evidence(report: Report, table: Table, anchor: str, gathered: Gathered) -> Iterator[Evidence]:
+def _evidence(report: Report, table: Table, anchor: str, gathered: Gathered) -> Iterator[EvidenceView]:
     for at, row in enumerate(table.rows):
         for index, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
             if _shown_below(cell):
@@ -178,12 +178,12 @@ def _evidence(report: Report, table: Table, anchor: str, gathered: Gathered) -> 
                 yield _of_cell(cell, column, row.name, _cell(anchor, at, index), runs)
 
 
-def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: tuple[RunOfCell, ...]) -> Evidence:
+def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: tuple[RunOfCell, ...]) -> EvidenceView:
     said, judgement, shown = words.measured(cell, column), cell.judgement, _shown(column)
     expected = shown(judgement.expected) if judgement else ""
     if judgement and expected and judgement.margin is not None:
         expected += f" − {shown(judgement.margin)}"
-    return Evidence(
+    return EvidenceView(
         anchor=anchor,
         row=name,
         column=column.label,

@@ -13,28 +13,28 @@ Tone = Literal["good", "bad", "unsure", "absent"]
 
 
 @dataclass(frozen=True)
-class Look:
+class VerdictStyle:
     """`shape` is the id of a symbol of the page, without its prefix."""
 
     tone: Tone
     shape: str
 
 
-LOOKS: Mapping[Verdict | ClaimVerdict, Look] = {
-    "pass": Look("good", "tick"),
-    "improved": Look("good", "up"),
-    "inconclusive": Look("unsure", "question"),
-    "fail": Look("bad", "cross"),
-    "chance-level": Look("bad", "dice"),
-    "trivial-rule": Look("bad", "equals"),
-    "diverged": Look("bad", "burst"),
-    "missing": Look("absent", "ring"),
-    "invalid": Look("bad", "bar"),
-    "other-data": Look("unsure", "pair"),
-    "xfail": Look("absent", "known"),
-    "agrees": Look("good", "same-order"),
-    "contradicts": Look("bad", "other-order"),
-    "undecided": Look("unsure", "wave"),
+LOOKS: Mapping[Verdict | ClaimVerdict, VerdictStyle] = {
+    "pass": VerdictStyle("good", "tick"),
+    "improved": VerdictStyle("good", "up"),
+    "inconclusive": VerdictStyle("unsure", "question"),
+    "fail": VerdictStyle("bad", "cross"),
+    "chance-level": VerdictStyle("bad", "dice"),
+    "trivial-rule": VerdictStyle("bad", "equals"),
+    "diverged": VerdictStyle("bad", "burst"),
+    "missing": VerdictStyle("absent", "ring"),
+    "invalid": VerdictStyle("bad", "bar"),
+    "other-data": VerdictStyle("unsure", "pair"),
+    "xfail": VerdictStyle("absent", "known"),
+    "agrees": VerdictStyle("good", "same-order"),
+    "contradicts": VerdictStyle("bad", "other-order"),
+    "undecided": VerdictStyle("unsure", "wave"),
 }
 
 
