@@ -1,4 +1,4 @@
-"""``python -m msbench``."""
+"""Entry point of ``python -m msbench``."""
 
 from msbench.cli import main
 

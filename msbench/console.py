@@ -1,7 +1,7 @@
-"""Printing: data to stdout, messages to stderr; nothing cut, wrapped or coloured without a terminal.
+"""Console output: data to stdout, messages to stderr; nothing is cut, wrapped or coloured without a terminal.
 
-What moves a cursor, sets a title or reorders its neighbours is printed as its escape: texts may come from
-files that somebody else wrote.
+Characters that move the cursor, set a title or reorder text are printed as escapes: texts may come from files
+written by others.
 """
 
 import contextlib
@@ -24,18 +24,18 @@ from msbench.errors import ExitCode
 
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 PLAIN = frozenset((string.ascii_letters + string.digits + "./_-=:").encode())
-"""Bytes that a shell takes for themselves."""
+"""Bytes that need no quoting in a shell."""
 
 
 def printable(text: str) -> str:
-    """`text` with its control, formatting (bidi too), surrogate and non-characters as Python escapes."""
-    if text.isprintable():  # nearly all are, and a large page has a million characters
+    """Return `text` with control, formatting (bidi too), surrogate and non-characters as Python escapes."""
+    if text.isprintable():  # true of nearly all, and a large page has a million characters
         return text
     return "".join(_escaped(character) if _hidden(character) else character for character in text)
 
 
 def _hidden(character: str) -> bool:
-    # U+xxFFFE and U+xxFFFF are no characters, and no XML may hold them.
+    # U+xxFFFE and U+xxFFFF are noncharacters, which XML must not contain.
     return unicodedata.category(character) in INVISIBLE or ord(character) & 0xFFFE == 0xFFFE
 
 
@@ -44,7 +44,7 @@ def _escaped(character: str) -> str:
 
 
 def json_escaped(text: str) -> str:
-    """A JSON document that means the same, with what `printable` escapes as JSON escapes it."""
+    """Return an equivalent JSON document with what `printable` escapes written as JSON escapes."""
     return "\n".join(
         line if line.isprintable() else "".join(json.dumps(c)[1:-1] if _hidden(c) else c for c in line)
         for line in text.split("\n")
@@ -52,7 +52,7 @@ def json_escaped(text: str) -> str:
 
 
 def encodable(value: Any) -> Any:
-    """Plain values with what UTF-8 cannot encode as Python escapes, in texts at any depth and in keys."""
+    """Replace what UTF-8 cannot encode by Python escapes, in nested strings and in keys."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
@@ -63,7 +63,7 @@ def encodable(value: Any) -> Any:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Words as a shell takes them, also where one is a path that is no UTF-8.
+    """Quote words for a shell, including paths that are not valid UTF-8.
 
     Examples
     --------
@@ -78,20 +78,20 @@ def _quoted(word: str) -> str:
         return shlex.quote(word)
     try:
         data = word.encode(errors="surrogateescape")
-    except UnicodeEncodeError:  # from no path
+    except UnicodeEncodeError:  # never from a path
         return shlex.quote(shown)
-    # Bytes as bash, zsh and POSIX of 2024 read them.
+    # Escaped bytes in the form that bash, zsh and POSIX 2024 read.
     inner = "".join(chr(byte) if byte in PLAIN else f"\\x{byte:02x}" for byte in data)
     return f"$'{inner}'"
 
 
 def mute() -> None:
-    """Print nothing from here on: of several processes that do one thing, one speaks."""
+    """Print nothing from now on: of several processes that do the same work, only one prints."""
     _Muted.on = True
 
 
 def muted() -> bool:
-    """Whether `mute` was called."""
+    """Return True if `mute` was called."""
     return _Muted.on
 
 
@@ -100,7 +100,7 @@ class _Muted:
 
 
 def say(text: str) -> None:
-    """A message to stderr; where it cannot be written, nothing is stopped by that."""
+    """Print a message to stderr; a failure to write it is ignored."""
     if muted():
         return
     with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ def say(text: str) -> None:
 
 
 def out(text: str) -> None:
-    """Data to stdout."""
+    """Print data to stdout."""
     _print(_shown(text))
 
 
@@ -123,7 +123,7 @@ def _print(text: str) -> None:
 
 
 def out_json(value: Any) -> None:
-    """One JSON document to stdout and nothing else; an encoding that lacks characters gets their escapes."""
+    """Print one JSON document to stdout; characters that the encoding lacks are escaped."""
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=not unicode, allow_nan=False)
     _print(json_escaped(text))
@@ -132,9 +132,9 @@ def out_json(value: Any) -> None:
 def out_rows(
     header: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", below: int = 0
 ) -> None:
-    """A table: ruled at a terminal, plain aligned columns into a pipe.
+    """Print a table: ruled at a terminal, plain aligned columns into a pipe.
 
-    The last columns, as many as `below`, go under each row at a terminal too narrow for them beside it.
+    The last `below` columns go under each row if the terminal is too narrow for the whole table.
     """
     cells = [["" if value is None else printable(str(value)) for value in row] for row in rows]
     terminal = sys.stdout.isatty()
@@ -153,7 +153,7 @@ def out_rows(
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, its cells as wide as the widest of their column; no blanks at the end."""
+    """Return a line for each row, with aligned columns and no trailing blanks."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -161,7 +161,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _below(text: str, columns: int) -> str:
-    """Text under a row, in lines of at most `columns`; a path or a command that is longer stays whole."""
+    """Wrap text under a row to at most `columns`; a longer path or command is not broken."""
     indent = "    "
     return textwrap.fill(
         text,
@@ -174,7 +174,7 @@ def _below(text: str, columns: int) -> str:
 
 
 def _ruled_width(header: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """What `_rich_table` takes: two blanks between columns and one more on either side of each."""
+    """Return the width of `_rich_table`: two blanks between columns, and one more on either side of each."""
     return sum(max(map(len, column)) + 3 for column in zip(header, *cells, strict=True)) + 1
 
 
@@ -184,7 +184,7 @@ def _rich_table(header: Sequence[str], cells: Sequence[Sequence[str]], title: st
     from rich.table import Table
     from rich.text import Text
 
-    # Text, not str: a name such as [s4]_base is no markup.
+    # Text, not str: a name such as [s4]_base must not be read as markup.
     table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
     for name in header:
         table.add_column(Text(name), overflow="fold")
@@ -194,20 +194,20 @@ def _rich_table(header: Sequence[str], cells: Sequence[Sequence[str]], title: st
 
 
 class _Messages(io.FileIO):
-    """Stderr: each write is tried, as room may come back."""
+    """Stderr: every write is attempted, as space may become available again."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "wb", closefd=False)
 
     def write(self, data: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
-        """Write what can be written, and say that it was all."""
+        """Write what can be written, and report all of it as written."""
         with suppress(OSError):
-            return super().write(data) or len(data)  # None of one that does not block, and is full
+            return super().write(data) or len(data)  # None from a non-blocking stream that is full
         return len(data)
 
 
 class _Data(io.FileIO):
-    """Stdout: `failure` is the first error, after which nothing is written any more."""
+    """Stdout: `failure` is the first error, after which nothing more is written."""
 
     def __init__(self, descriptor: int, *, closed: bool) -> None:
         super().__init__(descriptor, "wb", closefd=False)
@@ -215,12 +215,12 @@ class _Data(io.FileIO):
         self._was_closed = closed
 
     def write(self, data: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
-        """Write until something fails."""
+        """Write unless an earlier write failed."""
         if self.failure is None:
             try:
                 if self._was_closed:
                     raise OSError(errno.EBADF, "it is closed")
-                while (written := super().write(data)) is None:  # one that does not block, and is full
+                while (written := super().write(data)) is None:  # a non-blocking stream that is full
                     select.select([], [self], [])
                 return written
             except OSError as error:
@@ -229,9 +229,10 @@ class _Data(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Put streams that do not fail in the place of the process's own, and /dev/null where there is none.
+    """Replace the process's standard streams by ones that do not fail, and closed ones by /dev/null.
 
-    Those that somebody replaced are left alone. The new ones stay to the end: Python writes at its exit too.
+    Streams that a caller has replaced are left alone. The new ones stay until the process ends, as Python
+    also writes at exit.
     """
     closed = [each is None for each in (sys.stdin, sys.stdout, sys.stderr)]
     if any(closed):
@@ -245,9 +246,10 @@ def prepare_streams() -> None:
 
 
 def exit_code_of_streams(code: int) -> int:
-    """What the command ends in, which has come to `code`; reports data that could not be written.
+    """Return the exit code of a command that finished with `code`; report data that could not be written.
 
-    A verdict or an error stands: only a success becomes a usage error. A reader that went away is none.
+    A verdict or an error stands: only success becomes a usage error. A reader that closed the pipe is not an
+    error.
     """
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if not isinstance(raw, _Data):
@@ -264,9 +266,9 @@ def exit_code_of_streams(code: int) -> int:
 
 
 def _occupy() -> None:
-    """Let no file get the number of a closed stream: what a library prints would be written into it.
+    """Occupy the numbers of closed streams, so that no file gets one and receives what a library prints.
 
-    Children inherit none of these, and so know as this process does which stream is closed.
+    Child processes do not inherit them, and so see the same streams as closed.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -274,7 +276,7 @@ def _occupy() -> None:
 
 
 def _text(raw: io.FileIO, instead_of: "io.TextIOWrapper | object | None") -> io.TextIOWrapper:
-    """Text over `raw`, as it was; names that the encoding lacks degrade instead of ending the command."""
+    """Wrap `raw` in a text stream like the former one; characters that the encoding lacks are replaced."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(instead_of, "encoding", "utf-8"),

@@ -1,4 +1,4 @@
-"""The machine, its limits and its numerics: recorded with every number, never part of a run's id."""
+"""The machine, its limits and its numerics: recorded with every result, never part of a run's id."""
 
 import os
 import platform
@@ -20,17 +20,17 @@ CONTAINER = {
     "digest": "MSBENCH_IMAGE_DIGEST",
     "revision": "MSBENCH_IMAGE_REVISION",
 }
-"""Variables that say which image this is: ``--container`` sets the first three, the recipe the last."""
+"""Variables that identify the image: ``--container`` sets the first three, the recipe the last."""
 
 
 def describe_environment() -> dict[str, Any]:
-    """Machine, versions, numerics and the state of the checkout, as plain JSON values."""
+    """Describe machine, versions, numerics and the state of the checkout, as plain JSON values."""
     return {**_machine(), **describe_numerics()}
 
 
 @cache
 def _machine() -> dict[str, Any]:
-    """What does not change while a process runs, or is told as it was at first."""
+    """Describe what does not change within a process; read once and cached."""
     import torch
 
     return {
@@ -48,17 +48,17 @@ def _machine() -> dict[str, Any]:
 
 
 def cores() -> int | None:
-    """CPUs that this process may use, which a batch system makes fewer than there are; None where unknown."""
+    """Return how many CPUs this process may use, which a batch system may limit; None if unknown."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def container() -> dict[str, str] | None:
-    """Engine, image, its digest and the commit it was built from, as far as known; None outside of one."""
+    """Return engine, image, digest and commit of the container, as far as known; None outside a container."""
     return {key: os.environ[name] for key, name in CONTAINER.items() if os.environ.get(name)} or None
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of the packages that numbers depend on."""
+    """Return the installed versions of the packages that affect results."""
     found = {}
     for name in PACKAGES:
         try:
@@ -69,20 +69,20 @@ def versions() -> dict[str, str]:
 
 
 def gpus() -> list[str]:
-    """Names of the CUDA devices that can be seen."""
+    """Return the names of the visible CUDA devices."""
     import torch
 
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 
 def check_device(name: str) -> None:
-    """Raise UnknownName for what is not auto, cpu or cuda."""
+    """Raise UnknownName unless `name` is auto, cpu or cuda."""
     if name not in ("auto", "cpu", "cuda"):
         raise UnknownName("device", name, ("auto", "cpu", "cuda"), "--device")
 
 
 def accelerator(device: str) -> str:
-    """The Fabric accelerator for auto, cpu or cuda; ConfigError where cuda is asked for and not there."""
+    """Return the Fabric accelerator for auto, cpu or cuda; ConfigError if cuda is requested but absent."""
     import torch
 
     check_device(device)
@@ -96,7 +96,7 @@ def accelerator(device: str) -> str:
 
 
 def cuda_facts() -> str:
-    """One line on why CUDA is or is not there."""
+    """Return one line that explains why CUDA is or is not available."""
     import torch
 
     if torch.version.cuda is None:
@@ -105,18 +105,19 @@ def cuda_facts() -> str:
 
 
 def free_memory(device: str) -> int:
-    """Bytes that could be allocated on ``cpu`` or ``cuda`` now, within the limits of a job or container."""
+    """Return the bytes that can be allocated on ``cpu`` or ``cuda`` now, within job and container limits."""
     import torch
 
     if device == "cuda":
-        # What the allocator keeps but does not use is free to who asks it, though not to the driver.
+        # Memory that the allocator has reserved but does not use is free to PyTorch, though not to the
+        # driver.
         unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return torch.cuda.mem_get_info()[0] + unused
     return min(_available_memory(), _left_of_control_group())
 
 
 def room_for_splits(device: str) -> int:
-    """Bytes of the device that splits may be kept in: a quarter of what is free on ``cuda``, else none."""
+    """Return the bytes of the device for keeping splits: a quarter of free memory on ``cuda``, else none."""
     return free_memory(device) // 4 if device == "cuda" else 0
 
 
@@ -130,7 +131,7 @@ def _available_memory() -> int:
 
 
 def _left_of_control_group() -> int:
-    """What a control group (a container's, a batch job's) still grants; a very large number without one."""
+    """Return the bytes left to the control group (of a container or batch job); very large without one."""
     left = 2**63
     try:
         own = Path("/proc/self/cgroup").read_text(encoding="utf-8").rpartition(":")[2].strip().lstrip("/")
@@ -147,7 +148,7 @@ def _left_of_control_group() -> int:
 
 
 def cpu_name() -> str:
-    """The processor's name as the system gives it."""
+    """Return the processor's name as reported by the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -157,7 +158,7 @@ def cpu_name() -> str:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Commit of the checkout that msbench runs from and whether it differs; None outside a checkout."""
+    """Return the checkout's commit and whether files differ from it; None outside a checkout."""
     folder = Path(__file__).parent
     try:
         commit = _git(folder, "rev-parse", "HEAD")
@@ -173,30 +174,31 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 DETERMINISTIC = "MSBENCH_DETERMINISTIC"
-"""Set to 1 while ``--deterministic`` is, and as good as the option: processes that are started inherit it."""
+"""Set to 1 by ``--deterministic`` and equivalent to it; child processes inherit it."""
 THREADS = "MSBENCH_THREADS"
-"""As good as ``--threads``, which sets it, so that processes that are started inherit it."""
+"""Set by ``--threads`` and equivalent to it; child processes inherit it."""
 THREAD_VARIABLES = (THREADS, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Any of them decides how many threads PyTorch uses; else the machine's cores do."""
+"""Variables that set PyTorch's number of threads; without any, the number of cores decides."""
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
-"""What cuBLAS promises equal results with: buffers of one size, one for each stream. The first is set."""
+"""Values for which cuBLAS is deterministic: buffers of one size, one per stream. The first is the default."""
 
 
 def is_deterministic_wanted() -> bool:
-    """Whether this process, or one that started it, was told to be deterministic."""
+    """Return True if ``--deterministic`` holds for this process or one that started it."""
     return os.environ.get(DETERMINISTIC) == "1"
 
 
 @contextmanager
 def use_deterministic(device: str) -> Iterator[None]:
-    """Within it the same work on the same machine gives the same bits, or an operation raises; undone after.
+    """Make the same work on the same machine give the same bits, or raise; settings are restored on exit.
 
-    What is set: cuBLAS's workspaces, PyTorch's deterministic algorithms, cuDNN's too and without its search
-    for the fastest, and no TF32. All that is new where `device` is ``cpu`` is that PyTorch fills memory that
-    it hands out, so that no kernel can depend on what was there.
+    Sets cuBLAS's workspaces, PyTorch's and cuDNN's deterministic algorithms, and turns off cuDNN's search for
+    the fastest algorithm and TF32. Where `device` is ``cpu``, the only change is that PyTorch fills newly
+    allocated memory, so that no kernel can depend on its former content.
 
-    Raises ConfigError where it is too late on ``cuda``, or the environment contradicts it.
+    Raises ConfigError on ``cuda`` if CUDA has already started without the workspace setting, or if the
+    environment contradicts it.
     """
     import torch
 
@@ -213,7 +215,7 @@ def use_deterministic(device: str) -> Iterator[None]:
             warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
         )
         torch.use_deterministic_algorithms(True)
-        # Not allow_tf32 of matmul: torch refuses to be asked for its precision once both ways were used.
+        # Not allow_tf32 of matmul: torch refuses to report its precision once both interfaces were used.
         undo.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
         torch.set_float32_matmul_precision("highest")
         for name, value in {"deterministic": True, "benchmark": False, "allow_tf32": False}.items():
@@ -224,7 +226,7 @@ def use_deterministic(device: str) -> Iterator[None]:
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Within it the CPU computes with `count` threads, in processes started from here too; undone after."""
+    """Compute with `count` CPU threads, in child processes too; restored on exit."""
     import torch
 
     with ExitStack() as undo:
@@ -235,7 +237,7 @@ def use_threads(count: int) -> Iterator[None]:
 
 
 def describe_numerics() -> dict[str, Any]:
-    """What holds now, as plain JSON values for a record; it may change within a process."""
+    """Describe the current numerical settings as plain JSON values; they may change within a process."""
     import torch
 
     cudnn = torch.backends.cudnn
@@ -254,7 +256,7 @@ def describe_numerics() -> dict[str, Any]:
 
 
 def _check_workspace(started: bool) -> None:
-    """`started`: whether CUDA runs in this process, and has read the variable."""
+    """Check the variable; `started`: whether CUDA runs in this process, and has read it."""
     given = os.environ.get(WORKSPACE)
     if given in WORKSPACES:
         return

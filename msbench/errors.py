@@ -1,23 +1,23 @@
-"""The exception tree, and the exit code that each branch ends in.
+"""The exception hierarchy, with the exit code of each branch.
 
 ::
 
     MsbenchError
-    ├── ConfigError        2   a suite, an override or a command that cannot be meant
-    │   └── UnknownName    2   a name that nothing has (says the nearest one)
+    ├── ConfigError        2   an invalid suite, override or command
+    │   └── UnknownName    2   an unknown name (suggests the nearest one)
     ├── RunError           3   a run that failed
     │   ├── Diverged       3   a loss or a parameter stopped being finite
     │   ├── OutOfMemory    3   the device had too little memory
-    │   ├── Lost           3   a process that trained along is gone
+    │   ├── Lost           3   another process of a distributed training is gone
     │   ├── CheckpointError 3  a checkpoint that cannot be written or read
-    │   ├── DamagedRecord  3   a run.json that is none
-    │   └── NotDeterministic 3  the same training gave other numbers
+    │   ├── DamagedRecord  3   an invalid run.json
+    │   └── NotDeterministic 3  the same training gave different results
     ├── GateFailed         4   a cell is below its margin, with evidence
-    ├── Undecided          5   nothing was measured where something was asked
-    ├── DataError          6   data missing, incomplete or not what its digest says
+    ├── Undecided          5   nothing was measured for what was requested
+    ├── DataError          6   data missing, incomplete or with a wrong digest
     └── Interrupted  130/143   SIGINT or SIGTERM; the same command resumes
 
-Exit code 1 is Python's own for a crash and is used for nothing else.
+Exit code 1 is Python's own for a crash and is not used for anything else.
 """
 
 import difflib
@@ -28,15 +28,15 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Literal
 
-# SIGUSR1 is what batch systems send ahead of a time limit, SIGHUP what a closed terminal sends.
+# Batch systems send SIGUSR1 ahead of a time limit; a closed terminal sends SIGHUP.
 CAUGHT = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
 )
-"""Signals to stop."""
+"""Signals on which a run stops."""
 
 
 class ExitCode(IntEnum):
-    """What the process says when it ends; the README documents the same table."""
+    """Exit codes of the process; the README documents the same table."""
 
     OK = 0
     INTERNAL = 1
@@ -50,19 +50,19 @@ class ExitCode(IntEnum):
 
 
 class MsbenchError(Exception):
-    """Anything msbench explains in one message instead of a traceback."""
+    """An error that msbench explains in one message instead of a traceback."""
 
     exit_code: ExitCode = ExitCode.INTERNAL
 
 
 class ConfigError(MsbenchError):
-    """A suite, an override or a command that cannot be meant."""
+    """An invalid suite, override or command."""
 
     exit_code = ExitCode.USAGE
 
 
 class UnknownName(ConfigError):
-    """A name that nothing has; the message offers the nearest one and lists the rest."""
+    """An unknown name; the message suggests the nearest one and lists the rest."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
         names = sorted(known)
@@ -73,7 +73,7 @@ class UnknownName(ConfigError):
 
 
 class RunError(MsbenchError):
-    """A run that failed; `status` is what its record says."""
+    """A run that failed; `status` is the status in its record."""
 
     exit_code = ExitCode.RUN_FAILED
     status: Literal["failed", "diverged", "out-of-memory"] = "failed"
@@ -101,7 +101,7 @@ class OutOfMemory(RunError):
 
 
 class Lost(RunError):
-    """A process that trained along is gone, and with it what they shared."""
+    """Another process of a distributed training is gone, and with it the shared state."""
 
 
 class CheckpointError(RunError):
@@ -109,11 +109,11 @@ class CheckpointError(RunError):
 
 
 class DamagedRecord(RunError):
-    """A ``run.json`` that is no record."""
+    """A ``run.json`` that is not a valid record."""
 
 
 class NotDeterministic(RunError):
-    """The same training gave other numbers."""
+    """The same training gave different results."""
 
 
 class GateFailed(MsbenchError):
@@ -123,19 +123,19 @@ class GateFailed(MsbenchError):
 
 
 class Undecided(MsbenchError):
-    """Nothing was measured where something was asked."""
+    """Nothing was measured for what was requested."""
 
     exit_code = ExitCode.UNDECIDED
 
 
 class DataError(MsbenchError):
-    """Data is missing, incomplete or not what its digest says."""
+    """Data is missing, incomplete or does not match its digest."""
 
     exit_code = ExitCode.DATA
 
 
 class Interrupted(MsbenchError):
-    """SIGINT, SIGTERM or another signal to stop arrived, and the state was saved."""
+    """SIGINT, SIGTERM or another stop signal arrived, and the state was saved."""
 
     status = "interrupted"
 
@@ -146,18 +146,18 @@ class Interrupted(MsbenchError):
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a system says of a disk, a quota or a limit that is full."""
+"""Error codes for a full disk, quota or limit."""
 
 
 REFUSED = (
     *(*NO_ROOM, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.EIO, errno.ESTALE, errno.ENODEV, errno.EMFILE, errno.ENFILE),
 )
-"""What a system says of a place that it does not let one use, whatever one wants there."""
+"""Error codes for a path that the system does not let a process use."""
 
 
 def unwritten(path: Path | str, error: OSError, choice: str) -> str:
-    """What to say of a file that cannot be written; `choice` is the option or variable that moves it.
+    """Return the message for a file that cannot be written; `choice` is the option or variable that moves it.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def unwritten(path: Path | str, error: OSError, choice: str) -> str:
 
 
 def unusable(error: OSError) -> str:
-    """What to say of a place that the system refuses; empty where the error may be one of msbench's own.
+    """Return the message for an unusable path; empty if the error may be a bug in msbench.
 
     Examples
     --------
@@ -182,11 +182,11 @@ def unusable(error: OSError) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an exception says, or its class where it says nothing."""
+    """Return the first line of an exception's message, or its class name if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest of `known` as ``; did you mean 'x'?``, or an empty string where none is near."""
+    """Return the nearest of `known` as ``; did you mean 'x'?``, or an empty string if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,1 +1,1 @@
-"""Measurements beyond accuracy: mixing distances, benchmarks of speed, determinism."""
+"""Measurements beyond accuracy: mixing distances, speed benchmarks, determinism."""

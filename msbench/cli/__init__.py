@@ -1,4 +1,4 @@
-"""The verbs: parse, call, print, exit. Nothing heavy is imported before a verb needs it."""
+"""The verbs: parse, call, print, exit. Heavy modules are only imported when a verb needs them."""
 
 import sys
 from collections.abc import Callable
@@ -24,14 +24,14 @@ VERBS: dict[str, Callable[..., None]] = {
     "bench": measure.bench,
     "doctor": measure.doctor,
 }
-"""In the order in which ``--help`` lists them."""
+"""Verbs in the order in which ``--help`` lists them."""
 
 for name, function in VERBS.items():
     app.command(name)(function)
 
 
 def main() -> None:
-    """Entry point of the ``msbench`` command."""
+    """Run the ``msbench`` command: its entry point."""
     console.prepare_streams()
     try:
         app()

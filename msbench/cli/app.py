@@ -1,4 +1,4 @@
-"""The command itself: what all verbs share, and how each of them ends."""
+"""The command itself: options that verbs share, and their handling of errors."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from msbench.errors import ExitCode, MsbenchError, unusable
 
 P = ParamSpec("P")
 MOST = 2**16
-"""Processes, devices and threads: more than any machine has, and what each library takes."""
+"""Limit of processes, devices and threads: more than any machine has, and accepted by each library."""
 
 app = typer.Typer(
     name="msbench",
@@ -96,7 +96,7 @@ REPORTS = Path("reports")
 
 
 def verb(function: Callable[P, None]) -> Callable[P, None]:
-    """End in one message and the documented exit code wherever msbench knows what went wrong."""
+    """Make a verb end in one message and the documented exit code for every error that msbench knows."""
 
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:

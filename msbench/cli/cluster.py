@@ -1,4 +1,4 @@
-"""``msbench run --launcher slurm``: what it prints, and how it ends."""
+"""``msbench run --launcher slurm``: its output and exit codes."""
 
 import time
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 LAUNCHERS = ("local", "slurm")
 POLL = 10.0
-"""Seconds between two questions of ``--wait``."""
+"""Seconds between two queries of ``--wait``."""
 
 
 def check_launcher(name: str, profile: Path | None, *, wait: bool) -> None:
-    """Raise UnknownName for what is no launcher, ConfigError for options that mean nothing to it."""
+    """Raise UnknownName for an unknown launcher, ConfigError for options that do not apply to it."""
     from msbench.runs.launchers.devices import check_single
 
     if name not in LAUNCHERS:
@@ -41,7 +41,7 @@ def check_launcher(name: str, profile: Path | None, *, wait: bool) -> None:
 def order(
     suite: str, sets: Sequence[str], options: Sequence[str], results: Path, profile: Path | None
 ) -> "Order":
-    """What the runs of a submission share; `options` are passed on to each."""
+    """Return the settings shared by the runs of a submission; `options` are passed on to each."""
     from msbench import datasets as data
     from msbench.runs import suite as suites
     from msbench.runs.launchers import slurm_profile
@@ -69,7 +69,7 @@ def check_jobs(profile: "Profile", device: str, devices: int, scan: str | None, 
 
 @dataclass(frozen=True)
 class Show:
-    """How a submission is shown, and whether it is one at all."""
+    """Output options of a submission; with `dry_run` nothing is submitted."""
 
     dry_run: bool
     wait: bool
@@ -86,14 +86,14 @@ def run(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) 
 
 
 def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json: bool) -> None:
-    """Print what would be submitted: the plan, and the batch script. Touches nothing."""
+    """Print what would be submitted: the plan, and the batch script. Changes nothing."""
     from msbench.runs import plan as agenda
     from msbench.runs.launchers import slurm
 
     entries = slurm.planned(specs, order, fresh=fresh)
     busy = slurm.active(order.results, specs[0].suite)
     rows = [_row(agenda.describe(entry, estimate=False), entry, busy) for entry in entries]
-    # What has no data yet would be set up first, and then be in the array.
+    # Runs without data would be set up first, and then be in the array.
     waiting = [entry for entry in entries if entry.action == "set up"]
     text = slurm.preview([*slurm.to_submit(entries, busy), *waiting], order)
     if as_json:
@@ -104,7 +104,7 @@ def _preview(specs: "Sequence[RunSpec]", order: "Order", *, fresh: bool, as_json
 
 
 def _submit(specs: "Sequence[RunSpec]", order: "Order", show: Show, *, fresh: bool) -> None:
-    """Submit what is to be trained, and say how it is watched and cancelled."""
+    """Submit the runs to be trained, and print how to watch and cancel them."""
     from msbench.runs.launchers import slurm
 
     handed = slurm.hand_over(specs, order, fresh=fresh, quiet=show.quiet)
@@ -160,7 +160,7 @@ def _how_to(made: "Submission | None", results: Path) -> None:
 
 
 def _wait(results: Path, suite: str, *, quiet: bool) -> None:
-    """Return when no job of this suite waits or works any more; an interruption leaves them going."""
+    """Return when no job of this suite is waiting or running; an interruption does not stop them."""
     from msbench.runs.launchers import jobs, slurm
 
     said = ""

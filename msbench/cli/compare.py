@@ -1,4 +1,4 @@
-"""The verbs that look at single results: one run, two runs, one cell."""
+"""Verbs for single results: one run, two runs, one cell."""
 
 from typing import Annotated
 

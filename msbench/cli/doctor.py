@@ -1,4 +1,4 @@
-"""What this machine can do, and which kernels would be used and why."""
+"""Capabilities of this machine, and the kernels that would be used, with reasons."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from msbench.ops import native_threads, scan_native
 
 
 def findings() -> list[tuple[str, str]]:
-    """Pairs of a topic and what was found, in reading order."""
+    """Return pairs of a topic and its finding, in reading order."""
     found = describe_environment()
     packages = found["packages"]
     git = found["git"]
@@ -36,10 +36,10 @@ def findings() -> list[tuple[str, str]]:
 
 
 def _kernels(device: str) -> list[tuple[str, str]]:
-    """What scans on a device type, and why each faster kernel does not."""
+    """Return the scan kernel of a device type, and the reason why each faster kernel is not used."""
     try:
         choice = ops.choose(device)
-    except ConfigError as error:  # one is forced that this device cannot have; another device may
+    except ConfigError as error:  # a kernel is forced that this device type does not support; another may
         return [(f"scan on {device}", f"none: {error}")]
     forced = f", forced by {ops.VARIABLE}" if ops.wanted() != "auto" else ""
     return [
@@ -49,7 +49,7 @@ def _kernels(device: str) -> list[tuple[str, str]]:
 
 
 def _free(path: os.PathLike[str]) -> str:
-    """Free space at the nearest folder that exists."""
+    """Return the free space at the nearest folder that exists."""
     folder = os.path.abspath(path)
     while not os.path.exists(folder):
         folder = os.path.dirname(folder)

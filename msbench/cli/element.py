@@ -1,8 +1,8 @@
 """One element of an array, as its batch script starts it: ``python -m msbench.cli.element FILE``.
 
-It gives the command of its run in this very process, so that signals reach training. Of these, SIGUSR1 comes
-ahead of the time limit: the run saves, and is put back into the queue here. SIGTERM comes with a pre-emption,
-which Slurm itself requeues, or with a cancellation, which nobody wants requeued.
+It executes the command of its run in this very process, so that signals reach training. SIGUSR1 comes ahead
+of the time limit: the run saves, and is requeued here. SIGTERM comes with a pre-emption, which Slurm itself
+requeues, or with a cancellation, which must not be requeued.
 """
 
 import os
@@ -47,9 +47,9 @@ def main() -> int:
 
 
 def _own(path: Path) -> Submission:
-    """The submission in this file, once it is this user's: no other may choose what their jobs do."""
+    """Read the submission in this file if it is this user's: no other may choose what their jobs do."""
     submission = read(path)
-    # The folder too: in one of another user, the suite's copy may be anybody's.
+    # The folder too: in another user's folder, the suite's copy may be anybody's.
     for each in (path.parent, path):
         if each.stat().st_uid != os.geteuid():
             raise ConfigError(f"{each}: belongs to another user; submit it yourself")
@@ -58,7 +58,7 @@ def _own(path: Path) -> Submission:
 
 @contextmanager
 def _listening() -> Iterator[Heard]:
-    """Inside, all signals that Python handles are noted, whoever handles them."""
+    """Record all signals that Python handles inside the context, whatever their handler."""
     reader, writer = socket.socketpair()
     received: set[int] = set()
 
@@ -71,7 +71,7 @@ def _listening() -> Iterator[Heard]:
         reader.setblocking(False)
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        # Before training looks out for it, there is nothing to save: only the requeue is left to be done.
+        # Before training handles it, there is nothing to save: only the requeue is left.
         try:
             with handling(lambda *_: sys.exit(ExitCode.TERMINATED), (WARNING,)):
                 yield heard
@@ -80,7 +80,7 @@ def _listening() -> Iterator[Heard]:
 
 
 def _give(words: tuple[str, ...]) -> int:
-    # What starts a process for each of several devices gives them the command line.
+    # With several devices, this command line is given to the process of each.
     sys.argv = ["msbench", *words]
     try:
         cli.main()
@@ -90,7 +90,7 @@ def _give(words: tuple[str, ...]) -> int:
 
 
 def _requeue(submission: Submission, restarts: int) -> None:
-    """Put this element back into the queue, unless it has been there too often."""
+    """Requeue this element, unless it has been requeued too often."""
     if restarts >= submission.max_requeues:
         say(f"msbench: not requeued: max_requeues is {submission.max_requeues}; submit again to go on")
         return

@@ -1,4 +1,4 @@
-"""A command that is to run inside a container: what it needs is made ready, then its engine is asked."""
+"""Execution of a command inside a container: its data are set up first, then the engine is called."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_options(engine: str | None, image: str | None) -> None:
-    """Raise ConfigError for an image without an engine, and for one of several processes of a run."""
+    """Raise ConfigError for an image without an engine, and for an engine in one of several processes."""
     from msbench.runs.launchers.devices import check_single
 
     if image is not None and engine is None:
@@ -36,7 +36,7 @@ def enter(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    """Run this very command line, less its ``--container``, in an image, and end as it ends.
+    """Run this command line without its ``--container`` in an image, and exit with its code.
 
     Data that have to be fetched are set up first: inside there is no network.
     """

@@ -1,4 +1,4 @@
-"""What there is: suites, models, datasets, runs."""
+"""Listings of suites, models, datasets and runs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ KINDS = ("suites", "models", "datasets", "runs")
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows under a header, what could not be listed, and notes on what is.
+    """Rows under a header, warnings on what could not be listed, and notes on the rows.
 
-    The last columns, as many as `below`, may go under a row where they have no room beside it.
+    The last columns, as many as `below`, may go under a row if there is no room next to it.
     """
 
     header: tuple[str, ...]
@@ -35,16 +35,16 @@ class Listing:
     below: int = 0
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """For ``--json``."""
+        """Return the rows for ``--json``."""
         return [dict(zip(self.header, row, strict=True)) for row in self.rows]
 
     def cells(self) -> list[tuple[Any, ...]]:
-        """For a table: lists and counts as texts."""
+        """Return the rows for a table: lists and counts as texts."""
         return [tuple(map(_text, self.header, row)) for row in self.rows]
 
 
 def listing(what: str, results: Path) -> Listing:
-    """The listing that ``msbench list`` prints; UnknownName for anything but the four kinds."""
+    """Return the listing that ``msbench list`` prints; UnknownName for anything but the four kinds."""
     match what:
         case "suites":
             return _suites()
@@ -67,7 +67,7 @@ def _suites() -> Listing:
 
 
 SIZES = "listops"
-"""The suite at whose settings models are counted; a model that it does not list has its common settings."""
+"""Suite whose settings models are counted with; models that it does not list have its common settings."""
 
 
 def _models() -> Listing:
@@ -84,7 +84,7 @@ def _models() -> Listing:
 
 
 def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> tuple[Any, ...]:
-    # Only here: no other listing needs torch.
+    # Imported here: no other listing needs torch.
     from msbench import models
 
     entry, family = MODELS[name], models.family(name)
@@ -100,11 +100,11 @@ def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> 
 
 
 def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:
-    """A model's config at the settings of a suite, the task, and the suite's name; or its defaults."""
+    """Return a model's config in a suite, the task, and the suite's name; or the model's defaults."""
     if suite is not None:
         try:
             spec = plan(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
-        except ConfigError:  # its own options do not go with the suite's
+        except ConfigError:  # its own options are incompatible with the suite's
             pass
         else:
             return spec.model, data.outline(spec.data), suite.name
@@ -134,14 +134,14 @@ def _runs(results: Path) -> Listing:
 
 
 def told_apart(records: Sequence[RunRecord]) -> dict[int, str]:
-    """By the record's ``id()`` how its settings differ from the commonest of its place, or nothing."""
+    """Return by ``id()`` how each record differs from the commonest settings of its suite, task and model."""
     places: dict[tuple[str, str, str], list[RunRecord]] = {}
     for record in records:
         places.setdefault((record.suite, record.task, record.model), []).append(record)
     found: dict[int, str] = {}
     for runs in places.values():
         first, *others = specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
-        # Mostly they are the same: thousands of runs must not be flattened one by one.
+        # Usually they are the same: this avoids flattening thousands of runs.
         differ = {change.name for each in others if each != first for change in changes.settings(first, each)}
         texts = [_spelled(spec, sorted(differ)) for spec in specs]
         common = {name: Counter(text.get(name) for text in texts).most_common(1)[0][0] for name in differ}
@@ -152,7 +152,7 @@ def told_apart(records: Sequence[RunRecord]) -> dict[int, str]:
 
 
 def _spelled(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """The settings of these names, as a file spells them."""
+    """Return the settings of these names, as a file spells them."""
     values = changes.flatten(spec) if names else {}
     return {name: changes.spelled(values[name]) for name in names if name in values}
 

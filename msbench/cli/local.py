@@ -1,4 +1,4 @@
-"""``msbench run`` on this machine: in this process, or in one for each device, or for each run."""
+"""``msbench run`` on this machine: in this process, or in one per device or per run."""
 
 import sys
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class How:
-    """The options of ``run`` that say how its runs are executed and shown."""
+    """Options of ``run`` for the execution and display of its runs."""
 
     results: Path
     device: str
@@ -36,7 +36,7 @@ class How:
 
 @dataclass(frozen=True)
 class Asked:
-    """The words that a command for one of the runs is made of: suite, overrides, options."""
+    """Parts of the command for one of the runs: suite, overrides, options."""
 
     suite: str
     sets: Sequence[str]
@@ -44,7 +44,7 @@ class Asked:
 
 
 def check_jobs(jobs: int, launcher: str, devices: int) -> None:
-    """Raise ConfigError for options that several runs at a time do not go with."""
+    """Raise ConfigError for options that are incompatible with several runs at a time."""
     from msbench.runs.launchers.devices import check_single
 
     if jobs == 1:
@@ -57,7 +57,7 @@ def check_jobs(jobs: int, launcher: str, devices: int) -> None:
 
 
 def run(specs: "list[RunSpec]", how: How, asked: Asked, context: typer.Context) -> None:
-    """Train these runs, or show what would be trained; what is set for that is undone with `context`."""
+    """Train these runs, or show what would be trained; global settings are undone with `context`."""
     on = _prepare(specs, how, context)
     from msbench.runs.launchers import devices as several
 
@@ -75,7 +75,7 @@ def run(specs: "list[RunSpec]", how: How, asked: Asked, context: typer.Context) 
 
 
 def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
-    """Set what has to be before anything is computed; the device that runs use, ``cpu`` or ``cuda``."""
+    """Make global settings before any computation; return the device of the runs, ``cpu`` or ``cuda``."""
     from msbench.environment import accelerator
 
     on = accelerator(how.device)

@@ -1,4 +1,4 @@
-"""The verbs that measure models and this machine."""
+"""Verbs that measure models and this machine."""
 
 from pathlib import Path
 from typing import Annotated

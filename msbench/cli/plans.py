@@ -1,4 +1,4 @@
-"""Which runs a command line means, and what would become of each."""
+"""Runs selected by a command line, and the planned action for each."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ def plan(
     seeds: list[int] | None,
     overrides: list[str] | None,
 ) -> "list[RunSpec]":
-    """The runs of a suite that options choose; which of its models the suite does not list is told."""
+    """Return the runs of a suite that options select; models that the suite does not list are reported."""
     from msbench.runs import suite as suites
 
     suite = suites.load(name)
@@ -29,7 +29,7 @@ def plan(
 
 
 def agenda_of(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> "list[PlannedRun]":
-    """What would be done with each of these runs, and why."""
+    """Return what would be done with each of these runs, and why."""
     from msbench import datasets as data
     from msbench.runs import plan as agenda
 
@@ -42,7 +42,7 @@ def agenda_of(specs: "list[RunSpec]", results: Path, *, fresh: bool = False) -> 
 def print_agenda(
     entries: "list[PlannedRun]", as_json: bool, *, estimate: bool, device: str = "cpu", devices: int = 1
 ) -> None:
-    """Print a row for each, with `estimate` also how large it is on so many devices."""
+    """Print a row for each run, with `estimate` also its size on so many devices."""
     from msbench.runs import plan as agenda
 
     rows: list[dict[str, Any]] = [
@@ -53,12 +53,12 @@ def print_agenda(
         return
     if estimate:
         rows = [_brief(row) for row in rows]
-    # Why may be a sentence: it goes under its row where there is no room beside it, as a run's id may.
+    # The reason may be a sentence: it goes under its row if there is no room next to it, as may the id.
     console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=2 if estimate else 1)
 
 
 def _brief(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its sizes, for 80 columns: in short words, and first what has to stay beside its heading."""
+    """Return a row with its sizes, for 80 columns: with short names, and last what may go under the row."""
     from msbench.config.messages import readable_bytes
 
     last = {"run": row["run"], "why": row["why"]}

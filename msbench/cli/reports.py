@@ -1,4 +1,4 @@
-"""The verbs that judge results together: tables, the gate, what it is held against."""
+"""Verbs that judge results together: tables, the gate, its baselines."""
 
 from pathlib import Path
 from typing import Annotated
@@ -80,7 +80,7 @@ def report(
         versus,
         validation,
     )
-    # Files first: a reader of the table that goes away must not cost them.
+    # Files first: they are written even if the reader of the table goes away.
     done = reports.carry_out(request)
     if as_json:
         console.out_json([table.as_dict() for table in done.tables])
@@ -127,7 +127,7 @@ def check(
     try:
         checked = gate.check(suites or [], against, results)
     except (ConfigError, Undecided) as error:
-        # A file from an earlier check must not stand for this one.
+        # A file from an earlier check must not pass for this one's.
         nothing = gate.Checked("all", against, problem=error)
         gate.publish([nothing], to_junit=junit, to_github=github, strict=strict)
         if strict and isinstance(error, Undecided):

@@ -1,4 +1,4 @@
-"""The verbs that make runs: what there is, data, training."""
+"""Verbs that make runs: listings, data, training."""
 
 from pathlib import Path
 from typing import Annotated
@@ -113,7 +113,7 @@ def run(
     inside.check_options(container, image)
     local.check_jobs(jobs, launcher, devices)
     specs = plan(suite, model, task, seed, sets)
-    # What the command of a single run is to have of this one's options, beside what chooses the run.
+    # Options that the command of a single run shares, in addition to those that select the run.
     options = [
         *_given("--device", device),
         *_given("--devices", devices if devices > 1 else None),

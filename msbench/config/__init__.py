@@ -1,4 +1,4 @@
-"""Frozen, fully resolved descriptions of what a run is: data, model, training. No torch in here."""
+"""Frozen, fully resolved configs of a run: data, model, training. Does not import torch."""
 
 from msbench.config.data import DATASETS, DataConfig, ListOpsConfig
 from msbench.config.images import Cifar10Config, ImageNetConfig, MnistConfig

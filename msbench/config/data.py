@@ -1,4 +1,4 @@
-"""What a dataset is made of: one config class a dataset, found by name in `DATASETS`."""
+"""Configs of datasets: one class per dataset, found by name in `DATASETS`."""
 
 from typing import Annotated, Literal, Self
 
@@ -29,7 +29,7 @@ class ListOpsConfig(DataConfig):
     """ListOps: nested MIN, MAX, MED and SM over digits. Defaults are Long Range Arena's.
 
     `source` is ``generated`` (seeded, made here) or ``release`` (the published TSV, imported with
-    ``msbench setup listops --from PATH``; the options below then describe nothing and must keep
+    ``msbench setup listops --from PATH``; the options below then have no effect and must keep
     their defaults). Lengths are counted in tokens without round brackets; both bounds are exclusive.
     """
 

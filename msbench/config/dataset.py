@@ -1,9 +1,9 @@
-"""What the config of every dataset has."""
+"""The base of all dataset configs."""
 
 from msbench.config.layers import Config
 
 
 class DataConfig(Config):
-    """Base of the datasets' configs; the others stand in modules beside this one."""
+    """Base of the datasets' configs, which are in modules next to this one."""
 
     dataset: str

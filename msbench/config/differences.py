@@ -1,4 +1,4 @@
-"""What differs between two runs: settings, data and source files, each with both values."""
+"""Differences between two runs: settings, data and source files, each with both values."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,15 +10,15 @@ from msbench.config.strict_yaml import scalar
 Kind = Literal["setting", "data", "source", "environment"]
 ABSENT = "absent"
 SHORT = 8
-"""Hex digits of a digest that people are shown; documents have it in full."""
+"""Hex digits of a digest that are displayed; documents have it in full."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that two runs do not share.
+    """One difference between two runs.
 
-    `before` and `now` are plain values; `sides` says of each run whether it has the key at all, which tells
-    what is absent from what is null.
+    `before` and `now` are plain values; `sides` has True for each run that has the key at all, which
+    distinguishes absent from null.
     """
 
     kind: Kind
@@ -32,12 +32,12 @@ class Change:
 
     @property
     def before_text(self) -> str:
-        """The earlier value as people are shown it."""
+        """The earlier value as displayed."""
         return self._text(self.before, self.sides[0])
 
     @property
     def now_text(self) -> str:
-        """The later one."""
+        """The later value as displayed."""
         return self._text(self.now, self.sides[1])
 
     def _text(self, value: Any, there: bool) -> str:
@@ -48,27 +48,27 @@ class Change:
         return value if self.kind == "environment" and isinstance(value, str) else spelled(value)
 
     def as_dict(self, before: str = "before", now: str = "now") -> dict[str, Any]:
-        """For JSON, under these keys; a side that lacks it has no key."""
+        """Return plain values for JSON, under these keys; an absent value has no key."""
         sides = zip((before, now), (self.before, self.now), self.sides, strict=True)
         return {"kind": self.kind, "name": self.name} | {key: value for key, value, there in sides if there}
 
 
 def settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Dotted keys in which two nested mappings differ; lists and tuples count as leaves."""
+    """Return the dotted keys in which two nested mappings differ; lists and tuples count as leaves."""
     return tuple(_differing("setting", flatten(before), flatten(now)))
 
 
 def environments(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Dotted keys in which the machines of two runs differ."""
+    """Return the dotted keys in which the machines of two runs differ."""
     return tuple(_differing("environment", flatten(before), flatten(now)))
 
 
 def sources(
     before: Mapping[str, str], now: Mapping[str, str], digests: tuple[str, str]
 ) -> tuple[Change, ...]:
-    """Files whose digests differ, or that one of the two does not have, by name; none where `digests` agree.
+    """Return files whose digests differ, or that one of the two lacks, by name; none if `digests` agree.
 
-    Where one side names no file, its `digests` of them all stand for them.
+    If one side names no file, the `digests` of all files are compared instead.
     """
     if digests[0] == digests[1]:
         return ()
@@ -78,7 +78,7 @@ def sources(
 
 
 def data(before: str, now: str) -> tuple[Change, ...]:
-    """The digest of the data, where it differs."""
+    """Return the digest of the data, if it differs."""
     return () if before == now else (Change("data", "data", before, now),)
 
 
@@ -90,7 +90,7 @@ def _differing(kind: Kind, before: Mapping[str, Any], now: Mapping[str, Any]) ->
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys and leaves; tuples become lists, as JSON has them."""
+    """Flatten nested mappings to dotted keys and leaves; tuples become lists, as in JSON."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}.{key}" if prefix else str(key)
@@ -102,7 +102,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def spelled(value: Any) -> str:
-    """A value as a suite's file or ``--set`` would spell it, such that it is read as the same value."""
+    """Return a value as a suite's file or ``--set`` would spell it, so that it is read as the same value."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list | tuple):
@@ -113,8 +113,8 @@ def spelled(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """Text in double quotes, unless it is a word that means nothing else."""
+    """Return text in double quotes, unless it is a word without another meaning."""
     plain = text.isascii() and text.replace("-", "").replace("_", "").replace(".", "").isalnum()
     word = plain and text[0].isalnum() and scalar(text) == text
-    # What cannot be printed has to be escaped: a suite's file may not hold it.
+    # Unprintable text has to be escaped: a suite's file may not hold it.
     return text if word else json.dumps(text, ensure_ascii=not text.isprintable())

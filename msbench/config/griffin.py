@@ -8,7 +8,7 @@ from msbench.config.model import ClassifierConfig
 from msbench.config.numbers import Factor, Positive
 
 HEAD_WIDTH = 32
-"""Of a head where their number is not set; the source has 128 and 256, on widths from 1024 on."""
+"""Width of a head if their number is not set; the source has 128 and 256, on widths from 1024 on."""
 
 
 class GriffinConfig(ClassifierConfig):
@@ -20,12 +20,12 @@ class GriffinConfig(ClassifierConfig):
         "recurrent",
         "attention",
     )
-    """The temporal blocks, repeated over the layers; with fewer layers than it has, its last ones.
+    """The temporal blocks, repeated over the layers; with fewer layers than blocks, the last ones.
 
     So Griffin has its attention with two layers too, where the source's would be Hawk.
     """
     heads: Positive | None = None
-    """Blocks on the diagonal of the gates, and heads of the attention; None means one for 32 of d_model."""
+    """Blocks on the diagonal of the gates, and heads of the attention; None means one per 32 of d_model."""
     expand: Factor = 1
     """Width of the recurrence in multiples of d_model; the paper's models have about 4/3."""
     kernel: Positive = 4
@@ -33,11 +33,11 @@ class GriffinConfig(ClassifierConfig):
     """Positions before its own that a query sees, as in the source's code."""
     mlp_expand: Factor = 3
     bidirectional: bool = False
-    """Two temporal blocks a layer with their own parameters, one over the reversed sequence; averaged."""
+    """Two temporal blocks per layer with their own parameters, one over the reversed sequence; averaged."""
 
     @property
     def head_count(self) -> int:
-        """`heads`, or their number where it is not set."""
+        """`heads`, or their default number if it is not set."""
         return self.heads or max(1, self.d_model // HEAD_WIDTH)
 
     @property

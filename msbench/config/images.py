@@ -10,7 +10,7 @@ from msbench.config.numbers import Fraction, Part, Seed
 Pixels = Annotated[int, Field(ge=1, le=1024)]
 
 Moments = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and deviation a channel, of values from 0 to 1."""
+"""Mean and deviation per channel, of values from 0 to 1."""
 
 STANDARDISATIONS: dict[str, dict[str, Moments]] = {
     "rgb": {
@@ -22,14 +22,14 @@ STANDARDISATIONS: dict[str, dict[str, Moments]] = {
         "mega": ((0.48,), (0.24,)),
     },
 }
-"""What public code standardises CIFAR-10 by, by colour; the first is the default."""
+"""Moments by which public code standardises CIFAR-10, by colour; the first is the default."""
 
 
 class PixelConfig(DataConfig):
-    """Small images, one pixel a position in reading order, and what is held back from training.
+    """Small images, one pixel per position in reading order, and the share held out from training.
 
     `validation` is a share of the published train split, drawn with `split_seed` as torch's ``random_split``
-    draws it: the defaults give the very images of S4, S5, MEGA and MultiResNet.
+    draws it: the defaults give exactly the images of S4, S5, MEGA and MultiResNet.
     """
 
     validation: Part = 0.1
@@ -47,7 +47,7 @@ class Cifar10Config(PixelConfig):
     colour: Literal["rgb", "grey"] = "rgb"
     pixels: Literal["values", "tokens"] = "values"
     standardisation: Literal["multires", "s4", "mega"] | None = None
-    """Whose mean and deviation; None means those of MultiResNet for ``rgb`` and of S4 for ``grey``."""
+    """Source of mean and deviation; None means MultiResNet for ``rgb`` and S4 for ``grey``."""
 
     @model_validator(mode="after")
     def _every_option_acts(self) -> Self:
@@ -70,22 +70,22 @@ class Cifar10Config(PixelConfig):
 
 
 class MnistConfig(PixelConfig):
-    """MNIST, 784 positions, or the same ones in another order, equal for all images, where `permuted`."""
+    """MNIST, 784 positions; if `permuted`, in another order that is the same for all images."""
 
     dataset: Literal["mnist"] = "mnist"
     permuted: bool = False
 
 
 class ImageNetConfig(DataConfig):
-    """ImageNet-1K (ILSVRC 2012) in square patches, read in place from the files that the user has.
+    """ImageNet-1K (ILSVRC 2012) in square patches, read in place from the user's files.
 
-    The published val split is the test split; `validation` is a share of train that is held back, drawn with
+    The published val split is the test split; `validation` is a share of train that is held out, drawn with
     `split_seed`. Evaluation scales the shorter side to image_size / `crop` and cuts out the centre.
 
     `augmentation` of train images: ``crop-flip`` cuts out 8 to 100 % of the area and flips every other one;
-    ``rand-m9-mstd0.5-inc1`` is that and then timm's RandAugment of this name. `erasing` is the chance that a
-    rectangle is replaced by noise. Mixup, cutmix and label smoothing act on batches and losses, not on
-    images: they are not offered.
+    ``rand-m9-mstd0.5-inc1`` is that, followed by timm's RandAugment of this name. `erasing` is the
+    probability that a rectangle is replaced by noise. Mixup, cutmix and label smoothing act on batches and
+    losses, not on images: they are not supported.
     """
 
     dataset: Literal["imagenet"] = "imagenet"
@@ -97,10 +97,10 @@ class ImageNetConfig(DataConfig):
     validation: Part = 0.01
     split_seed: Seed = 42
     verify: Literal["ends", "full"] = "ends"
-    """What set-up looks at: size and both ends of every file, or all of it, decoded. Reading a file later
-    compares as much with what set-up found."""
+    """Extent of the check of every file in set-up: its size and both ends, or all of it, decoded. Reading a
+    file later compares as much with the findings of set-up."""
     unreadable: Literal["refuse", "skip"] = "refuse"
-    """What set-up does about files that cannot be decoded: name them and stop, or leave them out of train
+    """Handling of files that cannot be decoded in set-up: name them and stop, or leave them out of train
     (never out of test) and count them."""
 
     @model_validator(mode="after")
@@ -113,10 +113,10 @@ class ImageNetConfig(DataConfig):
 
     @property
     def positions(self) -> int:
-        """Patches of an image."""
+        """Number of patches of an image."""
         return (self.image_size // self.patch) ** 2
 
     @property
     def channels(self) -> int:
-        """Numbers of a patch."""
+        """Number of values of a patch."""
         return 3 * self.patch**2

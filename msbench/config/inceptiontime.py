@@ -1,4 +1,4 @@
-"""InceptionTime: convolutions of several widths side by side."""
+"""InceptionTime: convolutions of several widths in parallel."""
 
 from typing import Annotated, Literal, Self
 
@@ -13,21 +13,21 @@ Kernels = Annotated[tuple[Positive, ...], Field(min_length=1)]
 class InceptionTimeConfig(ClassifierConfig):
     """One network of InceptionTime (Ismail Fawaz et al. 2020; the published classifier averages five).
 
-    `layers` counts modules. `d_model` is what one puts out: the filters of each kernel and of the pooling
-    branch, side by side, 32 each as in the paper.
+    `layers` counts modules. `d_model` is the output width of one: the concatenated filters of each kernel and
+    of the pooling branch, 32 each as in the paper.
     """
 
     layers: Positive = 6
     d_model: Positive = 128
     norm: Literal["layer", "rms", "batch"] = "batch"
-    """Of modules and shortcuts."""
+    """Norm of modules and shortcuts."""
     prenorm: bool = False
     kernels: Kernels = (39, 19, 9)
-    """Those behind the published PTB-XL values, which are symmetric; the authors' own code has 40, 20, 10."""
+    """Those of the published PTB-XL values, which are symmetric; the authors' own code has 40, 20, 10."""
     bottleneck: Positive = 32
-    """Channels that the kernels read."""
+    """Input channels of the kernels."""
     shortcut_every: Positive = 3
-    """Modules that a shortcut spans."""
+    """Number of modules that a shortcut spans."""
 
     @model_validator(mode="after")
     def _branches_share_the_width(self) -> Self:

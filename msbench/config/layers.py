@@ -1,7 +1,7 @@
-"""Plain values that remember where they came from, and their way into frozen configs.
+"""Plain values with their origins, and their validation into frozen configs.
 
-A `Located` holds values with the origin of each: a line of a file, or the ``--set`` that typed it. Layers are
-merged, then validated; whatever is wrong is told with file, line, key, the allowed values and a near name.
+A `Located` holds values with the origin of each: a line of a file, or a ``--set``. Layers are merged, then
+validated; errors are reported with file, line, key, the allowed values and a similar name.
 """
 
 import re
@@ -38,10 +38,10 @@ R = TypeVar("R")
 
 
 class Config(BaseModel):
-    """Base of every config: frozen, strict, and closed to keys that it does not know.
+    """Base of every config: frozen, strict, and without unknown keys.
 
-    Strict: ``"3"``, ``3.0`` and ``true`` are no integers. A whole number is fine for a float, a list for a
-    tuple. Defaults are validated too: a float whose default is ``2`` holds the 2.0 that a file would give it.
+    Strict: ``"3"``, ``3.0`` and ``true`` are not integers. A whole number is valid for a float, a list for a
+    tuple. Defaults are validated too: a float whose default is ``2`` holds 2.0, as if it came from a file.
     """
 
     model_config = ConfigDict(
@@ -54,13 +54,13 @@ class Config(BaseModel):
         return frozen(value)
 
     def changed(self, names: Iterable[str]) -> list[str]:
-        """Which of these fields do not have their defaults."""
+        """Return those of these fields that do not have their defaults."""
         fields = type(self).model_fields
         return [name for name in names if getattr(self, name) != fields[name].default]
 
 
 def frozen(value: Any) -> Any:
-    """Lists as tuples, at any depth, and -0.0 as 0.0: equal values then have one canonical form."""
+    """Return lists as tuples, at any depth, and -0.0 as 0.0: equal values then have one canonical form."""
     if isinstance(value, list | tuple):
         return tuple(frozen(item) for item in value)
     return value + 0.0 if isinstance(value, float) else value
@@ -70,8 +70,8 @@ def frozen(value: Any) -> Any:
 class Located:
     """Plain values, each with its origin.
 
-    `origins` maps key paths to ``suites/quick.yaml:14`` or ``--set train.lr``; `name` stands in where a path
-    and all above it have none. `prefix` is what messages put before a key.
+    `origins` maps key paths to ``suites/quick.yaml:14`` or ``--set train.lr``; `name` is used if a path and
+    all above it have none. `prefix` is put before a key in messages.
     """
 
     values: Any
@@ -80,23 +80,23 @@ class Located:
     prefix: KeyPath = ()
 
     def origin(self, path: KeyPath = ()) -> str:
-        """Where the value at `path`, or else the nearest above it, was written."""
+        """Return the origin of the value at `path`, or else of the nearest above it."""
         above = (self.origins.get(path[:length]) for length in range(len(path), -1, -1))
         return next((origin for origin in above if origin is not None), self.name)
 
     def dotted(self, path: KeyPath = ()) -> str:
-        """The key as messages print it, with the prefix."""
+        """Return the key as messages print it, with the prefix."""
         return ".".join(str(part) for part in (*self.prefix, *path))
 
     def error(self, path: KeyPath, problem: str) -> ConfigError:
-        """A ConfigError that opens with the origin of `path` and, where that does not say it, the key."""
+        """Return a ConfigError that opens with the origin of `path` and, unless that includes it, the key."""
         origin, key = self.origin(path), self.dotted(path)
         return ConfigError(
             ": ".join(filter(None, (origin, "" if origin in (f"--set {key}", f"--{key}") else key, problem)))
         )
 
     def at(self, *path: str | int) -> "Located":
-        """The mapping below `path`: empty where it is absent or null, a ConfigError where it is none."""
+        """Return the mapping below `path`: empty if it is absent or null, ConfigError if it is not one."""
         values = _mapping(self, (), self.values)
         for depth, part in enumerate(path, start=1):
             values = _mapping(self, path[:depth], values.get(part))
@@ -105,7 +105,7 @@ class Located:
 
 
 def _mapping(part: Located, path: KeyPath, value: Any) -> Mapping[Any, Any]:
-    """`value`, once it is a mapping; nothing is an empty one."""
+    """Return `value` if it is a mapping, an empty one if it is None; else raise ConfigError."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -114,13 +114,13 @@ def _mapping(part: Located, path: KeyPath, value: Any) -> Mapping[Any, Any]:
 
 
 LARGEST_YAML = 2**20
-"""Bytes. Suites have some thousands; the parser takes seconds and hundreds of megabytes for these."""
+"""Limit in bytes. Suites have some thousands; this many take seconds and hundreds of megabytes to parse."""
 
 
 def load_yaml(path: Path) -> Located:
-    """Read a strict YAML file; ConfigError where it cannot be read or is not one."""
+    """Read a strict YAML file; ConfigError if it cannot be read or is not one."""
     try:
-        with path.open("rb") as stream:  # which may be a pipe, of a shell's <(...)
+        with path.open("rb") as stream:  # may be a pipe, of a shell's <(...)
             text = stream.read(LARGEST_YAML + 1)
         if len(text) > LARGEST_YAML:
             raise ConfigError(f"{path}: more than {LARGEST_YAML:,} bytes, which no such file has")
@@ -139,9 +139,9 @@ OVERRIDE = re.compile(r"\s*([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)\s*=(.*)", re.DO
 
 
 def parse_override(text: str) -> Located:
-    """``train.lr=1e-3`` as nested values, typed as the file would type them.
+    """Parse a text such as ``train.lr=1e-3`` to nested values, of the types that a file would give them.
 
-    Raises ConfigError where the text has not the form KEY=VALUE; lists are values, mappings are not.
+    Raises ConfigError if the text does not have the form KEY=VALUE; lists are values, mappings are not.
     """
     match = OVERRIDE.fullmatch(text)
     if match is None or not match[2].strip():
@@ -156,7 +156,7 @@ def parse_override(text: str) -> Located:
 
 
 def merge(*parts: Located) -> Located:
-    """Later parts win; mappings are merged key by key, anything else is replaced whole.
+    """Merge layers: later parts win; mappings are merged key by key, anything else is replaced as a whole.
 
     Origins follow the values. Fallback name and prefix are the first part's.
     """
@@ -178,7 +178,7 @@ def _merged(base: Any, top: Any) -> Any:
 
 
 def _survives(path: KeyPath, base: Any, top: Any) -> bool:
-    """True where `top` replaces neither what `base` has at `path` nor anything above it."""
+    """Return True if `top` replaces neither the value of `base` at `path` nor anything above it."""
     for part in path:
         if not (isinstance(base, Mapping) and isinstance(top, Mapping)):
             return False
@@ -189,10 +189,10 @@ def _survives(path: KeyPath, base: Any, top: Any) -> bool:
 
 
 def validate(cls: type[T], part: Located, owner: str = "") -> T:
-    """The config of class `cls` that `part` describes.
+    """Return the config of class `cls` that `part` describes.
 
-    `owner` (such as ``model 'mamba'``) is named where a key is unknown. Raises one ConfigError with a line
-    for every fault found.
+    `owner` (such as ``model 'mamba'``) is named if a key is unknown. Raises one ConfigError with a line for
+    every fault found.
     """
     try:
         return cls.model_validate(part.at().values)
@@ -203,7 +203,7 @@ def validate(cls: type[T], part: Located, owner: str = "") -> T:
 
 
 def gather(*checks: Callable[[], R]) -> list[R]:
-    """The results of all checks; where any raises ConfigError, one ConfigError with every different line.
+    """Return the results of all checks; if any raises ConfigError, raise one with every different line.
 
     A single error is raised as it is, so that its type is kept.
     """
@@ -227,19 +227,19 @@ def _message(cls: type[BaseModel], part: Located, detail: ErrorDetails, owner: s
     text = problem(cls, detail, owner)
     if detail["type"] != "value_error" or not isinstance(detail["input"], Mapping):
         return str(part.error(path, text))
-    # A rule between fields fails at their mapping: the fields that it names say where they were written.
+    # A rule between fields fails at their mapping: the origins are those of the fields that it names.
     named = [key for key in detail["input"] if re.search(rf"\b{re.escape(str(key))}\b", text)]
     origins = " and ".join(dict.fromkeys(part.origin((*path, key)) for key in named)) or part.origin(path)
     return ": ".join(filter(None, (origins, part.dotted(path), text)))
 
 
 def _is_echo(detail: ErrorDetails) -> bool:
-    """A list is "too short" too where it has entries but none is valid: their own errors say it all."""
+    """Return True for a "too short" list that has entries, of which none is valid: their errors suffice."""
     return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
 
 
 def _path(values: Any, detail: ErrorDetails) -> KeyPath:
-    """The error's location without pydantic's own marks, such as the branch of a union."""
+    """Return the error's location without pydantic's own marks, such as the branch of a union."""
     if detail["type"] == "missing":
         return detail["loc"]
     path: KeyPath = ()

@@ -1,6 +1,6 @@
 """Linear time-invariant state space models: S4, S4D, DSS, Liquid-S4, S5 and the LRU.
 
-`state` counts real numbers in all of them: a complex state, or a conjugate pair of which one is kept, is two.
+`state` counts real numbers in all of them: a complex state, or a conjugate pair stored as one, is two.
 """
 
 from typing import Annotated, Literal, Self
@@ -12,9 +12,9 @@ from msbench.config.numbers import Amount, Fraction, Positive
 
 
 class LinearConfig(ClassifierConfig):
-    """What all of them share.
+    """Settings that all of them share.
 
-    Defaults of norm, depth and rates are `ClassifierConfig`'s; the sources' settings belong into suites.
+    Defaults of norm, depth and rates are `ClassifierConfig`'s; the sources' settings belong in suites.
     """
 
     state: Positive = 64
@@ -33,10 +33,10 @@ class LinearConfig(ClassifierConfig):
 
 
 class CopiedConfig(LinearConfig, SteppedConfig):
-    """One system a channel, whose A and B several channels may share."""
+    """One system per channel, whose A and B several channels may share."""
 
     copies: Positive | None = None
-    """Different (A, B), each for every `copies`-th channel (S4's ``n_ssm``); None is one for each channel."""
+    """Number of (A, B) pairs, each for every `copies`-th channel (S4's ``n_ssm``); None: one per channel."""
 
     @model_validator(mode="after")
     def _copies_divide_the_width(self) -> Self:
@@ -75,7 +75,7 @@ class DssConfig(LinearConfig, SteppedConfig):
 
     version: Literal["softmax", "exp", "exp-no-scale"] = "softmax"
     separate_steps: bool = True
-    """Step sizes of their own for real and imaginary parts, as the code has it; the paper has one."""
+    """Separate step sizes for real and imaginary parts, as in the code; the paper has one."""
     horizon: Positive | None = None
     """Steps over which ``softmax`` normalises; None is the task's longest sequence."""
 

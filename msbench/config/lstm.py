@@ -7,4 +7,4 @@ class LstmConfig(ClassifierConfig):
     """One LSTM a layer (Hochreiter and Schmidhuber 1997), as wide as the model."""
 
     bidirectional: bool = False
-    """Two LSTMs a layer with their own parameters, one over the reversed sequence; outputs are averaged."""
+    """Two LSTMs per layer with their own parameters, one over the reversed sequence; outputs are averaged."""

@@ -1,4 +1,4 @@
-"""What is wrong with a value, in the words of the file that holds it rather than in pydantic's."""
+"""Messages on invalid values, in the terms of the file that holds them rather than in pydantic's."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ MUST_BE = {
 
 
 def problem(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") -> str:
-    """One of pydantic's findings about `cls`; `owner` says whose an unknown key is not."""
+    """Return the message for one of pydantic's errors on `cls`; `owner` is named if a key is unknown."""
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         return unknown_key(str(detail["loc"][-1]), _known(cls, detail["loc"][:-1]), owner)
@@ -40,20 +40,20 @@ def problem(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") -> str:
 
 
 def _not_allowed(value: Any, expected: str) -> str:
-    """`expected` is pydantic's list of literals: ``'a', 'b' or 'c'``."""
+    """Return the message for a wrong literal; `expected` is pydantic's list: ``'a', 'b' or 'c'``."""
     near = did_you_mean(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
     return f"must be {expected}, not {shown(value)}{near}"
 
 
 def unknown_key(key: str, known: list[str], owner: str = "") -> str:
-    """The message for a key that nothing has."""
+    """Return the message for an unknown key."""
     near = did_you_mean(key, known)
     of = f" of {owner}" if owner else ""
     return f"unknown key{of}{near + ' ' if near else '; '}known: {', '.join(known)}"
 
 
 def _known(cls: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
-    """The keys of the config class that sits at `path` below `cls`."""
+    """Return the keys of the config class at `path` below `cls`."""
     for part in path:
         field = cls.model_fields.get(str(part))
         cls = next(_classes(field.annotation if field else None), cls)
@@ -61,7 +61,7 @@ def _known(cls: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
 
 
 def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Config classes named in an annotation, such as the ``Layer`` of ``dict[str, Layer | None]``."""
+    """Yield config classes named in an annotation, such as the ``Layer`` of ``dict[str, Layer | None]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in getattr(annotation, "__args__", ()):
@@ -69,7 +69,7 @@ def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def shown(value: Any) -> str:
-    """A value as the file would spell it, short enough for one line."""
+    """Return a value as the file would spell it, short enough for one line."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -81,7 +81,7 @@ def shown(value: Any) -> str:
 
 
 def readable_bytes(count: int) -> str:
-    """Bytes in the unit that fits, such as ``3.2 GB``; thousands, not 1024."""
+    """Return bytes in a suitable unit, such as ``3.2 GB``; powers of 1000, not 1024."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"

@@ -1,6 +1,6 @@
-"""What all models share: the config of encoder, norm and pooling, and what stands behind a model's name.
+"""Settings that all models share: encoder, norm and pooling; and the entry of a model's name.
 
-Each family has a module beside this one with its config class. Every reading that a paper leaves open is a
+Each family has a module next to this one with its config class. Every choice that a paper leaves open is a
 field there; `docs/paper.md` gives the reasons for the defaults of MS-SSM.
 """
 
@@ -14,7 +14,7 @@ from msbench.config.numbers import Amount, Chance, Positive
 
 
 class ClassifierConfig(Config):
-    """What surrounds the blocks of every model: encoder, depth, norm, dropout, pooling."""
+    """Settings around the blocks of every model: encoder, depth, norm, dropout, pooling."""
 
     d_model: Positive = 128
     layers: Positive = 4
@@ -24,7 +24,7 @@ class ClassifierConfig(Config):
     pooling: Literal["mean", "last", "mean-with-padding"] = "mean"
     positions: Literal["none", "learned"] = "none"
     encoder: Literal["embedding", "scalar"] = "embedding"
-    """``scalar`` feeds a token id as one real number, as the code behind the published Mamba rows does."""
+    """``scalar`` feeds a token id as one real number, as in the code of the published Mamba rows."""
     padding: Literal["masked", "paper"] = "masked"
     """``paper`` lets padded positions flow through blocks and batch statistics (never through pooling)."""
 
@@ -34,7 +34,7 @@ class SteppedConfig(ClassifierConfig):
 
     dt_min: Amount = 1e-3
     dt_max: Annotated[float, Field(gt=0, le=1e3)] = 0.1
-    """A state of rate 1 is gone after one step of 20; far larger ones overflow what they multiply."""
+    """A state of rate 1 has vanished after one step of 20; products with far larger steps overflow."""
 
     @model_validator(mode="after")
     def _step_sizes_are_an_interval(self) -> Self:
@@ -45,9 +45,9 @@ class SteppedConfig(ClassifierConfig):
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model's name stands for a config class and the fields that make it this model and no other.
+    """Entry of a model's name: a config class, and the fields that make it this model and no other.
 
-    `rows` are the rows of the paper's tables that it stands for, as they are printed there.
+    `rows` are the rows of the paper's tables that it stands for, as printed there.
     """
 
     config: type[ClassifierConfig]
@@ -58,5 +58,5 @@ class ModelEntry:
 
     @property
     def module(self) -> str:
-        """The module that builds it: with all that it imports, its part of a run's source digest."""
+        """The module that builds it; with all its imports, it is part of a run's source digest."""
         return f"msbench.models.{self.family.replace('-', '_')}"

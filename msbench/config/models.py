@@ -14,7 +14,7 @@ from msbench.config.transformer import TransformerConfig
 
 
 def _ms_ssm(summary: str, row: str, **preset: Any) -> ModelEntry:
-    """A row of the ablations: MS-SSM with one thing changed."""
+    """Return the entry for a row of the ablations: MS-SSM with one thing changed."""
     return ModelEntry(MsSsmConfig, f"MS-SSM {summary}", "ms-ssm", preset, (row,))
 
 

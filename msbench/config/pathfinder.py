@@ -1,4 +1,4 @@
-"""Which Pathfinder images."""
+"""The Pathfinder images."""
 
 from typing import Annotated, Literal, Self
 
@@ -14,8 +14,8 @@ class PathfinderConfig(DataConfig):
     """Pathfinder, pixel by pixel: 32 pixels wide it is Long Range Arena's Pathfinder, 128 its Path-X.
 
     `source` is ``generated`` (drawn here from `seed`, as many as `images`) or ``release`` (read from the
-    published archive or a folder in its layout; `images`, `seed` and `documented_distractors` then describe
-    nothing and must keep their defaults). Images are split as public loaders split the release's.
+    published archive or a folder in its layout; `images`, `seed` and `documented_distractors` then have no
+    effect and must keep their defaults). Images are split as public loaders split the release's.
     """
 
     dataset: Literal["pathfinder"] = "pathfinder"
@@ -28,9 +28,9 @@ class PathfinderConfig(DataConfig):
     images: Annotated[int, Field(ge=10, le=10_000_000)] = 200_000
     seed: DataSeed = 0
     documented_distractors: bool = False
-    """Path-X alone: the 8 distractors of the documentation, where the released images show about 17."""
+    """Path-X only: the 8 distractors of the documentation; the released images show about 17."""
     centred: bool = True
-    """Brightness from -1 to 1, as S5 and Mega have it; else from 0 to 1, as S4's own settings."""
+    """Brightness from -1 to 1, as in S5 and Mega; else from 0 to 1, as in S4's own settings."""
 
     @model_validator(mode="after")
     def _every_option_acts(self) -> Self:

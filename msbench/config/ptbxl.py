@@ -1,4 +1,4 @@
-"""Which labels and which signals of PTB-XL."""
+"""Labels and signals of PTB-XL."""
 
 from typing import Annotated, Literal
 
@@ -10,11 +10,10 @@ from msbench.config.dataset import DataConfig
 class PtbXlConfig(DataConfig):
     """PTB-XL: electrocardiograms of 10 s with 12 leads, at 100 Hz.
 
-    `labels` is one of the six sets of labels of Strodthoff et al. (2020), a task each. `rate` says which of
-    the published signals are read: those at 100 Hz, or those at 500 Hz, which are then resampled to 100 Hz.
-    `min_likelihood` in percent drops the diagnoses that were less sure; published results drop none. With
-    `standardise` one mean and one deviation of all leads of the train split become 0 and 1, else signals are
-    in mV.
+    `labels` is one of the six sets of labels of Strodthoff et al. (2020), a task each. `rate` selects the
+    published signals that are read: those at 100 Hz, or those at 500 Hz, which are then resampled to 100 Hz.
+    `min_likelihood` in percent drops less certain diagnoses; published results drop none. With `standardise`
+    signals have mean 0 and deviation 1 over all leads of the train split together, else they are in mV.
     """
 
     dataset: Literal["ptbxl"] = "ptbxl"

@@ -1,4 +1,4 @@
-"""A run, fully resolved: the same spec is the same run, whatever order or spelling it was written in."""
+"""Fully resolved runs: the same spec is the same run, whatever the order or spelling it was written in."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def check_label(name: str) -> str:
-    """The name of a suite, task or model, once it can be a folder's: no path escapes, none is too long."""
+    """Return the name of a suite, task or model if it is valid as a folder: no path escapes, not too long."""
     if not LABEL.fullmatch(name):
         rule = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
         raise ValueError(f"{shown(name)} is no name: {rule}")
@@ -36,7 +36,7 @@ Label = Annotated[str, AfterValidator(check_label)]
 class RunSpec(Config):
     """One model, on one task, from one seed.
 
-    `suite` and `task` are labels: they say where the run is filed and take no part in its digest.
+    `suite` and `task` are labels: they determine the run's folder, and are not part of its digest.
     """
 
     suite: Label
@@ -63,7 +63,7 @@ class RunSpec(Config):
         return validate(cls, replace(header, values={**header.values, **sections}))
 
     def canonical(self) -> str:
-        """Canonical JSON of all that decides the outcome."""
+        """Return canonical JSON of all that determines the outcome."""
         return canonical_json(self.model_dump(mode="json"))
 
     @property
@@ -73,18 +73,18 @@ class RunSpec(Config):
 
 
 def canonical_json(values: Mapping[str, Any]) -> str:
-    """A spec's plain values as JSON with sorted keys, no spaces and no labels."""
+    """Return a spec's plain values as JSON with sorted keys, no spaces and no labels."""
     kept = {key: value for key, value in values.items() if key not in ("suite", "task")}
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def spec_digest(values: Mapping[str, Any]) -> str:
-    """sha256, in hex, of a spec's plain values as records have them."""
+    """Return sha256, in hex, of a spec's plain values as records hold them."""
     return hashlib.sha256(canonical_json(values).encode()).hexdigest()
 
 
 def resolve_data(part: Located) -> DataConfig:
-    """The config of the dataset that the key ``dataset`` names."""
+    """Return the config of the dataset that the key ``dataset`` names."""
     name = part.values.get("dataset")
     if name is None:
         raise part.error(("dataset",), f"required key is missing; known: {', '.join(sorted(DATASETS))}")
@@ -95,7 +95,7 @@ def resolve_data(part: Located) -> DataConfig:
 
 
 def resolve_model(name: Any, part: Located) -> ClassifierConfig:
-    """The model config of `name`: its preset beats the defaults, and nothing may contradict it."""
+    """Return the model config of `name`: its preset beats the defaults, and nothing may contradict it."""
     if not isinstance(name, str) or name not in MODELS:
         raise UnknownName("model", str(name), MODELS, part.name)
     entry = MODELS[name]
@@ -106,7 +106,7 @@ def resolve_model(name: Any, part: Located) -> ClassifierConfig:
 
 
 def _check_preset(name: str, preset: Mapping[str, Any], part: Located) -> None:
-    """What makes this model itself cannot be overridden: the run would be filed under a wrong name."""
+    """Raise ConfigError for an override of the preset: the run would be stored under a wrong name."""
     for key, fixed in preset.items():
         given = part.values.get(key, fixed)
         if frozen(given) != frozen(fixed):

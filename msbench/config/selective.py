@@ -9,13 +9,13 @@ from msbench.config.model import SteppedConfig
 from msbench.config.numbers import Factor, Natural, Positive
 
 Fault = tuple[bool, str]
-"""Whether it is there, and what to tell."""
+"""A possible fault: True if it is present, and its message."""
 OF_STATES = ("skip", "state_per_stream", "decay_init", "decay_spacing", "raw_decays")
-"""What means nothing to MS-SSM without states; `state` and step sizes suites give to all their models."""
+"""Options that need MS-SSM's states, except `state` and step sizes, which suites set for all models."""
 
 
 class SsmConfig(SteppedConfig):
-    """What Mamba's block and ours share. No step size starts below 1e-4."""
+    """Settings that the blocks of Mamba and MS-SSM share. No step size starts below 1e-4."""
 
     state: Positive = 16
     expand: Factor = 2
@@ -39,24 +39,24 @@ class MambaConfig(SsmConfig):
 
     conv_bias: bool = True
     layers_factor: Positive = 1
-    """Times the layers that a suite gives: the paper's row "Mamba 2x Param"."""
+    """Multiplier of the layers that a suite gives: the paper's row "Mamba 2x Param"."""
     state_factor: Positive = 1
-    """Times the states that a suite gives: the paper's row "Mamba 2x State"."""
+    """Multiplier of the states that a suite gives: the paper's row "Mamba 2x State"."""
 
     def multiplied(self) -> Self:
-        """The same model with its factors multiplied in."""
+        """Return the same model with its factors multiplied in."""
         layers, state = self.layers * self.layers_factor, self.state * self.state_factor
         factors = {"layers_factor": 1, "state_factor": 1}
         return self.model_copy(update={"layers": layers, "state": state, **factors})
 
 
 class MsSsmConfig(SsmConfig):
-    """MS-SSM: a multi-scale decomposition, one SSM a stream, an input-dependent mixer.
+    """MS-SSM: a multi-scale decomposition, one SSM per stream, an input-dependent mixer.
 
-    `state` is the total over the streams [x, d1..dS, aS] unless `state_per_stream`. Field by field the
-    readings of the paper: `ssm_input` what the SSMs scan, `parameters_from` what B, C and the step size are
-    computed from, `raw_input` which raw input that is, `mixer` how streams are weighed, `decay_init` where
-    diag(A) starts. Options that contradict each other are refused.
+    `state` is the total over the streams [x, d1..dS, aS] unless `state_per_stream`. Interpretations of the
+    paper by field: `ssm_input` is the input of the SSMs, `parameters_from` the source of B, C and the step
+    size, `raw_input` the raw input meant there, `mixer` the weighting of streams, `decay_init` the
+    initialisation of diag(A). Options that contradict each other are refused.
     """
 
     state: Positive = 128
@@ -66,29 +66,29 @@ class MsSsmConfig(SsmConfig):
     """``false`` leaves the signal itself out: S + 1 streams, those of the transform alone."""
     state_per_stream: bool = False
     ssm: Literal["s6", "s4", "s4d", "s4-dplr", "none"] = "s6"
-    """All but ``s6`` are constant in time: B, C and step sizes come from no input.
+    """All but ``s6`` are constant in time: B, C and step sizes do not depend on the input.
 
     ``s4`` is real and diagonal, with the exact zero-order hold; ``s4d`` S4D-Lin, complex and diagonal;
     ``s4-dplr`` S4 itself, diagonal plus low rank. With ``none`` the streams are mixed as they are, and
-    `state`, which a suite gives to all of its models, means nothing.
+    `state`, which a suite gives to all of its models, has no effect.
     """
     learned_b: bool = False
-    """``s4`` alone: B is learned; otherwise it is 1, as C takes its place in a diagonal system."""
+    """``s4`` only: B is learned; otherwise it is 1, as C takes its place in a diagonal system."""
     decomposition: Literal["wavelet", "shared-conv", "none"] = "wavelet"
     """``shared-conv``: ablation row 4, every stream sees one causal convolution; ``none``: the signal."""
     ssm_input: Literal["stream", "raw"] = "stream"
     parameters_from: Literal["raw", "stream"] = "raw"
     raw_input: Literal["expanded", "token", "sum"] = "expanded"
-    """The raw input of `parameters_from` and of the mixer: ``token`` is what the block reads, unexpanded;
-    ``sum`` is none, but SiLU of the sum of the streams, as Mamba has its own behind its convolution.
+    """The raw input of `parameters_from` and of the mixer: ``token`` is the block's input, unexpanded;
+    ``sum`` is no raw input but SiLU of the sum of the streams, like Mamba's after its convolution.
     """
     input_conv: bool = False
-    """Mamba's short convolution and SiLU stay, before all that is said here of the expanded input."""
+    """Keep Mamba's short convolution and SiLU, before every use of the expanded input."""
     step_sizes: Literal["own", "shared"] = "own"
-    """Of ``s6``. ``shared``: one projection of the raw input, and one bias, for all streams."""
+    """For ``s6``. ``shared``: one projection of the raw input, and one bias, for all streams."""
     mixer: Literal["linear", "softmax", "static"] = "linear"
     mixer_channels: Literal["shared", "per-channel", "low-rank"] = "shared"
-    """One weight a stream for all channels, or one for each channel, its matrix full or of `mixer_rank`."""
+    """One weight per stream for all channels, or one for each channel, its matrix full or of `mixer_rank`."""
     mixer_rank: Positive | None = None
     """None means ceil(d_model / 16)."""
     mixer_bias: bool = True
@@ -98,21 +98,21 @@ class MsSsmConfig(SsmConfig):
     """``scale``: the coarser a stream, the slower its decays; ``mamba``: all streams start alike."""
     decay_spacing: Literal["even", "random"] = "even"
     raw_decays: Literal["fastest", "slowest"] = "fastest"
-    """Which decays of `decay_init` ``scale`` the stream of the signal itself has."""
+    """Decays of the stream of the signal itself, with `decay_init` ``scale``."""
     input_discretisation: Literal["euler", "raw"] = "euler"
-    """Of ``s6``. ``euler``: step size times B; ``raw``: B as printed, without the step size."""
+    """For ``s6``. ``euler``: step size times B; ``raw``: B as printed, without the step size."""
     conv_activation: Literal["none", "silu"] = "none"
     conv_bias: bool = False
     block: Literal["mamba", "glu", "vit"] = "mamba"
 
     @property
     def streams(self) -> int:
-        """Streams m: S + 2 where there are levels; without any the signal itself alone, for a^0 is x."""
+        """Number of streams m: S + 2 if there are levels; without any only the signal itself, as a^0 is x."""
         return self.levels + 1 + self.raw_stream if self.levels else 1
 
     @property
     def paired(self) -> bool:
-        """Whether states are complex, in conjugate pairs that count as two."""
+        """True if states are complex, in conjugate pairs that count as two."""
         return self.ssm in ("s4d", "s4-dplr")
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""SGConv: one long structured kernel a channel."""
+"""SGConv: one long structured kernel per channel."""
 
 from typing import Self
 
@@ -14,13 +14,13 @@ class SgConvConfig(ClassifierConfig):
     kernel_dim: Positive = 64
     """Parameters of a sub-kernel; the first two are that long, each further one twice the one before."""
     decay_min: Amount = 2
-    """A sub-kernel is weaker than the next finer one by a factor of the channel's own.
+    """Factor of each channel by which a sub-kernel is weaker than the next finer one.
 
     The factors are evenly spaced from `decay_min` at the first channel to `decay_max` at the last.
     """
     decay_max: Amount = 2
     bidirectional: bool = False
-    """A second kernel a channel, over what follows; both are added before the one skip and activation."""
+    """A second kernel a channel, over later positions; both are added before the one skip and activation."""
 
     @model_validator(mode="after")
     def _decays_are_an_interval(self) -> Self:

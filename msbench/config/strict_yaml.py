@@ -1,6 +1,6 @@
-"""YAML text -> plain values and the line of each, with nothing guessed.
+"""Strict parsing of YAML text to plain values and the line of each, with nothing guessed.
 
-PyYAML scans and parses; what a plain scalar means is YAML 1.2's core schema rather than PyYAML's 1.1:
+PyYAML scans and parses; plain scalars follow YAML 1.2's core schema rather than PyYAML's 1.1:
 
 - ``1e-3``, ``1E-3``, ``1.0e-3`` and ``.5`` are numbers (PyYAML reads the first as text);
 - ``010`` is ten and ``0o10`` is eight (PyYAML: eight, and text);
@@ -22,7 +22,7 @@ from msbench.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
 Place = Callable[[int], str]
-"""From a line number, counted from 1, to how a message names that place."""
+"""Function from a line number, counted from 1, to the name of that place in messages."""
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -33,7 +33,7 @@ INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 NAN = re.compile(r"\.(nan|NaN|NAN)")
 
 LONGEST_NUMBER = 300
-"""Digits. More is no setting, and Python refuses to convert some thousands of them."""
+"""Limit in digits. No setting has more, and Python refuses to convert some thousands of them."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,9 +53,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str | bytes, place: Place) -> tuple[Any, dict[KeyPath, int]]:
-    """The values of one YAML document, and the line of every key and list item.
+    """Return the values of one YAML document, and the line of every key and list item.
 
-    An empty document is None. Raises ConfigError, in one line, where the text is not strict YAML.
+    An empty document is None. Raises ConfigError, in one line, if the text is not strict YAML.
     """
     decoded = decode(text, place)
     try:
@@ -71,7 +71,7 @@ def parse(text: str | bytes, place: Place) -> tuple[Any, dict[KeyPath, int]]:
 
 
 def decode(text: str | bytes, place: Place) -> str:
-    """The text without BOM, once it is UTF-8 and holds neither tabs nor control characters."""
+    """Return the text without BOM; ConfigError unless it is UTF-8 without tabs and control characters."""
     if isinstance(text, bytes):
         text = _utf8(text, place)
     text = text.removeprefix("\ufeff")
@@ -95,7 +95,7 @@ def _utf8(data: bytes, place: Place) -> str:
 
 
 def _position(text: str, index: int) -> tuple[int, int]:
-    """Line and column of a character, both from 0."""
+    """Return line and column of a character, both from 0."""
     return text.count("\n", 0, index), index - text.rfind("\n", 0, index) - 1
 
 
@@ -128,7 +128,7 @@ def _value(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], place: Pla
 def _items(
     node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], place: Place
 ) -> Iterator[tuple[str, yaml.Node]]:
-    """Keys and values of a mapping, in order; the line of each key is written into `lines`."""
+    """Yield keys and values of a mapping, in order; the line of each key is written into `lines`."""
     for key, value in node.value:
         start = _start(key)
         if not isinstance(key, yaml.ScalarNode) or (key.value == "" and key.style is None):
@@ -144,7 +144,7 @@ def _items(
 
 
 def scalar(text: str) -> bool | int | float | str | None:
-    """What a plain scalar means in YAML 1.2's core schema.
+    """Return the value of a plain scalar in YAML 1.2's core schema.
 
     Examples
     --------

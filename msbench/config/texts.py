@@ -9,18 +9,18 @@ from msbench.config.numbers import DataSeed, Part, Positive
 
 
 class TextConfig(DataConfig):
-    """How texts become token ids.
+    """Tokenisation of texts.
 
-    `tokens` are ``characters``: Unicode ones, case kept, as S4 and S5 have them; or ``bytes``, as Long Range
-    Arena has. Of a text the first `max_length` tokens are kept, the ``<eos>`` behind it counted.
+    `tokens` are ``characters``: Unicode ones, case kept, as in S4 and S5; or ``bytes``, as in Long Range
+    Arena. The first `max_length` tokens of a text are kept, including the ``<eos>`` at its end.
     """
 
     tokens: Literal["characters", "bytes"] = "characters"
     max_length: Positive = 4096
     eos: bool = True
-    """End each text in ``<eos>``. Long Range Arena's bytes do without."""
+    """End each text in ``<eos>``. Long Range Arena's bytes have none."""
     min_frequency: Positive = 1
-    """Characters that training texts have less often than this are one: unknown. Bytes are all known."""
+    """Characters with fewer occurrences in training texts share one token: unknown. Bytes are all known."""
 
     @model_validator(mode="after")
     def _some_text_is_left(self) -> Self:

@@ -1,4 +1,4 @@
-"""How a run is trained."""
+"""Training settings of a run."""
 
 from typing import Annotated, Literal, Self
 
@@ -34,11 +34,10 @@ class TrainConfig(Config):
     pad_to: Positive | None = None
     """Pad every batch to this length instead, as the paper does with 2048."""
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"
-    """``double-softmax`` repeats a fault of the code behind the published Mamba rows."""
+    """``double-softmax`` repeats a fault in the code of the published Mamba rows."""
     micro_batch: Annotated[Positive | Literal["auto"] | None, Field(exclude=True)] = None
-    """Examples that a device computes at once, the gradients of a batch being added up; ``auto`` halves them
-    where memory runs out. How a run is executed, not what it is: no part of its settings as they are recorded
-    and compared."""
+    """Examples that a device computes at once, with gradients summed over a batch; ``auto`` halves them if
+    memory runs out. An option of the execution, not part of the settings that are recorded and compared."""
 
     @model_validator(mode="after")
     def _rates_are_in_order(self) -> Self:

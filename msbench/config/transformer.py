@@ -12,13 +12,13 @@ class TransformerConfig(ClassifierConfig):
     """Multi-head self-attention and a feed-forward network, each with its norm (Vaswani et al. 2017)."""
 
     positions: Literal["none", "learned"] = "learned"
-    """Attention alone does not know the order: without positions a sequence is a bag, unless `causal`."""
+    """Attention alone ignores order: without positions a sequence is a bag, unless `causal`."""
     heads: Positive = 4
     """Long Range Arena's Transformers have 4 or 8."""
     mlp_expand: Factor = 4
     """Width inside the feed-forward network in multiples of d_model."""
     causal: bool = False
-    """Each position sees itself and what is before it."""
+    """Each position sees only itself and earlier ones."""
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> Self:

@@ -1,4 +1,4 @@
-"""Datasets by name, and what all of them can do: be set up, be opened, say whether they are there."""
+"""Registry of the datasets by name, and the operations that all of them share: set up, open, check."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ __all__ = [
 
 
 class DatasetModule(Protocol):
-    """What a dataset's module has; `config` is its own class of config."""
+    """Interface of a dataset's module; `config` is an instance of its own config class."""
 
     def setup(
         self, config: Any, root: Path, *, source: Path | None, processes: int | None, progress: Progress
     ) -> Dataset:
-        """Build or import where absent, verify, open."""
+        """Build or import the dataset where absent, verify it and open it."""
 
     def open_dataset(self, config: Any, root: Path) -> Dataset:
-        """Verify and open."""
+        """Verify and open the dataset."""
 
     def is_ready(self, config: Any, root: Path) -> bool:
-        """Look, but do not verify."""
+        """Return True if the dataset is set up, without verifying it."""
 
     def stored_digest(self, config: Any, root: Path) -> str | None:
-        """Read the digest, but do not verify."""
+        """Return the stored digest without verifying it."""
 
     def command(self, config: Any) -> str:
-        """What sets it up."""
+        """Return the command that sets the dataset up."""
 
     def outline(self, config: Any) -> TaskInfo:
-        """What is known of the task before any data is there."""
+        """Return the facts of the task that are known before any data is available."""
 
 
 DATASETS: dict[str, DatasetModule] = {
@@ -75,7 +75,7 @@ DATASETS: dict[str, DatasetModule] = {
 
 
 def data_root() -> Path:
-    """Where data are kept: ``MSBENCH_DATA``, or ``data`` in the user's cache folder for msbench."""
+    """Return the folder of the data: ``MSBENCH_DATA``, or ``data`` in the user's cache folder for msbench."""
     if chosen := os.environ.get("MSBENCH_DATA"):
         return Path(chosen).expanduser()
     import platformdirs
@@ -91,10 +91,10 @@ def setup(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Build the dataset, or import it from the folder `source`, where it is absent; verify and open it.
+    """Build the dataset, or import it from `source`, where it is absent; verify and open it.
 
-    Done again it changes nothing. `processes` has no effect on the data; `progress` is told what is being
-    done, how much is done and how much there is. Raises DataError naming file, line or option.
+    Repeating it changes nothing. `processes` has no effect on the data; `progress` receives the current
+    step, the amount done and the total. Raises DataError naming file, line or option.
     """
     refuse_importing_worker()
     module = DATASETS[config.dataset]
@@ -102,27 +102,27 @@ def setup(
 
 
 def open_dataset(config: DataConfig, root: Path) -> Dataset:
-    """The dataset, verified where it changed since it was last. Raises DataError saying what to run."""
+    """Open the dataset, verifying it where it changed. Raises DataError naming the command to run."""
     return DATASETS[config.dataset].open_dataset(config, root)
 
 
 def is_ready(config: DataConfig, root: Path) -> bool:
-    """True where the dataset is set up, by a cheap look at the names and sizes of its files."""
+    """Return True if the dataset is set up, judging only by the names and sizes of its files."""
     return DATASETS[config.dataset].is_ready(config, root)
 
 
 def stored_digest(config: DataConfig, root: Path) -> str | None:
-    """The digest of the dataset as its manifest has it; None where it is not set up or damaged."""
+    """Return the digest stored in the manifest; None where the dataset is not set up or damaged."""
     return DATASETS[config.dataset].stored_digest(config, root)
 
 
 def command(config: DataConfig) -> str:
-    """What a user runs to have it set up, such as ``msbench setup imagenet --from PATH``."""
+    """Return the command that sets the dataset up, such as ``msbench setup imagenet --from PATH``."""
     return DATASETS[config.dataset].command(config)
 
 
 def outline(config: DataConfig) -> TaskInfo:
-    """What is known of the task before any data is there: enough to build a model and count its parameters.
+    """Return the facts of the task known without data: enough to build a model and count its parameters.
 
     `longest` is an upper bound and `baselines` is empty.
     """

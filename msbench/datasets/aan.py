@@ -6,9 +6,9 @@
 
 A row is ``label, id, id, text, text`` between tabs, without a header; every physical line is a row, and
 quotation marks are data. Labels are written as floats. ``eval`` is the validation split. Nothing in a text is
-unescaped: a backslash and an n stay these two characters, as in the public loaders.
+unescaped: a backslash followed by n stays two characters, as in the public loaders.
 
-The texts of 180,000 pairs are never in memory: they are cut, wait on disk until the characters of the
+The texts of 180,000 pairs are never in memory: they are truncated, wait on disk until the characters of the
 training texts are counted, and become token ids there.
 """
 
@@ -46,11 +46,11 @@ PATHS = {folder + file: split for folder in FOLDERS for split, file in FILES.ite
 PUBLISHED = {"train": 147_086, "validation": 18_090, "test": 17_437}
 COLUMNS = 5
 CHARACTERS = 98
-"""Ids of the whole data at the default settings: what a model is built for before they are there."""
+"""Number of token ids of the complete data at the default settings, to build a model without data."""
 
 
 class AanTable:
-    """One file as it is read: labels, pairs of ids, and the texts of all rows, in `spool`."""
+    """Contents of one file: labels, pairs of ids, and the texts of all rows, in `spool`."""
 
     def __init__(self, name: str, config: AanConfig, spool: texts.Spool) -> None:
         self.names, self.spool = [name], spool
@@ -63,16 +63,16 @@ class AanTable:
 
     @property
     def name(self) -> str:
-        """The first of `names`, which have equal copies of it."""
+        """The first of `names`, all of which are equal copies of the file."""
         return self.names[0]
 
     @property
     def sha256(self) -> str:
-        """Of all lines so far."""
+        """SHA-256 of all lines so far."""
         return self._hash.hexdigest()
 
     def add(self, line: bytes) -> None:
-        """Take one more row. Raises ValueError saying what is wrong with it."""
+        """Add one row. Raises ValueError saying what is wrong with it."""
         label, pair, both = parse(line)
         for text in both:
             kept = texts.cut(text, self._config)
@@ -89,7 +89,7 @@ class AanTable:
 
 
 def parse(line: bytes) -> tuple[int, bytes, list[bytes]]:
-    """Label, ids and texts of a row. Raises ValueError saying what is wrong with it."""
+    """Return label, ids and texts of a row. Raises ValueError saying what is wrong with it."""
     fields = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(fields) != COLUMNS:
         raise ValueError(f"{len(fields)} fields instead of {COLUMNS}")
@@ -104,7 +104,7 @@ def parse(line: bytes) -> tuple[int, bytes, list[bytes]]:
 
 
 def read(config: AanConfig, making: Making, stack: ExitStack) -> dict[str, AanTable]:
-    """The file of each split; `stack` closes them. Raises DataError naming file and line."""
+    """Read the file of each split; `stack` closes them. Raises DataError naming file and line."""
     (source,) = making.sources
     found: dict[str, AanTable] = {}
     for name, rows in lines(source, PATHS, making.progress):
@@ -142,7 +142,7 @@ def _hash(rows: Iterator[bytes]) -> str:
 
 
 def _refuse_gaps(source: Path, found: Mapping[str, AanTable]) -> None:
-    """Raise DataError where a file is missing, or lies in another folder than the rest."""
+    """Raise DataError where a file is missing, or is in another folder than the rest."""
     if missing := [file for split, file in FILES.items() if split not in found]:
         raise DataError(f"{source}: holds no {missing[0]}, nor has one in {', '.join(FOLDERS[1:])}")
     folders = [{name.rpartition("/")[0] for name in table.names} for table in found.values()]
@@ -169,7 +169,7 @@ def fill(config: AanConfig, making: Making) -> None:
 
 
 def _save(making: Making, split: str, table: AanTable, encoder: texts.TokenEncoder) -> dict[str, Any]:
-    """Write a split; what the manifest says of it: `ids` is a digest of its pairs of ids, in order."""
+    """Write a split and return its manifest entry; its `ids` is a digest of the pairs of ids, in order."""
     lengths, labels = table.spool.lengths, np.array(table.labels, np.uint8)
     texts.save(making, split, table.spool, lengths, encoder)
     manifest.save(making.folder, split, "labels", labels)
@@ -186,7 +186,7 @@ def _notes(found: Mapping[str, AanTable]) -> list[str]:
 
 
 def view(config: AanConfig, arrays: Arrays, facts: Mapping[str, Any]) -> tuple[TaskInfo, Mapping[str, Split]]:
-    """Facts of the task, and its splits."""
+    """Return the facts of the task and its splits."""
     splits = {name: RaggedPairs(**arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
     rules = {"majority": majority(splits["train"].labels, splits["test"].labels)}
@@ -194,7 +194,7 @@ def view(config: AanConfig, arrays: Arrays, facts: Mapping[str, Any]) -> tuple[T
 
 
 def outline(config: AanConfig) -> TaskInfo:
-    """What is known before the data are there: as many characters as the published data have."""
+    """Return the facts known without data, with the number of characters of the published data."""
     vocabulary = texts.BYTES if config.tokens == "bytes" else CHARACTERS
     return _info(vocabulary, config.max_length, {})
 

@@ -1,7 +1,6 @@
 """CIFAR-10 (Krizhevsky 2009) as sequences of 1024 pixels: the paper's sCIFAR, and Long Range Arena's Image.
 
-All images are kept once, in colour as published; colour, standardisation and split are chosen when they are
-opened.
+All images are stored once, in colour as published; colour, standardisation and split are chosen on opening.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ REMOTE = Remote(
 
 
 def fill(config: Cifar10Config, making: Making) -> None:
-    """Keep the images of train and test, in the order of their files."""
+    """Store the images of train and test, in the order of their files."""
     found = cifar10_batches.read(making.sources[0], making.progress)
     described = {}
     for split in ("train", "test"):
@@ -57,19 +56,19 @@ def fill(config: Cifar10Config, making: Making) -> None:
 def view(
     config: Cifar10Config, arrays: manifest.Arrays, _facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Split]]:
-    """The splits as `config` looks at them."""
+    """Return the facts of the task and the splits for `config`."""
     rules = {"majority": majority(arrays["train"]["labels"], arrays["test"]["labels"])}
     look = unchanged if config.colour == "rgb" else luma
     return _info(config, rules), parted(config, arrays, look, _splitting(config))
 
 
 def outline(config: Cifar10Config) -> TaskInfo:
-    """What is known of the task before any data is there: all but what trivial rules reach."""
+    """Return the facts known without data: all but the accuracy of trivial rules."""
     return _info(config, {})
 
 
 def _splitting(config: Cifar10Config) -> Callable[[Bytes, Bytes], Split]:
-    """What makes a split of values and labels."""
+    """Return a function that makes a split of values and labels."""
     if config.pixels == "tokens":
         return PixelTokens
     mean, deviation = (255 * np.asarray(moments) for moments in config.moments)

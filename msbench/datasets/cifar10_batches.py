@@ -1,6 +1,6 @@
 """The published files of CIFAR-10, ``data_batch_1`` to ``data_batch_5`` and ``test_batch``, read strictly.
 
-They are pickles, and a pickle is a program: none is run here, `inert_pickle` reads the values off them.
+They are pickles, and a pickle is a program: none is run here, `inert_pickle` only extracts the values.
 """
 
 import hashlib
@@ -42,10 +42,10 @@ class Cifar10File:
 
 
 def read(source: Path, progress: Progress = silent) -> dict[str, Cifar10File]:
-    """The files in `source` by name, in their order: an archive, a folder, or one that holds either.
+    """Read the files by name, in order; `source` is an archive, a folder, or a folder that holds either.
 
-    Raises DataError where the test file or all train files are missing, and for one that is there twice or is
-    not what it should be.
+    Raises DataError where the test file or all train files are missing, and for a file that occurs twice or
+    is malformed.
     """
     if source.is_dir() and (source / ARCHIVE).is_file() and not _holds_files(source):
         source = source / ARCHIVE
@@ -66,7 +66,7 @@ def read(source: Path, progress: Progress = silent) -> dict[str, Cifar10File]:
 
 
 def notes(found: Mapping[str, Cifar10File]) -> Iterator[str]:
-    """In which ways these are not the published files."""
+    """Yield the differences from the published files."""
     for name, md5 in MD5.items():
         if name not in found:
             yield f"{name} is missing"
@@ -77,10 +77,10 @@ def notes(found: Mapping[str, Cifar10File]) -> Iterator[str]:
 
 
 def parse(where: str, content: bytes) -> Cifar10File:
-    """One file. Raises DataError, beginning with `where`."""
+    """Parse one file. Raises DataError, whose message begins with `where`."""
     try:
         batch = inert_pickle.values(content)
-    except Exception as error:  # a damaged pickle raises whatever its instructions run into
+    except Exception as error:  # a damaged pickle can raise any exception
         raise DataError(f"{where}: is no CIFAR-10 batch: {error}") from None
     try:
         pixels, labels = _array(batch, "data"), _array(batch, "labels")
@@ -97,7 +97,7 @@ def _array(batch: Any, key: str) -> NDArray[Any]:
     found = batch.get(key.encode(), batch.get(key)) if isinstance(batch, dict) else None
     if found is None:
         raise ValueError(f"is no CIFAR-10 batch: it has no {key}")
-    # Lists are looked through first: lists of one list many times are an array larger than any memory.
+    # Lists are checked first: nested lists that repeat one list can make an array larger than any memory.
     flat = isinstance(found, np.ndarray) or (
         isinstance(found, list) and all(isinstance(each, int) for each in found)
     )

@@ -1,4 +1,4 @@
-"""What a dataset offers to training: its facts, its splits, its batches. Arrays in, arrays out, no torch."""
+"""Interface of a dataset to training: its facts, its splits, its batches. Arrays in, arrays out, no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ class TaskInfo:
 
     Parameters
     ----------
-    kind : what an example is: ``tokens`` a sequence of token ids, ``signal`` one of real numbers, ``patches``
-        an image cut into patches in reading order (to a model, a signal with the numbers of a patch for
-        channels), ``pairs`` two sequences of token ids that are to be compared
-    vocabulary : how many token ids there are, 0 being padding; 0 where there are none
-    classes : how many labels there are
-    longest : the longest sequence, in positions
-    chance : what the metric is without a model
-    baselines : what trivial rules reach on the test split, by name, as fractions: a model at one of those
+    kind : kind of example: ``tokens`` a sequence of token ids, ``signal`` one of real numbers, ``patches``
+        an image cut into patches in reading order (to a model, a signal whose channels are the numbers of a
+        patch), ``pairs`` two sequences of token ids that are to be compared
+    vocabulary : number of token ids, 0 being padding; 0 where there are none
+    classes : number of labels
+    longest : length of the longest sequence, in positions
+    chance : value of the metric without a model
+    baselines : results of trivial rules on the test split, by name, as fractions: a model at one of those
         values has learned that rule and no more
     channels : numbers of one position of a signal, or of one patch
-    multi_label : whether any number of labels is right for an example, each a decision of its own
+    multi_label : True if an example may have any number of labels, each a separate decision
     """
 
     kind: Literal["tokens", "signal", "patches", "pairs"]
@@ -40,7 +40,7 @@ class TaskInfo:
     multi_label: bool = False
 
     def __post_init__(self) -> None:
-        """ValueError where there is nothing to encode, or nothing that the metric could be of."""
+        """Raise ValueError where there is nothing to encode, or the metric does not fit the labels."""
         needed = "channels" if self.real_valued else "vocabulary"
         if getattr(self, needed) < 1:
             raise ValueError(f"a task of {self.kind} needs {needed}: a model has nothing to encode")
@@ -49,23 +49,23 @@ class TaskInfo:
 
     @property
     def real_valued(self) -> bool:
-        """True where a position is numbers, not a token."""
+        """True where a position holds numbers, not a token."""
         return self.kind in ("signal", "patches")
 
     @property
     def sequences(self) -> int:
-        """Sequences an example has."""
+        """Number of sequences of an example."""
         return 2 if self.kind == "pairs" else 1
 
     @property
     def decisions(self) -> int:
-        """Decisions an example asks for: which class, or of each class whether."""
+        """Number of decisions per example: one class, or yes or no for each class."""
         return self.classes if self.multi_label else 1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples side by side, padded on the right with 0.
+    """A batch of examples, padded on the right with 0.
 
     ===========================  ==================================  ==========
     kind                         inputs                              lengths
@@ -84,7 +84,7 @@ class Batch:
 
     @property
     def positions(self) -> int:
-        """Positions of all sequences, padding included."""
+        """Number of positions of all sequences, padding included."""
         return int(np.prod(self.inputs.shape[: self.lengths.ndim + 1]))
 
 
@@ -92,7 +92,7 @@ class Split(Protocol):
     """One split, addressed by example number."""
 
     slow: bool
-    """Whether a batch takes long to make, as where images are decoded: it is then made ahead of need."""
+    """True if making a batch takes long, as with decoded images: batches are then made ahead of need."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -105,18 +105,18 @@ class Split(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
-        """The examples of these numbers, padded to `pad_to` or to the longest of them."""
+        """Return the examples with these numbers, padded to `pad_to` or to the longest of them."""
 
     def augmented(self, seed: int, epoch: int) -> "Split":
-        """The split as it is to be trained on in this epoch: itself, where nothing about it is random."""
+        """Return the split for training in this epoch: itself, where it has no randomness."""
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A dataset that is set up and verified.
 
-    `digest` is the sha256 of all decoded examples in order; `manifest` is what set-up wrote down (counts,
-    lengths, sources, what was dropped and why).
+    `digest` is the sha256 of all decoded examples in order; `manifest` is the record of set-up (counts,
+    lengths, sources, dropped examples and the reasons).
     """
 
     info: TaskInfo
@@ -126,20 +126,20 @@ class Dataset:
 
 
 class Fixed:
-    """A split that is at hand, and the same in every epoch."""
+    """A split that needs no computation and is the same in every epoch."""
 
     slow = False
 
-    def augmented(self, seed: int, epoch: int) -> Self:  # noqa: ARG002 (what a split with chance in it needs)
-        """Itself."""
+    def augmented(self, seed: int, epoch: int) -> Self:  # noqa: ARG002 (needed by splits with randomness)
+        """Return the split itself."""
         return self
 
 
 class Ragged(Fixed):
-    """Token sequences of unequal length, kept end to end in one array.
+    """Token sequences of unequal length, concatenated in one array.
 
-    `tokens` (total,) uint8 may be a memory map; `offsets` int64 says where each sequence starts, and where
-    the last one ends.
+    `tokens` (total,) uint8 may be a memory map; `offsets` int64 holds the start of each sequence, and the end
+    of the last one.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Ragged(Fixed):
         return self.labels
 
     def padded(self, sequences: NDArray[np.int64], width: int) -> NDArray[np.int64]:
-        """Token ids (n, width) of the sequences of these numbers, 0 behind each."""
+        """Return token ids (n, width) of the sequences with these numbers, padded on the right with 0."""
         inputs = np.zeros((len(sequences), width), dtype=np.int64)
         for row, number in zip(inputs, sequences, strict=True):
             start, end = self.offsets[number : number + 2]
@@ -173,11 +173,11 @@ class RaggedTokens(Ragged):
         return np.diff(self.offsets)
 
     def example(self, index: int) -> NDArray[np.uint8]:
-        """Token ids of one example, without padding."""
+        """Return the token ids of one example, without padding."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
-        """The examples of these numbers, padded on the right with 0."""
+        """Return the examples with these numbers, padded on the right with 0."""
         lengths = self.offsets[indices + 1] - self.offsets[indices]
         inputs = self.padded(indices, int(lengths.max()) if pad_to is None else pad_to)
         return Batch(inputs, lengths, self.labels[indices].astype(np.int64))
@@ -193,7 +193,7 @@ class RaggedPairs(Ragged):
         return longer
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
-        """The pairs of these numbers, both sides padded on the right with 0 to one width."""
+        """Return the pairs with these numbers, both sides padded on the right with 0 to one width."""
         sides = np.stack([2 * indices, 2 * indices + 1], axis=1)
         lengths = self.offsets[sides + 1] - self.offsets[sides]
         inputs = self.padded(sides.reshape(-1), int(lengths.max()) if pad_to is None else pad_to)
@@ -203,9 +203,9 @@ class RaggedPairs(Ragged):
 class Samples(Fixed):
     """A split of equally long sequences of real numbers: a signal, or an image pixel by pixel.
 
-    `values` (n, l, channels) are of any type and may be a memory map; what a model sees is
+    `values` (n, l, channels) are of any type and may be a memory map; the input of a model is
     (values - shift) / scale in float32, both numbers or (channels,). `labels` are (n,), or (n, classes) of 0
-    and 1. With `rows` the split has only the examples of these numbers, in this order.
+    and 1. With `rows` the split has only the examples with these numbers, in this order.
     """
 
     def __init__(
@@ -218,12 +218,12 @@ class Samples(Fixed):
     ) -> None:
         self.values, self.labels, self.rows = values, labels, rows
         self.shift, self.scale = np.asarray(shift, np.float64), np.asarray(scale, np.float64)
-        # In float64 and rounded once: a mean and a gain that were multiplied out are not rounded twice.
+        # Computed in float64 and rounded once, so that a mean multiplied by a gain is not rounded twice.
         self.factor = self._spread(1 / self.scale)
         self.offset = self._spread(self.shift / self.scale)
 
     def _spread(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Numbers, one a channel, as (l, channels): NumPy's inner loop would else be one position long."""
+        """Broadcast numbers, one a channel, to (l, channels): NumPy's inner loop is else one position."""
         shape = self.values.shape[1:] if numbers.ndim else ()
         return np.ascontiguousarray(np.broadcast_to(numbers, shape), np.float32).reshape(shape)
 
@@ -232,12 +232,12 @@ class Samples(Fixed):
 
     @property
     def bytes(self) -> int:
-        """What the values of the split alone take."""
+        """Bytes of the values of this split alone."""
         return len(self) * int(np.prod(self.values.shape[1:])) * self.values.itemsize
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The one length, for every example (n,)."""
+        """The common length, for every example (n,)."""
         return np.full(len(self), self.values.shape[1], np.int64)
 
     @property
@@ -246,7 +246,7 @@ class Samples(Fixed):
         return self.labels if self.rows is None else self.labels[self.rows]
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
-        """The examples of these numbers; 0 beyond their length, up to `pad_to`."""
+        """Return the examples with these numbers; 0 beyond their length, up to `pad_to`."""
         numbers = indices if self.rows is None else self.rows[indices]
         inputs = self.values[numbers].astype(np.float32)
         inputs *= self.factor

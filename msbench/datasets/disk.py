@@ -1,4 +1,4 @@
-"""What files on a disk need: a lock that dies with its process, room, and to be there after a power cut."""
+"""File system utilities: locks released when their process dies, free space, durability after power cuts."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from msbench.results.locks import hold_file, hold_folder
 
 @contextmanager
 def locked(path: Path, progress: Progress) -> Iterator[None]:
-    """Hold the lock of `path`, ``.<name>.lock`` beside it; the system takes it from a process that dies.
+    """Hold the lock of `path`, ``.<name>.lock`` next to it; the system releases it when the process dies.
 
     While another process holds it, `progress` is called each second and may raise, to stop waiting. Raises
     ConfigError where the file system has no locks.
@@ -30,12 +30,12 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A folder of one's own that goes at the end; those of processes that were killed go at the beginning.
+    """Yield a private folder, removed at the end; first remove those left by killed processes.
 
-    Whoever has one holds a lock on it, which the system takes from a process that dies.
+    The folder is locked while in use; the system releases the lock if the process dies.
     """
     for left in parent.glob(f"{prefix}*"):
-        with suppress(OSError), hold_folder(left) as mine:  # a link is no such folder, and not followed
+        with suppress(OSError), hold_folder(left) as mine:  # links are not followed
             if mine:
                 shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as folder, hold_folder(Path(folder)):
@@ -43,7 +43,7 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def shortage(folder: Path, needed: int) -> str:
-    """What to say where `folder` has fewer than `needed` bytes free; an empty string where it has enough."""
+    """Return a message if `folder` has fewer than `needed` bytes free; else an empty string."""
     free = shutil.disk_usage(folder).free
     if needed <= free:
         return ""
@@ -57,7 +57,7 @@ def require_space(folder: Path, needed: int, what: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """To the disk: which names `folder` holds."""
+    """Flush the list of names in `folder` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

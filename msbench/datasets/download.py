@@ -1,10 +1,10 @@
-"""Published files, fetched once and kept: whole and what they were published as, or not there at all.
+"""Download of published files, once: a file is stored whole and as published, or not at all.
 
 ::
 
     <folder>/<name>             verified: its size, its first bytes, its digest
-    <folder>/<name>.part        what has come so far; the next try goes on from its end
-    <folder>/.<name>.lock       held by the process that fetches; others wait, then find the file
+    <folder>/<name>.part        received so far; the next attempt resumes at its end
+    <folder>/.<name>.lock       held by the downloading process; others wait, then find the file
 """
 
 import os
@@ -26,9 +26,9 @@ from msbench.errors import DataError
 class Remote:
     """A published file.
 
-    `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits; it and `size` (bytes) are None where nobody
-    published them. `kind` is what its bytes must begin with: a key of `file_kinds.MAGIC`, ``tar`` or
-    ``text``. `dataset` is what ``msbench setup`` calls the data it is of.
+    `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits; it and `size` (bytes) are None where not
+    published. `kind` is the format that its first bytes must have: a key of `file_kinds.MAGIC`, ``tar`` or
+    ``text``. `dataset` is the name for ``msbench setup``.
     """
 
     url: str
@@ -40,17 +40,17 @@ class Remote:
 
 
 def is_offline() -> bool:
-    """True where ``MSBENCH_OFFLINE`` forbids to use a network."""
+    """Return True if ``MSBENCH_OFFLINE`` forbids network access."""
     return os.environ.get("MSBENCH_OFFLINE", "0") not in ("", "0")
 
 
 def fetch(
     remote: Remote, folder: Path, progress: Progress = silent, patience: Patience | None = None
 ) -> Path:
-    """The file in `folder`, fetched where it is not there yet.
+    """Return the path of the file in `folder`, downloading it where absent.
 
-    Interrupted it leaves a ``.part``, from which the next call goes on. Raises DataError saying what is
-    wrong with the network, the server, the file or the disk, and how to bring the file by hand.
+    An interrupted download leaves a ``.part``, from which the next call resumes. Raises DataError saying what
+    is wrong with the network, the server, the file or the disk, and how to import the file manually.
     """
     path, part = folder / remote.name, folder / f"{remote.name}.part"
     with _explained(remote):
@@ -67,12 +67,12 @@ def fetch(
 
 
 def _fetch(remote: Remote, part: Path, path: Path, progress: Progress, patience: Patience) -> None:
-    """Receive, verify, rename: in this order, so that nothing else ever has the final name."""
+    """Receive, verify, rename: in this order, so that only a verified file ever has the final name."""
     stamps = Stamps(path.parent)
     wish = Wish(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
     pieced = receive(wish, part, progress, patience)
     wrong = _difference(remote, part, stamps, progress)
-    if wrong and pieced:  # of two versions perhaps, or with holes from a power cut
+    if wrong and pieced:  # perhaps pieces of two versions, or holes from a power cut
         discard(part)
         receive(wish, part, progress, patience)
         wrong = _difference(remote, part, stamps, progress)
@@ -84,7 +84,7 @@ def _fetch(remote: Remote, part: Path, path: Path, progress: Progress, patience:
 
 
 def _difference(remote: Remote, path: Path, stamps: Stamps, progress: Progress) -> str:
-    """How the file is not the published one, in words; empty where it is, as far as that is known."""
+    """Describe how the file differs from the published one; empty where it does not, as far as is known."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     if not is_kind(head, remote.kind):
@@ -100,7 +100,7 @@ def _difference(remote: Remote, path: Path, stamps: Stamps, progress: Progress) 
 
 @contextmanager
 def _explained(remote: Remote) -> Iterator[None]:
-    """Say in one DataError what is wrong, of which file, and what helps in any case."""
+    """Turn a fault into one DataError with the cause, the file and a remedy that always works."""
     try:
         yield
     except (Fault, OSError) as error:

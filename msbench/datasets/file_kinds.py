@@ -1,11 +1,11 @@
-"""What a file is, told by its first bytes and never by its name: Long Range Arena's ``.gz`` is a tar."""
+"""File formats recognised by the first bytes, never by the name: Long Range Arena's ``.gz`` is a tar."""
 
 import re
 import tarfile
 from pathlib import Path
 
 HEAD = 1024
-"""How many first bytes `is_kind` and `kind_of` want to see; a tar needs 512."""
+"""Number of first bytes that `is_kind` and `kind_of` need; a tar needs 512."""
 
 MAGIC = {
     "gzip": b"\x1f\x8b\x08",
@@ -19,7 +19,7 @@ COMPRESSED = ("gzip", "xz", "bzip2")
 
 
 def is_kind(head: bytes, kind: str) -> bool:
-    """True where a file that begins with `head` is a `kind`: one of `MAGIC`, ``tar`` or ``text``."""
+    """Return True if a file that begins with `head` is a `kind`: one of `MAGIC`, ``tar`` or ``text``."""
     if kind == "tar":
         return _is_tar(head)
     if kind == "text":
@@ -28,20 +28,20 @@ def is_kind(head: bytes, kind: str) -> bool:
 
 
 def kind_of(path: Path) -> str | None:
-    """The kind of an archive or a compressed file, or None."""
+    """Return the kind of an archive or a compressed file, or None."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     return next((kind for kind in (*COMPRESSED, "zip", "tar") if is_kind(head, kind)), None)
 
 
 def is_web_page(head: bytes) -> bool:
-    """True where the bytes begin as HTML does."""
+    """Return True if the bytes begin like HTML."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     return start.startswith((b"<!doctype", b"<html", b"<head", b"<?xml"))
 
 
 def title(head: bytes) -> str:
-    """The title of a web page, or an empty string."""
+    """Return the title of a web page, or an empty string."""
     found = re.search(rb"<title[^>]*>(.*?)</title", head, re.IGNORECASE | re.DOTALL)
     return " ".join(found[1].decode(errors="replace").split())[:80] if found else ""
 

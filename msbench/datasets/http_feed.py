@@ -1,7 +1,7 @@
-"""One HTTP request in a thread of its own, so that whoever waits for it can stop waiting.
+"""One HTTP request in its own thread, so that the caller can stop waiting for it.
 
-A read from a socket can be given up after a time, but not looked after in between, and a name that is looked
-up not even that: here the caller's `progress` is called all the while, and may raise.
+A read from a socket can time out, but not be interrupted in between, and a name lookup cannot even time
+out: here the caller's `progress` is called all the while, and may raise.
 """
 
 import http.client
@@ -19,20 +19,20 @@ from msbench.datasets.progress import Progress
 
 CHUNK = 2**16
 LOOK_EVERY = 0.2
-"""Seconds between two calls of `progress` while nothing comes."""
+"""Seconds between two calls of `progress` while no data arrives."""
 
 
 class Fault(Exception):
-    """What is wrong, in words; asking again would not help."""
+    """Permanent error; the message says what is wrong, and another request would not help."""
 
 
 class Passing(Fault):
-    """What is wrong, in words; it may be over when the server is asked again."""
+    """Temporary error; another request may succeed."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server says before it sends anything; header names as HTTP has them, in any case."""
+    """Status line and headers of a response; header names as in HTTP, in any case."""
 
     status: int
     reason: str
@@ -40,16 +40,16 @@ class Answer:
 
 
 class HttpResponse:
-    """The answer to one request, then its bytes as they come.
+    """The answer to one request, then its bytes as they arrive.
 
-    Raises Fault; Passing where the connection ended, or nothing came for `timeout` seconds.
+    Raises Fault; Passing where the connection ended, or nothing arrived for `timeout` seconds.
     """
 
     def __init__(self, request: urllib.request.Request, timeout: float) -> None:
         self._request, self._timeout = request, timeout
         self._items: queue.Queue[Answer | bytes | Exception] = queue.Queue(maxsize=64)
         self._stopped = threading.Event()
-        # A daemon: a name server that never answers must not keep the process from ending.
+        # A daemon: a name server that never answers must not keep the process alive.
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "HttpResponse":
@@ -68,7 +68,7 @@ class HttpResponse:
         return item
 
     def chunks(self, progress: Progress, what: str, done: int, total: int) -> Iterator[bytes]:
-        """The bytes as they come, after `done` that are there; `total` is 0 where it is not known."""
+        """Yield the bytes as they arrive, after `done` already stored; `total` is 0 where unknown."""
         while item := self._next(progress, what, done, total):
             if isinstance(item, Exception):
                 raise Passing(f"{incomplete(done, total)}: {_fault(item)}")
@@ -99,7 +99,7 @@ class HttpResponse:
         except urllib.error.HTTPError as error:
             with error:
                 self._put(Answer(error.code, error.reason, error.headers))
-        except Exception as error:  # whatever it is, whoever waits must hear of it
+        except Exception as error:  # any error must reach the waiting thread
             self._put(error)
 
     def _put(self, item: Answer | bytes | Exception) -> None:
@@ -112,12 +112,12 @@ class HttpResponse:
 
 
 def incomplete(done: int, total: int) -> str:
-    """Words for a file that is not whole."""
+    """Describe a file that is not whole."""
     return f"incomplete, got {done:,} of {f'{total:,}' if total else 'an unknown number of'} bytes"
 
 
 def _fault(error: Exception) -> Fault:
-    """What an exception of urllib or of a socket means to who asked; another one is raised again."""
+    """Return the Fault for an exception of urllib or of a socket; raise any other exception again."""
     if not isinstance(error, (OSError, ValueError, http.client.HTTPException)):
         raise error
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -10,9 +10,9 @@ UNSIGNED_BYTES = 0x08
 
 
 def parse(content: bytes, dimensions: int) -> NDArray[np.uint8]:
-    """The array of unsigned bytes in a file of this many dimensions.
+    """Return the array of unsigned bytes in a file of this many dimensions.
 
-    Raises ValueError where the magic is another, the file is cut short, or bytes follow its end.
+    Raises ValueError where the magic differs, the file is truncated, or bytes follow its end.
     """
     magic = UNSIGNED_BYTES << 8 | dimensions
     header = 4 * (1 + dimensions)

@@ -4,12 +4,12 @@
 
     aclImdb/{train,test}/{neg,pos}/<id>_<rating>.txt
 
-Reviews are in the order of their labels, neg before pos, then of their ids. Nobody published a validation
-split, and both Long Range Arena and S4 choose the checkpoint on the test half. Ours is a part of the train
+Reviews are in the order of their labels, neg before pos, then of their ids. There is no published validation
+split, and both Long Range Arena and S4 select the checkpoint on the test half. Ours is a part of the train
 half: of each label the reviews whose sha256 of ``<split_seed> <label>/<id>`` is lowest.
 
-Characters are counted in the whole train half, validation included, as S4 does: that tells nothing of a
-label, and gives the 135 ids that are published. ``train/unsup`` is not looked at.
+Characters are counted in the whole train half, validation included, as S4 does: that reveals nothing of a
+label, and gives the published 135 ids. ``train/unsup`` is ignored.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 """Out of ten stars; reviews with five or six are in neither folder."""
 PUBLISHED = {"train": 25_000, "test": 25_000}
 CHARACTERS = 135
-"""Ids of the whole data at the default settings: what a model is built for before they are there."""
+"""Number of token ids of the complete data at the default settings, to build a model without data."""
 FOLDER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/([^/.][^/]*)")
 FILE = re.compile(r"(0|[1-9][0-9]{0,8})_([0-9]{1,2})\.txt")
 
 
 class Review(NamedTuple):
-    """Which review: order is by label, then by id."""
+    """Identifier of a review, ordered by label, then by id."""
 
     label: int
     number: int
@@ -64,7 +64,7 @@ class Review(NamedTuple):
 
 
 Half = dict[Review, bytes]
-"""What is kept of each review, in order."""
+"""The truncated text of each review, in order."""
 
 
 def fill(config: ImdbConfig, making: Making) -> None:
@@ -88,7 +88,7 @@ def fill(config: ImdbConfig, making: Making) -> None:
 
 
 def read(config: ImdbConfig, making: Making) -> dict[str, Half]:
-    """Both published halves, cut, in order. Raises DataError naming the file that is wrong."""
+    """Read both published halves, truncated, in order. Raises DataError naming the file that is wrong."""
     (source,) = making.sources
     found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
     for name, text in members(source, lambda name: FOLDER.fullmatch(name) is not None, making.progress):
@@ -108,7 +108,7 @@ def read(config: ImdbConfig, making: Making) -> dict[str, Half]:
 
 
 def parse(name: str) -> tuple[str, Review]:
-    """Half and review of a file. Raises ValueError for a name that no review has."""
+    """Return half and review of a file. Raises ValueError for an invalid file name."""
     folder = FOLDER.fullmatch(name)
     file = FILE.fullmatch(folder[3]) if folder else None
     if folder is None or file is None:
@@ -120,7 +120,7 @@ def parse(name: str) -> tuple[str, Review]:
 
 
 def validation_of(reviews: Iterable[Review], fraction: float, seed: int) -> set[Review]:
-    """A fraction of each label's reviews, rounded. Raises DataError where that is none, or all."""
+    """Choose a fraction of each label's reviews, rounded. Raises DataError where that is none, or all."""
     chosen: set[Review] = set()
     pool = list(reviews)
     for label, name in enumerate(LABELS):
@@ -151,7 +151,7 @@ def _vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
 def _save(
     config: ImdbConfig, making: Making, name: str, split: Half, encoder: texts.TokenEncoder
 ) -> dict[str, Any]:
-    """Write a split; what the manifest says of it: `ids` is a digest of which reviews it has, in order."""
+    """Write a split and return its manifest entry; its `ids` is a digest of the reviews in it, in order."""
     lengths = np.array([texts.length(text, config) for text in split.values()], np.int64)
     labels = np.array([review.label for review in split], np.uint8)
     texts.save(making, name, split.values(), lengths, encoder)
@@ -162,7 +162,7 @@ def _save(
 
 
 def _duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
-    """Reviews that repeat the kept part of an earlier one: within each split, and of train in the others."""
+    """Count reviews that repeat an earlier one's kept text: within each split, and of train in the others."""
     distinct = {name: set(split.values()) for name, split in splits.items()}
     within = {name: len(split) - len(distinct[name]) for name, split in splits.items()}
     of_train = {
@@ -182,7 +182,7 @@ def _notes(halves: Mapping[str, Half]) -> list[str]:
 def view(
     config: ImdbConfig, arrays: Arrays, facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, Mapping[str, Split]]:
-    """Facts of the task, and its splits."""
+    """Return the facts of the task and its splits."""
     splits = {name: _split(arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
     rules = {"majority": majority(splits["train"].labels, splits["test"].labels)}
@@ -194,7 +194,7 @@ def _split(arrays: Mapping[str, NDArray[Any]]) -> RaggedTokens:
 
 
 def outline(config: ImdbConfig) -> TaskInfo:
-    """What is known before the data are there: as many characters as the published data have."""
+    """Return the facts known without data, with the number of characters of the published data."""
     vocabulary = texts.BYTES if config.tokens == "bytes" else CHARACTERS
     return _info(vocabulary, config.max_length, {})
 

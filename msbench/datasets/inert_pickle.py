@@ -1,8 +1,8 @@
-"""Arrays and plain values out of a pickle that is never run.
+"""Extraction of arrays and plain values from a pickle without running it.
 
 A pickle is a program, and the library that loads one runs it: it calls what the file names. Here its
-instructions are only looked at: numbers, texts, lists, tuples, dicts and numpy's arrays are built by this
-module itself, and whatever else is named is refused. Protocols 0 to 4, as far as such values need them.
+instructions are only interpreted: numbers, texts, lists, tuples, dicts and numpy's arrays are built by this
+module itself, and any other name is refused. Protocols 0 to 4, as far as such values need them.
 """
 
 import pickletools
@@ -21,17 +21,17 @@ CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
 AS_THEY_ARE = re.compile(r"(BININT|LONG|BINFLOAT|FLOAT|INT|(SHORT_)?BIN(UNICODE|BYTES)8?|UNICODE)[124]?")
 OLD_TEXTS = ("STRING", "BINSTRING", "SHORT_BINSTRING")
-"""Texts of Python 2, which are bytes."""
+"""Instructions for texts of Python 2, which are bytes."""
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class NotInert(ValueError):
-    """The pickle wants more than values; says what."""
+    """The pickle needs more than plain values; the message says what."""
 
 
 @dataclass(frozen=True)
 class _Name:
-    """Something that the pickle names, and that nobody looks up."""
+    """A name in the pickle, which is never looked up."""
 
     module: str
     name: str
@@ -39,7 +39,7 @@ class _Name:
 
 @dataclass
 class _Type:
-    """A type of numpy's; its byte order comes after it is made."""
+    """A numpy type; its byte order is set after it is made."""
 
     code: str
     order: str = "="
@@ -47,19 +47,19 @@ class _Type:
 
 @dataclass
 class _Array:
-    """An array of numpy's, which is empty when it is made."""
+    """A numpy array, empty until it is filled."""
 
     value: Any = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 class _Mark:
-    """Where a list of values begins."""
+    """Start of a list of values on the stack."""
 
 
 def values(data: bytes) -> Any:
-    """What `data` holds, texts of Python 2 as bytes. Raises ValueError for what is more than values.
+    """Return the value in `data`, texts of Python 2 as bytes. Raises ValueError for more than plain values.
 
-    Of bytes that are no pickle it raises what looking at them runs into.
+    For bytes that are no pickle, other exceptions of the parser may be raised.
     """
     reader = _Reader()
     for opcode, argument, _ in pickletools.genops(data):
@@ -68,7 +68,7 @@ def values(data: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The arrays in a dict, or in what is one itself."""
+    """Return the value with `_Array` objects replaced: the value itself, or those in a dict."""
     if isinstance(value, dict):
         return {key: _plain(each) if isinstance(each, _Array) else each for key, each in value.items()}
     return value.value if isinstance(value, _Array) else value
@@ -80,7 +80,7 @@ class _Reader:
         self.memo: dict[int, Any] = {}
 
     def step(self, name: str, argument: Any) -> None:
-        """One instruction."""
+        """Execute one instruction."""
         push = self.stack.append
         if name in CONSTANTS:
             push(CONSTANTS[name])
@@ -100,7 +100,7 @@ class _Reader:
             self._more(name, argument)
 
     def _more(self, name: str, argument: Any) -> None:
-        """Instructions on what is on the stack already."""
+        """Execute an instruction on values that are already on the stack."""
         match name:
             case "MEMOIZE":
                 self.memo[len(self.memo)] = self.stack[-1]
@@ -145,7 +145,7 @@ class _Reader:
 
 
 def _key(value: Any) -> Any:
-    """What is looked up by its hash: that of a tuple of tuples of ... would overflow the stack of C."""
+    """Return a valid key: hashing a tuple of tuples of ... would overflow the C stack."""
     if not isinstance(value, str | bytes | int):
         raise NotInert(f"it has a key of type {type(value).__name__}, and no text or number")
     return value
@@ -158,7 +158,7 @@ def _named(module: Any, name: Any) -> _Name:
 
 
 def _made(called: Any, arguments: Any) -> Any:
-    """What a call of one of `KNOWN` gives, as far as values need it."""
+    """Return the result of calling one of `KNOWN`, as far as plain values need it."""
     place = (called.module, called.name)
     if place in ARRAY:
         return _Array()
@@ -173,7 +173,7 @@ def _made(called: Any, arguments: Any) -> Any:
 
 
 def _fill(made: Any, state: Any) -> None:
-    """What ``__setstate__`` of numpy's types and arrays does."""
+    """Do the work of ``__setstate__`` of numpy's types and arrays."""
     if isinstance(made, _Type):
         order = state[1].decode() if isinstance(state[1], bytes) else state[1]
         made.order = "=" if order == "|" else order

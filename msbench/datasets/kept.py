@@ -1,11 +1,11 @@
-"""What datasets have in common that are read from archives once and kept as arrays.
+"""Common implementation of datasets that are read from archives once and stored as arrays.
 
 ::
 
     archive or folder --fill--> <root>/<dataset>/<key>/ (arrays and manifest) --view--> Dataset
 
-The key stands for those fields of the config that decide what is kept. Fields named in `views` only decide
-how it is looked at (which labels, which standardisation): they share one folder.
+The key is a hash of those fields of the config that decide what is stored. Fields named in `views` only
+decide how it is presented (which labels, which standardisation): such configs share one folder.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MOST_FILES = 10_000
 
 @dataclass(frozen=True)
 class Making:
-    """What `fill` is given: the folder to fill, which is empty, and how.
+    """Arguments of `fill`: the empty folder to fill, and its settings.
 
     `sources` are the archives in the order of `Kept.remotes`, or the one file or folder that the user
-    brought. `processes` has no effect on the data; `licence` is theirs.
+    imports. `processes` has no effect on the data; `licence` is that of the data.
     """
 
     folder: Path
@@ -59,9 +59,10 @@ class Making:
         notes: Iterable[str] = (),
         **facts: Any,
     ) -> None:
-        """Write the manifest: what was read, what came of it (`splits` as `manifest.describe` has it).
+        """Write the manifest: what was read, and the result (`splits` as returned by `manifest.describe`).
 
-        `notes` are for whoever sets it up; whether an archive is the published one is noted here.
+        `notes` are for the user who sets it up; a note on an archive that is not the published one is added
+        here.
         """
         named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
         sources = [described(source, self.progress) for source in self.sources]
@@ -69,7 +70,7 @@ class Making:
         manifest.finish(self.folder, {**named, **origin, **facts}, splits)
 
     def _strange(self) -> Iterator[str]:
-        """Of an archive that the user brought, that it is not the published one, where that is known."""
+        """Yield a note on a user's archive that is not the published one, where that is known."""
         known = [remote for remote in self.remotes if remote.digest is not None]
         for source in self.sources:
             if not source.is_file() or not known:
@@ -82,20 +83,20 @@ class Making:
 
 @dataclass(frozen=True)
 class Kept(Generic[C]):
-    """A dataset by its parts; what `msbench.datasets.DatasetModule` asks for, it has.
+    """A dataset composed of its parts; it implements `msbench.datasets.DatasetModule`.
 
     Parameters
     ----------
     name : of the dataset
-    version : of what `fill` writes; another one is another folder
-    about : what it is, its licence and where to get it
-    remotes : what can be fetched; empty where nothing can
+    version : of the output of `fill`; each version has its own folder
+    about : its content, its licence and its source
+    remotes : files that can be downloaded; empty where there are none
     fill : write arrays into a folder and end with `Making.finish`; raises DataError
     view : the facts of the task and its splits, from the config, the arrays and the manifest
-    outline : the facts of the task before any data is there
-    views : fields of the config that `fill` does not look at
-    view_version : of what `view` makes of arrays; another one makes other examples of the same config
-    is_generated : whether this config is made from nothing but itself
+    outline : the facts of the task known without data
+    views : fields of the config that `fill` does not read
+    view_version : of the output of `view`; another version means other examples for the same config
+    is_generated : returns True if this config is generated without any source
     """
 
     name: str
@@ -118,9 +119,9 @@ class Kept(Generic[C]):
         processes: int | None = None,
         progress: Progress = silent,
     ) -> Dataset:
-        """Generate, fetch or import where absent, verify, open.
+        """Generate, fetch or import the dataset where absent, verify it and open it.
 
-        Raises DataError; ConfigError where a `source` is given for what is generated.
+        Raises DataError; ConfigError where a `source` is given for generated data.
         """
         if source is not None:
             self._check(source, config)
@@ -142,9 +143,10 @@ class Kept(Generic[C]):
         return self.open_dataset(config, root)
 
     def open_dataset(self, config: C, root: Path) -> Dataset:
-        """The dataset, verified. Raises DataError saying what is wrong and what to run.
+        """Open the dataset, verified. Raises DataError saying what is wrong and what to run.
 
-        Its manifest is of the config asked for: ``splits`` are those of the view, ``kept`` what they are of.
+        Its manifest is that of the requested config: ``splits`` are those of the view, ``kept`` the stored
+        ones.
         """
         folder = self.folder_of(config, root)
         if not (folder / manifest.MANIFEST).exists():
@@ -155,21 +157,21 @@ class Kept(Generic[C]):
         return Dataset(info, splits, digest, {**facts, **_of_view(config, splits, facts)})
 
     def is_ready(self, config: C, root: Path) -> bool:
-        """True where `open_dataset` finds every file with its size; what is in them it checks itself."""
+        """Return True if `open_dataset` finds every file with its size; contents are verified on opening."""
         return manifest.is_whole(self.folder_of(config, root))
 
     def stored_digest(self, config: C, root: Path) -> str | None:
-        """The digest that `open_dataset` would give, from the manifest alone; None without a whole one."""
+        """Return the digest as `open_dataset` would, from the manifest alone; None without a whole one."""
         facts = manifest.find_manifest(self.folder_of(config, root))
         return None if facts is None else self._digest(config, facts["digest"])
 
     def folder_of(self, config: C, root: Path) -> Path:
-        """Where this config's arrays are."""
+        """Return the folder of this config's arrays."""
         values = config.model_dump(mode="json", exclude=set(self.views))
         return root / self.name / manifest.short_hash({"version": self.version, "config": values})
 
     def command(self, config: C) -> str:
-        """What sets up this config, or others that look at the same arrays."""
+        """Return the command that sets up this config, or others that share its arrays."""
         return setup_command(config, "" if self.remotes or self.is_generated(config) else "PATH", self.views)
 
     def _remedy(self, config: C, folder: Path) -> str:
@@ -200,13 +202,13 @@ class Kept(Generic[C]):
             )
 
     def _digest(self, config: C, kept: str) -> str:
-        """sha256 of what is kept and of how it is looked at."""
+        """Return the sha256 of the stored data and of the view on them."""
         view = json.dumps(config.model_dump(mode="json", include=set(self.views)), sort_keys=True)
         return hashlib.sha256(f"{kept}\n{self.view_version}\n{view}".encode()).hexdigest()
 
 
 def _of_view(config: DataConfig, splits: Mapping[str, Split], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a manifest says of this config, rather than of the one that its arrays were made for."""
+    """Return the manifest fields of this config, in place of those of the config the arrays were made for."""
     asked = config.model_dump(mode="json")
     if facts["splits"].keys() == splits.keys():
         return {"config": asked}
@@ -215,9 +217,9 @@ def _of_view(config: DataConfig, splits: Mapping[str, Split], facts: Mapping[str
 
 
 def described(source: Path, progress: Progress = silent) -> dict[str, Any]:
-    """What a manifest says of an archive: name, size, sha256; of a folder: name, files, size in all.
+    """Describe a source for the manifest: archives by name, size, sha256; folders by name, files, total size.
 
-    Of a folder with more than `MOST_FILES`, only so many are looked at: millions would take minutes.
+    In a folder with more than `MOST_FILES`, only so many are counted: millions would take minutes.
     """
     if source.is_dir():
         sizes = [path.stat().st_size for path in islice(_files(source), MOST_FILES)]
@@ -230,7 +232,7 @@ def described(source: Path, progress: Progress = silent) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """In an order that does not depend on the file system."""
+    """Yield files in an order that does not depend on the file system."""
     for path, folders, names in os.walk(folder):
         folders.sort()
         yield from (Path(path, name) for name in sorted(names))

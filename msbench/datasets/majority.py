@@ -1,4 +1,4 @@
-"""The rule that looks at no input: always the most frequent class of the training split."""
+"""The rule that ignores its input: always the most frequent class of the training split."""
 
 from typing import Any
 
@@ -7,5 +7,5 @@ from numpy.typing import NDArray
 
 
 def majority(train: NDArray[Any], test: NDArray[Any]) -> float:
-    """Its accuracy on labels `test` (n,), as a fraction; of equally frequent classes it says the first."""
+    """Return the accuracy on labels `test` (n,), as a fraction; on ties the rule predicts the first class."""
     return float(np.mean(test == np.bincount(train).argmax()))

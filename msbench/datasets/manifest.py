@@ -4,12 +4,12 @@
 
     <root>/<dataset>/<key>/
         train/ validation/ test/
-            <array>.npy   such as tokens, offsets and labels: what the dataset's split is made of
-        manifest.json     what is here: counts, sources, digests; its presence means that all is
-        .made.json        how long that took: beside the manifest, which is the same however it was made
+            <array>.npy   such as tokens, offsets and labels: the arrays of the dataset's split
+        manifest.json     contents: counts, sources, digests; its presence means that the data are complete
+        .made.json        build time: not in the manifest, which is the same for every build
 
-A dataset is built in ``.<key>.building-<pid>`` beside its folder, under ``.<key>.lock``, and renamed when
-whole.
+A dataset is built in ``.<key>.building-<pid>`` next to its folder, under ``.<key>.lock``, and renamed when
+complete.
 """
 
 import errno
@@ -41,16 +41,16 @@ UNMAPPABLE = errno.ENODEV
 """The error of a file system that cannot map a file, as some network mounts."""
 
 Arrays = dict[str, dict[str, NDArray[Any]]]
-"""By split and name."""
+"""Arrays by split and name."""
 Splits = Mapping[str, RaggedTokens]
 
 
 def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker: str = MANIFEST) -> None:
     """Let `fill` write a dataset into an empty folder, which then becomes `folder`.
 
-    `marker` is the file that `fill` writes last: a folder that has it is left alone, one without it goes.
-    One process builds while others wait, then find it built. A process that dies leaves neither a lock nor
-    a folder under the final name; what it left beside it goes when the next one builds.
+    `marker` is the file that `fill` writes last: a folder that has it is left alone, one without it is
+    removed. One process builds while others wait, then find it built. A process that dies leaves neither a
+    lock nor a folder under the final name; its temporary folder is removed by the next build.
     """
     try:
         with locked(folder, progress):
@@ -80,7 +80,7 @@ def _remove(*folders: Path) -> None:
 
 
 def beside(building: Path, name: str) -> Path:
-    """A path beside a folder that `build` has filled, for what is to outlive a build that is stopped."""
+    """Return a path next to a folder being built, for data that must outlive an interrupted build."""
     return building.with_name(f"{building.name.partition('.building-')[0]}.{name}")
 
 
@@ -99,10 +99,10 @@ def finish(
     splits: Mapping[str, Mapping[str, Any]],
     content: str | None = None,
 ) -> None:
-    """Write the manifest of a folder that holds all of its arrays: the last step of what `build` calls.
+    """Write the manifest of a folder that holds all of its arrays: the last step of `fill` in `build`.
 
-    `splits` says of each what `describe` gives; `content` is the digest of the examples, by default one of
-    the names and hashes of all files.
+    `splits` holds for each the result of `describe`; `content` is the digest of the examples, by default one
+    of the names and hashes of all files.
     """
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -120,24 +120,24 @@ def finish(
     manifest["checksum"] = _checksum(manifest)
     text = json.dumps(manifest, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with (folder / MANIFEST).open("wb") as stream:
-        # Half a surrogate pair is a byte of a path that is no UTF-8: as JSON's escape it reads back alike.
+        # A lone surrogate is a byte of a path that is not UTF-8; as a JSON escape it is read back unchanged.
         stream.write(text.encode(errors="backslashreplace"))
         stream.flush()
         _flush(stream.fileno())
 
 
 def save(folder: Path, split: str, name: str, array: NDArray[Any]) -> None:
-    """Keep an array of a split, in a folder that is being built."""
+    """Save an array of a split, in a folder that is being built."""
     (folder / split).mkdir(exist_ok=True)
     np.save(folder / split / f"{name}.npy", array, allow_pickle=False)
 
 
 def create(folder: Path, split: str, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """An array of a split to be filled in place, on disk: for what has no room in memory."""
+    """Create an array of a split on disk, to be filled in place: for data too large for memory."""
     (folder / split).mkdir(exist_ok=True)
     path = folder / split / f"{name}.npy"
     array: NDArray[Any] = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
-    # Otherwise the file is a hole, and a disk that gets full while it is filled kills the process (SIGBUS).
+    # Otherwise the file is sparse, and a disk that fills up meanwhile kills the process (SIGBUS).
     if hasattr(os, "posix_fallocate"):
         with path.open("r+b") as stream:
             os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
@@ -145,7 +145,7 @@ def create(folder: Path, split: str, name: str, shape: tuple[int, ...], dtype: s
 
 
 def _flush(descriptor: int) -> None:
-    """To the disk, so that no power cut leaves a manifest beside arrays that never arrived."""
+    """Flush to the disk, so that no power cut leaves a manifest without its arrays."""
     os.fsync(descriptor)
 
 
@@ -155,9 +155,9 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
 
 
 def describe(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]:
-    """Number of examples, of each label, and the lengths in positions (tokens with ``<eos>``).
+    """Return the number of examples, of each label, and the lengths in positions (tokens with ``<eos>``).
 
-    Of labels (n, classes) it is how often each class holds.
+    For labels (n, classes), the count of a class is the number of examples that have it.
     """
     if labels.ndim == 2:
         values, counts = np.arange(labels.shape[1]), labels.sum(axis=0, dtype=np.int64)
@@ -176,7 +176,7 @@ def describe(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]
 
 
 def digest(splits: Splits) -> str:
-    """sha256 of the decoded examples in order, whatever their storage.
+    """Return the sha256 of the decoded examples in order, whatever their storage.
 
     Hashed for train, validation and test: the name and a newline; then the number of examples, every length
     and every label as little-endian int64; then all token ids as little-endian uint16.
@@ -194,12 +194,12 @@ def digest(splits: Splits) -> str:
 
 
 def is_whole(folder: Path) -> bool:
-    """True where the manifest can be read and every file has its size; hashes nothing."""
+    """Return True if the manifest can be read and every file has its size; compute no hashes."""
     return find_manifest(folder) is not None
 
 
 def find_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder in which every file has its size; None where there is none. Hashes nothing."""
+    """Return the manifest of a folder in which every file has its size, else None; compute no hashes."""
     try:
         manifest = read_manifest(folder, remedy="")
         for name, entry in manifest["files"].items():
@@ -210,7 +210,7 @@ def find_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
-    """The manifest of `folder`. Raises DataError, ending in `remedy`, where it is missing or damaged."""
+    """Read the manifest of `folder`. Raises DataError, ending in `remedy`, where it is missing or damaged."""
     path = folder / MANIFEST
     try:
         manifest = parse_json(read_bytes(path))
@@ -228,10 +228,10 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
 
 
 def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays and manifest, after every file was compared with its hash; large arrays stay on disk, mapped.
+    """Load arrays and manifest, verifying every file's hash; large arrays stay on disk, mapped.
 
-    The manifest has ``made_seconds`` beside what was written into it.
-    A file that is as it was when it was last hashed is not hashed again, see `stamps`.
+    ``made_seconds`` is added to the manifest as written.
+    A file that is unchanged since it was last hashed is not hashed again, see `stamps`.
     Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
     """
     manifest, stamps = read_manifest(folder, remedy), Stamps(folder)
@@ -256,7 +256,7 @@ def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
 
 
 def seconds_to_make(folder: Path) -> float | None:
-    """How long `fill` took; None where that is not known."""
+    """Return the duration of `fill` in seconds; None where unknown."""
     try:
         return float(json.loads((folder / MADE).read_bytes())["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -275,7 +275,7 @@ def _open_array(path: Path) -> NDArray[Any]:
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:
-    """The error for a file that cannot be read but may be whole: its remedy is never to delete it."""
+    """Return the error for a file that cannot be read but may be whole: its remedy is never to delete it."""
     return DataError(f"{path}: cannot be read ({error.strerror}): make it readable; it need not be damaged")
 
 
@@ -291,12 +291,12 @@ def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
 
 
 def short_hash(values: Mapping[str, Any]) -> str:
-    """Twelve hex digits for plain values, whatever the order of their keys."""
+    """Return twelve hex digits for plain values, independent of the order of their keys."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def duplicates(splits: Iterable[RaggedTokens]) -> int:
-    """How many examples repeat an earlier one, over all splits."""
+    """Count the examples that repeat an earlier one, over all splits."""
     seen: set[bytes] = set()
     total = 0
     for split in splits:

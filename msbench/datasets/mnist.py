@@ -41,7 +41,7 @@ ABOUT = About(
 
 @dataclass(frozen=True)
 class Published:
-    """A published file: md5 of the ``.gz``, what it holds and how many of it."""
+    """A published file: MD5 of the ``.gz``, its split, dimensions and number of entries."""
 
     stem: str
     md5: str
@@ -70,10 +70,10 @@ REMOTES = tuple(
 
 
 def find(sources: tuple[Path, ...]) -> dict[str, Path]:
-    """The path of each file by its stem, among `sources` or in the one folder that they are.
+    """Find the path of each file by its stem, among `sources` or in the one folder given.
 
     A file may be plain or ``.gz``, and have a dot before ``idx``, as some copies have. Raises DataError for
-    one that is missing or there twice.
+    one that is missing or occurs twice.
     """
     folders = [source for source in sources if source.is_dir()]
     paths = [path for folder in folders for path in sorted(folder.iterdir())] or list(sources)
@@ -91,7 +91,7 @@ def find(sources: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def fill(config: MnistConfig, making: Making) -> None:
-    """Keep the images of train and test, in the order of their files."""
+    """Store the images of train and test, in the order of their files."""
     paths = find(making.sources)
     splits: dict[str, dict[str, Bytes]] = {"train": {}, "test": {}}
     for file in FILES:
@@ -129,7 +129,7 @@ def _check(paths: Mapping[str, Path], split: str, images: Bytes, labels: Bytes) 
 
 
 def _notes(paths: Mapping[str, Path], counts: Mapping[str, int]) -> Iterator[str]:
-    """In which ways these are not the published files; of a plain file none has its md5."""
+    """Yield the differences from the published files; the MD5 of an uncompressed file is not checked."""
     for file in FILES:
         path = paths[file.stem]
         if counts[file.split] != file.count:
@@ -141,7 +141,7 @@ def _notes(paths: Mapping[str, Path], counts: Mapping[str, int]) -> Iterator[str
 def view(
     config: MnistConfig, arrays: manifest.Arrays, _facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Split]]:
-    """The splits as `config` looks at them."""
+    """Return the facts of the task and the splits for `config`."""
     splits = parted(
         config,
         arrays,
@@ -153,12 +153,12 @@ def view(
 
 
 def permuted(images: Bytes) -> Bytes:
-    """Images (n, 784, 1) with their pixels in the order that S4's code has as well."""
+    """Return images (n, 784, 1) with their pixels permuted as in S4's code."""
     return images[:, np.random.RandomState(PERMUTATION_SEED).permutation(PIXELS)]
 
 
 def outline(_config: MnistConfig) -> TaskInfo:
-    """What is known of the task before any data is there: all but what trivial rules reach."""
+    """Return the facts known without data: all but the accuracy of trivial rules."""
     return _info({})
 
 

@@ -1,4 +1,4 @@
-"""Numbered blocks of work over several processes, handed back in the order of their numbers."""
+"""Numbered blocks of work over several processes, returned in the order of their numbers."""
 
 import itertools
 import multiprocessing
@@ -23,30 +23,30 @@ GUARD = "a script that sets up data has to do so below `if __name__ == '__main__
 AHEAD = 3  # blocks in flight per process: enough to keep it busy, few enough to waste little at the end
 MOST_BY_DEFAULT = 16  # a login node has 128 cores; starting 128 interpreters takes longer than the work
 PARENTS_OWN = CAUGHT
-"""Sent to a whole process group by a terminal and by Slurm: the parent decides, workers carry on."""
+"""Signals that a terminal or Slurm sends to a process group: the parent decides, workers ignore them."""
 
 
 def refuse_importing_worker() -> None:
     """Raise ConfigError in a worker that is importing the script that started it.
 
-    It would wait for ever for the lock of its parent: Python itself refuses no more than to start processes.
+    It would wait forever for the lock of its parent: Python itself only refuses to start processes there.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise ConfigError(GUARD)
 
 
 def default_processes() -> int:
-    """The cores that this process may use, at most 16."""
-    if hasattr(os, "sched_getaffinity"):  # what Slurm allots is less than what the node has
+    """Return the number of cores that this process may use, at most 16."""
+    if hasattr(os, "sched_getaffinity"):  # Slurm may allot fewer cores than the node has
         return min(len(os.sched_getaffinity(0)), MOST_BY_DEFAULT)
     return min(os.cpu_count() or 1, MOST_BY_DEFAULT)
 
 
 def ordered(work: Callable[[int], T], processes: int) -> Generator[T, None, None]:
-    """``work(0), work(1), ...`` without end; close the generator to stop.
+    """Yield ``work(0), work(1), ...`` without end; close the generator to stop.
 
-    What comes out does not depend on `processes`; 1 works in this process. `work` must be picklable.
-    Signals to stop are left to this process: workers do not mind them. Raises DataError where a worker
+    The results do not depend on `processes`; 1 works in this process. `work` must be picklable.
+    Signals to stop are left to this process: workers ignore them. Raises DataError where a worker
     process dies.
     """
     if processes <= 1:
@@ -55,7 +55,7 @@ def ordered(work: Callable[[int], T], processes: int) -> Generator[T, None, None
 
 
 class _Worker(SpawnProcess):
-    """A process that a pool can end though it does not mind SIGTERM."""
+    """A process that a pool can end although it ignores SIGTERM."""
 
     def terminate(self) -> None:
         self.kill()
@@ -85,9 +85,9 @@ def _over_processes(work: Callable[[int], T], processes: int) -> Generator[T, No
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Block the signals for a moment, so that a worker started in it is deaf to them from its first line.
+    """Block the signals for a moment, so that a worker started meanwhile ignores them from its first line.
 
-    A worker inherits the mask; without it, one that comes while the worker still imports would end it.
+    A worker inherits the mask; without it, a signal that comes while the worker still imports would end it.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -100,7 +100,7 @@ def _held_back() -> Iterator[None]:
 
 
 def _start_worker() -> None:
-    """Leave signals to the parent, and do not outlive it: a killed parent closes no queue."""
+    """Leave signals to the parent, and exit when it dies: a killed parent closes no queue."""
     console.prepare_streams()
     for number in PARENTS_OWN:
         signal.signal(number, signal.SIG_IGN)

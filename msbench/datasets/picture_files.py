@@ -1,7 +1,7 @@
-"""Files of pictures in place: looked at once, and compared with what was seen whenever they are read.
+"""Picture files in place: checked once, and compared with the recorded checksum whenever they are read.
 
-A glance reads both ends of a file and takes one that has a format's first bytes and end mark for whole; only
-one without an end mark is decoded. Looked at in full, every file is decoded, and any byte that changes later
+A quick check reads both ends of a file and accepts one that has a format's first bytes and end mark; only
+one without an end mark is decoded. In a full check every file is decoded, and any byte that changes later
 is noticed.
 """
 
@@ -20,17 +20,17 @@ from msbench.datasets.progress import Progress
 from msbench.errors import DataError
 
 END = 64
-"""Bytes at either end of a file that a glance reads."""
+"""Bytes at either end of a file that a quick check reads."""
 AT_ONCE = 512
 PER_PROCESSOR = 4
-"""Threads a core: a glance waits for the disk nearly all of its time."""
+"""Threads a core: a quick check waits for the disk nearly all of its time."""
 
 
 @dataclass(frozen=True)
 class PictureSizes:
-    """Sizes in bytes (n,) int64 and CRC-32 (n,) uint32 of files, and what is wrong with some, by number.
+    """Sizes in bytes (n,) int64 and CRC-32 (n,) uint32 of files, and the faults of some, by number.
 
-    The CRC is of both ends of a file, or of all of it where it was looked at in full.
+    The CRC is of both ends of a file, or of all of it after a full check.
     """
 
     sizes: NDArray[np.int64]
@@ -39,7 +39,7 @@ class PictureSizes:
 
 
 def look(root: Path, names: Sequence[str], *, full: bool, processes: int, progress: Progress) -> PictureSizes:
-    """Look at the files below `root`. Raises DataError where one cannot be read."""
+    """Check the files below `root`. Raises DataError where one cannot be read."""
     seen = PictureSizes(np.zeros(len(names), np.int64), np.zeros(len(names), np.uint32), {})
     threads = processes if full else PER_PROCESSOR * processes
     with ThreadPoolExecutor(threads, "look") as pool:
@@ -56,7 +56,7 @@ def look(root: Path, names: Sequence[str], *, full: bool, processes: int, progre
 
 
 def read(path: Path, size: int, checksum: int, *, full: bool) -> bytes:
-    """The bytes of a file that was looked at. Raises DataError where it has changed since."""
+    """Return the bytes of a file that was checked. Raises DataError where it has changed since."""
     data = _bytes(path)
     found = zlib.crc32(data) if full else checksum_of_ends(data[:END], data[-END:])
     if len(data) != size or found != checksum:
@@ -68,7 +68,7 @@ def read(path: Path, size: int, checksum: int, *, full: bool) -> bytes:
 
 
 def checksum_of_ends(head: bytes, tail: bytes) -> int:
-    """CRC-32 of the first and the last bytes of a file."""
+    """Return the CRC-32 of the first and the last bytes of a file."""
     return zlib.crc32(tail, zlib.crc32(head))
 
 
@@ -115,7 +115,7 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 
 
 def described(faults: Sequence[str], most: int = 10) -> Iterator[str]:
-    """The first few of many lines, and how many more there are."""
+    """Yield the first few of many lines, and the number of further ones."""
     yield from faults[:most]
     if len(faults) > most:
         yield f"and {len(faults) - most:,} more"

@@ -1,10 +1,10 @@
-"""Encoded pictures to RGB: what is in ImageNet's files, whatever their names say.
+"""Decoding of pictures to RGB: the content of ImageNet's files, whatever their names.
 
-- JPEG and PNG are told by their first bytes; others are refused.
+- JPEG and PNG are recognised by their first bytes; others are refused.
 - Grey, CMYK, palettes, transparency and 16 bits all become RGB with 8 bits; transparency is dropped.
-- Metadata are cut off before decoding: nothing in EXIF or XMP can break it, and no picture is rotated.
-- A picture that is cut short is an error, never filled up with grey. Wrong bytes in the middle of a JPEG are
-  none: its decoder passes over them, and no checksum is in the format.
+- Metadata are removed before decoding: nothing in EXIF or XMP can break it, and no picture is rotated.
+- A truncated picture is an error, never filled up with grey. Wrong bytes in the middle of a JPEG are not:
+  its decoder skips them, and the format has no checksum.
 """
 
 import io
@@ -18,9 +18,9 @@ JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 ENDS = {JPEG: b"\xff\xd9", PNG: b"IEND"}
 FORMATS = {JPEG: ("JPEG",), PNG: ("PNG",)}
 WITHIN = 16
-"""How near to the end its end mark is, in bytes: four follow it in a PNG, and zeros in some JPEG."""
+"""Last bytes searched for the end mark: four bytes follow it in a PNG, and zeros in some JPEG."""
 SCAN = 0xDA
-METADATA = {*range(0xE1, 0xEE), 0xEF, 0xFE}  # all APPn but JFIF's and Adobe's, which say what colours mean
+METADATA = {*range(0xE1, 0xEE), 0xEF, 0xFE}  # all APPn but JFIF's and Adobe's, which define the colours
 BROKEN = (
     OSError,
     EOFError,
@@ -32,11 +32,11 @@ BROKEN = (
     zlib.error,
     Image.DecompressionBombError,
 )
-"""What Pillow raises for bytes that are no picture, or no longer."""
+"""Exceptions that Pillow raises for bytes that are no picture or a damaged one."""
 
 
 def decode(data: bytes) -> Image.Image:
-    """The picture as RGB. Raises ValueError saying what is wrong with it."""
+    """Return the picture as RGB. Raises ValueError saying what is wrong with it."""
     magic = magic_of(data)
     try:
         image = Image.open(io.BytesIO(bare(data) if magic == JPEG else data), formats=FORMATS[magic])
@@ -47,7 +47,7 @@ def decode(data: bytes) -> Image.Image:
 
 
 def magic_of(head: bytes) -> bytes:
-    """The first bytes of the format. Raises ValueError where it is neither JPEG nor PNG."""
+    """Return the first bytes of the format. Raises ValueError where it is neither JPEG nor PNG."""
     if not head:
         raise ValueError("is empty")
     for magic in ENDS:
@@ -57,12 +57,12 @@ def magic_of(head: bytes) -> bytes:
 
 
 def has_end(head: bytes, tail: bytes) -> bool:
-    """Whether the last bytes of a file hold the end mark of what its first bytes are."""
+    """Return True if the last bytes of a file hold the end mark of the format of its first bytes."""
     return ENDS[magic_of(head)] in tail[-WITHIN:]
 
 
 def bare(data: bytes) -> bytes:
-    """A JPEG without metadata, or as it is where its segments cannot be followed."""
+    """Return a JPEG without metadata, or unchanged where its segments cannot be followed."""
     kept, place = [data[:2]], 2
     while place + 4 <= len(data) and data[place] == 0xFF and data[place + 1] != SCAN:
         end = place + 2 + int.from_bytes(data[place + 2 : place + 4], "big")
@@ -77,7 +77,7 @@ def bare(data: bytes) -> bytes:
 def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
-    if image.mode.startswith("I"):  # 16 bits: the upper ones are what 8 bits would have been
+    if image.mode.startswith("I"):  # 16 bits: the upper 8 are those of an 8-bit picture
         grey = (np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
     if "transparency" in image.info:

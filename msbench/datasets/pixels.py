@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
 
 Bytes = NDArray[np.uint8]
 LEVELS = 256
-CHUNK = 64  # images whose colours, four bytes wide, stay in the cache: three times as fast as 2048
+CHUNK = 64  # images that fit the cache as 4-byte values: three times as fast as 2048
 LUMA = (19595, 38470, 7471)
-"""Of red, green and blue in 1/65536: 0.299, 0.587 and 0.114 as Pillow rounds them."""
+"""Weights of red, green and blue in 1/65536: 0.299, 0.587 and 0.114 as Pillow rounds them."""
 
 
 class PixelTokens(Fixed):
@@ -32,7 +32,7 @@ class PixelTokens(Fixed):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The one length, for every example (n,)."""
+        """The common length, for every example (n,)."""
         return np.full(len(self), self.values.shape[1], np.int64)
 
     @property
@@ -41,7 +41,7 @@ class PixelTokens(Fixed):
         return self.labels
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
-        """The examples of these numbers, padded on the right with 0."""
+        """Return the examples with these numbers, padded on the right with 0."""
         length = self.values.shape[1]
         inputs = np.zeros((len(indices), max(length, pad_to or 0)), np.int64)
         inputs[:, :length] = self.values[indices, :, 0]
@@ -51,7 +51,7 @@ class PixelTokens(Fixed):
 
 
 def luma(rgb: Bytes) -> Bytes:
-    """Grey levels (n, l, 1) of colours (n, l, 3): Pillow's ``convert("L")``."""
+    """Return grey levels (n, l, 1) of colours (n, l, 3) as Pillow's ``convert("L")``."""
     grey = np.empty((*rgb.shape[:-1], 1), np.uint8)
     for start in range(0, len(rgb), CHUNK):
         wide = rgb[start : start + CHUNK].astype(np.uint32)
@@ -61,7 +61,7 @@ def luma(rgb: Bytes) -> Bytes:
 
 
 def unchanged(images: Bytes) -> Bytes:
-    """The images as they are."""
+    """Return the images unchanged."""
     return images
 
 
@@ -71,9 +71,9 @@ def parted(
     look: Callable[[Bytes], Bytes],
     split_of: Callable[[Bytes, Bytes], Split],
 ) -> dict[str, Split]:
-    """The three splits out of ``images`` and ``labels`` of train and test: validation is a share of train.
+    """Make three splits from ``images`` and ``labels`` of train and test: validation is a share of train.
 
-    `look` makes the values of a model out of images (n, l, channels), `split_of` a split of values and
+    `look` converts images (n, l, channels) to the values of a model, `split_of` makes a split of values and
     labels (n,). Raises DataError where the share leaves nothing on either side.
     """
     name, share, seed = config.dataset, config.validation, config.split_seed

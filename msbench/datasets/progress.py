@@ -1,10 +1,10 @@
-"""How long work says where it is: one call per step, from the process that was asked for the work."""
+"""Progress reports of long work: one call per step, in the process that was asked for the work."""
 
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is to do."""
+"""Callback with the current step, the amount done and the total."""
 
 
 def silent(_stage: str, _done: int, _total: int) -> None:
-    """Say nothing."""
+    """Ignore the report."""

@@ -1,10 +1,10 @@
-"""Hashes that need not be computed again: of files that are as they were.
+"""Cache of the hashes of unchanged files.
 
-A file whose size, mtime, ctime and inode are those it had when it was hashed still has that hash: whoever
-writes into it or puts its mtime back changes its ctime, which no call can set. What was found is kept in
-``.hashes.jsonl`` beside the files, one line a hash, appended whole, the last line of a name counting. Where
-it cannot be written or read, files are hashed again. A disk that loses bytes changes no stamp: within
-`distrusted` all are read.
+A file whose size, mtime, ctime and inode are those at the time of hashing still has that hash: writing into
+it or resetting its mtime changes its ctime, which no call can set. The hashes are stored in ``.hashes.jsonl``
+next to the files, one line a hash, appended whole; the last line of a name counts. Where it cannot be written
+or read, files are hashed again. A disk that loses bytes changes no stamp: within `distrusted` all files are
+read.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from msbench.datasets.progress import Progress, silent
 STAMPS = ".hashes.jsonl"
 CHUNK = 2**22
 TICK_NS = 20_000_000  # clocks of file systems advance every 10 ms or less
-COARSE_NS = 2_000_000_000  # or, where there are no fractions of a second, every second or two
+COARSE_NS = 2_000_000_000  # or every second or two, where timestamps have no fractions
 
 
 _rereading: ContextVar[Progress | None] = ContextVar("_rereading", default=None)
@@ -30,7 +30,7 @@ _rereading: ContextVar[Progress | None] = ContextVar("_rereading", default=None)
 
 @contextmanager
 def distrusted(progress: Progress = silent) -> Iterator[None]:
-    """Within it every hash is computed from the bytes, and `progress` is told."""
+    """Compute every hash from the bytes in this context, reporting to `progress`."""
     token = _rereading.set(progress)
     try:
         yield
@@ -39,7 +39,7 @@ def distrusted(progress: Progress = silent) -> Iterator[None]:
 
 
 def rereading() -> Progress | None:
-    """Whom to tell of all bytes that are read again within `distrusted`; outside of it None."""
+    """Return the progress callback for the bytes read again within `distrusted`; outside of it None."""
     return _rereading.get()
 
 
@@ -51,7 +51,7 @@ class Stamps:
         self._known = _read(folder / STAMPS)
 
     def digest(self, path: Path, algorithm: str = "sha256", progress: Progress = silent) -> str:
-        """Hash of the bytes of `path` in hexadecimal, read again only where its stamp changed.
+        """Return the hash of the bytes of `path` in hexadecimal, read again only where its stamp changed.
 
         Raises OSError where it cannot be read.
         """
@@ -87,18 +87,18 @@ class Stamps:
         line = json.dumps(entry).encode() + b"\n"
         try:
             descriptor = os.open(self.folder / STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError:  # somebody else's folder: hashed again next time
+        except OSError:  # not writable: hashed again next time
             return
         try:
             os.write(descriptor, line)
-        except OSError:  # no room for it
+        except OSError:  # disk full
             pass
         finally:
             os.close(descriptor)
 
 
 def hash_file(path: Path, algorithm: str = "sha256", progress: Progress = silent) -> str:
-    """Hash of the bytes of `path`, in hexadecimal."""
+    """Return the hash of the bytes of `path`, in hexadecimal."""
     computed, done, total = hashlib.new(algorithm), 0, path.stat().st_size
     with path.open("rb") as stream:
         while chunk := stream.read(CHUNK):
@@ -113,9 +113,9 @@ def _stamp(status: os.stat_result) -> list[int]:
 
 
 def _settle(ctime_ns: int) -> bool:
-    """Wait until a write would show in the ctime; False where that takes longer than a moment.
+    """Wait until a write would change the ctime; return False where that takes longer than a moment.
 
-    What is written within the same tick of the clock as the write before it has the same ctime.
+    A write within the same tick of the clock as the one before it leaves the ctime the same.
     """
     if ctime_ns % 1_000_000_000 == 0:
         return time.time_ns() - ctime_ns > COARSE_NS
@@ -126,7 +126,7 @@ def _settle(ctime_ns: int) -> bool:
 
 
 def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """What the lines say; those that are none, as after a full disk, say nothing."""
+    """Read the hashes from the lines; invalid lines, as after a full disk, are ignored."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:

@@ -1,15 +1,15 @@
 """Texts as token ids, a byte each, by one of two rules.
 
 ===============  =======  ==========  ===========  ===============================================
-`tokens`         padding  unknown     ``<eos>``    all else
+`tokens`         padding  unknown     ``<eos>``    all others
 ===============  =======  ==========  ===========  ===============================================
 ``characters``   0        1           2            3 and up: the characters of the training texts,
-                                                   the most frequent first, of equals the lower
+                                                   the most frequent first, on ties the lower
                                                    code point
 ``bytes``        0        none        255          the byte plus 1; UTF-8 has none above 244
 ===============  =======  ==========  ===========  ===============================================
 
-Characters are counted in what is kept of a text, as S4 does. Where a text is cut between the bytes of a
+Characters are counted in the truncated texts, as S4 does. Where a text is cut between the bytes of a
 character, the first of them stay.
 """
 
@@ -40,29 +40,29 @@ BYTE_EOS = 255
 BYTES = 257
 """Padding and 256 bytes: the vocabulary of Long Range Arena."""
 CODES = 0x110000
-"""How many code points there are."""
+"""Number of Unicode code points."""
 
 
 def cut(text: bytes, config: TextConfig) -> bytes:
-    """What is kept of a text in UTF-8. Raises ValueError where it is none."""
+    """Return the kept part of a UTF-8 text. Raises ValueError where it is not UTF-8."""
     decoded = text.decode()
     room = config.max_length - config.eos
     return text[:room] if config.tokens == "bytes" else decoded[:room].encode()
 
 
 def length(kept: bytes, config: TextConfig) -> int:
-    """How many tokens the kept part of a text has, ``<eos>`` included."""
+    """Return the number of tokens of the kept part of a text, ``<eos>`` included."""
     count = len(kept) if config.tokens == "bytes" or kept.isascii() else len(kept.decode())
     return count + config.eos
 
 
 def size(config: TextConfig, vocabulary: str) -> int:
-    """How many token ids there are, padding included."""
+    """Return the number of token ids, padding included."""
     return BYTES if config.tokens == "bytes" else FIRST + len(vocabulary)
 
 
 class CharacterCounts:
-    """How often each character came."""
+    """Frequencies of all characters."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(CODES, np.int64)
@@ -76,7 +76,7 @@ class CharacterCounts:
             self._counts[codes] += counts
 
     def vocabulary(self, config: TextConfig) -> str:
-        """The characters that have an id, in its order; none for bytes. Raises DataError for too many."""
+        """Return the characters with an id, in its order; none for bytes. Raises DataError for too many."""
         if config.tokens == "bytes":
             return ""
         known = np.flatnonzero(self._counts >= config.min_frequency)
@@ -89,7 +89,7 @@ class CharacterCounts:
 
 
 class TokenEncoder:
-    """From what is kept of a text to its token ids."""
+    """Encoder from the kept part of a text to its token ids."""
 
     def __init__(self, config: TextConfig, vocabulary: str) -> None:
         self._bytes = config.tokens == "bytes"
@@ -101,7 +101,7 @@ class TokenEncoder:
             self._ids[[ord(character) for character in vocabulary]] = FIRST + np.arange(len(vocabulary))
 
     def __call__(self, kept: bytes) -> NDArray[np.uint8]:
-        """Token ids (l,)."""
+        """Return the token ids (l,)."""
         plain = self._bytes or kept.isascii()
         ids = self._ids[np.frombuffer(kept, np.uint8) if plain else _codes(kept)]
         return np.concatenate([ids, np.frombuffer(self._tail, np.uint8)])
@@ -112,7 +112,7 @@ def _codes(kept: bytes) -> NDArray[np.uint32]:
 
 
 class Spool:
-    """What is kept of many texts, on disk until the vocabulary is known; its file is gone with it."""
+    """Kept parts of many texts, on disk until the vocabulary is known; the file is deleted on closing."""
 
     def __init__(self, folder: Path, config: TextConfig) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed by `__exit__`)
@@ -120,14 +120,14 @@ class Spool:
         self._bytes, self._lengths = array("q"), array("q")
 
     def add(self, kept: bytes) -> None:
-        """Take one more."""
+        """Add one more text."""
         self._file.write(kept)
         self._bytes.append(len(kept))
         self._lengths.append(length(kept, self._config))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many tokens each has (n,)."""
+        """Number of tokens of each text (n,)."""
         return np.array(self._lengths, np.int64)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -144,10 +144,10 @@ class Spool:
 def save(
     making: Making, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: TokenEncoder
 ) -> None:
-    """Keep texts, of `lengths` tokens (n,), as the arrays ``tokens`` and ``offsets`` of a split."""
+    """Save texts, of `lengths` tokens (n,), as the arrays ``tokens`` and ``offsets`` of a split."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     manifest.save(making.folder, split, "offsets", offsets)
-    require_space(making.folder, int(offsets[-1]), f"{split} in token ids")  # a full map ends the process
+    require_space(making.folder, int(offsets[-1]), f"{split} in token ids")  # else SIGBUS on a full disk
     tokens = manifest.create(making.folder, split, "tokens", (int(offsets[-1]),), "uint8")
     for number, text in enumerate(kept):
         if number % REPORT_EVERY == 0:

@@ -1,8 +1,8 @@
-"""Bytes over HTTP into a ``.part`` file: gone on with where they ended, never glued to another file's.
+"""HTTP download into a ``.part`` file, resumed where it ended, never joined with bytes of another file.
 
-Beside the part, ``<name>.part.json`` says of which version of which file it is: the server's ETag or
-Last-Modified, which the next request sends back as If-Range, and the size. A server that then has another
-version, or knows no ranges, sends all from the start, and the part begins anew.
+Next to the part, ``<name>.part.json`` records the version of the file: the server's ETag or Last-Modified,
+which the next request sends back as If-Range, and the size. A server that then has another version, or does
+not support ranges, sends all from the start, and the part begins anew.
 """
 
 import itertools
@@ -21,15 +21,15 @@ from msbench.datasets.http_feed import Answer, Fault, HttpResponse, Passing, inc
 from msbench.datasets.progress import Progress
 
 GAIN = 2**20
-"""So many new bytes make an attempt count as a success, after which the count of failed ones starts anew."""
+"""New bytes that make an attempt count as a success, after which the count of failed ones starts anew."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a server, and how often to ask it again.
+    """Timeout and retries of a download.
 
-    `timeout` is how many seconds may pass without a byte; after an attempt that failed there are `pause`
-    seconds, twice as many after each further one; after `attempts` that failed in a row there is an error.
+    `timeout` is the longest time in seconds without a byte; after a failed attempt there is a pause of
+    `pause` seconds, doubled after each further one; after `attempts` failures in a row there is an error.
     """
 
     timeout: float = 30.0
@@ -39,10 +39,10 @@ class Patience:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be received: from where, how many bytes if known, beginning like which kind.
+    """Description of a download: its URL, its size in bytes if known, and the format of its first bytes.
 
-    `certain` says that a digest will show whether the result is right: then bytes of a server that does not
-    say which version they are of may follow those that came earlier.
+    `certain` is True if a digest will verify the result: then bytes of a server that does not state their
+    version may follow those received earlier.
     """
 
     url: str
@@ -53,7 +53,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Version:
-    """Which version of which file a part is of; `total` is 0 where the server did not say."""
+    """File and version that a part belongs to; `total` is 0 where the server did not state it."""
 
     url: str
     validator: str
@@ -61,9 +61,9 @@ class Version:
 
 
 def receive(wish: Wish, part: Path, progress: Progress, patience: Patience) -> bool:
-    """Write all of the file into `part`; True where its bytes came in more than one attempt.
+    """Write the whole file into `part`; return True if its bytes came in more than one attempt.
 
-    Raises Fault; what came stays, and the next call goes on from its end.
+    Raises Fault; received bytes are kept, and the next call resumes after them.
     """
     pieced, failed, furthest = False, 0, 0
     while True:
@@ -81,7 +81,7 @@ def receive(wish: Wish, part: Path, progress: Progress, patience: Patience) -> b
 
 
 def discard(part: Path) -> None:
-    """Remove a part and what was known of it, where they are; asks nothing of a folder without them."""
+    """Remove a part and its version file, where present; a folder without them need not be writable."""
     for path in (part, _version_file(part)):
         if path.exists():
             path.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def _attempt(wish: Wish, part: Path, progress: Progress, patience: Patience) -> 
 
 
 def _usable(wish: Wish, part: Path) -> int:
-    """How many bytes of the part can be gone on from."""
+    """Return the number of bytes of the part after which the download can resume."""
     version = _read_version(part)
     known = version.url == wish.url and (version.validator or wish.certain)
     size = part.stat().st_size if part.exists() else 0
@@ -127,7 +127,7 @@ def _request(wish: Wish, offset: int, version: Version) -> urllib.request.Reques
 
 
 def _continues(answer: Answer, offset: int, version: Version) -> bool:
-    """True where a partial answer begins at `offset` and is, as far as it says, of the same version."""
+    """Return True if a partial answer begins at `offset` and is, as far as it states, of the same version."""
     if not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
         return False
     now = _validator(answer.headers)
@@ -149,7 +149,7 @@ def _refuse_status(answer: Answer) -> None:
 
 
 def _total(answer: Answer, offset: int) -> int:
-    """Size of the whole file, or 0 where the server does not say."""
+    """Return the size of the whole file, or 0 where the server does not state it."""
     if answer.status == 206:
         total = answer.headers.get("Content-Range", "").rpartition("/")[2]
         if total.isdecimal():
@@ -160,12 +160,12 @@ def _total(answer: Answer, offset: int) -> int:
 
 def _validator(headers: Message) -> str:
     etag = headers.get("ETag", "")
-    # a weak one says that two versions mean the same, not that they have the same bytes
+    # a weak ETag promises equivalent versions, not equal bytes
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
 
 
 def _write(wish: Wish, answer: Answer, chunks: Iterator[bytes], part: Path, offset: int, total: int) -> int:
-    """Write what comes; how many bytes the part has then."""
+    """Write the received bytes; return the size of the part."""
     if offset == 0:
         chunks = _with_right_head(wish, answer, chunks)
     if wish.size is not None and total and (wrong := wrong_size(total, wish.size)):
@@ -187,7 +187,7 @@ def _write(wish: Wish, answer: Answer, chunks: Iterator[bytes], part: Path, offs
 
 
 def _with_right_head(wish: Wish, answer: Answer, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes, after a look at the first. Raises Fault where they are of no file of that kind."""
+    """Return the same bytes, after checking the first. Raises Fault where they are of another file kind."""
     head = b""
     while len(head) < HEAD and (chunk := next(chunks, b"")):
         head += chunk
@@ -200,7 +200,7 @@ def _with_right_head(wish: Wish, answer: Answer, chunks: Iterator[bytes]) -> Ite
 
 
 def wrong_size(size: int, published: int) -> str:
-    """Words for a file of another size than was published; empty where it is the same."""
+    """Describe a file of another size than was published; return an empty string for equal sizes."""
     if size == published:
         return ""
     if size < published:
@@ -209,7 +209,7 @@ def wrong_size(size: int, published: int) -> str:
 
 
 def wrong_kind(head: bytes, kind: str, prefix: str, *, page: bool) -> str:
-    """Words for a file that begins as no `kind` does."""
+    """Describe a file that does not begin as a `kind`."""
     name = f" ({title(head)})" if title(head) else ""
     return f"{prefix} {f'a web page{name}' if page else 'something'} that is no {kind} file"
 
@@ -227,10 +227,10 @@ def _version_file(part: Path) -> Path:
 
 
 def _read_version(part: Path) -> Version:
-    """What is known of the part; nothing where that was not written or not to its end."""
+    """Read the version of the part; return an empty one where it was not written completely."""
     try:
         values = json.loads(_version_file(part).read_bytes())
         return Version(str(values["url"]), str(values["validator"]), int(values["total"]))
-    # Any other OSError ends the fetch: what came in hours would begin again from its first byte.
+    # Any other OSError ends the download: else hours of it would start again from the first byte.
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return Version("", "", 0)

@@ -1,1 +1,1 @@
-"""Verdicts: does what was measured hold against what was expected? Pure functions of values."""
+"""Verdicts on measured results against expected ones; pure functions of values."""

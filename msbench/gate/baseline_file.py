@@ -1,4 +1,4 @@
-"""``results/baseline/<suite>.yaml``: what was measured once, on purpose, and is to hold.
+"""``results/baseline/<suite>.yaml``: recorded results that later runs must reproduce.
 
 ::
 
@@ -35,9 +35,9 @@ from msbench.runs.suite_gate import Margin, Reason
 from msbench.stats import spread
 
 ANY = "any"
-"""The class of hardware that stands for every other."""
+"""The class of hardware that stands for all classes without an entry."""
 TOLERANCE = 1e-9
-"""How far a mean or an sd may be from that of its values: what printing them has cost."""
+"""Largest deviation of a printed mean or sd from that of its values, due to rounding."""
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 HEAD = """\
 # What `msbench check {suite}` holds results against. `msbench baseline {suite}` writes it, on purpose only;
@@ -64,10 +64,11 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12,64}$")]
 
 
 class BaselineEntry(Config):
-    """What the seeds of one model gave on one task and one class of hardware.
+    """Results of the seeds of one model on one task and one class of hardware.
 
     `mean` and `sd` (of the sample; absent for one seed) are those of `values`; `data` and `source` are the
-    digests of the data and of the code. `checksum` is of the entry and its place: an edit of either is found.
+    digests of the data and of the code. `checksum` covers the entry and its place, and detects edits of
+    either.
     """
 
     metric: Metric
@@ -113,16 +114,16 @@ Cells = Mapping[str, Mapping[str, Mapping[str, BaselineEntry]]]
 
 
 class Baseline(Config):
-    """A whole file."""
+    """A whole baseline file."""
 
     suite: Label
     cells: Annotated[dict[Label, dict[Label, dict[str, BaselineEntry]]], Field(min_length=1)]
 
 
 def parsed(source: Located, suite: Suite) -> Baseline:
-    """The baseline in this document.
+    """Parse the baseline in this document.
 
-    Raises ConfigError, with file, line and near name, where it is none, or none of this suite.
+    Raises ConfigError, with file, line and nearest name, if it is invalid or of another suite.
     """
     found = validate(Baseline, source)
     if found.suite != suite.name:
@@ -143,20 +144,20 @@ def parsed(source: Located, suite: Suite) -> Baseline:
 
 
 def signed(place: Place, values: Mapping[str, Any]) -> BaselineEntry:
-    """An entry with its checksum. Raises ValidationError."""
+    """Return an entry with its checksum. Raises ValidationError."""
     seen = BaselineEntry.model_validate(values)
     return seen.model_copy(update={"checksum": checksum(place, seen)})
 
 
 def checksum(place: Place, seen: BaselineEntry) -> str:
-    """Sixteen hex digits of an entry and its place, which no edit leaves as they are."""
+    """Return sixteen hex digits of an entry and its place, which change with any edit."""
     values = [*place, seen.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)]
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def suite_name(source: Located) -> str:
-    """Whose baseline a document is."""
+    """Return the name of the suite that a document is a baseline of."""
     name = source.at().values.get("suite")
     if not isinstance(name, str):
         raise source.error(("suite",), "must name a suite")
@@ -169,7 +170,7 @@ def _known(source: Located, key: tuple[str, ...], kind: str, name: str, names: t
 
 
 def text(baseline: Baseline) -> str:
-    """The file's content: the same for the same baseline."""
+    """Return the file's content: the same for equal baselines."""
     values: dict[str, Any] = baseline.model_dump(mode="json", exclude_none=True)
     body = yaml.dump(
         values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
@@ -178,7 +179,7 @@ def text(baseline: Baseline) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists on one line, and text that any reader takes for text: a digest may look like 12e456."""
+    """YAML with lists on one line, and quoted text: a digest may look like the number 12e456."""
 
 
 def _list(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:

@@ -1,4 +1,4 @@
-"""``msbench baseline``: write down, on purpose, what results are to be held against."""
+"""The command ``msbench baseline``: record results as a baseline."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ HEADER = ("task", "model", "hardware", "before", "now", "change", "margin")
 
 
 def find_baseline(results: Path, name: str) -> Path | None:
-    """The suite's baseline: in `results`, in the checkout, or with an installed package; None without one."""
+    """Find the suite's baseline: in `results`, in the checkout, or in an installed package; else None."""
     return next(iter(_baselines(results, name)), None)
 
 
 def _baselines(results: Path, name: str) -> list[Path]:
-    """All baselines of the suite; the first is used, and hides the others."""
+    """Return all baselines of the suite; the first is used, and hides the others."""
     checkout = Path(__file__).resolve().parents[2]
     places = [results / "baseline", checkout / "results" / "baseline", *shipped.folders("baseline")]
     paths = (path for each in places if (path := each / f"{name}.yaml").is_file())
@@ -34,13 +34,13 @@ def _baselines(results: Path, name: str) -> list[Path]:
 
 
 def hidden_baselines(chosen: Suite, results: Path) -> Iterator[str]:
-    """A line for each baseline that the suite's own hides, where their expectations differ."""
+    """Yield a line for each baseline that the used one hides, if their expectations differ."""
     used, *hidden = _baselines(results, chosen.name) or [results]
     for path in hidden:
         mine = dict(places(baseline_file.parsed(load_yaml(used), chosen).cells))
         try:
             other = baseline_file.parsed(load_yaml(path), chosen)
-        except ConfigError as error:  # of another version of the suite, perhaps
+        except ConfigError as error:  # possibly of another version of the suite
             yield f"{used} hides {path}, which cannot be compared: {error}"
             continue
         differing = [
@@ -55,11 +55,11 @@ def hidden_baselines(chosen: Suite, results: Path) -> Iterator[str]:
 def write(
     name: str, results: Path, out: Path | None = None, *, replace: bool = False, any_hardware: bool = False
 ) -> tuple[Path, list[BaselineChange]]:
-    """Write the baseline of a suite from its runs, and return the file and what changed in it.
+    """Write the baseline of a suite from its runs, and return the file and the changes.
 
     The file is `out`, or ``baseline/<suite>.yaml`` in `results`. New entries are added to those of this file,
-    or of the committed or installed baseline that it would hide. Without `replace` an entry that has other
-    numbers stays, and ConfigError shows the difference. Raises Undecided where no run gives an entry.
+    or of the committed or installed baseline that it would hide. Without `replace` an entry with other
+    numbers is kept, and ConfigError shows the difference. Raises Undecided if no run gives an entry.
     """
     chosen = suite.load(name)
     path = out or results / "baseline" / f"{chosen.name}.yaml"
@@ -85,7 +85,7 @@ def write(
 
 
 def rows(changes: Sequence[BaselineChange]) -> list[tuple[str, ...]]:
-    """What changed, old -> new, in words."""
+    """Return the changes as table rows, old -> new."""
     return [
         (
             *change.place,
@@ -99,7 +99,7 @@ def rows(changes: Sequence[BaselineChange]) -> list[tuple[str, ...]]:
 
 
 def as_dicts(changes: Sequence[BaselineChange]) -> list[dict[str, Any]]:
-    """The same as plain values."""
+    """Return the changes as plain values."""
     return [
         {
             **dict(zip(("task", "model", "hardware"), change.place, strict=True)),

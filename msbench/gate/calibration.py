@@ -1,4 +1,4 @@
-"""``msbench check --calibrate``: margins from the seeds in the results, printed and never written."""
+"""The command ``msbench check --calibrate``: margins from the seeds of results, printed, never written."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Learned:
-    """What the seeds of one task on one class of hardware say; `found` is None where they say nothing."""
+    """Results of the seeds of one task on one class of hardware; `found` is None if they show no spread."""
 
     suite: str
     task: str
@@ -34,11 +34,11 @@ class Learned:
 
 
 def learn(names: Sequence[str], against: str, results: Path) -> list[Learned]:
-    """A calibration for every task of these suites, or of all with runs.
+    """Calibrate every task of these suites, or of all with runs.
 
-    What is learned is meant for results that are held `against` the paper, whose numbers count as exact, or
-    else against a baseline from these same seeds. Raises Undecided where no run has a result, and ConfigError
-    where `against` is neither of them, nor a file.
+    The margins are for results checked `against` the paper, whose numbers count as exact, or against a
+    baseline from these same seeds. Raises Undecided if no run has a result, and ConfigError if `against` is
+    neither of them, nor a file.
     """
     check_reference(against)
     learned = []
@@ -65,7 +65,7 @@ def _by_task(entries: Mapping[Place, BaselineEntry]) -> dict[tuple[str, str], di
 
 
 def rows(learned: Sequence[Learned]) -> list[tuple[str, ...]]:
-    """A row for each model, with what its task's seeds share."""
+    """Return a row for each model, with the values shared by its task's seeds."""
     return [
         (*place(each), model, str(seen.n), f"{seen.mean:.2%}", _percent(seen.sd), *_shared(each.found))
         for each in learned
@@ -74,7 +74,7 @@ def rows(learned: Sequence[Learned]) -> list[tuple[str, ...]]:
 
 
 def place(each: Learned) -> tuple[str, str, str]:
-    """Suite, task and class of hardware."""
+    """Return suite, task and class of hardware."""
     return each.suite, each.task, each.hardware
 
 
@@ -86,7 +86,7 @@ def _shared(found: Calibration | None) -> tuple[str, ...]:
 
 
 def suggestion(learned: Sequence[Learned]) -> str:
-    """What to write in the suites, with the reason; a comment where seeds can bear no margin."""
+    """Return the YAML for the suites, with the reason; a comment if the seeds allow no margin."""
     return "\n".join(_suggested(each) for each in learned)
 
 
@@ -113,7 +113,7 @@ def _suggested(each: Learned) -> str:
 
 
 def as_dicts(learned: Sequence[Learned]) -> list[dict[str, Any]]:
-    """Everything as plain values for JSON."""
+    """Return everything as plain values for JSON."""
     return [
         {
             "suite": each.suite,

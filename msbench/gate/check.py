@@ -1,4 +1,4 @@
-"""Which suites are checked against what, and what came of it."""
+"""Checks of suites against a reference, with their verdicts."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ REFERENCES = ("paper", "baseline")
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdicts on one suite, or the `problem` for which there are none.
+    """The verdicts on one suite, or the `problem` that prevented them.
 
-    `against` says in words what it was held against; `warnings` are about that.
+    `against` names the reference; `warnings` are about the reference.
     """
 
     suite: str
@@ -44,16 +44,16 @@ class Checked:
 
     @property
     def stale(self) -> tuple[str, ...]:
-        """A line for each cell whose results are of other source code than what is here."""
+        """Return a line for each cell whose results are of other source code than the present one."""
         return tuple(words.stale(cell) for cell in self.cells if cell.stale)
 
 
 def check(names: Sequence[str], against: str, results: Path) -> list[Checked]:
-    """The verdicts on these suites (names or files), or on all that have a run or baseline in `results`.
+    """Return the verdicts on these suites (names or files), or on all with a run or baseline in `results`.
 
-    `against` is ``paper``, ``baseline`` or the path of a baseline file. A suite that cannot be read, or not
-    be held against it, has its problem in the place of verdicts: a gate must not pass for what it left out.
-    Raises ConfigError for another `against`, and Undecided where there is no suite to check.
+    `against` is ``paper``, ``baseline`` or the path of a baseline file. A suite that cannot be read or
+    compared has a problem in place of verdicts: a gate must not pass because of what it left out. Raises
+    ConfigError for another `against`, and Undecided if there is no suite to check.
     """
     check_reference(against)
     if not names and against not in REFERENCES:
@@ -69,7 +69,7 @@ def check(names: Sequence[str], against: str, results: Path) -> list[Checked]:
 
 
 def _check(name: str, against: str, results: Path, *, asked: bool) -> tuple[Suite | None, Checked] | None:
-    """A suite with its verdicts; None where nobody `asked` for one that the paper says nothing of."""
+    """Return a suite with its verdicts; None if it was not `asked` for and the paper does not cover it."""
     try:
         chosen = suite.load(name)
     except ConfigError as error:
@@ -91,13 +91,13 @@ def _check(name: str, against: str, results: Path, *, asked: bool) -> tuple[Suit
 
 
 def _hinted(error: ConfigError, name: str) -> ConfigError:
-    """The error of a suite that was asked for, where it may be no suite that was meant."""
+    """Add a hint to the error for a suite whose name is a value of ``--against``."""
     option = f"; what results are held against is an option: --against {name}"
     return ConfigError(f"{error}{option}") if name in REFERENCES else error
 
 
 def _no_suite(name: str, results: Path) -> Undecided:
-    """Results or a baseline of which there is no suite."""
+    """Return the problem of results or a baseline that belong to no suite."""
     renamed = Path("suites") / f"{name}.yml"
     hint = f"; is it {renamed}? Suites end in .yaml" if renamed.is_file() else ""
     return Undecided(
@@ -107,7 +107,7 @@ def _no_suite(name: str, results: Path) -> Undecided:
 
 
 def _distinct(checked: Sequence[tuple[Suite | None, Checked]]) -> list[tuple[Suite | None, Checked]]:
-    """Each suite once; ConfigError where two have one name."""
+    """Return each suite once; ConfigError if two have the same name."""
     found: dict[str, tuple[Suite | None, Checked]] = {}
     for chosen, one in checked:
         if found.setdefault(one.suite, (chosen, one))[0] != chosen:
@@ -116,7 +116,7 @@ def _distinct(checked: Sequence[tuple[Suite | None, Checked]]) -> list[tuple[Sui
 
 
 def _names_in(results: Path, against: str) -> list[str]:
-    """The suites that have something to check here: runs, a baseline, or what cannot be looked into."""
+    """Return the suites with something to check here: runs, a baseline, or an unreadable folder."""
     listing = store.list_suites_with_runs(results)
     names = [folder.name for folder in listing.folders]
     for path, line in zip(listing.unreadable, listing.warnings, strict=True):
@@ -129,17 +129,17 @@ def _names_in(results: Path, against: str) -> list[str]:
 
 
 def verdicts(names: Sequence[str], against: str, results: Path) -> Callable[[Table], Table]:
-    """What fills the verdicts into a table whose columns may be of several suites.
+    """Return a function that fills the verdicts into a table whose columns may be of several suites.
 
-    `names` are those that tables were asked for by; suites that only their files reach are found by them.
-    Unlike in `check`, cells of a suite that cannot be held against the reference stay without a verdict.
+    `names` are the names or files of the requested tables; suites known only by their file are found by them.
+    Unlike in `check`, cells of a suite that cannot be compared with the reference stay without a verdict.
     """
     references = _References(against, results, _by_name(names))
     return lambda table: judged(table, references)
 
 
 class _References:
-    """The expectations of every suite that is asked for, looked up once."""
+    """The expectations of every requested suite, looked up once."""
 
     def __init__(self, against: str, results: Path, suites: Mapping[str, Suite]) -> None:
         self.against, self.results, self.suites = against, results, suites
@@ -147,7 +147,7 @@ class _References:
         self.found: dict[str, Expectations | None] = {}
 
     def of(self, cell: Question) -> Answer:
-        """What the cell's suite says of it."""
+        """Return the expectation of the cell's suite for it."""
         if cell.suite not in self.found:
             self.found[cell.suite] = self._expectations(cell.suite)
         expectations = self.found[cell.suite]
@@ -164,10 +164,10 @@ class _References:
 
 
 def _by_name(names: Sequence[str]) -> dict[str, Suite]:
-    """The suites among names of tables, by their own."""
+    """Return the suites among names of tables, by their own name."""
     found = {}
     for name in names:
-        # What is no suite is a table of the paper, or refused by whoever loads the tables.
+        # Other names are tables of the paper, or rejected when the tables are loaded.
         with contextlib.suppress(UnknownName):
             chosen = suite.load(name)
             found[chosen.name] = chosen
@@ -175,13 +175,13 @@ def _by_name(names: Sequence[str]) -> dict[str, Suite]:
 
 
 def check_reference(against: str) -> None:
-    """ConfigError for what results cannot be held against."""
+    """Raise ConfigError for an invalid reference."""
     if against not in REFERENCES:
         _file(against)
 
 
 def expectations_of(chosen: Suite, against: str, results: Path) -> tuple[Expectations, str]:
-    """What the cells of a suite are held against, and that in words."""
+    """Return the expectations for a suite's cells, and the name of their source."""
     if against == "paper":
         if (problem := _not_the_papers(chosen)) is not None:
             raise ConfigError(problem)
@@ -194,7 +194,7 @@ def expectations_of(chosen: Suite, against: str, results: Path) -> tuple[Expecta
 
 
 def with_runs(results: Path) -> list[Suite]:
-    """The suites that have a run here; others are warned of."""
+    """Return the suites that have a run here; for other folders a warning is printed."""
     found = []
     for folder in store.list_suites_with_runs(results).folders:
         try:
@@ -205,7 +205,7 @@ def with_runs(results: Path) -> list[Suite]:
 
 
 def _not_the_papers(chosen: Suite) -> str | None:
-    """Why a suite cannot be held against the paper."""
+    """Return why a suite cannot be compared with the paper; None if it can."""
     if chosen.protocol != "paper":
         return (
             f"suite {chosen.name}: its protocol is scaled down from the paper's, whose numbers say nothing"
@@ -227,7 +227,7 @@ def _file(text: str) -> Path:
 
 
 def _table(name: str, chosen: Suite, results: Path) -> Table:
-    """The suite's table; one without a number where nothing has been run."""
+    """Return the suite's table; without numbers if nothing has been run."""
     try:
         return report.load([name], results).tables[0]
     except Undecided:

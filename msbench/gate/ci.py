@@ -1,4 +1,4 @@
-"""``msbench check`` and ``msbench baseline``: the gate for CI, around the pure verdicts of `msbench.gate`."""
+"""The gate for CI: ``msbench check`` and ``msbench baseline``, around the pure verdicts of `msbench.gate`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +16,7 @@ __all__ = ["Checked", "as_dict", "check", "code", "expectations_of", "print_chec
 
 
 def code(checked: Sequence[Checked], *, strict: bool = False) -> ExitCode:
-    """How the command ends: the most fundamental of what its suites say; one without a cell is undecided."""
+    """Return the most fundamental exit code of the suites; a suite without a cell is undecided."""
     codes = [_code_of(one, strict) for one in checked]
     return most_fundamental(codes) if codes else exit_code([], strict=strict)
 
@@ -34,7 +34,7 @@ def _code_of(one: Checked, strict: bool) -> ExitCode:
 
 
 def print_checked(checked: Sequence[Checked]) -> None:
-    """The table on stdout, a line of counts a suite on stderr."""
+    """Print the table to stdout, and a line of counts per suite to stderr."""
     rows = [words.row(cell) for one in checked for cell in one.cells]
     if rows:
         console.out_rows(words.HEADER, rows, below=1)
@@ -48,7 +48,7 @@ def print_checked(checked: Sequence[Checked]) -> None:
 
 
 def as_dict(checked: Sequence[Checked], *, strict: bool = False) -> dict[str, Any]:
-    """Everything as plain values for JSON."""
+    """Return everything as plain values for JSON."""
     return {
         "exit_code": int(code(checked, strict=strict)),
         "strict": strict,
@@ -79,7 +79,7 @@ def as_dict(checked: Sequence[Checked], *, strict: bool = False) -> dict[str, An
 def publish(
     checked: Sequence[Checked], *, to_junit: Path | None = None, to_github: bool = False, strict: bool = False
 ) -> None:
-    """What CI reads: the JUnit file, and GitHub's annotations (on stderr, which it reads too) and summary."""
+    """Write the JUnit file, and GitHub's annotations (on stderr, which it reads too) and summary."""
     if to_junit is not None:
         write_file(to_junit, junit.document(checked, strict=strict), "--junit")
     if to_github:

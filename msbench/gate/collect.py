@@ -1,4 +1,4 @@
-"""Runs -> a baseline: every seed's result under the suite's protocol, for each class of hardware."""
+"""Baselines from runs: every seed's result under the suite's protocol, for each class of hardware."""
 
 import datetime
 import statistics
@@ -22,12 +22,12 @@ from msbench.stats import spread
 from msbench.stats.rules import learned_rule
 
 UNCOMPARED = {"date", "msbench", "checksum"}
-"""What a second writing of the same numbers leaves as it was."""
+"""Fields that are not updated if the numbers are the same."""
 
 
 @dataclass
 class CollectedEntries:
-    """New entries by place, why some places have none, and `warnings` of entries that ask for too little."""
+    """New entries by place, reasons for places without one, and `warnings` of too weak entries."""
 
     entries: dict[Place, BaselineEntry] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class CollectedEntries:
 
 @dataclass(frozen=True)
 class BaselineChange:
-    """One entry before and after; `old` is None where it is new."""
+    """One entry before and after; `old` is None if it is new."""
 
     place: Place
     old: BaselineEntry | None
@@ -46,10 +46,10 @@ class BaselineChange:
 def collect(
     suite: Suite, stored: StoredRuns, results: Path, *, any_hardware: bool = False
 ) -> CollectedEntries:
-    """Entries of every task and model, from their runs under the suite's protocol, whatever the seed.
+    """Return entries of every task and model, from their runs under the suite's protocol, for all seeds.
 
-    With `any_hardware` an entry speaks for all classes; it is made from runs on one. Places with a seed that
-    diverged, or without the number of test examples, have no entry: the seeds that are left prove nothing.
+    With `any_hardware` an entry applies to all classes; its runs must be on one class. Places with a seed
+    that diverged, or without the number of test examples, have no entry: the remaining seeds prove nothing.
     """
     collected = CollectedEntries()
     specs = plan(suite, seeds=sorted({record.seed for record in stored.records})) if stored.records else []
@@ -72,7 +72,7 @@ def collect(
 
 
 def _warnings(place: Place, seen: BaselineEntry, runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Why later results will pass that show nothing, or why the gate will not take the entry at all."""
+    """Yield warnings: results that show nothing would pass, or the gate will reject the entry."""
     if problem := bound_problem(seen.mean, seen.margin, runs[0].chance):
         yield f"{' · '.join(place)}: `check` will call this entry invalid: {problem}"
         return
@@ -86,7 +86,7 @@ def _warnings(place: Place, seen: BaselineEntry, runs: Sequence[RunRecord]) -> I
 def _by_place(
     specs: Iterable[RunSpec], records: Iterable[RunRecord]
 ) -> dict[tuple[str, str], list[RunRecord]]:
-    """The runs that follow the protocol, by task and model, in the suite's order."""
+    """Return the runs that follow the protocol, by task and model, in the suite's order."""
     # Two tasks may have the same settings, and so the same digest.
     digests = {(spec.task, spec.model_name, spec.digest) for spec in specs}
     found: dict[tuple[str, str], list[RunRecord]] = {(spec.task, spec.model_name): [] for spec in specs}
@@ -97,7 +97,7 @@ def _by_place(
 
 
 def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord], present: Present) -> BaselineEntry | str:
-    """The entry of these runs on one class of hardware, or why there is none."""
+    """Return the entry of these runs on one class of hardware, or why there is none."""
     found = outcome(runs, chosen_data(runs, present.data), present)
     broken = sorted(record.seed for record in found.unfinished if record.status == "diverged")
     done = [record for record in found.finished if record.result is not None]
@@ -151,9 +151,9 @@ def _entry(suite: Suite, place: Place, runs: Sequence[RunRecord]) -> BaselineEnt
 def merged(
     suite: Suite, old: Baseline | None, new: CollectedEntries
 ) -> tuple[Baseline, list[BaselineChange]]:
-    """The old baseline with the new entries in it, and what that changes.
+    """Return the old baseline updated with the new entries, and the changes.
 
-    Entries that say the same keep their date; those of other hardware, tasks or models are kept.
+    Entries with the same content keep their date; those of other hardware, tasks or models are kept.
     """
     before = dict(places(old.cells)) if old else {}
     changes = [
@@ -170,7 +170,7 @@ def merged(
 
 
 def places(cells: Cells) -> Iterator[tuple[Place, BaselineEntry]]:
-    """Every entry of a baseline with its place."""
+    """Yield every entry of a baseline with its place."""
     for task, models in cells.items():
         for model, classes in models.items():
             for kind, seen in classes.items():

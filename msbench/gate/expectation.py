@@ -1,4 +1,4 @@
-"""What a result is held against. Rates are fractions throughout."""
+"""Expected results. Rates are fractions throughout."""
 
 import math
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from msbench.stats import Pooled
 class Expectation:
     """One cell's expected mean, and how far below it a result may be.
 
-    `source` names it in sentences. `n` seeds gave it; with 0 it is taken as exact, as a printed number is.
-    `groups` are the raw results of seeds, a group a model, that tell the spread between seeds; `known` is a
-    spread from elsewhere, which is used where they tell none. An empty `data_digest` or absent `n_test` is
-    not known and not compared. `other_data` says why a result on other data may count.
+    `source` names it in messages. It is a mean over `n` seeds; with 0 it is taken as exact, like a printed
+    number. `groups` are the raw results of seeds, one group per model, for the spread between seeds; `known`
+    is a spread from elsewhere, used if they show none. An empty `data_digest` or absent `n_test` is unknown
+    and not compared. `other_data` explains why a result on other data may count.
     """
 
     mean: float
@@ -34,12 +34,12 @@ class Expectation:
 
     @property
     def bound(self) -> float:
-        """What the mean must not be below."""
+        """Return the lower bound for the mean."""
         return self.mean - self.margin
 
 
 def faults(evidence: Evidence, expectation: Expectation) -> Iterator[str]:
-    """Why these two cannot be compared; nothing where they can."""
+    """Yield reasons for which these two cannot be compared; none if they can."""
     yield from expectation_faults(expectation)
     for value in evidence.values:
         if problem := rate_problem(value):
@@ -63,7 +63,7 @@ def faults(evidence: Evidence, expectation: Expectation) -> Iterator[str]:
 
 
 def expectation_faults(expectation: Expectation) -> Iterator[str]:
-    """What is wrong with an expectation whatever is measured."""
+    """Yield faults of an expectation that do not depend on the measurement."""
     if problem := rate_problem(expectation.mean):
         yield f"expected {expectation.mean:g}: {problem}"
     try:
@@ -75,7 +75,7 @@ def expectation_faults(expectation: Expectation) -> Iterator[str]:
 
 
 def rate_problem(value: float) -> str:
-    """What is wrong with a number that is meant as a fraction; empty where nothing is."""
+    """Return why a number is not a valid fraction; empty if it is."""
     if not math.isfinite(value):
         return "not a number"
     if 1 < value <= 100:
@@ -84,7 +84,7 @@ def rate_problem(value: float) -> str:
 
 
 def bound_problem(mean: float, margin: float, chance: float | None) -> str:
-    """Why ``mean - margin`` asks for nothing; empty where a model must have learned something to reach it.
+    """Return why ``mean - margin`` demands nothing; empty if a model must have learned to reach it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Where expectations come from: the paper's tables, or a baseline that was measured once."""
+"""Sources of expectations: the paper's tables, or a recorded baseline."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from msbench.stats import Pooled
 class Question:
     """A cell that may be judged.
 
-    `reported` is what the paper prints, `scale` the factor from a fraction to its unit, and `metric` what
-    records call it.
+    `reported` is the paper's number, `scale` the factor from a fraction to its unit, and `metric` its name in
+    records.
     """
 
     suite: str
@@ -30,25 +30,25 @@ class Question:
 
 
 Answer = Expectation | Judgement | None
-"""A cell's expectation; the verdict where there is none; None where nothing is asked of the cell."""
+"""A cell's expectation; a verdict if there is none; None if nothing is expected of the cell."""
 
 
 class Expectations(Protocol):
-    """What cells are held against."""
+    """Expectations for cells."""
 
     def of(self, cell: Question) -> Answer:
-        """What one cell is held against."""
+        """Return the expectation for one cell."""
         ...
 
 
 @dataclass(frozen=True)
 class PaperExpectations:
-    """The paper's numbers: one value a cell, taken as exact, without digest, spread or number of seeds."""
+    """The paper's numbers: one value per cell, taken as exact, without digest, spread or number of seeds."""
 
     gate: GateSettings
 
     def of(self, cell: Question) -> Answer:
-        """What the paper prints; cells for which it prints nothing are not asked for."""
+        """Return the paper's number; None for cells without one."""
         if not cell.reported:
             return None
         layer = self.gate.of(cell.task, cell.model)
@@ -66,10 +66,9 @@ class PaperExpectations:
 
 @dataclass(frozen=True)
 class BaselineExpectations:
-    """A baseline's numbers. A suite's own margin wins over the one that was written beside them.
+    """A baseline's numbers. A suite's own margin overrides the one written with them.
 
-    `models` are those that the suite lists: of others that ran nothing is asked. `name` is the file, for
-    messages.
+    `models` are those that the suite lists: nothing is expected of others. `name` is the file, for messages.
     """
 
     gate: GateSettings
@@ -78,7 +77,7 @@ class BaselineExpectations:
     name: str
 
     def of(self, cell: Question) -> Answer:
-        """What the baseline has for the cell's class of hardware."""
+        """Return the baseline's entry for the cell's class of hardware."""
         task, model, evidence = cell.task, cell.model, cell.evidence
         if model not in self.models:
             return None
@@ -115,20 +114,20 @@ class BaselineExpectations:
         )
 
     def _groups(self, task: str, kind: str, like: BaselineEntry) -> tuple[tuple[float, ...], ...]:
-        """The seeds of all models on the task: together they tell a spread that one seed cannot."""
+        """Return the seeds of all models on the task: together they show a spread that one seed cannot."""
         seen = (classes[kind] for classes in self.baseline.cells[task].values() if kind in classes)
         return tuple(each.values for each in seen if each.metric == like.metric)
 
 
 @dataclass(frozen=True)
 class NoExpectations:
-    """Where there is no baseline: every cell is missing, and how to get one is said."""
+    """The absence of a baseline: every cell is missing, with a message on how to create one."""
 
     suite: str
     models: Collection[str]
 
     def of(self, cell: Question) -> Answer:
-        """The same for every cell of a model that the suite lists."""
+        """Return the same verdict for every cell of a model that the suite lists."""
         if cell.model not in self.models:
             return None
         how = f"'msbench baseline {self.suite}' writes one from results that are to hold"
@@ -136,7 +135,7 @@ class NoExpectations:
 
 
 def known_spread(layer: GateLayer) -> Pooled | None:
-    """The spread that a suite states."""
+    """Return the spread that a suite states."""
     if layer.sd is None or layer.degrees is None:
         return None
     return Pooled(layer.sd, layer.degrees)

@@ -1,6 +1,6 @@
-"""Verdicts for GitHub Actions: an annotation a suite, and the table for the summary of the step.
+"""Verdicts for GitHub Actions: one annotation per suite, and the table for the step's summary.
 
-GitHub shows ten annotations of a kind for a step, and up to 1 MiB of summary.
+GitHub shows ten annotations of a kind per step, and up to 1 MiB of summary.
 """
 
 import os
@@ -13,15 +13,15 @@ from msbench.gate.words import HEADER, counts, outcome, row, worst_first
 
 SUMMARY_BYTES = 1024 * 1024
 NAMED = 5
-"""Cells that an annotation names; the summary has them all."""
+"""Most cells that an annotation names; the summary has them all."""
 MARKED = {each: f"\\{each}" for each in "\\`*_[]|~#$"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def annotation(checked: Checked, *, strict: bool = False) -> str | None:
-    """The workflow command for one suite; None where all its cells simply pass.
+    """Return the workflow command for one suite; None if all its cells simply pass.
 
-    An error where a cell fails or a run broke, a warning where something is undecided or missing, and a
-    notice where something is better than expected.
+    An error if a cell fails or a run broke, a warning if something is undecided or missing, and a notice if
+    something is better than expected.
     """
     title = f"msbench check: {checked.suite}"
     if checked.problem is not None:
@@ -40,23 +40,23 @@ def annotation(checked: Checked, *, strict: bool = False) -> str | None:
 
 
 def message_value(text: str) -> str:
-    """Text as the message of a workflow command."""
+    """Escape text as the message of a workflow command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def property_value(text: str) -> str:
-    """Text as a property of a workflow command."""
+    """Escape text as a property of a workflow command."""
     return message_value(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def markdown(checked: Sequence[Checked], room: int = SUMMARY_BYTES) -> str:
-    """A heading and a table for each suite, the worst cells first, in at most `room` bytes of UTF-8.
+    """Return a heading and a table per suite, the worst cells first, in at most `room` bytes of UTF-8.
 
-    Rows for which there is no room are counted; there is nothing where not even that has room.
+    Rows that do not fit are counted; the result is empty if not even the count fits.
     """
     lines: list[str] = []
     rows = 0
-    left = room - 200  # for the line that counts what is left out
+    left = room - 200  # for the line that counts omitted rows
     total = sum(len(one.cells) for one in checked)
     if left < 0:
         return ""
@@ -78,12 +78,12 @@ def markdown(checked: Sequence[Checked], room: int = SUMMARY_BYTES) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in a cell of a Markdown table: one line, and nothing of it is markup."""
+    """Escape text for a cell of a Markdown table: one line, without markup."""
     return "".join(MARKED.get(character, character) for character in " ".join(text.split()))
 
 
 def append_summary(checked: Sequence[Checked]) -> None:
-    """Add the tables to the file that ``GITHUB_STEP_SUMMARY`` names, where it is set."""
+    """Add the tables to the file that ``GITHUB_STEP_SUMMARY`` names, if it is set."""
     name = os.environ.get("GITHUB_STEP_SUMMARY")
     if not name:
         return

@@ -1,8 +1,8 @@
-"""Evidence and expectation -> verdict. Three states: what seeds cannot decide is said to be undecided.
+"""Verdicts from evidence and expectation, with three states: pass, fail, undecided.
 
-A mean passes where its one-sided 95 % confidence bound from below reaches ``expected - margin``, and fails
-where the bound from above does not. The expected mean's own uncertainty and, on another draw of the test
-split, the noise of both draws are part of the bounds.
+A mean passes if its one-sided 95 % lower confidence bound reaches ``expected - margin``, and fails if the
+upper bound does not. The bounds include the expected mean's own uncertainty and, on another draw of the test
+split, the noise of both draws.
 """
 
 import statistics
@@ -16,18 +16,18 @@ from msbench.stats import Noninferiority, Pooled, noninferiority, pooled_sd, sam
 from msbench.stats.rules import learned_rule
 
 CRASHES = ("failed", "out-of-memory")
-"""Statuses of runs that broke, where a diverged one is a result of its own."""
+"""Statuses of runs that broke; a diverged run is a result of its own."""
 EXCUSED = ("fail", "chance-level", "trivial-rule", "diverged")
-"""Verdicts that a cell which is marked as failing may have."""
+"""Verdicts that are excused for a cell marked as failing."""
 
 Check = Callable[[Evidence, Expectation], Judgement | None]
 
 
 def judge(evidence: Evidence, expectation: Expectation) -> Judgement:
-    """The verdict on one cell, with its reason.
+    """Return the verdict on one cell, with its reason.
 
-    Whatever cannot be compared is never a pass: data are compared first, then the numbers are looked at, then
-    whether anything was learned, and the means last.
+    What cannot be compared never passes: the order of checks is data, validity of the numbers, whether
+    anything was learned, and the means last.
     """
     checks: tuple[Check, ...] = (_unmeasured, _other_data, _invalid, _diverged, _not_learned)
     found = next((said for check in checks if (said := check(evidence, expectation))), None)
@@ -36,7 +36,7 @@ def judge(evidence: Evidence, expectation: Expectation) -> Judgement:
 
 
 def crashed(evidence: Evidence) -> int:
-    """How many runs broke: those of seeds without a result, and newer ones of other code or data."""
+    """Return how many runs broke: of seeds without a result, and newer ones of other code or data."""
     return sum(found.get(status, 0) for found in (evidence.unfinished, evidence.newer) for status in CRASHES)
 
 
@@ -60,9 +60,10 @@ def _other_data(evidence: Evidence, expectation: Expectation) -> Judgement | Non
 
 
 def _same_data(evidence: Evidence, expectation: Expectation) -> bool:
-    """Whether both are on the same data.
+    """Return True if both are on the same data.
 
-    A paper has no digest: there, what set-up told counts, and that a suite's data are another draw.
+    The paper has no digest: there, notes from set-up count, and a suite's statement that its data are another
+    draw.
     """
     if not expectation.data_digest:
         return not evidence.data_notes and not expectation.other_data
@@ -83,9 +84,9 @@ def _diverged(evidence: Evidence, _: Expectation) -> Judgement | None:
 
 
 def _not_learned(evidence: Evidence, expectation: Expectation) -> Judgement | None:
-    """Whether chance or a trivial rule explains what was measured, and not what was expected.
+    """Return a verdict if chance or a trivial rule explains the measured mean, but not the expected one.
 
-    At chance, or at the weakest rule, no margin helps. Between rules a margin may well reach down to one.
+    At chance, or at the weakest rule, no margin helps. Between rules a margin may reach down to one.
     """
     chance = {} if evidence.chance is None else {"chance": evidence.chance}
     if _explained(evidence, chance) and not _explains(evidence, chance, expectation.mean):
@@ -102,9 +103,9 @@ def _not_learned(evidence: Evidence, expectation: Expectation) -> Judgement | No
 
 
 def _explained(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
-    """The rule that explains the mean, and the best seed too.
+    """Return the rule that explains the mean and also the best seed.
 
-    Seeds of which some learned and some did not have a spread so wide that it would explain anything.
+    If some seeds learned and others did not, their spread is so wide that it would explain anything.
     """
     if not evidence.n_test:
         return None
@@ -115,7 +116,7 @@ def _explained(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
 
 
 def _explains(evidence: Evidence, rule: Mapping[str, float], rate: float) -> bool:
-    """Whether `rate` is no more than this one rule gives, but for the noise of the test split."""
+    """Return True if `rate` is no more than this one rule gives, within the noise of the test split."""
     return learned_rule(rate, None, 1, evidence.n_test or 1, rule) is not None
 
 
@@ -127,7 +128,7 @@ def _did_not_learn(evidence: Evidence, rule: Mapping[str, float], expectation: E
 
 
 def _compared(evidence: Evidence, expectation: Expectation) -> Judgement:
-    """The comparison of means."""
+    """Compare the means."""
     default = " (no margin stated: the default)" if expectation.reason == DEFAULT_REASON else ""
     wanted = f"{expectation.source} {expectation.mean:.2%} - {expectation.margin:.2%}{default}"
     measured = _measured(evidence)
@@ -149,7 +150,7 @@ def _compared(evidence: Evidence, expectation: Expectation) -> Judgement:
 
 
 def _lacking(evidence: Evidence) -> Iterator[str]:
-    """Which runs are not among those that were measured, though they have a say."""
+    """Yield the runs that should count but are not among those measured."""
     if absent := evidence.n_planned - len(evidence.values):
         statuses = f" ({_listed(evidence.unfinished)})" if evidence.unfinished else ""
         yield f"{absent} of {evidence.n_planned} seeds missing{statuses}"
@@ -160,10 +161,10 @@ def _lacking(evidence: Evidence) -> Iterator[str]:
 
 
 def comparison(evidence: Evidence, expectation: Expectation) -> Noninferiority:
-    """The bounds of the mean, with the expectation's own uncertainty in them.
+    """Return the bounds of the mean, including the expectation's own uncertainty.
 
     Seeds vary on both sides: the variance is that of a seed times ``1/n + 1/n_expected``. Another draw of the
-    test split adds its binomial variance once for each side, whatever the number of seeds.
+    test split adds its binomial variance once per side, whatever the number of seeds.
     """
     return noninferiority(
         evidence.values,
@@ -176,12 +177,12 @@ def comparison(evidence: Evidence, expectation: Expectation) -> Noninferiority:
 
 
 def _step(evidence: Evidence) -> float:
-    """How far apart neighbouring accuracies are."""
+    """Return the distance between neighbouring accuracies."""
     return 1 / evidence.n_test if evidence.n_test else 0.0
 
 
 def seed_spread(evidence: Evidence, expectation: Expectation) -> Pooled | None:
-    """The spread between seeds: of these and of the expectation's groups together, or else what is known."""
+    """Return the spread between seeds: of these and the expectation's groups together, else the known one."""
     told = pooled_sd(expectation.groups)
     if told is None and expectation.known is not None:
         return expectation.known
@@ -189,7 +190,7 @@ def seed_spread(evidence: Evidence, expectation: Expectation) -> Pooled | None:
 
 
 def _test_noise(evidence: Evidence, expectation: Expectation) -> float:
-    """The standard error between two means that are each on a test split of its own; 0 on the same one."""
+    """Return the standard error between two means on different test splits; 0 on the same one."""
     if _same_data(evidence, expectation):
         return 0.0
     ours = evidence.n_test or expectation.n_test or 1
@@ -197,7 +198,7 @@ def _test_noise(evidence: Evidence, expectation: Expectation) -> float:
 
 
 def _undecided(judged: Judgement, evidence: Evidence, expectation: Expectation) -> Judgement:
-    """With the number of further seeds that would decide four times in five."""
+    """Add the number of further seeds that would decide with a probability of 80 %."""
     more = seeds_needed(
         evidence.values,
         expectation.bound,
@@ -214,7 +215,7 @@ def _undecided(judged: Judgement, evidence: Evidence, expectation: Expectation) 
 
 
 def _as_marked(judged: Judgement, expectation: Expectation) -> Judgement:
-    """The verdict on a cell that is marked as failing."""
+    """Apply the mark of a cell that is expected to fail."""
     mark = expectation.xfail
     if mark is None:
         return judged

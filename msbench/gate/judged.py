@@ -1,4 +1,4 @@
-"""A table with a verdict in every cell that something is expected of."""
+"""A table with a verdict in every cell that has an expectation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ from msbench.reporting.tables.judgement import Judgement
 
 @dataclass(frozen=True)
 class Judged:
-    """One cell's verdict, and whose it is.
+    """One cell's verdict, with its suite, task and model.
 
-    `crashed` counts the seeds whose run broke; `stale` says that the results are of other source code than
-    what is here.
+    `crashed` counts the seeds whose run broke; `stale`: the results are of other source code than the present
+    one.
     """
 
     suite: str
@@ -26,7 +26,7 @@ class Judged:
 
 
 def judged(table: Table, expectations: Expectations) -> Table:
-    """`table` with `Cell.judgement` filled wherever a model of the suite is held against something."""
+    """Fill `Cell.judgement` of `table` wherever a model of the suite has an expectation."""
     rows = [
         replace(
             row,
@@ -41,7 +41,7 @@ def judged(table: Table, expectations: Expectations) -> Table:
 
 
 def judgements(table: Table) -> Iterator[Judged]:
-    """Every verdict of a judged table, in the order of its tasks, each once."""
+    """Yield every verdict of a judged table, in the order of its tasks, each once."""
     cells = ((column, row, row.cells[at]) for at, column in enumerate(table.columns) for row in table.rows)
     found = (
         Judged(

@@ -1,4 +1,4 @@
-"""Verdicts as JUnit XML: a testsuite a suite, a testcase a cell."""
+"""Verdicts as JUnit XML: one testsuite per suite, one testcase per cell."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -11,16 +11,16 @@ from msbench.gate.judged import Judged
 from msbench.gate.words import outcome
 
 NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, escaped or not."""
+"""Characters that XML 1.0 cannot contain, escaped or not."""
 COUNTED = {"tests": None, "failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def document(checked: Sequence[Checked], *, strict: bool = False) -> bytes:
-    """The whole file, UTF-8.
+    """Return the whole file in UTF-8.
 
     A cell that fails is a ``failure``, one that is undecided, missing or expected to fail is ``skipped``, and
-    one whose runs broke is an ``error``, as is a suite that could not be checked. With `strict` what then
-    fails the gate is a failure here, too.
+    one whose runs broke is an ``error``, as is a suite that could not be checked. With `strict`, whatever
+    then fails the gate is a failure here, too.
     """
     root = ElementTree.Element("testsuites", _counts(checked, strict))
     root.set("name", "msbench check")

@@ -1,4 +1,4 @@
-"""What each verdict means to CI: what ends the command how, and how JUnit and annotations call it."""
+"""Mapping of verdicts to exit codes, and to the outcomes of JUnit and annotations."""
 
 from collections.abc import Collection, Iterable
 from typing import Literal
@@ -7,7 +7,7 @@ from msbench.errors import ExitCode
 from msbench.reporting.tables.judgement import Verdict
 
 Outcome = Literal["passed", "failure", "skipped", "error"]
-"""JUnit's four."""
+"""JUnit's four outcomes."""
 
 OUTCOMES: dict[Verdict, Outcome] = {
     "pass": "passed",
@@ -38,7 +38,7 @@ CODES: dict[Verdict, ExitCode] = {
 PRECEDENCE = (
     *(ExitCode.USAGE, ExitCode.DATA, ExitCode.RUN_FAILED, ExitCode.GATE_FAILED, ExitCode.UNDECIDED),
 )
-"""The most fundamental first: what has to be mended before the others mean anything."""
+"""The most fundamental first: it must be fixed before the others mean anything."""
 WORST_FIRST: tuple[Verdict, ...] = (
     "other-data",
     "invalid",
@@ -57,11 +57,11 @@ WORST_FIRST: tuple[Verdict, ...] = (
 def exit_code(
     verdicts: Iterable[Verdict], *, crashed: bool = False, stale: bool = False, strict: bool = False
 ) -> ExitCode:
-    """How the command ends: the most fundamental of what the cells say; 5 over no cell at all.
+    """Return the most fundamental exit code of the cells; 5 (undecided) without any cell.
 
-    `crashed` says that a run broke, `stale` that results are of other source code than what is here. With
-    `strict` what is undecided, missing or stale fails the gate, and so does what is better than expected:
-    expectations then stay as tight as the results.
+    `crashed`: a run broke; `stale`: results are of other source code than the present one. With `strict` the
+    gate also fails for undecided, missing or stale results, and for those better than expected: expectations
+    then stay as tight as the results.
     """
     found = list(verdicts)
     codes = {_code(verdict, strict) for verdict in found}
@@ -75,7 +75,7 @@ def exit_code(
 
 
 def most_fundamental(codes: Collection[ExitCode]) -> ExitCode:
-    """The code that counts where several apply."""
+    """Return the code that takes precedence."""
     return next((code for code in PRECEDENCE if code in codes), ExitCode.OK)
 
 

@@ -1,4 +1,4 @@
-"""A verdict in the words of whoever reads it: CI's outcome, a line of counts, a row of a table."""
+"""Verdicts as text: CI's outcome, a line of counts, a row of a table."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ HEADER = ("suite", "task", "model", "verdict", "why")
 
 
 def outcome(cell: Judged, *, strict: bool = False) -> Outcome:
-    """What CI is told of a cell: an error where a run of it broke and nothing worse is known."""
+    """Return the outcome of a cell for CI: an error if one of its runs broke and nothing worse is known."""
     found = OUTCOMES[cell.judgement.verdict]
     if found == "failure":
         return found
@@ -22,7 +22,7 @@ def outcome(cell: Judged, *, strict: bool = False) -> Outcome:
 
 
 def stale(cell: Judged) -> str:
-    """What to do about a cell whose results are of other source code than what is here."""
+    """Return a message for a cell whose results are of other source code than the present one."""
     command = f"msbench run {cell.suite} --model {cell.model} --task {cell.task}"
     return (
         f"{cell.task} · {cell.model}: its runs are of other source code than what is here; '{command}' trains"
@@ -31,17 +31,17 @@ def stale(cell: Judged) -> str:
 
 
 def worst_first(cells: Sequence[Judged]) -> list[Judged]:
-    """The cells by how much their verdict matters; equals keep their order."""
+    """Sort the cells by severity of their verdict; equal ones keep their order."""
     return sorted(cells, key=lambda cell: WORST_FIRST.index(cell.judgement.verdict))
 
 
 def counts(cells: Sequence[Judged]) -> str:
-    """``1 fail, 2 pass``, the worst first."""
+    """Format counts as ``1 fail, 2 pass``, the worst first."""
     found = Counter(cell.judgement.verdict for cell in cells)
     return ", ".join(f"{found[verdict]} {verdict}" for verdict in WORST_FIRST if found[verdict]) or "no cell"
 
 
 def row(cell: Judged) -> tuple[str, ...]:
-    """The cell under `HEADER`, on one line: a reason in a suite may have several."""
+    """Return the cell's row under `HEADER`, on one line: the reason may have several."""
     told = " ".join(cell.judgement.reason.split())
     return (cell.suite, cell.task, cell.model, cell.judgement.verdict, told)

@@ -1,4 +1,4 @@
-"""Models by name, built the same from the same seed."""
+"""Models by name; the same seed builds the same model."""
 
 from collections.abc import Iterable
 
@@ -52,7 +52,7 @@ NO_FIXED_ORDER = {
     "mamba-ssm": "its backward adds up the gradients of B and C by atomic additions, in no fixed order"
     " (state-spaces/mamba #493); leave --scan out, or use --scan triton",
 }
-"""Scan kernels that no setting makes deterministic, and why; torch cannot know of them."""
+"""Scan kernels that no setting makes deterministic, with the reason; torch does not know of them."""
 
 FAMILIES: dict[type[ClassifierConfig], Family] = {
     MambaConfig: mamba.FAMILY,
@@ -73,17 +73,17 @@ FAMILIES: dict[type[ClassifierConfig], Family] = {
 
 
 def family(name: str) -> Family:
-    """The family of the model of this name; UnknownName where there is none."""
+    """Return the family of the model of this name; raise UnknownName if there is none."""
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
     return FAMILIES[MODELS[name].config]
 
 
 def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Classifier:
-    """The model on the CPU, with parameters that depend on nothing but the arguments.
+    """Build the model on the CPU, with parameters that depend only on the arguments.
 
-    The state of torch's global generator is left as it was. Raises UnknownName for `name`, and ConfigError
-    where the config is another model's.
+    Leaves the state of torch's global generator unchanged. Raises UnknownName for an unknown `name`, and
+    ConfigError if the config is another model's.
     """
     found, expected = family(name), MODELS[name].config
     if not isinstance(config, expected):
@@ -92,7 +92,7 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
 
 
 def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
-    """ConfigError where the scan in use on a device type has too few states for the model."""
+    """Raise ConfigError if the scan in use on a device type allows too few states for the model."""
     limit, needed = most_states(device), family(name).scanned(config)
     if limit is not None and needed > limit:
         raise ConfigError(
@@ -102,7 +102,7 @@ def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
 
 
 def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
-    """ConfigError, naming kernel and models, where a run cannot be deterministic on a device type."""
+    """Raise ConfigError, naming kernel and models, if a run cannot be deterministic on a device type."""
     engine = choose(device).engine
     reason = NO_FIXED_ORDER.get(engine)
     scanning = {spec.model_name for spec in specs if family(spec.model_name).scanned(spec.model)}
@@ -114,15 +114,15 @@ def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Numbers that training changes."""
+    """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def activation_bytes(name: str, config: ClassifierConfig, positions: int, device: str = "cpu") -> int:
-    """About the memory of one training step's activations, for `positions` tokens with padding."""
+    """Estimate the bytes of one training step's activations, for `positions` tokens including padding."""
     return round(4 * positions * config.layers * family(name).activations(config, device))
 
 
 def states_per_channel(name: str, config: ClassifierConfig) -> int:
-    """States that one channel of one layer carries, over all streams and directions."""
+    """Return the number of states of one channel of one layer, over all streams and directions."""
     return family(name).states(config)

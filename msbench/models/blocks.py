@@ -1,4 +1,4 @@
-"""What stands behind a sequence mixer in several families: maps over the channels of each position."""
+"""Position-wise blocks that several families put after a sequence mixer: maps over the channels."""
 
 from typing import Any, Literal
 
@@ -15,9 +15,9 @@ Gate = Literal["full", "half-activated", "half", "none"]
 class GluBlock(nn.Module):
     """A mixer, GELU, dropout, then a linear map and a gated linear unit that mix channels.
 
-    `core` maps (b, l, d) to the same, y; `bias` is the linear maps'. With g = gelu(y) and V, W linear, `gate`
-    is ``full`` V g * sigmoid(W g); ``half-activated`` g * sigmoid(W g); ``half`` y * sigmoid(W g); or
-    ``none``, g alone (S5's names: full_glu, half_glu1, half_glu2, gelu).
+    `core` maps (b, l, d) to y of the same shape; `bias` is that of the linear maps. With g = gelu(y) and V, W
+    linear, `gate` is ``full``: V g * sigmoid(W g); ``half-activated``: g * sigmoid(W g); ``half``:
+    y * sigmoid(W g); or ``none``: g alone (S5's names: full_glu, half_glu1, half_glu2, gelu).
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class GluBlock(nn.Module):
         self.channels = None if gate == "none" else nn.Linear(d_model, width, bias=bias)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         return self._mix(self.core(inputs))
 
     def start(self, x: Tensor) -> Any:
@@ -54,7 +54,7 @@ class GluBlock(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two linear maps with GELU between, `expand` times as wide inside."""
+    """Two linear maps with GELU between; the hidden layer is `expand` times as wide."""
 
     def __init__(self, d_model: int, expand: float = 4) -> None:
         super().__init__()
@@ -63,12 +63,12 @@ class Mlp(nn.Module):
         self.down = nn.Linear(width, d_model)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         out: Tensor = self.down(functional.gelu(self.up(inputs)))
         return out
 
     def start(self, x: Tensor) -> None:
-        """See `msbench.models.stepping.Recurrent`: positions know nothing of each other."""
+        """See `msbench.models.stepping.Recurrent`: positions are independent of each other."""
 
     def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
         """See `msbench.models.stepping.Recurrent`."""

@@ -1,4 +1,4 @@
-"""What every model shares: encoder, blocks with residuals, final norm, pooling, head.
+"""The parts that all models share: encoder, blocks with residuals, final norm, pooling, head.
 
 ===============  ==========================================================================
 code             meaning
@@ -10,10 +10,10 @@ code             meaning
 ``layer``        maps (b, l, d) and lengths to (b, l, d): a block without norm and residual
 ===============  ==========================================================================
 
-Padding never changes a prediction: what a layer reads is zero behind the end, norms and pooling count real
-positions only. ``padding: paper`` lets padding through the layers and the batch statistics.
+Padding never changes a prediction: a layer's input is zero after the end of a sequence, and norms and pooling
+use real positions only. ``padding: paper`` lets padding through the layers and the batch statistics.
 
-`Classifier.start` and `step` read sequences piece by piece, where all layers are recurrent.
+`Classifier.start` and `step` read sequences segment by segment, if all layers are recurrent.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def seeded(build: Callable[[], Model], seed: int) -> Model:
-    """What `build` makes on the CPU from this seed; torch's global generator is left as it was."""
+    """Call `build` on the CPU with this seed; torch's global generator is left unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return build()
@@ -55,12 +55,12 @@ Layer = nn.Module
 
 
 def directions(layer: Callable[[], Layer], *, bidirectional: bool) -> Layer:
-    """One causal layer, or two of them over both directions."""
+    """Return one causal layer, or two of them over both directions."""
     return Bidirectional(layer(), layer()) if bidirectional else layer()
 
 
 class Block(nn.Module):
-    """What stands around a layer, which may be run again in the backward instead of being kept."""
+    """A wrapper of a layer, whose forward can be recomputed in the backward (`recompute`)."""
 
     layer: Layer
     recompute = False
@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 class Residual(Block):
-    """x + dropout(layer(norm(x))), or norm(x + dropout(layer(x))) where not `prenorm`."""
+    """x + dropout(layer(norm(x))), or norm(x + dropout(layer(x))) without `prenorm`."""
 
     def __init__(self, config: ClassifierConfig, layer: Layer) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class Residual(Block):
         self.dropout = ChannelDropout(config.dropout)
 
     def forward(self, x: Tensor, padding: Padding) -> Tensor:
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         # Zeroed after the norm: its bias makes padding nonzero again.
         inner = normalise(self.norm, x, padding.mask, zero=True) if self.prenorm else x * padding.mask
         x = x + self.dropout(self._layer(inner, padding.lengths))
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The next positions x (b, l, d), none of them padding: the output, and the layer's state behind."""
+        """Run the next positions x (b, l, d), without padding; return the output and the new state."""
         mask = Padding.nowhere(x).mask
         y, state = advance(self.layer, normalise(self.norm, x, mask) if self.prenorm else x, state)
         x = x + y
@@ -100,7 +100,7 @@ class Residual(Block):
 
 
 class Whole(Block):
-    """dropout(layer(x)): a layer with norms and a shortcut of its own."""
+    """dropout(layer(x)), for a layer with its own norms and shortcut."""
 
     def __init__(self, config: ClassifierConfig, layer: Layer) -> None:
         super().__init__()
@@ -108,15 +108,15 @@ class Whole(Block):
         self.dropout = ChannelDropout(config.dropout)
 
     def forward(self, x: Tensor, padding: Padding) -> Tensor:
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         y: Tensor = self.dropout(self._layer(x * padding.mask, padding.lengths))
         return y
 
 
 class Reading(NamedTuple):
-    """How far a classifier has read: positions so far, each block's state, and what pooling needs (b, d).
+    """The state of a classifier that reads step by step: positions so far, block states, pooled (b, d).
 
-    That is the sum of all outputs, or the last one.
+    `pooled` is the sum of all outputs so far, or the last one.
     """
 
     positions: int
@@ -125,11 +125,11 @@ class Reading(NamedTuple):
 
 
 class Classifier(nn.Module):
-    """Sequences to logits. `layers` holds, for each of the model's layers, its blocks in order.
+    """A model from sequences to logits. `layers` holds, for each of the model's layers, its blocks in order.
 
-    Norm and residual stand around every block, but around none where blocks are `whole` without. The two
-    sequences of a pair go through the same layers side by side, as two examples would: padding and batch
-    statistics are those of 2 b sequences.
+    Every block gets a norm and a residual, unless the blocks are `whole` and have their own. The two
+    sequences of a pair go through the same layers as two examples: padding and batch statistics are those of
+    2 b sequences.
     """
 
     def __init__(
@@ -151,16 +151,16 @@ class Classifier(nn.Module):
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether an example's logits depend, in training, on the others of its batch."""
+        """True if, in training, an example's logits depend on the other examples of its batch."""
         return any(isinstance(part, MaskedBatchNorm) for part in self.modules())
 
     def recompute_layers(self, *, on: bool) -> None:
-        """Keep only the inputs of layers for the backward, and run their forward again: the same numbers."""
+        """Keep only the layers' inputs for the backward and recompute their forward: the same numbers."""
         for block in self._blocks():
             block.recompute = on
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """Inputs and lengths, int64, as `msbench.datasets.dataset.Batch` has them -> logits (b, classes)."""
+        """Map inputs and lengths (int64), as in `msbench.datasets.dataset.Batch`, to logits (b, classes)."""
         x: Tensor = self.encoder(self._apart(inputs))
         real = Padding.of(lengths.flatten(), x.shape[1], x.dtype)
         padding = real if self.config.padding == "masked" else Padding.nowhere(x)
@@ -171,9 +171,9 @@ class Classifier(nn.Module):
         return self._logits(pool(x, real, self.config.pooling))
 
     def start(self, b: int) -> Reading:
-        """Before the first position of b examples; for `step`.
+        """Return the state before the first position of b examples, for `step`.
 
-        ConfigError where the model cannot read step by step, RuntimeError in training mode.
+        Raises ConfigError if the model cannot run step by step, RuntimeError in training mode.
         """
         self._check_evaluation()
         if getattr(self.config, "bidirectional", False):
@@ -185,12 +185,12 @@ class Classifier(nn.Module):
         return Reading(0, tuple(begin(block.layer, x) for block in self._blocks()), x)
 
     def step(self, reading: Reading, inputs: Tensor) -> tuple[Tensor, Reading]:
-        """Read on: the logits (b, classes) of the sequences so far, and the reading behind them.
+        """Read the next positions; return the logits (b, classes) of the sequences so far, and the new state.
 
-        inputs are the next positions, one or more and none of them padding: (b, l), (b, l, channels) or, of
-        pairs, (b, 2, l). They equal `forward` on all positions at once. `reading` is left as it was.
-        Raises RuntimeError in training mode, ValueError for a segment of another number of examples or of no
-        position, DataError beyond learned positions.
+        `inputs` are one or more positions without padding: (b, l), (b, l, channels) or, for pairs, (b, 2, l).
+        The logits equal those of `forward` on all positions at once. `reading` is left unchanged. Raises
+        RuntimeError in training mode, ValueError for a segment with another number of examples or without
+        positions, DataError beyond learned positions.
         """
         self._check_evaluation()
         inputs = self._apart(inputs)
@@ -222,7 +222,7 @@ class Classifier(nn.Module):
             yield block
 
     def _apart(self, inputs: Tensor) -> Tensor:
-        """The sequences of a batch: of pairs, both of the first example, both of the second, ..."""
+        """Return the sequences of a batch; for pairs, both of the first example, both of the second, ..."""
         return inputs.flatten(0, 1) if self.sequences == 2 else inputs
 
     def _logits(self, pooled: Tensor) -> Tensor:

@@ -18,14 +18,15 @@ code                paper               meaning
     exp-no-scale   K = Re W exp(P)
 
 Known from the paper: the first two (proposition 1); a softmax that divides by its sum S as conj(S) / (|S|^2 +
-1e-7), for a complex sum may be 0. Known from the authors' code: ``exp-no-scale``, two step sizes a channel,
-the start of Lambda (-1/2 + i w, the positive half of LegS of 2 N states), weights of variance 1 in each part,
-one rate of 1e-3 and no decay for all of these parameters.
+1e-7), because a complex sum may be 0. Known from the authors' code: ``exp-no-scale``, two step sizes per
+channel, the initial Lambda (-1/2 + i w, the positive half of LegS of 2 N states), weights of variance 1 in
+each part, one learning rate of 1e-3 and no weight decay for all of these parameters.
 
-There the softmax runs over the padded length of the batch, so that padding would change a prediction; here L
-is a constant of the model, and any length has its kernel. Under softmax real parts may become positive, as in
-the source: weights then count back from the end of the horizon. Sequences much longer than it are unstable
-then, and so are modes that grow by more than e^700 over it, which double precision does not hold.
+In that code the softmax runs over the padded length of the batch, so that padding changes a prediction; here
+L is a constant of the model, and the kernel exists for any length. Under softmax real parts may become
+positive, as in the source: weights are then relative to the end of the horizon. In that case sequences much
+longer than the horizon are unstable, and so are modes that grow by more than e^700 over it, beyond double
+precision.
 """
 
 import torch
@@ -82,9 +83,9 @@ class Dss(Diagonal):
 
 
 def softmax_scale(r: Tensor, horizon: int) -> Tensor:
-    """What e^{r t} is multiplied by to become the softmax of r t over t = 0 .. horizon - 1.
+    """Return the factor that turns e^{r t} into the softmax of r t over t = 0 .. horizon - 1.
 
-    The largest exponent is taken off before sums are formed: that of t = 0, or of the end where r grows.
+    The largest exponent is subtracted before summing: that of t = 0, or that of the end if the mode grows.
     """
     grows = r.real > 0
     falling = torch.where(grows, -r, r)
@@ -94,7 +95,7 @@ def softmax_scale(r: Tensor, horizon: int) -> Tensor:
 
 
 def build(config: DssConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer, as S4's."""
+    """Build the classifier: one block per layer, as S4's."""
     horizon = config.horizon or info.longest
 
     def block() -> GluBlock:

@@ -1,4 +1,4 @@
-"""From a batch to vectors of the model's width: an embedding of tokens, or a linear map of numbers."""
+"""The encoder, from a batch to vectors of the model's width: token embedding or linear map of numbers."""
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,12 @@ EMBEDDING_STD = 0.02
 
 
 class Encoder(nn.Module):
-    """What a task's sequences are to a model; then positions, where they are learned.
+    """The encoder of a task's sequences, with learned positions added if configured.
 
-    Tokens (and pairs of token sequences) have an embedding, or (``scalar``) the id as one real number through
-    a linear map. Signals and patches have a linear map of their channels, in float32 or better whatever the
-    autocast: a sample has more than the 8 bits of a bfloat16. `longest` bounds the length where positions are
-    learned.
+    Tokens (and pairs of token sequences) go through an embedding or (``scalar``), with the id as one real
+    number, through a linear map. Signals and patches go through a linear map of their channels, in float32 or
+    better regardless of autocast: a sample has more than the 8 bits of a bfloat16. With learned positions
+    `longest` bounds the length.
     """
 
     def __init__(self, config: ClassifierConfig, info: TaskInfo) -> None:
@@ -31,14 +31,14 @@ class Encoder(nn.Module):
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         else:
             self.scalar = nn.Linear(1, config.d_model)
-        # Drawn whether needed or not: with and without positions, what follows starts from the same numbers.
+        # Drawn even if unused, so that all later parameters start the same with and without positions.
         positions = torch.empty(info.longest, config.d_model).normal_(std=EMBEDDING_STD)
         self.positions = nn.Parameter(positions) if config.positions == "learned" else None
 
     def forward(self, inputs: Tensor, start: int = 0) -> Tensor:
-        """Inputs (b, l) int64, or (b, l, channels), from position `start` on -> (b, l, d).
+        """Map inputs (b, l) int64, or (b, l, channels), from position `start` on, to (b, l, d).
 
-        DataError where learned positions do not reach.
+        Raises DataError beyond the learned positions.
         """
         x = self._encoded(inputs)
         return x if self.positions is None else x + self._positions(start, start + inputs.shape[1])

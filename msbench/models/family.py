@@ -1,4 +1,4 @@
-"""What msbench must know of a model family: one object a model file, found by the class of its config."""
+"""The interface of a model family: one object per model file, found by the class of its config."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ def _no_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the signature 
 
 
 def no_states(config: Any) -> int:  # noqa: ARG001
-    """0, of a layer that is no recurrence, or none of a selective scan."""
+    """Return 0, for a layer that is not a recurrence or does not use the selective scan."""
     return 0
 
 
 @dataclass(frozen=True)
 class Family:
-    """Functions of a config of this family's class.
+    """A model family: functions of a config of its class.
 
     `states` counts the real numbers that one channel of one layer carries from step to step, over both
-    directions: 0 where a layer is no recurrence. `activations` counts the numbers that one position of one
-    layer keeps for the backward, on a device of the given type. `kernel` names what computes the recurrence
-    there. `scanned` counts the states of its largest stream in the selective scan, whose kernels may have a
-    limit: 0 where it is not used.
+    directions: 0 if a layer is not a recurrence. `activations` counts the numbers that one position of one
+    layer keeps for the backward on a device type. `kernel` names the implementation of the recurrence there.
+    `scanned` counts the states of the largest stream in the selective scan, whose kernels may have a limit: 0
+    if the scan is not used.
     """
 
     build: Callable[[Any, TaskInfo], Classifier]
@@ -42,15 +42,15 @@ class Family:
 
     @property
     def module(self) -> str:
-        """The module that defines the models: with all that it imports, its part of a run's source digest."""
+        """The module that defines the models; a run's source digest covers it and all that it imports."""
         return self.build.__module__
 
 
-def scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (of all configs alike)
-    """What computes the selective scan on a device of this type."""
+def scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
+    """Return the name of the selective scan's implementation on a device type."""
     return kernel_name(device)
 
 
-def recurrence_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (of all configs alike)
-    """What computes `msbench.ops.linear_scan` and `lti_scan` on a device of this type."""
+def recurrence_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
+    """Return the name of the implementation of `linear_scan` and `lti_scan` on a device type."""
     return "cpp" if device == "cpu" and recurrence_kernels.chosen() else "torch"

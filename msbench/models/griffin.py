@@ -4,9 +4,9 @@
 code                  paper               meaning
 ====================  ==================  ===============================================================
 ``i``                 D_RNN               width of the recurrence
-``h``, ``w``                              heads, and the width of one
+``h``, ``w``                              heads, and the width of a head
 ``Lambda``            -Lambda             decay parameter of each channel, with the sign of the source's code
-``input_gate``        i_t                 sigmoid of a linear map with one block a head
+``input_gate``        i_t                 sigmoid of a linear map with one block per head
 ``recurrence_gate``   r_t                 the same, with parameters of its own
 ``log_a``             log a_t             -8 r_t softplus(Lambda)
 ``scale``             sqrt(1 - a_t^2)     keeps the size of the state; 1 at the first step
@@ -20,14 +20,14 @@ code                  paper               meaning
     attention:  one head of keys and values for all heads of queries, half of each head rotated (RoPE)
     gated MLP:  output = down(gelu(g) u),  (g, u) = up(input)
 
-A layer is two blocks, each with norm and residual: recurrence or attention, then the MLP. Hawk has
-recurrences alone, Griffin attention in each third layer. What the paper leaves open is as in the authors'
-``recurrentgemma``: starts, biases, and the first step's rule.
+A layer is two blocks, each with norm and residual: recurrence or attention, then the MLP. Hawk has only
+recurrences, Griffin has attention in every third layer. Details that the paper leaves open follow the
+authors' ``recurrentgemma``: initialisation, biases, and the rule of the first step.
 
-Norm and encoder are the classifier's own. Its RMSNorm multiplies by a weight from 1 on, where the source has
-1 + scale with scale from 0 on: the same function, but weight decay would pull the source's factor to 1 and
-ours to 0 (neither decays here). Its epsilon is 1e-5, not 1e-6. Embeddings start from N(0, 0.02^2), where the
-source has N(0, 1/d) and multiplies them by the root of d.
+Norm and encoder are those of the classifier. Its RMSNorm multiplies by a weight that starts at 1, where the
+source has 1 + scale with scale starting at 0: the same function, but weight decay would pull the source's
+factor to 1 and ours to 0 (neither decays here). Its epsilon is 1e-5, not 1e-6. Embeddings start from
+N(0, 0.02^2), where the source has N(0, 1/d) and multiplies them by the square root of d.
 """
 
 import math
@@ -48,19 +48,19 @@ from msbench.ops.local_attention import local_attention
 SHARPNESS = 8.0
 """The paper's c."""
 SLOWEST, FASTEST = 0.999, 0.9
-"""Decays exp(-softplus(Lambda)) start between them, uniform in area on that ring."""
+"""Range of the initial decays exp(-softplus(Lambda)), uniform in area on that ring."""
 CONV_VARIANCE = 0.01
 LONGEST_WAVE = 10_000.0
-"""Of the rotations, in positions and times 2 pi."""
+"""Longest wavelength of the rotations, in positions, divided by 2 pi."""
 
 
 def gelu(x: Tensor) -> Tensor:
-    """The source's, which is JAX's approximation."""
+    """Apply the source's GELU, which is JAX's (tanh) approximation."""
     return functional.gelu(x, approximate="tanh")
 
 
 def linear(inputs: int, outputs: int, *, variance: float = 1.0, bias: bool = True) -> nn.Linear:
-    """A linear map with weights from N(0, variance / inputs) and a bias of zeros."""
+    """Return a linear map with weights from N(0, variance / inputs) and a bias of zeros."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(layer.weight, std=math.sqrt(variance / inputs))
     if bias:
@@ -69,22 +69,23 @@ def linear(inputs: int, outputs: int, *, variance: float = 1.0, bias: bool = Tru
 
 
 def output_variance(config: GriffinConfig) -> float:
-    """Of what ends a residual branch: 2 / layers, for there are two in each."""
+    """Return the weight variance of a residual branch's last map: 2 / layers, with two branches per layer."""
     return 2 / config.layers
 
 
 def input_scale(log_a: Tensor) -> Tensor:
-    """sqrt(1 - a^2), exact where a is near 1, with a finite gradient everywhere.
+    """Return sqrt(1 - a^2), exact for a near 1, with a finite gradient everywhere.
 
-    Below the smallest normal number the gradient is 0, which is also its limit there once it is taken to what
-    `log_a` is made of. Bounding it at 1000, as the source does, changes gradients from 1 - a^2 = 2.5e-7 on.
+    Below the smallest normal number the gradient is 0, which is also the limit of the gradient with respect
+    to the inputs of `log_a`. Bounding it at 1000, as the source does, changes gradients where 1 - a^2 is
+    below 2.5e-7.
     """
     smallest = torch.finfo(log_a.dtype).tiny
     return (-torch.expm1(2 * log_a)).clamp(min=smallest).sqrt()
 
 
 class BlockDiagonal(nn.Module):
-    """A linear map with a block of its own for each head."""
+    """A block-diagonal linear map, with one block per head."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -93,13 +94,13 @@ class BlockDiagonal(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, block))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., i) -> (..., i)."""
+        """Map x (..., i) to (..., i)."""
         heads = x.reshape(*x.shape[:-1], *self.bias.shape)
         return (torch.einsum("...hi,hij->...hj", heads, self.weight) + self.bias).flatten(-2)
 
 
 class RgLru(nn.Module):
-    """The real-gated linear recurrent unit; float32, or float64 where the input is, whatever the autocast."""
+    """The real-gated linear recurrent unit, in float32, or float64 for such input, regardless of autocast."""
 
     optimizer_groups: ClassVar = {"Lambda": "ssm"}
 
@@ -111,7 +112,7 @@ class RgLru(nn.Module):
         self.recurrence_gate = BlockDiagonal(width, heads)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, i) -> h (b, l, i)."""
+        """Map x (b, l, i) to h (b, l, i)."""
         with torch.autocast(x.device.type, enabled=False):
             log_a, gated = self._gates(x)
             scale = input_scale(log_a)
@@ -119,14 +120,14 @@ class RgLru(nn.Module):
             return linear_scan(log_a.exp(), scale * gated).to(x.dtype)
 
     def step(self, x: Tensor, h: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One position, x (b, i), after the state h (b, i), or None before the first: output and state."""
+        """Run one position x (b, i) from state h (b, i), None at the start; return output and new state."""
         with torch.autocast(x.device.type, enabled=False):
             log_a, gated = self._gates(x)
             h = gated if h is None else torch.addcmul(input_scale(log_a) * gated, log_a.exp(), h)
             return h.to(x.dtype), h
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """log a_t and i_t x_t."""
+        """Return log a_t and i_t x_t."""
         rates = functional.softplus(full_precision(self.Lambda))
         x = x.to(rates.dtype)
         log_a = -SHARPNESS * rates * torch.sigmoid(self.recurrence_gate(x))
@@ -134,7 +135,7 @@ class RgLru(nn.Module):
 
 
 class RecurrentBlock(nn.Module):
-    """A short convolution and the RG-LRU in one branch, a GELU in the other."""
+    """The recurrent block: a short convolution and the RG-LRU in one branch, a GELU in the other."""
 
     def __init__(self, config: GriffinConfig) -> None:
         super().__init__()
@@ -149,13 +150,13 @@ class RecurrentBlock(nn.Module):
         self.out_proj = linear(width, config.d_model, variance=output_variance(config))
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         h = self.rg_lru(self.conv(self.in_proj(inputs)))
         out: Tensor = self.out_proj(h * gelu(self.gate_proj(inputs)))
         return out
 
     def start(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The inputs that the filters reach back to, and no state: the first step is another one."""
+        """Return the filters' past inputs and None for the state: the first step has its own rule."""
         return self.conv.start(x.new_empty(len(x), self.rg_lru.Lambda.numel())), None
 
     def step(self, x: Tensor, state: tuple[Tensor, Tensor | None]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -177,14 +178,14 @@ class LocalAttention(nn.Module):
         self.out_proj = linear(config.d_model, config.d_model, variance=output_variance(config))
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         positions = torch.arange(inputs.shape[1], device=inputs.device)
         q, k, v = self._heads(inputs, positions)
         out: Tensor = self.out_proj(local_attention(q, k, v, self.window).transpose(1, 2).flatten(2))
         return out
 
     def start(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys and values (b, 1, 0, w) of no position, and where each sequence is (b,)."""
+        """Return empty keys and values (b, 1, 0, w), and the position of each sequence (b,)."""
         empty = x.new_empty(len(x), 1, 0, self.width)
         return empty, empty, torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
@@ -199,16 +200,16 @@ class LocalAttention(nn.Module):
         return self.out_proj(y.flatten(1)), (*window, position + 1)
 
     def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (b, h, l, w), keys and values (b, 1, l, w)."""
+        """Return queries (b, h, l, w), keys and values (b, 1, l, w)."""
         q = self.q_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
         k, v = self.kv_proj(x).unsqueeze(1).chunk(2, dim=-1)
         return rotated(q, positions), rotated(k, positions), v
 
 
 def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary positions on the first half of each head: x (b, h, l, w), positions broadcasting to (b, h, l).
+    """Rotate the first half of each head (RoPE): x (b, h, l, w), positions that broadcast to (b, h, l).
 
-    Angles are float32 or better: a bfloat16 cannot tell positions beyond 256 from each other.
+    Angles are float32 or better: bfloat16 cannot distinguish positions beyond 256.
     """
     pairs = x.shape[-1] // 4
     dtype = torch.promote_types(x.dtype, torch.float32)
@@ -221,7 +222,7 @@ def rotated(x: Tensor, positions: Tensor) -> Tensor:
 
 
 class GatedMlp(nn.Module):
-    """down(gelu(g) u)."""
+    """The gated MLP, down(gelu(g) u)."""
 
     def __init__(self, config: GriffinConfig) -> None:
         super().__init__()
@@ -230,11 +231,11 @@ class GatedMlp(nn.Module):
         self.down = linear(inner, config.d_model, variance=output_variance(config))
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         return self._positionwise(inputs)
 
     def start(self, x: Tensor) -> None:
-        """See `msbench.models.stepping.Recurrent`: positions know nothing of each other."""
+        """See `msbench.models.stepping.Recurrent`: positions are independent of each other."""
 
     def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
         """See `msbench.models.stepping.Recurrent`."""
@@ -247,13 +248,13 @@ class GatedMlp(nn.Module):
 
 
 def kinds(config: GriffinConfig) -> list[str]:
-    """The temporal block of each layer; of a pattern that is longer than the model, its end."""
+    """Return the temporal block of each layer; a pattern longer than the model is cut to its end."""
     pattern = config.pattern[-config.layers :]
     return [pattern[index % len(pattern)] for index in range(config.layers)]
 
 
 def build(config: GriffinConfig, info: TaskInfo) -> Classifier:
-    """The classifier: a temporal block and an MLP a layer."""
+    """Build the classifier: a temporal block and an MLP per layer."""
     temporal = {"recurrent": RecurrentBlock, "attention": LocalAttention}
 
     def layer(kind: str) -> list[Layer]:
@@ -264,7 +265,7 @@ def build(config: GriffinConfig, info: TaskInfo) -> Classifier:
 
 
 def states(config: GriffinConfig) -> int:
-    """See `Family`: those of recurrent layers. What attention keeps of its window is no recurrence's."""
+    """See `Family`: states of recurrent layers only; the attention window does not count."""
     return (1 + config.bidirectional) if "recurrent" in kinds(config) else 0
 
 

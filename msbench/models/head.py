@@ -1,4 +1,4 @@
-"""From pooled sequences to logits, in float32 or better whatever the autocast."""
+"""Heads from pooled sequences to logits, in float32 or better regardless of autocast."""
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +11,15 @@ class LinearHead(nn.Linear):
     """One linear map: pooled (b, d) -> logits (b, classes)."""
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """(b, d) -> (b, classes)."""
+        """Map (b, d) to (b, classes)."""
         return super().forward(pooled.to(self.weight.dtype))
 
 
 class PairHead(nn.Module):
-    """Two pooled sequences p and q compared: [p, q, p - q, p q], then an MLP of two layers with GELU between.
+    """A comparison of two pooled sequences p and q: [p, q, p - q, p q], then a two-layer MLP with GELU.
 
-    The head that S4 and S5 have for Long Range Arena's retrieval. Of a symmetric task it has to learn that
-    the order does not matter.
+    The head of S4 and S5 for Long Range Arena's retrieval. It is not symmetric: on a symmetric task it has to
+    learn that the order does not matter.
     """
 
     def __init__(self, d_model: int, classes: int) -> None:
@@ -28,7 +28,7 @@ class PairHead(nn.Module):
         self.outer = nn.Linear(d_model, classes)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """Pooled (2 b, d), the two of a pair side by side -> (b, classes)."""
+        """Map pooled (2 b, d), with the two rows of a pair next to each other, to (b, classes)."""
         p, q = pooled.to(self.inner.weight.dtype).view(-1, 2, pooled.shape[1]).unbind(1)
         features = torch.cat((p, q, p - q, p * q), dim=1)
         logits: Tensor = self.outer(functional.gelu(self.inner(features)))
@@ -36,7 +36,7 @@ class PairHead(nn.Module):
 
 
 def build_head(d_model: int, info: TaskInfo) -> LinearHead | PairHead:
-    """The head of a task; a label (of several, too) is one logit."""
+    """Return the head of a task, with one logit per label (for multi-label tasks too)."""
     if info.sequences == 2:
         return PairHead(d_model, info.classes)
     return LinearHead(d_model, info.classes)

@@ -8,8 +8,8 @@ code        meaning
 ``basis``   V: eigenvectors of A + P P^T, which is -1/2 I plus a skew matrix
 ==========  ==============================================================================
 
-``A = V (Lambda - (V* P)(V* P)*) V*`` with Lambda = -1/2 + i w. Eigenvalues come in conjugate pairs; kept is
-the half with w > 0.
+``A = V (Lambda - (V* P)(V* P)*) V*`` with Lambda = -1/2 + i w. Eigenvalues come in conjugate pairs; the half
+with w > 0 is kept.
 """
 
 from functools import cache
@@ -31,14 +31,15 @@ class Legs(NamedTuple):
 
 @cache
 def legs(states: int) -> Legs:
-    """HiPPO-LegS of an even number of states, slowest oscillation first; the same tensors for every caller.
+    """Return HiPPO-LegS of an even number of states, slowest oscillation first; callers share the tensors.
 
-    An eigenvector's phase is free, and LAPACK's choice is nobody's: here V* B, and V* P with it, is positive.
+    An eigenvector's phase is arbitrary, and LAPACK's choice is not portable: here V* B, and so V* P, is
+    positive.
     """
     i = np.arange(states)
     p = np.sqrt(i + 0.5)
     below = np.tril(np.outer(p, p), -1)
-    # A + P P^T is -1/2 I + (below^T - below), whose eigenvalues are i w: a Hermitian problem after -i.
+    # A + P P^T is -1/2 I + (below^T - below), whose eigenvalues are i w: times -i the matrix is Hermitian.
     w, vectors = np.linalg.eigh(-1j * (below.T - below))
     w, vectors = w[states // 2 :], vectors[:, states // 2 :]
     projected = vectors.conj().T @ p

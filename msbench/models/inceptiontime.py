@@ -3,9 +3,9 @@
 ===================  ==================  ==================================================================
 code                 paper               meaning
 ===================  ==================  ==================================================================
-``d``                128                 channels that a module puts out: those of all branches
+``d``                128                 output channels of a module: those of all branches
 ``kernels``          40, 20, 10          widths of the convolutions (39, 19, 9 in the PTB-XL benchmark)
-``bottleneck``       m = 32              channels that they read
+``bottleneck``       m = 32              input channels of the convolutions
 ``branches``         4                   the convolutions and the pooling, d / 4 channels each
 ===================  ==================  ==================================================================
 
@@ -14,11 +14,11 @@ code                 paper               meaning
     module(x) = relu(norm([conv_k(linear(x)) for k in kernels, linear(maxpool_3(x))]))
     group(x)  = relu(norm(linear(x)) + module(module(module(x))))
 
-Each convolution sees both sides, half of its width each; one of an even width sees one step more of what
-follows. Padding is 0 for convolutions, as is what lies beyond a sequence alone, and nothing at all for the
-pooling: where all values around are negative, a 0 would win. Norms count real positions only. Behind the
-last group stands the classifier's own pooling, the mean, and its head. The paper's network reads the signal
-itself; here an encoder stands before the first module, as in every model.
+Each convolution sees both sides, half of its width each; an even width sees one more step of the future.
+For convolutions padding is 0, as is everything outside the sequence; the pooling ignores padding, where a 0
+would win over negative values. Norms use real positions only. The last group is followed by the classifier's
+own mean pooling and head. The paper's network reads the signal itself; here an encoder comes before the first
+module, as in every model.
 """
 
 import torch
@@ -35,7 +35,7 @@ POOLED = 3
 
 
 class InceptionModule(nn.Module):
-    """All branches, norm and ReLU: (b, l, d) -> (b, l, d), zero in and out where `mask` is."""
+    """All branches, norm and ReLU: (b, l, d) -> (b, l, d); input and output are zero where `mask` is 0."""
 
     def __init__(self, config: InceptionTimeConfig) -> None:
         super().__init__()
@@ -49,17 +49,17 @@ class InceptionModule(nn.Module):
         self.norm = build_norm(config.norm, config.d_model)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (b, l, d) and mask (b, l, 1) -> (b, l, d)."""
+        """Map x (b, l, d) and mask (b, l, 1) to (b, l, d)."""
         narrow = self.bottleneck(x).mT
         widths = zip(self.convs, self.kernels, strict=True)
         branches = [conv(centred(narrow, width)).mT for conv, width in widths]
         y = torch.cat([*branches, self.pooled(peaks(x, mask))], dim=2)
-        # Norms in the input's precision, whatever autocast made of the branches.
+        # Norms in the input's precision, regardless of autocast in the branches.
         return functional.relu(normalise(self.norm, y.to(x.dtype), mask, zero=True))
 
 
 class InceptionGroup(nn.Module):
-    """Some modules one after another, and a shortcut over all of them where it is asked for."""
+    """Several modules in sequence, with a shortcut over all of them if `shortcut`."""
 
     def __init__(self, config: InceptionTimeConfig, modules: int, *, shortcut: bool) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class InceptionGroup(nn.Module):
             self.norm = build_norm(config.norm, config.d_model)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """inputs (b, l, d), zero behind the end, and lengths (b,) -> the same."""
+        """Map inputs (b, l, d), zero after the end, and lengths (b,) to the same shape."""
         mask = Padding.of(lengths, inputs.shape[1], inputs.dtype).mask
         x = inputs
         for module in self.inception:
@@ -83,12 +83,12 @@ class InceptionGroup(nn.Module):
 
 
 def centred(x: Tensor, width: int) -> Tensor:
-    """x (b, c, l) with zeros at both ends, so that a convolution of this width leaves l positions."""
+    """Pad x (b, c, l) with zeros at both ends, so that a convolution of this width leaves l positions."""
     return functional.pad(x, ((width - 1) // 2, width // 2))
 
 
 def peaks(x: Tensor, mask: Tensor) -> Tensor:
-    """The largest of each three neighbours among the real positions of x (b, l, d); 0 behind the end."""
+    """Return the maximum of each three neighbours at real positions of x (b, l, d); 0 after the end."""
     behind = mask == 0
     real = x.masked_fill(behind, -torch.inf)
     largest = functional.max_pool1d(real.mT, POOLED, stride=1, padding=POOLED // 2).mT
@@ -96,7 +96,7 @@ def peaks(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def build(config: InceptionTimeConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block for all modules under one shortcut; those that are left over have none."""
+    """Build the classifier: one block per group under a shortcut; left-over modules have no shortcut."""
     span = config.shortcut_every
     starts = range(0, config.layers, span)
     sizes = [min(span, config.layers - start) for start in starts]
@@ -105,7 +105,7 @@ def build(config: InceptionTimeConfig, info: TaskInfo) -> Classifier:
 
 
 def activations(config: InceptionTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`; the places of the largest values count twice, being whole numbers of 8 bytes."""
+    """See `Family`; the indices of the maxima count twice, being integers of 8 bytes."""
     return config.d_model * (8 + 3 / config.shortcut_every) + 2 * config.bottleneck
 
 

@@ -1,4 +1,4 @@
-"""What surrounds the blocks: padding, norms, dropout, pooling, reversal."""
+"""Layers around the blocks: padding, norms, dropout, pooling, reversal."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,38 +12,38 @@ from msbench.ops.masked_norm import EPSILON, frozen_batch_norm, masked_batch_nor
 
 
 class Padding(NamedTuple):
-    """Where a batch is real: `lengths` (b,) int64, and `mask` (b, l, 1), 1.0 there and 0.0 behind."""
+    """The padding of a batch: `lengths` (b,) int64, and `mask` (b, l, 1), 1.0 at real positions, else 0.0."""
 
     lengths: Tensor
     mask: Tensor
 
     @classmethod
     def of(cls, lengths: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> "Padding":
-        """The padding of sequences of these lengths, on the right, up to `longest`."""
+        """Return the right padding of sequences of these lengths up to `longest`."""
         mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
         return cls(lengths, mask.unsqueeze(2).to(dtype))
 
     @classmethod
     def nowhere(cls, x: Tensor) -> "Padding":
-        """Every position of x (b, l, d) counts as real."""
+        """Return a padding in which every position of x (b, l, d) is real."""
         lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)
         return cls.of(lengths, x.shape[1], x.dtype)
 
 
 class Across(Protocol):
-    """Processes that have a batch between them; `counts` is off where this one has only a stand-in."""
+    """The processes that share a batch; `counts` is False if this one has only a dummy batch."""
 
     counts: bool
 
     def total(self, x: Tensor) -> Tensor:
-        """The sum of all processes' vectors (n,), differentiable."""
+        """Return the differentiable sum of all processes' vectors (n,)."""
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch norm whose statistics, running ones too, are those of real positions only.
+    """A batch norm whose statistics, including the running ones, are those of real positions only.
 
     Padding would pull mean and variance towards its own constant: with half of a batch padded, by half.
-    Where several processes share a batch, `across`, the statistics are those of all of it.
+    If several processes share a batch (`across`), the statistics are those of the whole batch.
     """
 
     running_mean: Tensor
@@ -60,7 +60,7 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(width))
 
     def forward(self, x: Tensor, mask: Tensor, *, zero: bool = False) -> Tensor:
-        """x (b, l, d) and mask (b, l, 1) -> (b, l, d); with `zero` padding becomes 0."""
+        """Map x (b, l, d) and mask (b, l, 1) to (b, l, d); with `zero` padding becomes 0."""
         x, mask = x.to(self.weight.dtype), mask.to(self.weight.dtype)
         if not self.training:
             moments = self.running_mean, self.running_var
@@ -86,14 +86,14 @@ class MaskedBatchNorm(nn.Module):
 
 
 def build_norm(kind: Literal["layer", "rms", "batch"], width: int) -> nn.Module:
-    """A norm over d; `normalise` applies it."""
+    """Return a norm over d, to be applied by `normalise`."""
     if kind == "batch":
         return MaskedBatchNorm(width)
     return nn.LayerNorm(width, eps=EPSILON) if kind == "layer" else nn.RMSNorm(width, eps=EPSILON)
 
 
 def normalise(norm: nn.Module, x: Tensor, mask: Tensor, *, zero: bool = False) -> Tensor:
-    """Apply a norm of `build_norm` to x (b, l, d); with `zero`, x becomes 0 where mask (b, l, 1) is."""
+    """Apply a norm of `build_norm` to x (b, l, d); with `zero`, set x to 0 where mask (b, l, 1) is 0."""
     if isinstance(norm, MaskedBatchNorm):
         batch: Tensor = norm(x, mask, zero=zero)
         return batch
@@ -102,14 +102,14 @@ def normalise(norm: nn.Module, x: Tensor, mask: Tensor, *, zero: bool = False) -
 
 
 class ChannelDropout(nn.Module):
-    """Drop whole channels of a sequence: one draw per example and channel, the same at every position."""
+    """Dropout of whole channels of a sequence: one draw per example and channel, for all positions."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, d) -> (b, l, d)."""
+        """Map x (b, l, d) to (b, l, d)."""
         if not self.training or self.p == 0:
             return x
         return x * functional.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)
@@ -117,7 +117,7 @@ class ChannelDropout(nn.Module):
 
 @contextmanager
 def _untracked(module: nn.Module) -> Iterator[None]:
-    """Batch norms in here leave their running statistics alone: a pass that is run again counts once."""
+    """Suspend updates of running statistics in `module`, so that a recomputed pass counts once."""
     norms = [part for part in module.modules() if isinstance(part, MaskedBatchNorm)]
     for norm in norms:
         norm.tracks = False
@@ -129,9 +129,9 @@ def _untracked(module: nn.Module) -> Iterator[None]:
 
 
 def once(layer: nn.Module) -> dict[str, Any]:
-    """Options of torch's checkpoint so that the second pass is as the first, and leaves no other trace."""
+    """Return options of torch's checkpoint for a second pass equal to the first, without side effects."""
     parts = list(layer.modules())
-    # Most layers draw no random numbers, and then there is no state to put back.
+    # Most layers draw no random numbers, so that there is no generator state to restore.
     draws = any(isinstance(part, ChannelDropout) and part.p > 0 for part in parts)
     options: dict[str, Any] = {"preserve_rng_state": draws}
     if any(isinstance(part, MaskedBatchNorm) for part in parts):
@@ -140,21 +140,21 @@ def once(layer: nn.Module) -> dict[str, Any]:
 
 
 def pool(x: Tensor, padding: Padding, kind: Literal["mean", "last", "mean-with-padding"]) -> Tensor:
-    """x (b, l, d) -> (b, d): the mean of real positions, the last real one, or the mean of all."""
+    """Pool x (b, l, d) to (b, d): the mean of real positions, the last real one, or the mean of all."""
     if kind == "mean-with-padding":
         return x.mean(1)
     if kind == "last":
         last = (padding.lengths - 1).clamp(min=0)
         return x[torch.arange(len(x), device=x.device), last]
     weights = padding.mask / padding.lengths.clamp(min=1).view(-1, 1, 1)
-    # A product of matrices, with nothing of the size of x in between; under autocast it would be bfloat16.
+    # A matrix product, without temporaries of the size of x; under autocast it would be bfloat16.
     with torch.autocast(x.device.type, enabled=False):
         dtype = torch.promote_types(x.dtype, weights.dtype)
         return torch.bmm(weights.mT.to(dtype), x.to(dtype)).squeeze(1)
 
 
 def reverse(x: Tensor, lengths: Tensor) -> Tensor:
-    """Reverse the real part of every sequence of x (b, l, d); padding stays behind it."""
+    """Reverse the real part of every sequence of x (b, l, d); padding stays after it."""
     position = torch.arange(x.shape[1], device=x.device)
     mirrored = lengths.unsqueeze(1) - 1 - position
     index = torch.where(mirrored >= 0, mirrored, position)
@@ -164,7 +164,7 @@ def reverse(x: Tensor, lengths: Tensor) -> Tensor:
 class Bidirectional(nn.Module):
     """The mean of a layer over the sequence and of another, with its own parameters, over its reverse.
 
-    The mean and not the sum, which would double the residual's growth in every layer.
+    The sum would double the residual's growth in every layer.
     """
 
     def __init__(self, ahead: nn.Module, back: nn.Module) -> None:
@@ -172,7 +172,7 @@ class Bidirectional(nn.Module):
         self.ahead, self.back = ahead, back
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x (b, l, d) and lengths (b,) -> (b, l, d)."""
+        """Map x (b, l, d) and lengths (b,) to (b, l, d)."""
         there: Tensor = self.ahead(x, lengths)
         returned: Tensor = self.back(reverse(x, lengths), lengths)
         return (there + reverse(returned, lengths)) / 2

@@ -8,15 +8,16 @@ code                paper               meaning
 ==================  ==================  ======================================================
 
 The paper's state is h_t = (A_bar + B_bar u_t) h_{t-1} + B_bar u_t. Of its terms in products of inputs the
-layer keeps those of consecutive ones, through kernels beside S4's own K (all else is `msbench.models.s4`)::
+layer keeps those of consecutive inputs, through kernels in addition to S4's K (the rest is as in
+`msbench.models.s4`)::
 
     kb      y += K^(p) * u^(p),    K^(p)_t = C A_bar^t B_p
     polyb   y += (C B_p) u^(p)                              (A_bar taken as 1, one lag)
 
 From the paper: the two kernels, elementwise powers, consecutive products, degree 2. From the code: B_bar in
 B_p is that of the diagonal part alone, dt B / (1 - dt/2 Lambda); and ``row-sum``, where B_p = B_{p-1} sum
-B_{p-1}. Not taken over from the code, for it looks ahead and depends on padding: products of all pairs of the
-last inputs of a sequence (``allcombs``), and products laid over the sequence back to front.
+B_{p-1}. Left out, because they look ahead and depend on padding: the code's products of all pairs of the last
+inputs of a sequence (``allcombs``), and its products aligned with the sequence in reverse.
 """
 
 from typing import NamedTuple
@@ -35,7 +36,7 @@ from msbench.ops import long_convolution
 
 
 class LiquidState(NamedTuple):
-    """h (b, d, 2n), the last inputs (b, d), newest first, what moves h, and B_p (degree - 1, d, 2n)."""
+    """h (b, d, 2n), the last inputs (b, d) newest first, the discrete system, and B_p (degree - 1, d, 2n)."""
 
     h: Tensor
     past: tuple[Tensor, ...]
@@ -44,7 +45,7 @@ class LiquidState(NamedTuple):
 
 
 class LiquidDplr(Dplr):
-    """S4's system with further inputs, the products; `degree` kernels one after another in s."""
+    """S4's system with products of inputs as further inputs; `degree` kernels in total."""
 
     def __init__(self, config: LiquidS4Config) -> None:
         super().__init__(config)
@@ -52,7 +53,7 @@ class LiquidDplr(Dplr):
         self.row_sum = config.powers == "row-sum"
 
     def powers(self) -> Tensor:
-        """B_p (degree - 1, d, 2n)."""
+        """Return B_p (degree - 1, d, 2n)."""
         dt, R = self.resolvent()
         B = dt * R * self.each(complex_of(self.B))
         found = [B]
@@ -63,7 +64,7 @@ class LiquidDplr(Dplr):
         return stacked(torch.stack(found[1:])).to(self.log_dt.dtype)
 
     def kernel(self, length: int) -> Tensor:
-        """K (length, s, d); with ``kb`` K and every K^(p), (length, s, degree, d)."""
+        """Return K (length, s, d); with ``kb`` K and every K^(p), (length, s, degree, d)."""
         discrete = self.discrete()
         if not self.whole:
             return krylov_kernel(discrete, length)
@@ -71,7 +72,7 @@ class LiquidDplr(Dplr):
         return torch.stack([krylov_kernel(discrete._replace(B_bar=B), length) for B in inputs], dim=2)
 
     def gains(self) -> Tensor:
-        """C B_p (s, degree - 1, d), what ``polyb`` multiplies products by."""
+        """Return C B_p (s, degree - 1, d), by which ``polyb`` multiplies products."""
         C = self.output().to(self.log_dt.dtype).unsqueeze(1)
         return (C * self.powers()).sum(-1)  # no matrix product, as in `step`
 
@@ -83,7 +84,7 @@ class LiquidDplr(Dplr):
     def step(self, x: Tensor, state: LiquidState) -> tuple[Tensor, LiquidState]:  # type: ignore[override]
         """See `System`."""
         A_bar, B_bar, C = state.discrete
-        # No matrix product, which autocast would make in bfloat16.
+        # No matrix product: autocast would compute it in bfloat16.
         h = (A_bar * state.h.unsqueeze(-2)).sum(-1) + B_bar * x.unsqueeze(-1)
         seen, product = h, x
         for before, B_p in zip(state.past, state.powers, strict=True):
@@ -94,7 +95,7 @@ class LiquidDplr(Dplr):
 
 
 class Liquid(Convolved):
-    """S4's convolution and skip, and what products of inputs add."""
+    """S4's convolution and skip, plus the terms in products of inputs."""
 
     system: LiquidDplr
 
@@ -110,7 +111,7 @@ class Liquid(Convolved):
 
 
 def products(u: Tensor, degree: int) -> list[Tensor]:
-    """u (b, l, d) -> u^(1) .. u^(degree), each (b, l, d); inputs before the first are 0."""
+    """Return u^(1) .. u^(degree) of u, all (b, l, d); inputs before the first are 0."""
     found = [u]
     for p in range(1, degree):
         before = torch.cat([torch.zeros_like(u[:, :p]), u[:, : max(0, u.shape[1] - p)]], dim=1)
@@ -119,7 +120,7 @@ def products(u: Tensor, degree: int) -> list[Tensor]:
 
 
 def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer, as S4's."""
+    """Build the classifier: one block per layer, as S4's."""
 
     def block() -> GluBlock:
         return GluBlock(Liquid(LiquidDplr(config), config.d_model), config.d_model)
@@ -128,7 +129,7 @@ def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
 
 
 def liquid_activations(config: LiquidS4Config, device: str) -> float:
-    """See `Family`: the products, and their convolution's inputs with ``kb``."""
+    """See `Family`: adds the products and, with ``kb``, the inputs of their convolution."""
     more = config.degree * (1.1 if config.liquid_kernel == "polyb" else 1.5)
     return activations(config, device) + more * config.d_model * (1 + config.bidirectional)
 

@@ -1,4 +1,4 @@
-"""One long causal kernel a channel, made from parameters anew in each pass: what such layers share."""
+"""The base of layers with one long causal kernel per channel, computed from parameters in each pass."""
 
 from abc import ABC, abstractmethod
 
@@ -12,10 +12,10 @@ State = tuple[Tensor, Tensor]
 
 
 class LongConv(nn.Module, ABC):
-    """``y[t] = sum_j kernel[j] x[t - j]``.
+    """A long causal convolution, ``y[t] = sum_j kernel[j] x[t - j]``.
 
-    Any length: of a kernel that is longer than the sequence nobody sees the rest; what lies further back than
-    `reach` steps is not seen.
+    Works for any length: the part of a kernel beyond the sequence is unused, and inputs further back than
+    `reach` steps are ignored.
     """
 
     def __init__(self, reach: int) -> None:
@@ -24,14 +24,14 @@ class LongConv(nn.Module, ABC):
 
     @abstractmethod
     def kernel(self, length: int) -> Tensor:
-        """(k, d) by lag: at least the first `length` lags, or all `reach` where those are fewer."""
+        """Return the kernel (k, d) by lag: at least the first `length` lags, or all `reach` if fewer."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, d) -> (b, l, d)."""
+        """Map x (b, l, d) to (b, l, d)."""
         return long_convolution(x, self.kernel(x.shape[1]))
 
     def start(self, x: Tensor) -> State:
-        """See `msbench.models.stepping.Recurrent`; the kernel is made here, once for all steps."""
+        """See `msbench.models.stepping.Recurrent`; the kernel is computed here, once for all steps."""
         kernel = self.kernel(self.reach).flip(0)
         return kernel, x.new_zeros(x.shape[0], *kernel.shape)
 

@@ -15,8 +15,8 @@ code                paper               meaning
     h_t = lambda h_{t-1} + exp(gamma_log) B u_t          y = Re(C h) + D u
 
 |lambda|^2 starts uniform between r_min^2 and r_max^2, phases uniform up to max_phase; B has variance 1 / 2d
-and C 1 / n in each part. The block is that of the minimal-LRU code: GELU and a full GLU. It has one
-direction; the second is as S5's, and so is the group of B (that code's own groups are not known here).
+and C 1 / n in each part. The block is that of the minimal-LRU code: GELU and a full GLU. That code has one
+direction; the second follows S5, and so does the optimiser group of B (that code's own groups are unknown).
 """
 
 import torch
@@ -33,7 +33,7 @@ from msbench.models.s5 import scan_activations, states
 from msbench.models.selective import full_precision
 
 EDGE = 1e-6
-"""Uniform numbers keep this distance from 0 and 1, whose logarithms the parameters could not hold."""
+"""Distance that uniform numbers keep from 0 and 1, where logarithms would not be finite."""
 
 
 class LruSsm(Mimo):
@@ -62,7 +62,7 @@ class LruSsm(Mimo):
 
 
 def build(config: LruConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer."""
+    """Build the classifier: one block per layer."""
 
     def block() -> GluBlock:
         return GluBlock(LruSsm(config), config.d_model)

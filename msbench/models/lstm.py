@@ -1,11 +1,11 @@
-"""The LSTM (Hochreiter and Schmidhuber 1997, with the forget gates of Gers et al. 2000), as torch has it.
+"""The LSTM (Hochreiter and Schmidhuber 1997, with the forget gates of Gers et al. 2000), as in torch.
 
 ==================  ==========================================================================
 code                meaning
 ==================  ==========================================================================
 ``h``, ``c``        output and cell: the state
 ``w_x``, ``b_x``    from the input to the gates i, f, g, o (``weight_ih_l0``, ``bias_ih_l0``)
-``w_h``, ``b_h``    from the last output to the same (``weight_hh_l0``, ``bias_hh_l0``)
+``w_h``, ``b_h``    from the last output to these gates (``weight_hh_l0``, ``bias_hh_l0``)
 ==================  ==========================================================================
 
 ::
@@ -13,9 +13,9 @@ code                meaning
     (i, f, g, o) = w_x x_t + b_x + w_h h_{t-1} + b_h
     c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g)      h_t = sigmoid(o) tanh(c_t)
 
-Layers have norm and residual around them like every model here, which stacked LSTMs of the literature have
-not. Sequences are not packed: padding is on the right, so no real position's output sees it, and the second
-direction reverses each sequence by its own length. Outputs behind the end are the residual's to ignore.
+Layers have a norm and a residual like every model here, unlike stacked LSTMs in the literature. Sequences are
+not packed: padding is on the right, so no real position's output sees it, and the second direction reverses
+each sequence by its own length. Outputs after the end are ignored later.
 """
 
 import torch
@@ -29,17 +29,17 @@ from msbench.ops.lstm import lstm
 
 
 class Lstm(nn.Module):
-    """One LSTM as wide as its input; float32, or float64 where its weights are, whatever the autocast."""
+    """One LSTM as wide as its input, in float32, or float64 for such weights, regardless of autocast."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.lstm = nn.LSTM(d_model, d_model, batch_first=True)
-        # Outside of nn.LSTM as well: torch.compile refuses to look into one. Values copied into its
-        # parameters are seen, other parameters put in their place (load_state_dict with assign) are not.
+        # Referenced outside of nn.LSTM too, which torch.compile cannot trace. Values copied into its
+        # parameters take effect here, replaced parameters (load_state_dict with assign) do not.
         self.weights = tuple(self.lstm.parameters())
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         w_x, w_h, b_x, b_h = self.weights
         with torch.autocast(inputs.device.type, enabled=False):
             return lstm(inputs.to(w_x.dtype), w_x, w_h, b_x, b_h)
@@ -58,7 +58,7 @@ class Lstm(nn.Module):
 
 
 def build(config: LstmConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one LSTM a layer and direction."""
+    """Build the classifier: one LSTM per layer and direction."""
 
     def layer() -> list[Layer]:
         return [directions(lambda: Lstm(config.d_model), bidirectional=config.bidirectional)]

@@ -1,4 +1,4 @@
-"""Time-invariant systems as long convolutions: one system a channel (S4, S4D, DSS).
+"""Time-invariant systems as long convolutions: one system per channel (S4, S4D, DSS).
 
 ==================  ==========  ==============================================================
 code                papers      meaning
@@ -6,7 +6,7 @@ code                papers      meaning
 ``b, l, d``                     examples, positions, channels (the papers' H)
 ``s``                           directions: 1, or 2 where bidirectional
 ``n``               N / 2       complex states of a channel
-``r``               log A-bar   complex exponents of the modes, one step each
+``r``               log A-bar   complex exponents of the modes, per step
 ``w``               C B-bar     weights of the modes
 ``kernel``          K-bar       response to an impulse, by lag
 ==================  ==========  ==============================================================
@@ -15,8 +15,8 @@ code                papers      meaning
 
     K[t] = Re sum_n w e^{r t}        y = K * u + D u
 
-With two directions ``y_t`` has ``sum_j K'[j] u_{t+1+j}`` besides: the second kernel has its own C and reads
-the strict future, as S4's code has it.
+With two directions ``y_t`` also has the term ``sum_j K'[j] u_{t+1+j}``: the second kernel has its own C and
+reads the strict future, as in S4's code.
 """
 
 import math
@@ -31,46 +31,46 @@ from msbench.models.selective import decays, full_precision
 from msbench.ops import long_convolution
 
 Kernel = Callable[[int], Tensor]
-"""From a length to what has that many lags."""
+"""Function from a length to a kernel with that many lags."""
 
 
 def complex_of(pairs: Tensor) -> Tensor:
-    """(..., 2) real pairs to complex128.
+    """Convert real pairs (..., 2) to complex128.
 
-    In double, for phases grow with the lag: to 25,000 radians before the fastest mode of 64 states has died
-    away, where float32 is off by 0.002. There are few such numbers, so it costs nothing.
+    Double precision, because phases grow with the lag: to 25,000 radians before the fastest mode of 64 states
+    has decayed, where float32 is off by 0.002. There are few such numbers, so the cost is negligible.
     """
     values: Tensor = torch.view_as_complex(full_precision(pairs).double().contiguous())
     return values
 
 
 def pairs_of(values: Tensor) -> nn.Parameter:
-    """A parameter of float32 pairs (..., 2) from complex numbers."""
+    """Return a parameter of float32 pairs (..., 2) from complex numbers."""
     return nn.Parameter(torch.view_as_real(values.resolve_conj()).float().contiguous())
 
 
 def complex_normal(*size: int) -> Tensor:
-    """Complex numbers of variance 1: each part has 1/2."""
+    """Draw complex numbers of variance 1: 1/2 in each part."""
     return torch.randn(size, dtype=torch.complex64)
 
 
 def poles_of(A_log: Tensor, A_imag: Tensor) -> Tensor:
-    """Poles -exp(A_log) + i A_imag, complex128: their real parts are negative by this form."""
+    """Return the poles -exp(A_log) + i A_imag, complex128, whose real parts are negative by construction."""
     return torch.complex(decays(A_log).double(), full_precision(A_imag).double())
 
 
 def log_uniform(low: float, high: float, *size: int) -> Tensor:
-    """Logarithms of step sizes, uniform between those of `low` and `high`."""
+    """Draw logarithms of step sizes, uniform between those of `low` and `high`."""
     start, end = math.log(low), math.log(high)
     return start + (end - start) * torch.rand(size)
 
 
 def mode_kernel(r: Tensor, w: Tensor, length: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """``Re sum_n w e^{r t}`` for t below `length`: r (d, n) and w (s, d, n), complex -> (length, s, d), real.
+    """Return ``Re sum_n w e^{r t}`` for t below `length`, (length, s, d), for complex r (d, n), w (s, d, n).
 
     With t = j + k q the sum is a product of two matrices, e^{r k q} by n and n by e^{r j}, of about
-    sqrt(length) rows each: nothing of size (length, d, n) exists, and so few exponentials are taken that they
-    can be double. Only the product is in `dtype`.
+    sqrt(length) rows each: no array of size (length, d, n) exists, and the exponentials are few enough to be
+    double. Only the product is in `dtype`.
     """
     inner = max(1, round(length**0.5))
     outer = -(-length // inner)
@@ -83,13 +83,13 @@ def mode_kernel(r: Tensor, w: Tensor, length: int, dtype: torch.dtype = torch.fl
 
 
 class System(Protocol):
-    """A linear system a channel. States and outputs of a step are those of the first direction."""
+    """One linear system per channel. States and outputs of a step are those of the first direction."""
 
     def kernel(self, length: int) -> Tensor:
-        """K (length, s, d), exact at any length."""
+        """Return K (length, s, d), exact at any length."""
 
     def discrete_poles(self) -> Tensor:
-        """The diagonal of A-bar (d, n), complex; of conjugate pairs one half."""
+        """Return the diagonal of A-bar (d, n), complex; one of each conjugate pair."""
 
     def start(self, x: Tensor) -> Any:
         """See `msbench.models.stepping.Recurrent`."""
@@ -99,7 +99,7 @@ class System(Protocol):
 
 
 class ModeState(NamedTuple):
-    """h (b, d, n), and what moves it: decay e^r and weights (d, n); all complex."""
+    """h (b, d, n), with the decay e^r and the weights (d, n); all complex."""
 
     h: Tensor
     decay: Tensor
@@ -107,12 +107,12 @@ class ModeState(NamedTuple):
 
 
 class Diagonal(nn.Module):
-    """A `System` whose states do not see each other; a family says what its `modes` are."""
+    """A `System` with a diagonal A; subclasses define its `modes`."""
 
     log_dt: nn.Parameter
 
     def modes(self) -> tuple[Tensor, Tensor]:
-        """Exponents r (d, n) and weights w (s, d, n), complex128."""
+        """Return exponents r (d, n) and weights w (s, d, n), complex128."""
         raise NotImplementedError
 
     def discrete_poles(self) -> Tensor:
@@ -144,11 +144,11 @@ class Convolved(nn.Module):
         super().__init__()
         self.system: Any = system
         self.D = nn.Parameter(torch.randn(d_model))
-        # A skip does not decay, but its rate is the common one, as in S4's code.
+        # No weight decay for the skip, but the common learning rate, as in S4's code.
         self.optimizer_groups = {"D": "plain"}
 
     def forward(self, u: Tensor) -> Tensor:
-        """u (b, l, d) -> (b, l, d); padding behind a sequence must be 0."""
+        """Map u (b, l, d) to (b, l, d); padding must be 0."""
         ahead, *back = self.kernels(u.shape[1]).unbind(1)
         y = self.respond(u, ahead, 0)
         if back:
@@ -156,11 +156,11 @@ class Convolved(nn.Module):
         return y + full_precision(self.D) * u
 
     def respond(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:  # noqa: ARG002 (for others)
-        """What u (b, l, d) and its past give through the kernel (l, d) of one direction."""
+        """Return the response to u (b, l, d) through the kernel (l, d) of one direction."""
         return long_convolution(u, kernel)
 
     def kernels(self, length: int) -> Tensor:
-        """The system's kernel (length, s, d)."""
+        """Return the system's kernel (length, s, d)."""
         return made_again(self.system.kernel, length, training=self.training)
 
     def start(self, x: Tensor) -> Any:
@@ -174,7 +174,7 @@ class Convolved(nn.Module):
 
 
 def made_again(function: Kernel, length: int, *, training: bool) -> Tensor:
-    """function(length) `in_full`, in training again in the backward: what it is made of is larger than it."""
+    """Return function(length) `in_full`, recomputed in the backward in training: intermediates are large."""
     if training and torch.is_grad_enabled():
         kernel: Tensor = checkpoint(in_full, function, length, use_reentrant=False, preserve_rng_state=False)
         return kernel
@@ -182,11 +182,11 @@ def made_again(function: Kernel, length: int, *, training: bool) -> Tensor:
 
 
 def in_full(function: Kernel, length: int) -> Tensor:
-    """function(length), without autocast: in bfloat16 a kernel is off by 0.4 % a step."""
+    """Return function(length) without autocast: in bfloat16 a kernel is off by 0.4 % per step."""
     with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
         return function(length)
 
 
 def one_step_earlier(y: Tensor) -> Tensor:
-    """y (b, l, d) one step earlier: y_{t+1} at t, and 0 at the end."""
+    """Shift y (b, l, d) one step earlier: y_{t+1} at t, and 0 at the end."""
     return torch.cat([y[:, 1:], torch.zeros_like(y[:, :1])], dim=1)

@@ -43,7 +43,7 @@ from msbench.models.selective import (
 from msbench.ops import low_rank_scan
 
 State = tuple[Tensor, Tensor]
-"""Of a block: the convolution's last inputs (b, k - 1, i), and the scan's states (b, 1, i, n)."""
+"""State of a block: the convolution's last inputs (b, k - 1, i), and the scan's states (b, 1, i, n)."""
 
 
 class MambaBlock(nn.Module):
@@ -62,7 +62,7 @@ class MambaBlock(nn.Module):
         self.out_proj = output_projection(width, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         x, z = self.in_proj(inputs).chunk(2, dim=-1)
         x = functional.silu(self.conv(x))
         low, B, C = self.x_proj(x).unsqueeze(2).split(self.sizes, dim=-1)
@@ -89,7 +89,7 @@ class MambaBlock(nn.Module):
 
 
 def build(config: MambaConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer."""
+    """Build the classifier: one block per layer."""
     config = config.multiplied()
 
     def layer() -> list[Layer]:

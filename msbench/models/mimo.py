@@ -1,11 +1,11 @@
-"""Time-invariant systems with many inputs and outputs, scanned: what S5 and the LRU share.
+"""The base of S5 and the LRU: time-invariant systems with many inputs and outputs, scanned.
 
 ==================  ======================================================================
 code                meaning
 ==================  ======================================================================
 ``b, l, d``         examples, positions, channels
 ``s``               directions: 1, or 2 where bidirectional
-``n``               complex states of a layer, for all channels together
+``n``               complex states of a layer, shared by all channels
 ``a, B, C``         decays (n,), input (n, d) and output (s, d, n), complex
 ==================  ======================================================================
 
@@ -13,7 +13,7 @@ code                meaning
 
     h_t = a h_{t-1} + B u_t          y = sum_s Re(C_s h^s) + D u
 
-h of the second direction runs over the reversed sequence, with the same a and B.
+The h of the second direction runs over the reversed sequence, with the same a and B.
 """
 
 from typing import NamedTuple
@@ -35,25 +35,25 @@ class DiscreteMimo(NamedTuple):
 
 
 class MimoState(NamedTuple):
-    """h (b, n), complex, and what moves it."""
+    """h (b, n), complex, and the system in discrete time."""
 
     h: Tensor
     discrete: DiscreteMimo
 
 
 class Mimo(nn.Module):
-    """The layer's recurrence, (b, l, d) -> (b, l, d); a family says what its `discrete` system is."""
+    """The layer's recurrence, (b, l, d) -> (b, l, d); subclasses define its `discrete` system."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.D = nn.Parameter(torch.randn(d_model))
 
     def discrete(self) -> DiscreteMimo:
-        """What the parameters mean, in their precision."""
+        """Return the system in discrete time, in the parameters' precision."""
         raise NotImplementedError
 
     def forward(self, u: Tensor) -> Tensor:
-        """u (b, l, d) -> (b, l, d); padding behind a sequence must be 0."""
+        """Map u (b, l, d) to (b, l, d); padding must be 0."""
         with torch.autocast(u.device.type, enabled=False):
             a, B, C = self.discrete()
             inputs, outputs = rows_of(B), columns_of(C)
@@ -77,17 +77,17 @@ class Mimo(nn.Module):
 
 
 def rows_of(B: Tensor) -> Tensor:
-    """B (n, d) as the real matrix (2n, d) whose products are pairs, real part beside imaginary one."""
+    """Return B (n, d) as the real matrix (2n, d) whose products are pairs (real part, imaginary part)."""
     return torch.view_as_real(B.resolve_conj()).transpose(1, 2).flatten(0, 1)
 
 
 def columns_of(C: Tensor) -> Tensor:
-    """C (s, d, n) as the real matrix (d, s 2n) that takes such pairs, of all directions, to Re(C h)."""
+    """Return C (s, d, n) as the real matrix (d, s 2n) that maps such pairs, of all directions, to Re(C h)."""
     pairs = torch.stack([C.real, -C.imag], -1)
     return pairs.transpose(0, 1).flatten(1)
 
 
 def paired(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """(..., 2n) pairs to complex (..., n), of at least `dtype`."""
+    """Convert pairs (..., 2n) to complex (..., n), in at least the precision of `dtype`."""
     wide = rows.to(torch.promote_types(rows.dtype, dtype))
     return torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))

@@ -1,11 +1,11 @@
-"""MS-SSM: a multi-scale decomposition, one SSM a stream, an input-dependent mixer.
+"""MS-SSM: a multi-scale decomposition, one SSM per stream, an input-dependent mixer.
 
 ===================  ==================  ==================================================================
 code                 paper               meaning
 ===================  ==================  ==================================================================
 ``i``                                    inner width (the paper's derivation is for one channel)
 ``m``                S + 2               streams [x, d^1 .. d^S, a^S], fine to coarse
-``n``                N                   states of a stream (of the largest, where they differ)
+``n``                N                   states of a stream (of the largest, if they differ)
 ``k``                K                   taps of a filter
 ``filters``          phi^s, psi^s        low-pass and high-pass of level s (equations 2 and 3)
 ``streams``          x-hat_t             the decomposed signal
@@ -21,13 +21,14 @@ code                 paper               meaning
     h^s_t = exp(dt A^s) h^s_{t-1} + dt B streams^s_t
     y^s = <C, h^s> + D^s streams^s      z = sum_s E_s y^s
 
-Its parts, all of msbench.models: `streams` (the decomposition), `stream_scan` (the selective SSMs of
-MS-SSM (S6)), `stream_system` (the constant ones of MS-SSM (S4)), `stream_convolution` (those with complex
+Its parts are in msbench.models: `streams` (the decomposition), `stream_scan` (the selective SSMs of
+MS-SSM (S6)), `stream_system` (the constant SSMs of MS-SSM (S4)), `stream_convolution` (those with complex
 states), `scale_mixer` (E).
 
-Around it (``block``): ``mamba`` the gated block of `msbench.models.mamba` with its convolution replaced;
-``glu`` no expansion, then GELU and a gated linear unit; ``vit`` no expansion, a linear map, and an MLP of
-four times the width with its own norm and residual. ``glu`` and ``vit`` have i = d, whatever ``expand`` is.
+The block around it (``block``) is ``mamba``: the gated block of `msbench.models.mamba` with its convolution
+replaced; ``glu``: no expansion, then GELU and a gated linear unit; ``vit``: no expansion, a linear map, and
+an MLP of four times the width with its own norm and residual. ``glu`` and ``vit`` have i = d, regardless of
+``expand``.
 """
 
 from typing import Any
@@ -53,7 +54,7 @@ from msbench.ops import makes_inputs
 class MultiScale(nn.Module):
     """Decompose, scan, mix: (b, l, i) -> (b, l, i).
 
-    `source` is the width of the raw input where that is not x: d with ``raw_input: token``.
+    `source` is the width of the raw input if that is not x: d with ``raw_input: token``.
     """
 
     def __init__(self, config: MsSsmConfig, width: int, source: int | None = None) -> None:
@@ -67,7 +68,7 @@ class MultiScale(nn.Module):
         self.only_scanned = only_scanned(config)
 
     def forward(self, x: Tensor, token: Tensor | None = None) -> Tensor:
-        """x (b, l, i), and the raw input (b, l, source) where that is not x -> z (b, l, i)."""
+        """Map x (b, l, i), and the raw input (b, l, source) if that is not x, to z (b, l, i)."""
         source = x if token is None else token
         if self.only_scanned and isinstance(self.scan, StreamScan):
             return self.scan.decomposed(x, source, self.decomposition, self.mixer(source))
@@ -100,7 +101,7 @@ class MultiScale(nn.Module):
 
 
 def ssms(config: MsSsmConfig, width: int, source: int) -> StreamSsms | None:
-    """The SSMs of the streams; None where the streams themselves are mixed."""
+    """Return the SSMs of the streams, or None if the streams themselves are mixed."""
     if config.ssm == "none":
         return None
     if config.ssm == "s6":
@@ -121,7 +122,7 @@ class GatedBlock(nn.Module):
         self.out_proj = output_projection(width, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         x, gate = self.in_proj(inputs).chunk(2, dim=-1)
         x = x if self.conv is None else functional.silu(self.conv(x))
         z = self.core(x, inputs if self.token else None)
@@ -129,7 +130,7 @@ class GatedBlock(nn.Module):
         return out
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`: of the convolution, if there is one, and of the rest."""
+        """See `msbench.models.stepping.Recurrent`: states of the convolution, if any, and of the core."""
         window = self.conv.start(x.new_zeros(len(x), len(self.conv.weight))) if self.conv else None
         return window, self.core.start(x)
 
@@ -145,7 +146,7 @@ class GatedBlock(nn.Module):
 
 
 class PlainBlock(nn.Module):
-    """`MultiScale` and a linear map: what stands in for attention in a vision transformer's layer."""
+    """`MultiScale` and a linear map, in place of attention in a vision transformer's layer."""
 
     def __init__(self, config: MsSsmConfig) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class PlainBlock(nn.Module):
         self.out_proj = output_projection(config.d_model, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         out: Tensor = self.out_proj(self.core(inputs))
         return out
 
@@ -168,14 +169,14 @@ class PlainBlock(nn.Module):
 
 
 def block(config: MsSsmConfig) -> Layer:
-    """One block over one direction."""
+    """Return one block over one direction."""
     if config.block == "glu":
         return GluBlock(MultiScale(config, config.d_model), config.d_model, bias=False)
     return GatedBlock(config) if config.block == "mamba" else PlainBlock(config)
 
 
 def build(config: MsSsmConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer; with ``vit`` an MLP behind it."""
+    """Build the classifier: one block per layer, with ``vit`` followed by an MLP."""
 
     def layer() -> list[Layer]:
         first = directions(lambda: block(config), bidirectional=config.bidirectional)
@@ -203,7 +204,7 @@ def activations(config: MsSsmConfig, device: str) -> float:
 
 
 def kept_streams(config: MsSsmConfig) -> int:
-    """Arrays of the inner width that hold streams outside of the selective scan, which may make its own."""
+    """Count arrays of the inner width that hold streams outside of the selective scan."""
     if only_scanned(config):
         return 0
     m = config.streams

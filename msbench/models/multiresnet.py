@@ -1,9 +1,9 @@
-"""MultiResNet (Shi, Wang and Fox 2023): every scale of one learned wavelet, weighed and added up.
+"""MultiResNet (Shi, Wang and Fox 2023): the weighted sum of all scales of one learned wavelet.
 
 ===================  ==================  ==================================================================
 code                 paper               meaning
 ===================  ==================  ==================================================================
-``depth``            J                   scales; as many as see the longest sequence from its end
+``depth``            J                   scales; enough to span the longest sequence
 ``k``                K                   taps of a filter
 ``filters``          h0, h1              low-pass and high-pass of a channel, the same at every scale
 ``a^s``, ``d^s``     a, b                approximation and detail of scale s; a^0 is the input x
@@ -16,9 +16,9 @@ code                 paper               meaning
     y = w_x x + sum_s w_s d^s + w_a a^depth          output = glu(linear(dropout(gelu(y))))
 
 This is MS-SSM without its SSMs, with one pair of filters for all levels and weights that do not depend on
-the input. All of it up to y is one fixed causal filter, so it is applied as one: its answer to an impulse is
-the kernel of a long convolution. With 10 scales, on 8 sequences of 2000 steps and one CPU core, that took a
-seventh of the time of splitting the batch itself, whose 12 streams a layer need not be kept either.
+the input. Everything up to y is one fixed causal filter and is applied as such: its impulse response is the
+kernel of a long convolution. With 10 scales, on 8 sequences of 2000 steps and one CPU core, that took a
+seventh of the time of splitting the batch itself, and the 12 streams per layer need not be kept.
 """
 
 import torch
@@ -35,15 +35,15 @@ from msbench.ops.scan import mixed
 
 
 def depth_for(longest: int, kernel: int) -> int:
-    """The fewest scales, at least one, that together span a sequence: ceil(log2((l - 1) / (k - 1) + 1))."""
+    """Return the fewest scales, at least one, that span a sequence: ceil(log2((l - 1) / (k - 1) + 1))."""
     spans = -(-(longest - 1) // (kernel - 1))
-    return max(1, spans.bit_length())  # in whole numbers: 2^depth > spans
+    return max(1, spans.bit_length())  # in integers: 2^depth > spans
 
 
 class MultiResConv(LongConv):
-    """Split into scales, weigh, add up: (b, l, d) -> (b, l, d).
+    """A split into scales and their weighted sum: (b, l, d) -> (b, l, d).
 
-    The depth is the same for every batch: what a scale reads from before the first step is 0.
+    The depth is the same for every batch: inputs before the first step are 0.
     """
 
     def __init__(self, config: MultiResNetConfig, depth: int) -> None:
@@ -51,24 +51,24 @@ class MultiResConv(LongConv):
         self.depth = depth
         bound, streams = config.kernel**-0.5, depth + 2
         self.filters = nn.Parameter(torch.empty(2, config.kernel, config.d_model).uniform_(-bound, bound))
-        # In the group of weights, which decay: they start around 0 here, and decay in the authors' code.
+        # In the default group, with weight decay: they start around 0, and decay in the authors' code.
         self.mixing = nn.Parameter(torch.empty(streams, config.d_model).uniform_(-1, 1) * streams**-0.5)
         if config.independent_skip:
             with torch.no_grad():
                 self.mixing[0].uniform_(-1, 1)
 
     def kernel(self, length: int) -> Tensor:
-        """See `LongConv`: what an impulse at step 0 gives."""
+        """See `LongConv`: the response to an impulse at step 0."""
         impulse = self.filters.new_zeros(1, min(length, self.reach), self.filters.shape[2])
         impulse[:, 0] = 1
         streams = decompose(impulse, self.filters.expand(self.depth, -1, -1, -1))
-        # Autocast would make the kernel's weights bfloat16.
+        # Autocast would compute the kernel in bfloat16.
         with torch.autocast(impulse.device.type, enabled=False):
             return mixed(streams, self.mixing).squeeze(0)
 
 
 def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer."""
+    """Build the classifier: one block per layer."""
     depth = config.depth or depth_for(info.longest, config.kernel)
 
     def block() -> Layer:
@@ -81,7 +81,7 @@ def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:
 
 
 def activations(config: MultiResNetConfig, device: str) -> float:  # noqa: ARG001 (on every device)
-    """See `Family`; of the kernel, whose streams count once for the whole batch, nothing."""
+    """See `Family`; the kernel, computed once for the whole batch, is not counted."""
     return config.d_model * 7.0 * (1 + config.bidirectional)
 
 

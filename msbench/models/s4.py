@@ -6,8 +6,8 @@ code                paper               meaning
 ``d``, ``n``        H, N / 2            channels; complex states of a channel, 2n real ones
 ``A_log, A_imag``   Lambda              diagonal part: -exp(A_log) + i A_imag
 ``P``               P                   low-rank part, rank 1: A = Lambda - P P*
-``B``, ``C``        B, C                input and output; C is the plain one, whatever the length
-``log_dt``          log Delta           step sizes, one a channel
+``B``, ``C``        B, C                input and output; C is the plain one, for any length
+``log_dt``          log Delta           step sizes, one per channel
 ``A_bar, B_bar``    A-bar, B-bar        the bilinear discretisation
 ==================  ==================  ======================================================
 
@@ -16,13 +16,13 @@ code                paper               meaning
     A_bar = (1 - dt/2 A)^-1 (1 + dt/2 A)     B_bar = (1 - dt/2 A)^-1 dt B
     h_t = A_bar h_{t-1} + B_bar u_t          y = 2 Re(C h) + D u
 
-Of conjugate pairs one half is kept, as pairs of real numbers, so a system is real and has 2n states. A starts
-as HiPPO-LegS. Lambda + Lambda* and -P P* are negative, so A_bar is a contraction whatever is learned.
+One of each conjugate pair is kept, as a pair of real numbers, so a system is real and has 2n states. A starts
+as HiPPO-LegS. Lambda + Lambda* and -P P* are negative, so A_bar is a contraction for any parameters.
 
 The paper gets its kernel K_t = C A_bar^t B_bar from the generating function at the roots of unity, truncated
 by C (1 - A_bar^L), which ties C to the length L and needs A_bar^L. Here (1 - dt/2 A)^-1 is the Woodbury
-identity of the paper, and K is the product of [C A_bar^{kq}] and [A_bar^j B_bar] for t = j + kq, each made by
-doubling: exact at every length, with no node at -1, and real.
+identity of the paper, and K is the product of [C A_bar^{kq}] and [A_bar^j B_bar] for t = j + kq, each
+computed by doubling: exact at every length, with no node at -1, and real.
 """
 
 from typing import NamedTuple
@@ -48,7 +48,7 @@ class DiscreteS4(NamedTuple):
 
 
 class DplrState(NamedTuple):
-    """h (b, d, 2n), and what moves it."""
+    """h (b, d, 2n), and the system in discrete time."""
 
     h: Tensor
     discrete: DiscreteS4
@@ -57,8 +57,8 @@ class DplrState(NamedTuple):
 class Dplr(nn.Module):
     """S4's system for every channel, see `msbench.models.lti.System`.
 
-    A starts `offset`, which may be one a copy (copies, 1), below HiPPO-LegS on its diagonal: eigenvalues are
-    -1 - offset, -2 - offset, ..
+    The diagonal of A starts `offset`, a number or one per copy (copies, 1), below that of HiPPO-LegS:
+    eigenvalues are -1 - offset, -2 - offset, ..
     """
 
     def __init__(self, config: S4Config, offset: Tensor | float = 0.0) -> None:
@@ -75,24 +75,24 @@ class Dplr(nn.Module):
         self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "P", "B"), "ssm")
 
     def resolvent(self) -> tuple[Tensor, Tensor]:
-        """dt (d, 1) and 1 / (1 - dt/2 Lambda) (d, n)."""
+        """Return dt (d, 1) and 1 / (1 - dt/2 Lambda) (d, n)."""
         dt = self.log_dt.double().exp().unsqueeze(-1)
         poles = poles_of(self.A_log, self.A_imag)
         return dt, 1 / (1 - dt / 2 * self.each(poles))
 
     def each(self, shared: Tensor) -> Tensor:
-        """(copies, n) to (d, n)."""
+        """Repeat (copies, n) to (d, n)."""
         return shared.repeat(self.repeats, 1)
 
     def output(self) -> Tensor:
-        """C as real rows (s, d, 2n): 2 Re(C h) of conjugate pairs."""
+        """Return C as real rows (s, d, 2n): 2 Re(C h) of conjugate pairs."""
         return 2 * stacked(complex_of(self.C).conj())
 
     def discrete(self) -> DiscreteS4:
-        """The bilinear discretisation by the Woodbury identity, in the parameters' precision.
+        """Return the bilinear discretisation by the Woodbury identity, in the parameters' precision.
 
         With A = Lambda - P P*, and R = 1 / (1 - dt/2 Lambda): the inverse of 1 - dt/2 A is
-        R - dt R P (R* P)^T / (1 + dt Re sum |P|^2 R) of pairs, A_bar twice that less 1.
+        R - dt R P (R* P)^T / (1 + dt Re sum |P|^2 R) of pairs; A_bar is twice that minus 1.
         """
         dt, R = self.resolvent()
         P, B = self.each(complex_of(self.P)), self.each(complex_of(self.B))
@@ -104,10 +104,10 @@ class Dplr(nn.Module):
         return DiscreteS4(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.output())))
 
     def discrete_poles(self) -> Tensor:
-        """Those of Lambda alone.
+        """Return the poles of Lambda alone.
 
-        Eigenvalues of the whole say nothing: those of LegS are so ill-conditioned that of 12 the rounding of
-        parameters to float32 moves one by 1.1.
+        Eigenvalues of the whole matrix are not informative: those of LegS are so ill-conditioned that, with
+        12 of them, rounding the parameters to float32 moves one by 1.1.
         """
         return 2 * self.resolvent()[1] - 1
 
@@ -116,38 +116,38 @@ class Dplr(nn.Module):
         return krylov_kernel(self.discrete(), length)
 
     def start(self, x: Tensor) -> DplrState:
-        """See `System`; the dense matrices are made here, once."""
+        """See `System`; the dense matrices are computed here, once."""
         discrete = self.discrete()
         return DplrState(discrete.B_bar.new_zeros(x.shape[0], *discrete.B_bar.shape), discrete)
 
     def step(self, x: Tensor, state: DplrState) -> tuple[Tensor, DplrState]:
         """See `System`."""
         A_bar, B_bar, C = state.discrete
-        # No matrix product, which autocast would make in bfloat16.
+        # No matrix product: autocast would compute it in bfloat16.
         h = (A_bar * state.h.unsqueeze(-2)).sum(-1) + B_bar * x.unsqueeze(-1)
         return (C[0] * h).sum(-1), state._replace(h=h)
 
 
 def stacked(x: Tensor) -> Tensor:
-    """Complex (..., n) as real (..., 2n): real parts, then imaginary ones."""
+    """Return complex (..., n) as real (..., 2n): real parts, then imaginary parts."""
     return torch.cat([x.real, x.imag], -1)
 
 
 def rotations(x: Tensor) -> Tensor:
-    """The real matrices (..., 2n, 2n) that multiply what is `stacked` by x (..., n)."""
+    """Return the real matrices (..., 2n, 2n) that multiply `stacked` vectors by x (..., n)."""
     re, im = torch.diag_embed(x.real), torch.diag_embed(x.imag)
     return torch.cat([torch.cat([re, -im], -1), torch.cat([im, re], -1)], -2)
 
 
 def krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
-    """``C A_bar^t B_bar`` for t below `length` -> (length, s, d)."""
+    """Return ``C A_bar^t B_bar`` for t below `length`, (length, s, d)."""
     A_bar, B_bar, C = discrete
     columns, power, inner = B_bar.unsqueeze(-1), A_bar, 1
     while inner * inner < length:
         columns = torch.cat([columns, power @ columns], -1)
         power, inner = power @ power, 2 * inner
     rows, outer = C.movedim(0, 1), 1
-    # Blocks of rows C power^k for each direction, one after another: doubled until they reach the length.
+    # Rows C power^k for each direction, doubled until they reach the length.
     while outer * inner < length:
         rows = torch.cat([rows, rows @ power], 1)
         power, outer = power @ power, 2 * outer
@@ -156,12 +156,12 @@ def krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
 
 
 def block(config: S4Config) -> GluBlock:
-    """S4's block: the convolution, GELU, a linear map and a GLU."""
+    """Return S4's block: the convolution, GELU, a linear map and a GLU."""
     return GluBlock(Convolved(Dplr(config), config.d_model), config.d_model)
 
 
 def build(config: S4Config, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer."""
+    """Build the classifier: one block per layer."""
     return Classifier(config, info, [[block(config)] for _ in range(config.layers)])
 
 
@@ -171,7 +171,7 @@ def states(config: LinearConfig) -> int:
 
 
 def activations(config: LinearConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
-    """See `Family`: arrays of the width around the convolution; kernels are made again in the backward."""
+    """See `Family`: arrays of the width around the convolution; kernels are recomputed in the backward."""
     return config.d_model * (6.8 + config.bidirectional)
 
 

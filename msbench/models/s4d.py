@@ -6,7 +6,7 @@ code                paper               meaning
 ``d``, ``n``        H, N / 2            channels; complex states of a channel (``real``: n = N)
 ``A_log, A_imag``   A                   poles -exp(A_log) + i A_imag
 ``B``, ``C``        B, C                input (starts as 1, or as HiPPO's) and output
-``log_dt``          log Delta           step sizes, one a channel
+``log_dt``          log Delta           step sizes, one per channel
 ==================  ==================  ======================================================
 
 ::
@@ -15,10 +15,11 @@ code                paper               meaning
     bilinear:  A_bar = (1 + dt/2 A) / (1 - dt/2 A)    B_bar = dt / (1 - dt/2 A) B
     K_t = 2 Re sum_n C B_bar A_bar^t
 
-Poles at the start, n = 0, 1, ..:  ``lin`` -1/2 + i pi n;  ``inv`` -1/2 + i N/pi (N / (2n+1) - 1);  ``legs``
-those of the normal part of HiPPO-LegS;  ``real`` -(n+1), with real B and C and without the factor 2, which is
-a mere scale. B is learned, as in S4's code (its minimal file keeps it 1). S4's code also cuts the imaginary
-part of HiPPO's B at 2; ours is positive, for eigenvectors may be turned at will, so nothing is to be cut.
+Initial poles, n = 0, 1, ..:  ``lin`` -1/2 + i pi n;  ``inv`` -1/2 + i N/pi (N / (2n+1) - 1);  ``legs`` those
+of the normal part of HiPPO-LegS;  ``real`` -(n+1), with real B and C and without the factor 2, which is only
+a scale. B is learned, as in S4's code (its minimal file keeps it 1). S4's code also clips the imaginary part
+of HiPPO's B at 2; ours is real and positive, because the phase of eigenvectors is arbitrary, and needs no
+clipping.
 """
 
 import math
@@ -46,7 +47,7 @@ from msbench.models.selective import full_precision
 
 
 def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
-    """Poles and B (n,) at the start, complex128."""
+    """Return the initial poles and B (n,), complex128."""
     n = torch.arange(state if spectrum == "real" else state // 2, dtype=torch.float64)
     if spectrum == "legs":
         start = legs(state)
@@ -62,7 +63,7 @@ def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
 class S4d(Diagonal):
     """S4D's system for every channel, see `msbench.models.lti.System`.
 
-    Rates of decay start `offset`, which may be one a copy (copies, 1), above those of the spectrum.
+    Decay rates start `offset`, a number or one per copy (copies, 1), above those of the spectrum.
     """
 
     def __init__(self, config: S4dConfig, offset: Tensor | float = 0.0) -> None:
@@ -95,7 +96,7 @@ class S4d(Diagonal):
 
 
 def build(config: S4dConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer, as S4's."""
+    """Build the classifier: one block per layer, as S4's."""
 
     def block() -> GluBlock:
         return GluBlock(Convolved(S4d(config), config.d_model), config.d_model)

@@ -6,8 +6,8 @@ code                paper               meaning
 ``n``               P / 2               complex states of the layer; `state` is P
 ``A_log, A_imag``   Lambda              poles -exp(A_log) + i A_imag
 ``B``, ``C``        B-tilde, C-tilde    input (n, d) and output (s, d, n) in the eigenbasis
-``log_dt``          log Delta           step sizes, one a state
-``blocks``          J                   HiPPO-LegS matrices on the diagonal of the first A
+``log_dt``          log Delta           step sizes, one per state
+``blocks``          J                   HiPPO-LegS matrices on the diagonal of the initial A
 ==================  ==================  ======================================================
 
 ::
@@ -16,10 +16,10 @@ code                paper               meaning
     bilinear:  a = (1 + dt/2 A) / (1 - dt/2 A)       B_bar = dt / (1 - dt/2 A) B
     h_t = a h_{t-1} + B_bar u_t                      y = 2 Re(C h) + D u
 
-From the authors' code: conjugate pairs of which half is kept, the start of B (V* times a real matrix of
-variance 1/P) and of C (one of three), the gates, the groups of the optimiser (A, B and step sizes at
-`ssm_lr` without decay; its other settings let B decay too). There real parts are free, or cut at -1e-4; here
-they are negative by their form.
+From the authors' code: one of each conjugate pair, the initial B (V* times a real matrix of variance 1/P) and
+C (one of three), the gates, the groups of the optimiser (A, B and step sizes at `ssm_lr` without weight
+decay; its other settings let B decay too). In that code real parts are free, or clipped at -1e-4; here they
+are negative by construction.
 """
 
 import math
@@ -38,21 +38,21 @@ from msbench.models.mimo import DiscreteMimo, Mimo
 from msbench.models.selective import full_precision
 
 TRUNCATED = 0.87962566103423978
-"""Standard deviation of a standard normal cut at 2."""
+"""Standard deviation of a standard normal distribution truncated at 2."""
 
 
 def truncated_normal(variance: float, *size: int) -> Tensor:
-    """Normal numbers cut at two of their own deviations, of this variance after the cut."""
+    """Draw normal numbers truncated at two standard deviations, of this variance after truncation."""
     unit = nn.init.trunc_normal_(torch.empty(size), a=-2, b=2)
     return unit * (math.sqrt(variance) / TRUNCATED)
 
 
 def initial_output(config: S5Config, basis: Tensor) -> Tensor:
-    """C (s, d, n) at the start: drawn for all P states and taken to the eigenbasis, or drawn there."""
+    """Return the initial C (s, d, n): drawn for all P states and mapped to the eigenbasis, or drawn there."""
     s, d, state = 1 + config.bidirectional, config.d_model, config.state
     if config.output_init == "complex-normal":
         return complex_normal(s, d, state // 2)
-    # Flax counts the fan-in of a (d, P, 2) matrix as d P, but that of the rows, drawn one by one, as P.
+    # Flax takes the fan-in of a (d, P, 2) matrix as d P, but that of rows drawn one by one as P.
     variance = 1 / state if config.output_init == "truncated-normal" else 1 / (state * d)
     pairs = truncated_normal(variance, s, d, state, 2)
     return torch.view_as_complex(pairs) @ basis
@@ -89,7 +89,7 @@ class S5Ssm(Mimo):
 
 
 def build(config: S5Config, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer."""
+    """Build the classifier: one block per layer."""
 
     def block() -> GluBlock:
         return GluBlock(S5Ssm(config), config.d_model, gate=config.gate)
@@ -98,12 +98,12 @@ def build(config: S5Config, info: TaskInfo) -> Classifier:
 
 
 def states(config: LinearConfig) -> int:
-    """See `Family`: the layer's states are shared by its channels; a fraction of one counts as one."""
+    """See `Family`: the layer's states divided by its channels, rounded up."""
     return math.ceil(config.state * (1 + config.bidirectional) / config.d_model)
 
 
 def scan_activations(config: LinearConfig) -> float:
-    """Numbers that the scan keeps for a position: states, and where they are used."""
+    """Return the numbers that the scan keeps per position: states, and arrays computed from them."""
     return config.state * (1.7 + 2 * config.bidirectional)
 
 

@@ -1,6 +1,6 @@
-"""The scale mixer of MS-SSM (equation 4): what weighs the streams.
+"""The scale mixer of MS-SSM (equation 4), which weights the streams.
 
-The names are those of `msbench.models.ms_ssm`; ``r`` is the rank of a mixer of low rank.
+The names are those of `msbench.models.ms_ssm`; ``r`` is the rank of a low-rank mixer.
 """
 
 import math
@@ -14,14 +14,14 @@ from msbench.ops.scan import mixed
 
 
 class ScaleMixer(nn.Module):
-    """E_t, the weights of the streams: linear in what it reads, the softmax of that, or constant (static).
+    """E_t, the weights of the streams: linear in the input, the softmax of that, or constant (static).
 
-    One weight a stream for all channels, or one for each; then its matrix may be of low rank. With ``mean``
-    every stream starts at 1/m, exactly: weights 0 and bias 1/m (0 before a softmax).
+    One weight per stream for all channels, or one per stream and channel; in that case the matrix may be of
+    low rank. With ``mean`` every stream starts at exactly 1/m: weights 0 and bias 1/m (0 before a softmax).
     """
 
     def __init__(self, config: MsSsmConfig, width: int, source: int) -> None:
-        """For streams of `width` channels, from an input of `source` channels."""
+        """Build a mixer of streams of `width` channels, from an input of `source` channels."""
         super().__init__()
         streams = config.streams
         self.static, self.softmax = config.mixer == "static", config.mixer == "softmax"
@@ -39,11 +39,11 @@ class ScaleMixer(nn.Module):
                 source = rank
             self.weight = _parameter((math.prod(self.shape), source), source, None if start is None else 0.0)
             self.bias = _parameter(self.shape, source, start) if config.mixer_bias else None
-        # A constant mixer is a scale, as a norm's is: it does not decay.
+        # A constant mixer is a scale like a norm's weight: no weight decay.
         self.optimizer_groups = {"weight": "plain"} if self.static else {}
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, source) -> (b, l, m); per channel (b, l, m, i), or (m, i) where they are static."""
+        """Map x (b, l, source) to weights (b, l, m); per channel (b, l, m, i), or (m, i) if static."""
         if self.static:
             return self.weight if self.weight.ndim == 2 else self.weight.expand(*x.shape[:2], -1)
         x = x if self.down is None else functional.linear(x, self.down)
@@ -53,11 +53,11 @@ class ScaleMixer(nn.Module):
 
 
 def weighed(y: Tensor, E: Tensor) -> Tensor:
-    """The sum of the streams of y (b, l, m, i), weighed by E as `ScaleMixer` gives it: (b, l, i)."""
+    """Return the sum of the streams of y (b, l, m, i), weighted by the E of `ScaleMixer`: (b, l, i)."""
     return (y * E.to(y.dtype)).sum(2) if E.ndim == 4 else mixed(y, E)
 
 
 def _parameter(size: tuple[int, ...], fan_in: int, start: float | None) -> nn.Parameter:
-    """All `start`, or without one uniform within fan_in^-1/2, as in torch's linear layer."""
+    """Return a parameter filled with `start`, or uniform within fan_in^-1/2, as in torch's linear layer."""
     values = torch.empty(size).uniform_(-(fan_in**-0.5), fan_in**-0.5)
     return nn.Parameter(values if start is None else torch.full(size, start))

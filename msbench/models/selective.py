@@ -1,4 +1,4 @@
-"""What the selective layers of Mamba and MS-SSM share: step sizes, decays, convolution, projections.
+"""Parts shared by the selective layers of Mamba and MS-SSM: step sizes, decays, convolution, projections.
 
 ==============  ==================  =========================================================
 code            paper               meaning
@@ -6,10 +6,10 @@ code            paper               meaning
 ``dt``          Delta_t             step sizes, positive, one per stream and channel
 ``A_log``       log(-diag A)        decay rates; A = -exp(A_log)
 ``dt.weight``   Linear_Delta        from rank r to the channels, one matrix per stream
-``dt.bias``                         softplus of it is the step size at the start
+``dt.bias``                         its softplus is the initial step size
 ==============  ==================  =========================================================
 
-All of them are float32 (or float64) whatever the autocast: in bfloat16 a decay is off by up to 0.8 %.
+All of them are float32 (or float64) regardless of autocast: in bfloat16 a decay is off by up to 0.8 %.
 """
 
 import math
@@ -24,30 +24,30 @@ from msbench.ops import causal_conv, makes_inputs, step_sizes
 from msbench.ops.scan_arguments import working_dtype
 
 SMALLEST_STEP = 1e-4
-"""No step size starts below this (the floor that Mamba's code has)."""
+"""Lower bound of initial step sizes (the floor in Mamba's code)."""
 
 
 def inner_width(config: SsmConfig) -> int:
-    """Width i of the scan: ``expand`` times d_model."""
+    """Return the width i of the scan: ``expand`` times d_model."""
     return round(config.expand * config.d_model)
 
 
 def dt_rank(config: SsmConfig) -> int:
-    """Rank r of the step sizes: ceil(d_model / 16) unless set."""
+    """Return the rank r of the step sizes: ceil(d_model / 16) unless set."""
     return config.dt_rank or math.ceil(config.d_model / 16)
 
 
 class StepSizes(nn.Module):
-    """The parameters of Delta = softplus(W low + b), one W and b per stream; the scan makes Delta itself.
+    """The parameters of Delta = softplus(W low + b), one W and b per stream; the scan computes Delta itself.
 
-    W is uniform within r^-1/2. b makes the step sizes log-uniform in [dt_min, dt_max] at the start; no later
-    initialisation may touch it.
+    W starts uniform within r^-1/2. b makes the initial step sizes log-uniform in [dt_min, dt_max]; no later
+    initialisation may change it.
     """
 
     optimizer_groups: ClassVar = {"weight": "steps", "bias": "ssm"}
 
     def __init__(self, config: SsmConfig, streams: int, width: int, *, shared: bool = False) -> None:
-        """For so many streams, of which each has its own W and b unless they are `shared`."""
+        """Build the parameters of `streams` streams, each with its own W and b unless `shared`."""
         super().__init__()
         rank, own = dt_rank(config), 1 if shared else streams
         self.streams = streams
@@ -55,30 +55,30 @@ class StepSizes(nn.Module):
         self.bias = nn.Parameter(inverse_softplus(initial_steps(config, own, width)))
 
     def affine(self) -> tuple[Tensor, Tensor]:
-        """W (m, i, r) and b (m, i), or TypeError where they were cast to half precision."""
+        """Return W (m, i, r) and b (m, i); raise TypeError if they were cast to half precision."""
         weight, bias = full_precision(self.weight), full_precision(self.bias)
         return weight.expand(self.streams, -1, -1), bias.expand(self.streams, -1)
 
     def step(self, low: Tensor) -> Tensor:
-        """Delta of one position: low (b, m, r) -> (b, m, i), positive, in full precision."""
+        """Return Delta of one position: low (b, m, r) -> (b, m, i), positive, in full precision."""
         weight, bias = self.affine()
         with torch.autocast(low.device.type, enabled=False):
             return step_sizes(low.unsqueeze(1).to(weight.dtype), weight, bias).squeeze(1)
 
 
 def initial_steps(config: SsmConfig, streams: int, width: int) -> Tensor:
-    """Step sizes (m, i) at the start: log-uniform in [dt_min, dt_max], with a floor."""
+    """Draw initial step sizes (m, i): log-uniform in [dt_min, dt_max], with a floor."""
     exponent = torch.rand(streams, width) * math.log(config.dt_max / config.dt_min)
     return (config.dt_min * exponent.exp()).clamp(min=SMALLEST_STEP)
 
 
 def inverse_softplus(y: Tensor) -> Tensor:
-    """x with softplus(x) = y, for y > 0; accurate for small y."""
+    """Return x with softplus(x) = y, for y > 0; accurate for small y."""
     return y + torch.log(-torch.expm1(-y))
 
 
 def full_precision(parameter: Tensor) -> Tensor:
-    """The parameter, or TypeError where the model was cast to half precision."""
+    """Return the parameter; raise TypeError if the model was cast to half precision."""
     if parameter.dtype not in (torch.float32, torch.float64):
         raise TypeError(
             f"decays and step sizes are {parameter.dtype}; keep the model in float32 and use autocast"
@@ -88,7 +88,7 @@ def full_precision(parameter: Tensor) -> Tensor:
 
 
 def decays(A_log: Tensor) -> Tensor:
-    """A = -exp(A_log), in float32 or better."""
+    """Return A = -exp(A_log), in float32 or better."""
     return -torch.exp(full_precision(A_log))
 
 
@@ -98,9 +98,9 @@ def initial_decays(
     offsets: Sequence[int] = (0,),
     spacing: Literal["even", "random"] = "even",
 ) -> Tensor:
-    """log(-A) at the start, (width, sum of sizes), stream after stream.
+    """Return the initial log(-A), (width, sum of sizes), stream after stream.
 
-    The rates of a stream are its offset and 1..n. ``random`` draws each rate of a channel uniformly from
+    The rates of a stream are its offset plus 1..n. ``random`` draws each rate of a channel uniformly from
     [offset + 1, offset + n + 1) instead.
     """
     rates = []
@@ -111,7 +111,7 @@ def initial_decays(
 
 
 class ShortConv(nn.Module):
-    """Mamba's causal convolution over k steps, a filter per channel; initialised as torch's Conv1d."""
+    """Mamba's causal convolution over k steps, one filter per channel; initialised like torch's Conv1d."""
 
     def __init__(self, width: int, kernel: int, *, bias: bool) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class ShortConv(nn.Module):
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, i) -> (b, l, i)."""
+        """Map x (b, l, i) to (b, l, i)."""
         return causal_conv(x, self.weight, self.bias)
 
     def start(self, x: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class ShortConv(nn.Module):
 
 
 def scan_start(u: Tensor, states: int) -> Tensor:
-    """The states before the first position of a scan of u (b, m, i): zeros (b, m, i, n)."""
+    """Return the states before the first position of a scan of u (b, m, i): zeros (b, m, i, n)."""
     return u.new_zeros(*u.shape, states, dtype=working_dtype([u]))
 
 
@@ -150,7 +150,7 @@ def scan_step(
     *,
     discretisation: Literal["euler", "raw"] = "euler",
 ) -> tuple[Tensor, Tensor]:
-    """One position of `msbench.ops.selective_scan`, in float32 or better: the output, and the states behind.
+    """Run one position of `msbench.ops.selective_scan`, in float32 or better; return output and new states.
 
     u and dt (b, m, i), A (m, i, n), B and C (b, m, n), skip (m, i), state (b, m, i, n).
     """
@@ -163,7 +163,7 @@ def scan_step(
 
 
 def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
-    """The projection back into the residual, scaled down by the square root of the depth."""
+    """Return the projection back into the residual, scaled down by the square root of the depth."""
     linear = nn.Linear(width, d_model, bias=False)
     with torch.no_grad():
         linear.weight /= math.sqrt(layers)
@@ -171,11 +171,11 @@ def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
 
 
 def scan_activations(config: SsmConfig, device: str, streams: int, states: int, outside: float = 0) -> float:
-    """Numbers that one position of one layer keeps, see `msbench.models.family.Family`.
+    """Return the numbers that one position of one layer keeps, see `msbench.models.family.Family`.
 
-    Per channel one state in 16 and ten arrays of the inner width; where the kernel of that device type does
-    not make step sizes and streams itself, each stream adds its input, its step size before and after the
-    softplus, and a copy in the order that the scan reads; and arrays that stand `outside` of the scan.
+    Per channel one state in 16, ten arrays of the inner width, and the arrays `outside` of the scan. If the
+    kernel of the device type does not compute step sizes and streams itself, each stream adds its input, its
+    step size before and after the softplus, and a copy in the memory order of the scan.
     """
     arrays = 10 + outside + (0 if makes_inputs(device) else 4 * streams)
     return inner_width(config) * (arrays * (1 + config.bidirectional) + states / 16)

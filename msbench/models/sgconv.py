@@ -1,14 +1,14 @@
-"""SGConv (Li et al. 2022): a long kernel made of few parameters, which fades with the lag.
+"""SGConv (Li et al. 2022): a long kernel with few parameters, which decays with the lag.
 
 ===================  ==================  ==================================================================
 code                 paper               meaning
 ===================  ==================  ==================================================================
-``scales``           N                   sub-kernels; as many as reach over the longest sequence
+``scales``           N                   sub-kernels; enough to span the longest sequence
 ``k``                d                   parameters of a sub-kernel (``kernel_dim``)
 ``sides``                                1, or 2 where bidirectional: kernels over the past, the future
 ``kernels``          w_i                 all parameters of all sub-kernels
-``fading``           alpha^i             weight of a sub-kernel: `decay` to the power of coarser ones left
-``norm``             Z                   norm of the kernel that the model starts with
+``fading``           alpha^i             weight of a sub-kernel: `decay` ^ (number of coarser sub-kernels)
+``norm``             Z                   norm of the initial kernel
 ``D``                                    skip
 ===================  ==================  ==================================================================
 
@@ -17,10 +17,10 @@ code                 paper               meaning
     kernel = [up_1(w_0) fading_0, up_1(w_1) fading_1, up_2(w_2) fading_2, up_4(w_3) fading_3 ..] / norm
     y = kernel * x + D x                         output = glu(linear(dropout(gelu(y))))
 
-up_f is linear interpolation to f times as many points. The authors' code takes the norm at the first forward,
-of whatever weights there are then. Here it belongs to the initial weights and to the state of the model: a
-loaded checkpoint and another first batch change nothing. Both sides share one block in the authors' way: the
-second kernel reads the steps that follow, from the next one on.
+up_f is linear interpolation to f times as many points. The authors' code computes the norm in the first
+forward pass, from the weights of that moment. Here it is that of the initial weights and part of the model's
+state, so that it does not depend on loaded checkpoints or the first batch. As in the authors' code both sides
+share one block: the second kernel reads the future, from the next step on.
 """
 
 from typing import ClassVar
@@ -41,14 +41,14 @@ from msbench.ops import long_convolution
 
 
 def scales_for(longest: int, kernel_dim: int) -> int:
-    """The fewest sub-kernels that are together as long as the longest sequence: 1 + ceil(log2(l / k))."""
-    return 1 + (-(-longest // kernel_dim) - 1).bit_length()  # in whole numbers: 2^(scales - 1) k >= l
+    """Return the fewest sub-kernels that span the longest sequence: 1 + ceil(log2(l / k))."""
+    return 1 + (-(-longest // kernel_dim) - 1).bit_length()  # in integers: 2^(scales - 1) k >= l
 
 
 def interpolated(points: Tensor, factor: int) -> Tensor:
-    """(..., k, d) -> (..., k factor, d), linear between the middles of the pieces, constant at both ends.
+    """Interpolate (..., k, d) to (..., k factor, d): linear between midpoints, constant at both ends.
 
-    As torch's interpolate without aligned corners, whose gradient on a GPU is not deterministic.
+    Equal to torch's interpolate without aligned corners, whose gradient on a GPU is not deterministic.
     """
     place = (torch.arange(factor, device=points.device, dtype=points.dtype) + 0.5) / factor - 0.5
     rise = functional.pad(points.diff(dim=-2), (0, 0, 1, 1))
@@ -63,7 +63,7 @@ class SgConv(LongConv):
 
     fading: Tensor
     norm: Tensor
-    # The authors train kernels with a rate of their own, and they decay; the skip D is as any other model's.
+    # As in the authors' code kernels have their own learning rate and weight decay; D is like any other skip.
     optimizer_groups: ClassVar = {"kernels": "steps"}
 
     def __init__(self, config: SgConvConfig, longest: int) -> None:
@@ -78,24 +78,24 @@ class SgConv(LongConv):
         self.register_buffer("norm", self._unscaled().detach().norm(dim=1, keepdim=True))
 
     def sides(self) -> Tensor:
-        """The kernels (sides, reach, d), by lag; that of the future begins at the next step."""
+        """Return the kernels (sides, reach, d), by lag; that of the future begins at the next step."""
         return self._unscaled() / self.norm
 
-    def kernel(self, length: int) -> Tensor:  # noqa: ARG002 (all of it is cheap)
-        """See `LongConv`: the side of the past."""
+    def kernel(self, length: int) -> Tensor:  # noqa: ARG002 (the whole kernel is cheap)
+        """See `LongConv`: the kernel of the past."""
         return self.sides()[0]
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, d), zero behind the end of each sequence -> (b, l, d)."""
+        """Map x (b, l, d), zero after the end of each sequence, to (b, l, d)."""
         kernels = self.sides()
         y = long_convolution(x, kernels[0]) + self.D * x
         if len(kernels) == 1:
             return y
-        # From the end: padding, being zero, adds nothing. A step ahead, the last one sees nothing.
+        # In reverse: padding is zero and adds nothing. Shifted by one step: the last step sees no future.
         return y + one_step_earlier(long_convolution(x.flip(1), kernels[1]).flip(1))
 
     def start(self, x: Tensor) -> State:
-        """See `msbench.models.stepping.Recurrent`; ConfigError where the layer reads what follows."""
+        """See `msbench.models.stepping.Recurrent`; raises ConfigError if the layer is bidirectional."""
         if self.kernels.shape[1] == 2:
             raise ConfigError("a bidirectional kernel reads what follows; steps need bidirectional: false")
         return super().start(x)
@@ -106,14 +106,14 @@ class SgConv(LongConv):
         return y + self.D * x, state
 
     def _unscaled(self) -> Tensor:
-        """The kernels before they are divided by their norm."""
+        """Return the kernels before division by their norm."""
         weighed = self.kernels * self.fading[:, None, None]
         parts = [interpolated(part, 2 ** max(0, i - 1)) for i, part in enumerate(weighed)]
         return torch.cat(parts, dim=1)
 
 
 def build(config: SgConvConfig, info: TaskInfo) -> Classifier:
-    """The classifier: one block a layer."""
+    """Build the classifier: one block per layer."""
 
     def layer() -> list[Layer]:
         return [GluBlock(SgConv(config, info.longest), config.d_model, dropout=config.dropout)]

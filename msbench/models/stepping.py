@@ -1,4 +1,4 @@
-"""Recurrent inference: what a layer needs to be run one position at a time."""
+"""Recurrent inference: the interface of layers that run one position at a time."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,20 +10,20 @@ from msbench.errors import ConfigError
 
 @runtime_checkable
 class Recurrent(Protocol):
-    """A causal layer that can go on from where it stopped; a state is a tensor or a nest of tensors and None.
+    """A causal layer that can run step by step; its state is a tensor or a nest of tensors and None.
 
-    In evaluation mode, steps one after another give what the layer's forward gives for the whole sequence.
+    In evaluation mode successive steps give the same outputs as the layer's forward for the whole sequence.
     """
 
     def start(self, x: Tensor) -> Any:
-        """The state before the first position, for inputs like x (b, d): its device, dtype and b."""
+        """Return the state before the first position, for inputs like x (b, d): its device, dtype and b."""
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """One position, x (b, d): its output (b, d), and the state behind it. `state` is left as it was."""
+        """Run one position x (b, d); return its output (b, d) and the new state; `state` is unchanged."""
 
 
 def begin(layer: nn.Module, x: Tensor) -> Any:
-    """`Recurrent.start` of a layer for inputs like x (b, d); ConfigError where it has none."""
+    """Call `Recurrent.start` of a layer for inputs like x (b, d); raise ConfigError if it has none."""
     if not isinstance(layer, Recurrent):
         raise ConfigError(
             f"{type(layer).__name__} has no recurrent inference; the model reads whole sequences only"
@@ -32,7 +32,7 @@ def begin(layer: nn.Module, x: Tensor) -> Any:
 
 
 def advance(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-    """The positions of x (b, l, d) one after the other: outputs (b, l, d), and the state behind them."""
+    """Run the positions of x (b, l, d) one by one; return the outputs (b, l, d) and the new state."""
     outputs = []
     for position in x.unbind(1):
         y, state = layer.step(position, state)

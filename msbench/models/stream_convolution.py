@@ -3,23 +3,23 @@
 ==============  =======================================================================================
 code            meaning
 ==============  =======================================================================================
-``systems``     those of streams that have as many states, of `msbench.models.s4d` (the poles of S4D-Lin)
-                or `msbench.models.s4`: their channels are i of one stream, i of the next, ..
-``offset``      how far the poles of a stream start to the left of its system's own
+``systems``     one per number of states, of `msbench.models.s4d` (the poles of S4D-Lin) or
+                `msbench.models.s4`: their channels are i of one stream, i of the next, ..
+``offset``      distance by which the initial poles of a stream are left of its system's own
 ==============  =======================================================================================
 
-The paper has diag(A) of all streams together start at -1 .. -N, coarse streams slowest: each stream starts at
-the poles of S4D-Real less N', the number of states of all coarser ones. Complex systems start likewise, at
-A - N' with the A of their own papers::
+In the paper diag(A) of all streams together starts at -1 .. -N, coarse streams slowest: each stream starts at
+the poles of S4D-Real minus N', the number of states of all coarser streams. Complex systems start likewise,
+at A - N' with the A of their own papers::
 
-    s4d        A = diag(-1/2 + i pi n), S4D-Lin: a stream's one decay is -1/2 - N', its frequencies are those
-               that a model of its own would have
+    s4d        A = diag(-1/2 + i pi n), S4D-Lin: all decays of a stream are -1/2 - N', its frequencies are
+               those of a separate model
     s4-dplr    A = HiPPO-LegS, whose diagonal and spectrum are -1, -2, ..: those of all streams together are
-               the paper's -1 .. -N. Of Lambda - P P* it is Lambda that becomes Lambda - N'
+               the paper's -1 .. -N. In Lambda - P P* the offset turns Lambda into Lambda - N'
 
-So without levels a flavour starts as the model that it is named after; with them its streams differ in how
-long they remember, which is what the paper's start is for. N' counts a conjugate pair as two. The other names
-are those of `msbench.models.ms_ssm`.
+So without levels a flavour starts as the model that it is named after; with levels its streams differ in
+memory length, which is the purpose of the paper's initialisation. N' counts a conjugate pair as two. The
+other names are those of `msbench.models.ms_ssm`.
 """
 
 import math
@@ -41,7 +41,7 @@ from msbench.ops import long_convolution
 
 
 class StreamConvolution(StreamSsms):
-    """The kernels of all systems, in one convolution; then mixed."""
+    """All systems as one convolution, then mixed."""
 
     def __init__(self, config: MsSsmConfig, width: int) -> None:
         super().__init__(config)
@@ -49,7 +49,7 @@ class StreamConvolution(StreamSsms):
         offsets: dict[int, list[int]] = {}
         for states, offset in zip(self.streams, decay_offsets(config), strict=True):
             offsets.setdefault(states, []).append(offset)
-        # States never fall from a stream to the next, so the groups are in the order of the streams.
+        # Numbers of states never fall from stream to stream, so the groups are in the order of the streams.
         self.systems = nn.ModuleList(system(config, width, *group) for group in offsets.items())
         self.D = self.skips(config, width)
 
@@ -59,7 +59,7 @@ class StreamConvolution(StreamSsms):
         return weighed(long_convolution(scanned, kernel), E)
 
     def kernel(self, length: int) -> Tensor:
-        """What the outputs answer to an impulse, (length, m, i): a skip is its lag 0."""
+        """Return the impulse response of the outputs, (length, m, i); a skip is part of lag 0."""
         kernels = [each.kernel(length)[:, 0] for each in self._systems()]
         kernel = torch.cat(kernels, dim=1).reshape(length, -1, self.width)
         return kernel if self.D is None else torch.cat([kernel[:1] + full_precision(self.D), kernel[1:]])
@@ -77,7 +77,7 @@ class StreamConvolution(StreamSsms):
         return y if self.D is None else y + self.D * scanned, list(after)
 
     def poles(self) -> list[Tensor]:
-        """See `StreamSsms`: both halves of the pairs; of ``s4-dplr`` those of its diagonal part alone."""
+        """See `StreamSsms`: both halves of the pairs; for ``s4-dplr`` those of its diagonal part alone."""
         halves = (torch.split(each.discrete_poles(), self.width) for each in self._systems())
         return [torch.cat([half, half.conj()], dim=1) for streams in halves for half in streams]
 
@@ -89,7 +89,7 @@ class StreamConvolution(StreamSsms):
 
 
 def system(config: MsSsmConfig, width: int, states: int, offsets: list[int]) -> S4d | Dplr:
-    """One for `width` channels of each stream, given by its offset. No step size starts below our floor."""
+    """Return a system with `width` channels per offset (stream); initial step sizes have a floor."""
     shared: dict[str, Any] = {"dt_min": config.dt_min, "dt_max": config.dt_max, "state": states}
     shared["d_model"] = width * len(offsets)
     offset = torch.tensor(offsets).repeat_interleave(width).unsqueeze(1)

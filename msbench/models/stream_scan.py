@@ -18,14 +18,14 @@ from msbench.ops import low_rank_scan, multi_scale_scan
 class StreamScan(RealSsms):
     """All m selective SSMs in one scan, then mixed.
 
-    States of the padding have B, C and rate 0. Rows of `x_proj` are, stream after stream, r of the step
-    size (of the first stream alone, where they share it), n_s of B, n_s of C.
+    Padded states have B, C and rate 0. Rows of `x_proj` are, stream after stream, r of the step size (of the
+    first stream alone, if it is shared), n_s of B, n_s of C.
     """
 
     pad_projection: Tensor | None
 
     def __init__(self, config: MsSsmConfig, width: int, source: int) -> None:
-        """For streams of `width` channels, by an input of `source` channels."""
+        """Build the SSMs of streams of `width` channels, controlled by an input of `source` channels."""
         super().__init__(config, width)
         rank, largest = dt_rank(config), max(self.streams)
         self.sizes = [rank, largest, largest]
@@ -47,7 +47,7 @@ class StreamScan(RealSsms):
         return y if mix is not None else weighed(y, E)
 
     def decomposed(self, x: Tensor, source: Tensor, decomposition: Decomposition, E: Tensor) -> Tensor:
-        """The same of the streams of x (b, l, i), which are made inside the scan; E (b, l, m)."""
+        """Apply `forward` to the streams of x (b, l, i), which are computed inside the scan; E (b, l, m)."""
         assert decomposition.filters is not None
         low, B, C = self._project(source)
         bank = (decomposition.filters, decomposition.bias)
@@ -65,11 +65,11 @@ class StreamScan(RealSsms):
         return functional.softplus(self.dt.affine()[1])
 
     def _decays(self) -> Tensor:
-        """A (m, i, n)."""
+        """Return A (m, i, n)."""
         return self.by_stream(decays(self.A_log))
 
     def _project(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What step sizes are made of (b, l, m, r), B and C (b, l, m, n)."""
+        """Return the low-rank input of the step sizes (b, l, m, r), B and C (b, l, m, n)."""
         m = len(self.streams)
         weight = stretch(self.x_proj, self.pad_projection, m * sum(self.sizes))
         if source.ndim == 4:

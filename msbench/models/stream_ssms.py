@@ -1,4 +1,4 @@
-"""The SSMs of MS-SSM, one a stream, all run at once: what they share, and what those with a real diagonal do.
+"""The base classes of MS-SSM's SSMs, one per stream, all run at once: general, and with a real diagonal.
 
 The names are those of `msbench.models.ms_ssm`.
 """
@@ -14,7 +14,7 @@ from msbench.models.streams import stream_decays, stream_states
 
 
 class StreamSsms(nn.Module):
-    """The SSMs of the m streams, of n_s states each a channel, and their skips."""
+    """The SSMs of the m streams, with n_s states per channel, and their skips."""
 
     D: nn.Parameter | None
 
@@ -23,34 +23,34 @@ class StreamSsms(nn.Module):
         self.streams = stream_states(config)
 
     def skips(self, config: MsSsmConfig, width: int) -> nn.Parameter | None:
-        """D (m, i) at the start."""
+        """Return the initial D (m, i), or None."""
         return nn.Parameter(torch.ones(len(self.streams), width)) if config.skip else None
 
     def forward(self, scanned: Tensor, source: Tensor, E: Tensor) -> Tensor:
-        """Run `scanned` (b, l, m, i) through the SSMs, and mix them by E (`scale_mixer`); -> z (b, l, i).
+        """Run `scanned` (b, l, m, i) through the SSMs, mix by E (`scale_mixer`), and return z (b, l, i).
 
-        `source`, (b, l, i) or for every stream its own (b, l, m, i), is what selective SSMs go by.
+        Selective SSMs compute their parameters from `source`, (b, l, i) or per stream (b, l, m, i).
         """
         raise NotImplementedError
 
     def start(self, x: Tensor) -> Any:
-        """The states before the first position, for inputs like x (b, i): a tensor, or a nest of tensors."""
+        """Return the states before the first position, for inputs like x (b, i): a tensor or a nest."""
         raise NotImplementedError
 
     def step(self, scanned: Tensor, source: Tensor, h: Any) -> tuple[Tensor, Any]:
-        """One position of `forward`, without l and before it is mixed: y (b, m, i), and the states behind."""
+        """Run one position of `forward`, without l and mixing; return y (b, m, i) and the new states."""
         raise NotImplementedError
 
     def poles(self) -> list[Tensor]:
-        """diag(A-bar) of each stream, (i, n_s), where no input adds to the step sizes."""
+        """Return diag(A-bar) of each stream, (i, n_s), for step sizes without a contribution of the input."""
         raise NotImplementedError
 
 
 class RealSsms(StreamSsms):
-    """One real diagonal SSM a stream and channel: its decay rates and its skip.
+    """One real diagonal SSM per stream and channel: its decay rates and its skip.
 
-    Parameters hold, channel by channel, the states of one stream after another. Where streams differ in
-    their states, those of fewer than the largest get states that nothing enters or leaves: exact.
+    Parameters hold, channel by channel, the states of one stream after another. If streams differ in their
+    number of states, smaller ones are padded with states without input and output, which is exact.
     """
 
     pad_states: Tensor | None
@@ -67,7 +67,7 @@ class RealSsms(StreamSsms):
         return x.new_zeros(size, dtype=torch.promote_types(x.dtype, self.A_log.dtype))
 
     def steps(self) -> Tensor:
-        """Step sizes (m, i), of selective SSMs where the input adds nothing to them."""
+        """Return the step sizes (m, i); for selective SSMs, those without a contribution of the input."""
         raise NotImplementedError
 
     def poles(self) -> list[Tensor]:
@@ -76,15 +76,15 @@ class RealSsms(StreamSsms):
         return [torch.exp(dt.unsqueeze(1) * A) for dt, A in zip(self.steps(), rates, strict=True)]
 
     def by_stream(self, values: Tensor) -> Tensor:
-        """Values (i, sum of n_s) as (m, i, n), 0 where a stream has fewer states."""
+        """Return values (i, sum of n_s) as (m, i, n), 0 where a stream has fewer states."""
         m, n = len(self.streams), max(self.streams)
         return stretch(values.T.contiguous(), self.pad_states, m * n).view(m, n, -1).mT
 
 
 def padded(sizes: list[list[int]]) -> Tensor | None:
-    """Where rows go so that runs of unequal size, given stream by stream, get room for the largest.
+    """Return the target indices of rows that pad runs of unequal size, given by stream, to the largest.
 
-    None where all streams are equal.
+    None if all streams are equal.
     """
     if all(stream == sizes[0] for stream in sizes):
         return None
@@ -99,8 +99,8 @@ def padded(sizes: list[list[int]]) -> Tensor | None:
 
 
 def stretch(rows: Tensor, places: Tensor | None, size: int) -> Tensor:
-    """Rows (r, ...) at the `places` of `padded` among `size` rows, the others zeros."""
+    """Place rows (r, ...) at the `places` of `padded` among `size` rows; the other rows are zeros."""
     if places is None:
         return rows
-    # Not index_select with a row of zeros: its gradient adds row by row, 30 ms a layer of 300 rows.
+    # Not index_select with a row of zeros: its gradient adds row by row, 30 ms per layer of 300 rows.
     return rows.new_zeros(size, *rows.shape[1:]).index_copy(0, places, rows)

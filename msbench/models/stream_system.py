@@ -54,7 +54,7 @@ class StreamSystem(RealSsms):
         return torch.exp(full_precision(self.log_dt))
 
     def discrete(self) -> tuple[Tensor, Tensor]:
-        """dt A and C B-bar, both (m, i, n)."""
+        """Return dt A and C B-bar, both (m, i, n)."""
         A, pairs = decays(self.A_log), zip(self.steps(), self.streams, strict=True)
         dt = torch.cat([steps.unsqueeze(1).expand(-1, n) for steps, n in pairs], dim=1)
         B_bar = torch.expm1(dt * A) / A

@@ -1,4 +1,4 @@
-"""The streams of MS-SSM: how many there are, how many states each has, and the decomposition that makes them.
+"""The streams of MS-SSM: their names, their numbers of states, and the decomposition that computes them.
 
 The names are those of `msbench.models.ms_ssm`.
 """
@@ -13,7 +13,7 @@ from msbench.ops import decompose
 
 
 def stream_names(config: MsSsmConfig) -> list[str]:
-    """The m streams, fine to coarse; the signal itself alone where there are no levels (a^0 is x)."""
+    """Return the names of the m streams, fine to coarse; without levels the signal alone (a^0 is x)."""
     if not config.levels:
         return ["x"]
     details = [f"d{level}" for level in range(1, config.levels + 1)]
@@ -21,9 +21,9 @@ def stream_names(config: MsSsmConfig) -> list[str]:
 
 
 def stream_states(config: MsSsmConfig) -> list[int]:
-    """States n_s of every stream: the total as even as it goes, what is left over to the coarse streams.
+    """Return the number of states n_s of every stream: an even split, with the remainder to coarse streams.
 
-    Conjugate pairs stay together, and count as two.
+    Conjugate pairs stay together and count as two.
     """
     streams, unit = config.streams, 1 + config.paired
     if config.state_per_stream:
@@ -33,10 +33,10 @@ def stream_states(config: MsSsmConfig) -> list[int]:
 
 
 def decay_offsets(config: MsSsmConfig) -> list[int]:
-    """How far the decay rates of every stream start above those of a stream alone.
+    """Return the offsets of the streams' initial decay rates from those of a single stream.
 
-    By the number of states of all slower streams, which are the coarser ones and, with ``raw_decays:
-    slowest``, the signal's; or not at all.
+    An offset is the number of states of all slower streams, which are the coarser ones and, with
+    ``raw_decays: slowest``, the signal; or 0 with Mamba's initialisation.
     """
     if config.decay_init == "mamba":
         return [0] * config.streams
@@ -46,14 +46,14 @@ def decay_offsets(config: MsSsmConfig) -> list[int]:
 
 
 def stream_decays(config: MsSsmConfig, width: int) -> Tensor:
-    """log(-A) at the start, (width, sum of n_s), stream after stream."""
+    """Return the initial log(-A), (width, sum of n_s), stream after stream."""
     return initial_decays(stream_states(config), width, decay_offsets(config), config.decay_spacing)
 
 
 def only_scanned(config: MsSsmConfig) -> bool:
-    """Whether nothing but the scans reads the streams, as in the paper's own layer.
+    """Return True if only the scans read the streams, as in the paper's own layer.
 
-    Then they need not exist outside of the scan.
+    In this case the streams need not exist outside of the scan.
     """
     plain = config.decomposition == "wavelet" and config.levels > 0 and config.conv_activation == "none"
     read_once = config.ssm == "s6" and config.ssm_input == "stream" and config.parameters_from == "raw"
@@ -62,9 +62,9 @@ def only_scanned(config: MsSsmConfig) -> bool:
 
 
 class Decomposition(nn.Module):
-    """Equations 2 and 3 with learned filters for every level; or one convolution for all streams, or none.
+    """The decomposition: equations 2 and 3 with learned filters, or one convolution for all streams, or none.
 
-    Filters start uniform within k^-1/2, as a depthwise Conv1d does.
+    Filters start uniform within k^-1/2, like a depthwise Conv1d.
     """
 
     def __init__(self, config: MsSsmConfig, width: int) -> None:
@@ -86,7 +86,7 @@ class Decomposition(nn.Module):
                 self.bias = nn.Parameter(torch.empty(config.levels, 2, width).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (b, l, i) -> streams (b, l, m, i)."""
+        """Map x (b, l, i) to streams (b, l, m, i)."""
         if self.filters is None:
             return self._alike(x if self.conv is None else self.conv(x))
         streams = decompose(x, self.filters, self.bias)
@@ -94,14 +94,14 @@ class Decomposition(nn.Module):
         return functional.silu(streams) if self.activated else streams
 
     def start(self, x: Tensor) -> list[Tensor]:
-        """What came before: of every level s the last (k - 1) 2^(s-1) values of a^(s-1), oldest first."""
+        """Return the past: for every level s the last (k - 1) 2^(s-1) values of a^(s-1), oldest first."""
         if self.conv is not None:
             return [self.conv.start(x.new_zeros(len(x), self.width))]
         spans = [] if self.filters is None else [2**level for level in range(len(self.filters))]
         return [x.new_zeros(len(x), (self.kernel - 1) * span, self.width) for span in spans]
 
     def step(self, x: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One position, x (b, i), of the signal: its streams (b, m, i)."""
+        """Decompose one position x (b, i) of the signal; return its streams (b, m, i) and the new past."""
         if self.filters is not None:
             return self._step_of_levels(x, self.filters, state)
         if self.conv is not None:
@@ -123,6 +123,6 @@ class Decomposition(nn.Module):
         return functional.silu(together) if self.activated else together, after
 
     def _alike(self, x: Tensor) -> Tensor:
-        """Every stream is x (b, l, i)."""
+        """Return x (b, l, i) as every stream."""
         x = functional.silu(x) if self.activated else x
         return x.unsqueeze(2).expand(-1, -1, self.streams, -1)

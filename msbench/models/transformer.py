@@ -14,11 +14,11 @@ code        paper               meaning
     network:    output = down(gelu(up(input)))
 
 A layer is these two blocks, each with norm and residual: ``torch.nn.TransformerEncoderLayer`` with
-``norm_first``, and dropout where every model here has it, outside of the blocks and by channels. Weights
-start as in ``torch.nn.MultiheadAttention``. Positions are learned, in the encoder.
+``norm_first``, and dropout as in every model here, outside of the blocks and by channels. Weights start as in
+``torch.nn.MultiheadAttention``. Positions are learned, in the encoder.
 
-No l x l matrix is kept: the fused kernels of ``scaled_dot_product_attention`` make it in tiles, forward and
-backward. Time still grows with the square of the length.
+No l x l matrix is kept: the fused kernels of ``scaled_dot_product_attention`` compute it in tiles, forward
+and backward. Time still grows with the square of the length.
 """
 
 import torch
@@ -45,9 +45,9 @@ class SelfAttention(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         heads = self.qkv(inputs).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        # Padding is on the right: where no query looks ahead, none that is real sees it.
+        # Padding is on the right, so that with causal attention no real query sees it.
         seen = None if self.causal else real_keys(lengths, inputs.shape[1])
         q, k, v = heads.unbind(0)
         y = scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=self.causal)
@@ -56,13 +56,13 @@ class SelfAttention(nn.Module):
 
 
 def real_keys(lengths: Tensor, longest: int) -> Tensor:
-    """True where a key is real, (b, 1, 1, longest); one at least, for a softmax over none is no number."""
+    """Return True where a key is real, (b, 1, 1, longest); at least one, because an empty softmax is NaN."""
     positions = torch.arange(longest, device=lengths.device)
     return (positions < lengths.clamp(min=1).unsqueeze(1))[:, None, None]
 
 
 def build(config: TransformerConfig, info: TaskInfo) -> Classifier:
-    """The classifier: attention and a feed-forward network a layer."""
+    """Build the classifier: attention and a feed-forward network per layer."""
 
     def layer() -> list[Layer]:
         return [SelfAttention(config), Mlp(config.d_model, config.mlp_expand)]

@@ -1,4 +1,4 @@
-"""The operations that models are made of: channel-last, any length, each with a slow obvious reference."""
+"""The operations of the models: channel-last, for any length, each with a slow, simple reference."""
 
 from msbench.ops.convolution import long_convolution, long_convolution_reference
 from msbench.ops.decompose import causal_conv, decompose

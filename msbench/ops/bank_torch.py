@@ -1,4 +1,4 @@
-"""A bank of causal filters in PyTorch operations: what the C++ kernel is tested against, and the fallback."""
+"""A bank of causal filters in PyTorch operations: the reference and fallback of the C++ kernel."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ class TorchBankEngine:
     """See `msbench.ops.decompose.BankEngine`; low-pass signals between levels are kept for the backward."""
 
     def forward(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> tuple[Tensor, Tensor]:
-        """The streams, and the low-pass signals (S - 1, b, l, d)."""
+        """Return the streams, and the low-pass signals (S - 1, b, l, d)."""
         b, length, d = x.shape
         levels, sides = taps.shape[:2]
         streams = x.new_empty(b, length, levels + 2 if sides == 2 else 1, d)
@@ -19,7 +19,7 @@ class TorchBankEngine:
     def backward(
         self, g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of x, taps and bias, from the coarsest level to the finest."""
+        """Return the gradients of x, taps and bias, computed from the coarsest level to the finest."""
         del bias  # the low-pass signals hold it already
         signals = [x, *kept.unbind(0)]
         g_taps, g_bias = torch.zeros_like(taps), taps.new_empty(*taps.shape[:2], x.shape[2])
@@ -35,7 +35,7 @@ class TorchBankEngine:
         return g_low + g[:, :, 0] if taps.shape[1] == 2 else g_low, g_taps, g_bias
 
     def kept_shape(self, x: Tensor, taps: Tensor) -> tuple[int, ...]:
-        """The low-pass signals between levels."""
+        """Return the shape of the low-pass signals between levels."""
         return (taps.shape[0] - 1, *x.shape)
 
 
@@ -72,13 +72,13 @@ def correlate(g: Tensor, taps: Tensor, dilation: int, out: Tensor) -> None:
 
 
 def add_tap_gradients(g: Tensor, x: Tensor, dilation: int, out: Tensor) -> None:
-    """Write the gradients of the taps of `filtered` into `out` (k, d), which is zero."""
+    """Write the gradients of the taps of `filtered` into `out` (k, d), which must be zero."""
     for index in range(min(len(out), -(-x.shape[1] // dilation))):
         lag = index * dilation
         out[index] = (g[:, lag:] * x[:, : x.shape[1] - lag]).sum((0, 1))
 
 
 def shifts(taps: Tensor, dilation: int, length: int) -> list[tuple[int, Tensor]]:
-    """Lag and tap of all taps but the first that reach into a signal of this length."""
+    """Return lag and tap of all taps except the first whose lag is within a signal of this length."""
     pairs = [(index * dilation, tap) for index, tap in enumerate(taps.unbind(0))]
     return [(lag, tap) for lag, tap in pairs[1:] if lag < length]

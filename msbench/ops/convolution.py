@@ -8,24 +8,23 @@ from torch import Tensor
 from msbench.ops.operation import differentiable, once_differentiable, operation
 
 ELEMENTS = {"cpu": 2**20}
-"""Of the signals that are transformed at a time: with 2^24 the backward took 1.6 times as long on a CPU."""
+"""Signal elements per transform, by device: with 2^24 the backward took 1.6 times as long on a CPU."""
 MANY_ELEMENTS = 2**24
-"""The same elsewhere: spectra of a whole batch would take four times its memory."""
+"""Elements per transform on other devices: spectra of a whole batch would take four times its memory."""
 
 
 def long_convolution(u: Tensor, kernel: Tensor) -> Tensor:
-    """``y[t] = sum_j kernel[j] u[t - j]``, each channel with its own kernel.
+    """Compute ``y[t] = sum_j kernel[j] u[t - j]``, each channel with its own kernel.
 
     Parameters
     ----------
     u : (b, l, m, d) or (b, l, d)
-    kernel : (k, m, d) or (k, d), by lag; shorter than the signal, as long, or longer (what no output sees is
-        cut)
+    kernel : (k, m, d) or (k, d), by lag; of any length (lags beyond the signal are cut)
 
-    Returns y, shaped as `u`, in its dtype. Any length, any strides. Transforms are float32, or float64 where
-    an argument is, whatever the autocast, and padded: nothing wraps around. Gradients reach both; second
-    derivatives need `long_convolution_reference`. Runs are bit-equal for one number of threads, not for any:
-    PyTorch multiplies complex numbers otherwise at the ends of the threads' shares.
+    Returns y with the shape and dtype of `u`. Any length, any strides. Transforms are float32, or float64 if
+    an argument is, regardless of autocast, and padded, so that nothing wraps around. Both arguments get
+    gradients; second derivatives need `long_convolution_reference`. Runs are bit-equal only for the same
+    number of threads: PyTorch multiplies complex numbers differently at the ends of the threads' shares.
     """
     check_shapes(u, kernel)
     dtype = torch.promote_types(torch.promote_types(u.dtype, kernel.dtype), torch.float32)
@@ -35,7 +34,7 @@ def long_convolution(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def long_convolution_reference(u: Tensor, kernel: Tensor) -> Tensor:
-    """`long_convolution` as a sum over lags: slow, obvious, differentiable any number of times."""
+    """Compute `long_convolution` as a sum over lags: slow, simple, differentiable any number of times."""
     check_shapes(u, kernel)
     y = torch.zeros_like(u)
     for lag, tap in enumerate(kernel.unbind(0)[: u.shape[1]]):
@@ -45,7 +44,7 @@ def long_convolution_reference(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def check_shapes(u: Tensor, kernel: Tensor) -> None:
-    """ValueError where channels differ, a size is 0 or numbers are complex."""
+    """Raise ValueError if channels differ, a size is 0 or numbers are complex."""
     if u.is_complex() or kernel.is_complex():
         raise ValueError("u and kernel must be real: take real and imaginary parts one after the other")
     if u.ndim not in (3, 4) or kernel.shape[1:] != u.shape[2:] or 0 in u.shape or 0 in kernel.shape:
@@ -56,7 +55,7 @@ def check_shapes(u: Tensor, kernel: Tensor) -> None:
 
 
 def good_size(least: int) -> int:
-    """The smallest even number from `least` on without a prime factor above 5: lengths whose FFT is fast."""
+    """Return the smallest even number from `least` on without a prime factor above 5, whose FFT is fast."""
     best = 1 << max(1, (least - 1).bit_length())
     fives = 1
     while fives < best:
@@ -70,20 +69,20 @@ def good_size(least: int) -> int:
 
 
 def spectrum(x: Tensor, size: int) -> Tensor:
-    """x (..., l, d) to frequencies (..., d, size / 2 + 1), of `size` points."""
-    # Over neighbouring numbers, copied first: along a stride the transform took twice as long.
+    """Transform x (..., l, d) to frequencies (..., d, size / 2 + 1), with `size` points."""
+    # On a contiguous copy: along a stride the transform took twice as long.
     spectra: Tensor = torch.fft.rfft(x.mT.contiguous(), n=size)
     return spectra
 
 
 def signal(spectra: Tensor, size: int, length: int) -> Tensor:
-    """The first `length` steps of what has these spectra: the inverse of `spectrum` (a view)."""
+    """Return the first `length` steps of the signal with these spectra (a view); inverts `spectrum`."""
     signals: Tensor = torch.fft.irfft(spectra, n=size)
     return signals[..., :length].mT
 
 
 def fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
-    """u (b, l, d) with kernel (k, d), k at most l."""
+    """Convolve u (b, l, d) with kernel (k, d), k at most l."""
     length = u.shape[1]
     size = good_size(length + kernel.shape[0] - 1)
     weights, y = spectrum(kernel, size), u.new_empty(u.shape)
@@ -93,7 +92,7 @@ def fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def fft_convolution_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of u and kernel: correlations. Spectra are made again: they are twice as large as signals."""
+    """Return the gradients of u and kernel. Spectra, twice as large as signals, are recomputed."""
     length = u.shape[1]
     size = good_size(length + kernel.shape[0] - 1)
     weights, gu = spectrum(kernel, size).conj().resolve_conj(), u.new_empty(u.shape)
@@ -106,19 +105,19 @@ def fft_convolution_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tens
 
 
 def parts(x: Tensor) -> tuple[Tensor, ...]:
-    """x (b, l, d) as views of some examples each, of about `ELEMENTS` elements."""
+    """Split x (b, l, d) into views of some examples each, with about `ELEMENTS` elements."""
     size = ELEMENTS.get(x.device.type, MANY_ELEMENTS)
     return tuple(torch.split(x, max(1, size // (x.shape[1] * x.shape[2]))))
 
 
 def fake_convolution(u: Tensor, kernel: Tensor) -> Tensor:
-    """The shape of `fft_convolution`."""
+    """Return an empty tensor with the shape of `fft_convolution`."""
     del kernel
     return u.new_empty(u.shape)
 
 
 def fake_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """The shapes of `fft_convolution_backward`."""
+    """Return empty tensors with the shapes of `fft_convolution_backward`."""
     del g
     return u.new_empty(u.shape), kernel.new_empty(kernel.shape)
 
@@ -130,7 +129,7 @@ def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> No
 
 
 def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of all inputs of the operator."""
+    """Return the gradients of all inputs of the operator."""
     gradients: tuple[Tensor, Tensor] = convolution_backward(g, *ctx.saved_tensors)
     return gradients
 

@@ -1,4 +1,4 @@
-"""The fused scan of C++ as an operator of PyTorch."""
+"""The fused C++ scan as a PyTorch operator."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ def fused_scan(
     scaled: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Output and kept states; where there are taps, u is the signal (b, l, d) and there is a mixer."""
+    """Return output and kept states; with taps, u is the signal (b, l, d) and a mixer is required."""
     tensors = arranged(u, taps, taps_bias, low, weight, bias, A, B, C, skip, mix)
     return scan_native.forward(tensors, scaled=scaled, keep=keep)
 
 
 def fake_scan(u: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """The shapes of `fused_scan`."""
+    """Return empty tensors with the shapes of `fused_scan`."""
     mix, _, keep = rest[-3:]
     out = u.new_empty(u.shape if mix is None else (u.shape[0], u.shape[1], u.shape[-1]))
     return out, u.new_empty(scan_native.ENGINE.kept_shape(u, rest[5]) if keep else 0)
@@ -56,10 +56,10 @@ def fused_scan_backward(
     gy: Tensor,
     scaled: bool,
 ) -> Gradients:
-    """Gradients of the eleven tensors; that of a missing one is empty."""
+    """Return the gradients of the eleven tensors; that of a missing tensor is empty."""
     tensors = arranged(u, taps, taps_bias, low, weight, bias, A, B, C, skip, mix)
     gradients = [None if x is None else x.new_empty(x.shape) for x in tensors]
-    if taps is not None:  # the kernel writes it whether there is a bias or not
+    if taps is not None:  # the kernel writes it even without a bias
         gradients[11] = taps.new_empty(*taps.shape[:2], taps.shape[3])
     scan_native.backward(tensors, gradients, kept, gy, scaled=scaled)
     g_u, _, g_A, g_B, g_C, g_skip, g_mix, g_low, g_weight, g_bias, g_taps, g_taps_bias = gradients
@@ -70,7 +70,7 @@ def fused_scan_backward(
 
 
 def fake_backward(*args: Any) -> tuple[Tensor, ...]:
-    """The shapes of `fused_scan_backward`."""
+    """Return empty tensors with the shapes of `fused_scan_backward`."""
     u: Tensor = args[0]
     return tuple(u.new_empty(0 if x is None else x.shape) for x in args[:11])
 
@@ -84,7 +84,7 @@ def arranged(
     bias: Tensor,
     *rest: Tensor | None,
 ) -> list[Tensor | None]:
-    """In the order and the memory layout of the kernel; slices of a projection are taken as they are."""
+    """Return the tensors in the kernel's order and memory layout; slices of a projection are not copied."""
     signal = u if taps is not None and u.stride(2) == 1 else u.contiguous()
     scan = [None if x is None else x.contiguous() for x in rest]
     bank = [None if x is None else x.contiguous() for x in (taps, taps_bias)]
@@ -92,12 +92,12 @@ def arranged(
 
 
 def even(low: Tensor) -> Tensor:
-    """low (b, l, m, r) with one stride from row to row, as a slice of the last dimension has."""
+    """Return low (b, l, m, r) with one stride between rows, like a slice of the last dimension."""
     _, length, m, _ = low.shape
     step = low.stride(2)
     if low.stride() == (length * m * step, m * step, step, 1):
         return low
-    # Not contiguous(): that leaves the stride of an axis of one stream as it is, whatever it is.
+    # Not contiguous(): it does not change the stride of an axis of size 1.
     return low.clone(memory_format=torch.contiguous_format)
 
 
@@ -110,7 +110,7 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tenso
 
 
 def backward(ctx: Any, gy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of all inputs of the operator."""
+    """Return the gradients of all inputs of the operator."""
     if gy is None:
         return (None,) * 13
     *tensors, kept = ctx.saved_tensors

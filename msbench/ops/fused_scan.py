@@ -1,7 +1,8 @@
-"""The selective scan together with what makes its inputs: step sizes of low rank, and the decomposition.
+"""The selective scan fused with its inputs: low-rank step sizes, and the decomposition.
 
-As tensors of their own, step sizes and streams are each as large as all streams together, and so are
-their gradients. The C++ scan makes both a few cache lines at a time, in the backward again, and writes none.
+As separate tensors step sizes and streams are each as large as all streams together, and so are their
+gradients. The C++ scan computes both a few cache lines at a time, recomputes them in the backward, and stores
+neither.
 """
 
 import warnings
@@ -37,10 +38,10 @@ def low_rank_scan(
     *,
     discretisation: Discretisation = "euler",
 ) -> Tensor:
-    """`selective_scan` of u (b, l, m, d) with step sizes softplus(weight low + bias).
+    """Compute `selective_scan` of u (b, l, m, d) with step sizes softplus(weight low + bias).
 
-    low (b, l, m, r), weight (m, d, r), bias (m, d); the rest as `msbench.ops.scan.selective_scan` has it, the
-    precision too. Second derivatives need the two in PyTorch.
+    low (b, l, m, r), weight (m, d, r), bias (m, d); the other arguments and the precision are as in
+    `msbench.ops.scan.selective_scan`. Second derivatives need both steps in PyTorch.
     """
     check_low_rank(u, low, weight, bias, A, B, C, skip, mix)
     with torch.autocast(u.device.type, enabled=False):
@@ -67,9 +68,9 @@ def multi_scale_scan(
     *,
     discretisation: Discretisation = "euler",
 ) -> Tensor:
-    """`low_rank_scan` of the streams that `decompose` makes of x (b, l, d), mixed: (b, l, d).
+    """Compute the mixed `low_rank_scan` of the streams that `decompose` returns for x (b, l, d): (b, l, d).
 
-    filters (S, 2, k, d) and filter_bias (S, 2, d) are those of `msbench.ops.decompose.decompose`, m is S + 2.
+    filters (S, 2, k, d) and filter_bias (S, 2, d) are as in `msbench.ops.decompose.decompose`; m is S + 2.
     """
     check_bank(x, filters, filter_bias)
     if mix is None:
@@ -95,25 +96,25 @@ def check_low_rank(
     skip: Tensor | None,
     mix: Tensor | None,
 ) -> None:
-    """ValueError, naming the argument, where shapes do not belong together."""
+    """Raise ValueError, naming the argument, if shapes do not match."""
     check_steps(low, weight, bias)
     like_dt = bias.expand(*low.shape[:3], -1)
     scan_arguments.check_shapes((u, like_dt, A, B, C, skip, mix))
 
 
 def fused(u: Tensor, weight: Tensor) -> bool:
-    """Whether the kernel in use makes the inputs itself."""
+    """Return True if the kernel in use computes its inputs itself."""
     return weight.numel() > 0 and makes_inputs(u.device.type)
 
 
 def makes_inputs(device: str) -> bool:
-    """Whether the kernel of a device type makes step sizes and streams itself."""
+    """Return True if the kernel of a device type computes step sizes and streams itself."""
     return device == "cpu" and chosen()
 
 
 @constant
 def chosen() -> bool:
-    """Whether the C++ kernel is used: where the C++ scan is, and where the numbers are right."""
+    """Return True if the C++ kernel is used: with the C++ scan, if the self-check passes."""
     return engine("cpu") == "cpp" and _right()
 
 
@@ -126,9 +127,10 @@ def _right() -> bool:
 
 
 def self_check() -> str:
-    """What the kernel gets wrong on a small problem, output or gradient; an empty string where nothing.
+    """Return the first wrong output or gradient of the kernel on a small problem, or an empty string.
 
-    Several spans of steps, slow decays, an odd number of channels, filters longer than a span.
+    The problem has several spans of steps, slow decays, an odd number of channels, filters longer than a
+    span.
     """
     b, length, d, n, r, levels, k = 2, 50, 19, 5, 5, 3, 6
     m, source = levels + 2, torch.Generator().manual_seed(0)
@@ -146,18 +148,18 @@ def self_check() -> str:
 def by_parts(
     x: Tensor, filters: Tensor, filter_bias: Tensor, low: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor
 ) -> Tensor:
-    """`multi_scale_scan` in PyTorch operations, one after the other."""
+    """Compute `multi_scale_scan` in separate PyTorch operations."""
     streams = bank(x, filters, filter_bias, 1, "torch")[0]
     return selective_scan_reference(streams, step_sizes(low, weight, bias), *rest)
 
 
 def promoted(*tensors: Any) -> list[Any]:
-    """All of them in float64 where one is, else in float32."""
+    """Return all tensors in float64 if one is, else in float32."""
     dtype = working_dtype(tensors)
     return [None if x is None else x.to(dtype) for x in tensors]
 
 
 def run(*tensors: Tensor | None, discretisation: Discretisation) -> Tensor:
-    """The operator, differentiable."""
+    """Call the operator, differentiably."""
     y: Tensor = fused_operator.scan(*tensors, discretisation == "euler", kept(tensors))[0]
     return y

@@ -1,4 +1,4 @@
-"""What computes the parts around the scan: C++ wherever the scan is, once it has shown that it is right."""
+"""The choice of kernels for the parts around the scan: C++ if the scan is, after a self-check."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Check = Callable[..., tuple[Tensor, ...]]
 
 
 def native_for(x: Tensor) -> bool:
-    """Whether the C++ engine computes with tensors like x.
+    """Return True if the C++ engine is used for tensors like x.
 
     ``MSBENCH_SCAN`` overrides the choice for these kernels too.
     """
@@ -26,7 +26,7 @@ def native_for(x: Tensor) -> bool:
 
 @constant
 def chosen() -> bool:
-    """Whether the C++ engine is used: where the C++ scan is, and where the numbers are right."""
+    """Return True if the C++ engine is used: with the C++ scan, if the self-check passes."""
     return choose("cpu").engine == "cpp" and _right()
 
 
@@ -39,9 +39,9 @@ def _right() -> bool:
 
 
 def self_check(engine: layers_native.NativeLayerEngine) -> str:
-    """What the engine gets wrong on small problems; an empty string where nothing.
+    """Return the first fault of the engine on small problems, or an empty string.
 
-    Three chunks of steps, an odd number of channels, padding.
+    The problems have three chunks of steps, an odd number of channels, padding.
     """
     source = torch.Generator().manual_seed(0)
 
@@ -56,7 +56,7 @@ def self_check(engine: layers_native.NativeLayerEngine) -> str:
 
 
 def fault_of(engine: object, problems: Sequence[tuple[Check, list[Tensor]]]) -> str:
-    """What the checks give for an engine that they do not give, in double precision, for None."""
+    """Return the first difference of the checks between an engine and None (double precision), or ""."""
     for check, arguments in problems:
         try:
             found = check(engine, *arguments)
@@ -70,8 +70,8 @@ def fault_of(engine: object, problems: Sequence[tuple[Check, list[Tensor]]]) -> 
     return ""
 
 
-# Each gives output and gradients, by the engine or, where that is None, in PyTorch operations. Gradients are
-# written out: the choice may be made under no_grad, or inside a transform.
+# Each returns output and gradients, by the engine or, if that is None, in PyTorch operations. Gradients are
+# explicit: the choice may be made under no_grad, or inside a transform.
 
 
 def _bank(

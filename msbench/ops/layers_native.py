@@ -1,7 +1,7 @@
 """Banks of filters and batch norm in C++ (``native/layers.cpp``).
 
-They are in the library that `scan_native` loads. All tensors are on the CPU, of one dtype, float32 or
-float64, and not empty.
+They are in the library that `scan_native` loads. All tensors are on the CPU, of one dtype (float32 or
+float64), and not empty.
 """
 
 import ctypes
@@ -42,11 +42,11 @@ POINTERS = {
     "norm_forward": 4,
     "norm_backward": 7,
 }
-"""Arguments of each function, all of them addresses."""
+"""Number of arguments of each function, all of them addresses."""
 
 
 class NativeLayerEngine:
-    """A `decompose.BankEngine`, and batch norm; `instructions` as in `scan_native`, 0 is the best."""
+    """A `decompose.BankEngine`, and batch norm; `instructions` as in `scan_native`, 0 for the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions
@@ -71,12 +71,12 @@ class NativeLayerEngine:
         return gradients
 
     def kept_shape(self, x: Tensor, taps: Tensor) -> tuple[int, ...]:
-        """Nothing is kept."""
+        """Return the shape of an empty tensor: nothing is kept."""
         del x, taps
         return (0,)
 
     def norm_statistics(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and biased variance (d,) of the real positions of x (b, l, d), by mask (b, l, 1)."""
+        """Return mean and biased variance (d,) of the real positions of x (b, l, d), by mask (b, l, 1)."""
         x, mask = x.contiguous(), mask.contiguous()
         mean, var = x.new_empty(x.shape[2]), x.new_empty(x.shape[2])
         _call("norm_statistics", x, self._norm(x, mask, None, None, 0.0, False), mean, var)
@@ -91,7 +91,7 @@ class NativeLayerEngine:
         epsilon: float,
         zero: bool,
     ) -> Tensor:
-        """x normalised by mean and variance, then by weight and bias; 0 behind the mask where `zero`."""
+        """Normalise x by mean and variance, apply weight and bias; with `zero`, 0 where the mask is 0."""
         x, mask = x.contiguous(), mask.contiguous()
         y = torch.empty_like(x)
         _call("norm_forward", x, self._norm(x, mask, *affine, epsilon, zero), *moments, y)
@@ -107,7 +107,7 @@ class NativeLayerEngine:
         epsilon: float,
         zero: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of x, weight and bias; `moments` are those of x."""
+        """Return the gradients of x, weight and bias; `moments` are those of x."""
         gy, x, mask = gy.contiguous(), x.contiguous(), mask.contiguous()
         gradients = torch.empty_like(x), torch.empty_like(affine[0]), torch.empty_like(affine[1])
         _call("norm_backward", x, self._norm(x, mask, *affine, epsilon, zero), *moments, gy, *gradients)
@@ -130,7 +130,7 @@ ENGINE = NativeLayerEngine()
 
 
 def _dense(x: Tensor) -> Tensor:
-    """x (b, l, d) with neighbouring channels: half of a projection is, and need not be copied."""
+    """Return x (b, l, d) with contiguous channels; half of a projection has them and is not copied."""
     return x if x.stride(2) == 1 else x.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""The elementwise linear recurrence, that of the LRU and of the RG-LRU."""
+"""The elementwise linear recurrence of the LRU and the RG-LRU."""
 
 from typing import Any, Protocol
 
@@ -10,18 +10,18 @@ from msbench.ops.operation import differentiable, once_differentiable, operation
 
 
 def linear_scan(a: Tensor, x: Tensor) -> Tensor:
-    """``h_t = a_t h_{t-1} + x_t``, element by element, from h = 0 before the first step.
+    """Compute ``h_t = a_t h_{t-1} + x_t``, elementwise, from h = 0 before the first step.
 
     Parameters
     ----------
-    a : decays, real or complex; (b, l, d), or with sizes 1 or left out in front where examples, steps or
-        channels share one, such as (d,) for the LRU. Their gradient is then summed as it is made. (Of a
-        tensor that was expanded before, or has a size of 1 for the channels, it is made whole first.)
+    a : decays, real or complex; (b, l, d), or with sizes of 1 or without leading sizes if examples, steps or
+        channels share one, such as (d,) for the LRU. Their gradient is then summed while it is computed. (For
+        an expanded tensor, or a size of 1 for the channels, the full gradient is computed first.)
     x : (b, l, d), real or complex
 
-    Returns h (b, l, d), in the dtype of `x`, or complex where only `a` is. Any length, any strides.
-    Arithmetic is float32 or complex64, or what is wider in the arguments, whatever the autocast. Gradients
-    reach both; second derivatives need `linear_scan_reference`.
+    Returns h (b, l, d), in the dtype of `x`, or complex if only `a` is. Any length, any strides. Arithmetic
+    is float32 or complex64, or wider if an argument is, regardless of autocast. Both arguments get gradients;
+    second derivatives need `linear_scan_reference`.
     """
     check_shapes(a, x)
     dtype = torch.promote_types(torch.promote_types(a.dtype, x.dtype), torch.float32)
@@ -34,7 +34,7 @@ def linear_scan(a: Tensor, x: Tensor) -> Tensor:
 
 
 def linear_scan_reference(a: Tensor, x: Tensor) -> Tensor:
-    """`linear_scan` as a loop over time: slow, obvious, differentiable any number of times."""
+    """Compute `linear_scan` as a loop over time: slow, simple, differentiable any number of times."""
     check_shapes(a, x)
     states, h = [], x.new_zeros(x.shape[0], x.shape[2])
     for a_t, x_t in zip(a.expand(x.shape).unbind(1), x.unbind(1), strict=True):
@@ -44,7 +44,7 @@ def linear_scan_reference(a: Tensor, x: Tensor) -> Tensor:
 
 
 def check_shapes(a: Tensor, x: Tensor) -> None:
-    """ValueError where `a` does not broadcast to `x`."""
+    """Raise ValueError if `a` does not broadcast to `x`."""
     fits = all(one in (1, size) for one, size in zip(reversed(a.shape), reversed(x.shape), strict=False))
     if x.ndim != 3 or a.ndim > 3 or not fits:
         raise ValueError(
@@ -54,36 +54,36 @@ def check_shapes(a: Tensor, x: Tensor) -> None:
 
 
 class LinearEngine(Protocol):
-    """What computes a recurrence and its gradients; a (b or 1, l or 1, d) and x (b, l, d) of one dtype."""
+    """An implementation of the recurrence: a (b or 1, l or 1, d) and x (b, l, d) of one dtype."""
 
     def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        """h, contiguous."""
+        """Return h, contiguous."""
 
     def backward(self, gh: Tensor, a: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of a and x, contiguous, from that of h."""
+        """Return the gradients of a and x, contiguous, from that of h."""
 
 
 ENGINES: dict[str, LinearEngine] = {"torch": linear_torch.ENGINE, "cpp": recurrences_native.LINEAR}
 
 
 def linear_recurrence(a: Tensor, x: Tensor, engine: str) -> Tensor:
-    """The states by one of `ENGINES`."""
+    """Return the states, computed by one of `ENGINES`."""
     return ENGINES[engine].forward(a, x)
 
 
 def fake_recurrence(a: Tensor, x: Tensor, engine: str) -> Tensor:
-    """The shape of `linear_recurrence`."""
+    """Return an empty tensor with the shape of `linear_recurrence`."""
     del a, engine
     return x.new_empty(x.shape)
 
 
 def linear_recurrence_backward(gh: Tensor, a: Tensor, h: Tensor, engine: str) -> tuple[Tensor, Tensor]:
-    """Gradients of a and x."""
+    """Return the gradients of a and x."""
     return ENGINES[engine].backward(gh, a, h)
 
 
 def fake_backward(gh: Tensor, a: Tensor, h: Tensor, engine: str) -> tuple[Tensor, Tensor]:
-    """The shapes of `linear_recurrence_backward`."""
+    """Return empty tensors with the shapes of `linear_recurrence_backward`."""
     del h, engine
     return a.new_empty(a.shape), gh.new_empty(gh.shape)
 
@@ -95,7 +95,7 @@ def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) 
 
 
 def backward(ctx: Any, gh: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of all inputs of the operator."""
+    """Return the gradients of all inputs of the operator."""
     return (*recurrence_backward(gh, *ctx.saved_tensors, ctx.engine), None)
 
 

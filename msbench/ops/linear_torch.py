@@ -1,8 +1,8 @@
 """The elementwise recurrence in PyTorch operations: for devices other than the CPU, and without a compiler.
 
-Two steps make one: ``h_{t+1} = (a_{t+1} a_t) h_{t-1} + (a_{t+1} x_t + x_{t+1})``. So every other state comes
-from the same recurrence at half the length, and the states between from those. That is a number of operations
-that grows with log2 of the length, on two times as many elements as there are in all. Decays are only
+Two steps combine to one: ``h_{t+1} = (a_{t+1} a_t) h_{t-1} + (a_{t+1} x_t + x_{t+1})``. So every other state
+comes from the same recurrence at half the length, and the states between from those. The number of operations
+grows with log2 of the length, and they process twice the number of elements in total. Decays are only
 multiplied: quotients of their cumulative products underflow to 0/0 after a few fast steps.
 """
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 def recurrence(a: Tensor, x: Tensor, *, log: bool = False) -> Tensor:
-    """h (b, l, d) of a (b or 1, l or 1, d or 1) and x (b, l, d); `log`: a holds the logarithms of decays.
+    """Return h (b, l, d) of a (b or 1, l or 1, d or 1) and x (b, l, d); with `log`, a holds log decays.
 
-    As logarithms slow decays stay exact over any distance, for no product of rounded ones is taken.
+    With logarithms slow decays stay exact over any distance: rounded decays are not multiplied.
     """
     if x.shape[1] < 2:
         return x.clone()
@@ -31,7 +31,7 @@ def recurrence(a: Tensor, x: Tensor, *, log: bool = False) -> Tensor:
 
 
 def reversed_recurrence(a: Tensor, g: Tensor, *, log: bool = False) -> Tensor:
-    """The adjoint states: ``q_t = a_{t+1} q_{t+1} + g_t``, from the last step to the first."""
+    """Return the adjoint states ``q_t = a_{t+1} q_{t+1} + g_t``, from the last step to the first."""
     later = a if a.shape[1] == 1 else a.flip(1).roll(1, 1)
     return recurrence(later, g.flip(1), log=log).flip(1)
 

@@ -1,4 +1,4 @@
-"""Causal attention within a window, in memory and time that grow with length times window."""
+"""Causal attention within a window, with memory and time proportional to length times window."""
 
 import torch
 from torch import Tensor
@@ -6,16 +6,17 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 
 def local_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
-    """Each query sees its own position and the `window` before it.
+    """Attend from each query to its own position and the `window` positions before it.
 
     Parameters
     ----------
     q : (b, h, l, w)
-    k, v : (b, h, l, w), or (b, 1, l, w) where all heads of queries share them
+    k, v : (b, h, l, w), or (b, 1, l, w) if all heads of queries share them
     window : at least 1
 
-    Returns (b, h, l, w). Any length. A longer sequence than the window is cut into blocks as long as it is:
-    the queries of one see keys of its own and of the one before alone, so nothing of size l x l exists.
+    Returns (b, h, l, w). Any length. A sequence longer than the window is cut into blocks of the window's
+    size: the queries of a block see only its own keys and those of the block before, so no l x l matrix
+    exists.
     """
     k, v = k.expand(-1, q.shape[1], -1, -1), v.expand(-1, q.shape[1], -1, -1)
     length = q.shape[2]
@@ -27,7 +28,7 @@ def local_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 
 
 def later_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
-    """Outputs (b, h, some more than l - window, w) of all blocks but the first."""
+    """Return the outputs (b, h, at least l - window, w) of all blocks except the first."""
     batch, heads, length, width = q.shape
     q, k, v = (pad(x, (0, 0, 0, -length % window)) for x in (q, k, v))
     queries = blocks(q[:, :, window:], window, window)
@@ -37,12 +38,12 @@ def later_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 
 
 def blocks(x: Tensor, size: int, step: int) -> Tensor:
-    """Stretches of x (b, h, l, w), as examples of their own: (b n, h, size, w)."""
+    """Return sections of x (b, h, l, w) as separate examples: (b n, h, size, w)."""
     return x.unfold(2, size, step).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
 
 def band(window: int, device: torch.device) -> Tensor:
-    """What the queries of a block see of the block before and their own: (window, 2 window), boolean."""
+    """Return the mask of a block's queries on the block before and their own: (window, 2 window), boolean."""
     steps = torch.arange(2 * window, device=device)
     lag = window + steps[:window].unsqueeze(1) - steps
     return (lag >= 0) & (lag <= window)

@@ -1,4 +1,4 @@
-"""An LSTM over time: PyTorch's own kernels, in compiled graphs too."""
+"""An LSTM over time by PyTorch's own kernels, in compiled graphs too."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -10,7 +10,7 @@ from msbench.ops.operation import differentiable, isolated, once_differentiable,
 
 
 def lstm(x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor) -> Tensor:
-    """The outputs (b, l, h) of an LSTM over x (b, l, d), from a state of zeros.
+    """Return the outputs (b, l, h) of an LSTM over x (b, l, d), from a zero state.
 
     Parameters
     ----------
@@ -18,8 +18,8 @@ def lstm(x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor) -> Tenso
     w_x, w_h : (4 h, d) and (4 h, h), for the gates i, f, g, o
     b_x, b_h : (4 h,)
 
-    In a compiled graph this is one operator, whose backward runs the forward again: torch.compile refuses
-    ``nn.LSTM``, and its backends cannot trace the kernels under it.
+    In a compiled graph this is one operator, whose backward recomputes the forward: torch.compile does not
+    support ``nn.LSTM``, and its backends cannot trace the underlying kernels.
     """
     if torch.compiler.is_compiling():
         outputs: Tensor = recurrence(x, w_x, w_h, b_x, b_h)
@@ -28,20 +28,20 @@ def lstm(x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor) -> Tenso
 
 
 def eager(x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor) -> Tensor:
-    """`lstm` by PyTorch's kernels."""
+    """Compute `lstm` by PyTorch's kernels."""
     zeros = x.new_zeros(1, x.shape[0], w_h.shape[1])
-    # cuDNN takes a gradient in training mode alone, and Jacobians are wanted of models in evaluation mode.
+    # cuDNN computes gradients in training mode only, and Jacobians are needed in evaluation mode.
     train = torch.is_grad_enabled()
     return torch.lstm(x, (zeros, zeros), [w_x, w_h, b_x, b_h], True, 1, 0.0, train, False, True)[0]
 
 
 def lstm_forward(x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor) -> Tensor:
-    """The outputs."""
+    """Return the outputs."""
     return eager(x, w_x, w_h, b_x, b_h).contiguous()
 
 
 def fake_forward(x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor) -> Tensor:
-    """The shape of `lstm_forward`."""
+    """Return an empty tensor with the shape of `lstm_forward`."""
     del w_x, b_x, b_h
     return x.new_empty(x.shape[0], x.shape[1], w_h.shape[1])
 
@@ -49,8 +49,8 @@ def fake_forward(x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor) 
 def lstm_backward(
     g: Tensor, x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of all arguments."""
-    # Inside of an operator nothing is recorded; a thread of its own does not know that it is inside.
+    """Return the gradients of all arguments."""
+    # Autograd does not record inside an operator, but does in a separate thread.
     stream = torch.cuda.stream(torch.cuda.current_stream(x.device)) if x.is_cuda else nullcontext()
     return isolated(gradients, stream, g, (x, w_x, w_h, b_x, b_h))
 
@@ -58,7 +58,7 @@ def lstm_backward(
 def gradients(
     stream: Any, g: Tensor, arguments: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Those of `eager` for an incoming `g`, contiguous."""
+    """Return the gradients of `eager` for an incoming `g`, contiguous."""
     leaves = [argument.detach().requires_grad_() for argument in arguments]
     with stream:
         found = torch.autograd.grad(eager(*leaves), leaves, g)
@@ -69,7 +69,7 @@ def gradients(
 def fake_backward(
     g: Tensor, x: Tensor, w_x: Tensor, w_h: Tensor, b_x: Tensor, b_h: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The shapes of `lstm_backward`."""
+    """Return empty tensors with the shapes of `lstm_backward`."""
     del g
     return (
         x.new_empty(x.shape),
@@ -87,7 +87,7 @@ def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 
 def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of all inputs of the operator."""
+    """Return the gradients of all inputs of the operator."""
     found: tuple[Tensor, ...] = recurrence_backward(g, *ctx.saved_tensors)
     return found
 

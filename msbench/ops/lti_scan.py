@@ -1,4 +1,4 @@
-"""The diagonal state space model whose parameters do not change in time: S4D-Real, in several streams."""
+"""The time-invariant diagonal state space model: S4D-Real, in several streams."""
 
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ def lti_scan(
 
         h_t = exp(log_decay) h_{t-1} + u_t
         y_t = sum_n weight h_t + skip u_t
-        z_t = sum_m mix_t y_t                            (where mix is given)
+        z_t = sum_m mix_t y_t                            (if mix is given)
 
     Parameters
     ----------
@@ -29,10 +29,10 @@ def lti_scan(
     skip : (m, d) or None
     mix : (b, l, m) or None
 
-    Returns z (b, l, d) where `mix` is given, else y (b, l, m, d), in the dtype of `u`. Any length, any
-    strides. All arithmetic is float32, or float64 where an argument is, whatever the autocast. Decays are as
-    slow as `log_decay` says, though float32 cannot tell exp(-1e-8) from 1. Gradients reach every tensor; no
-    states are kept for them. Second derivatives need `lti_scan_reference`.
+    Returns z (b, l, d) if `mix` is given, else y (b, l, m, d), in the dtype of `u`. Any length, any strides.
+    All arithmetic is float32, or float64 if an argument is, regardless of autocast. Decays are as slow as
+    `log_decay`, though float32 cannot distinguish exp(-1e-8) from 1. Every tensor gets a gradient; no states
+    are kept for that. Second derivatives need `lti_scan_reference`.
     """
     tensors = (u, log_decay, weight, skip, mix)
     check_shapes(tensors)
@@ -48,7 +48,7 @@ def lti_scan(
 def lti_scan_reference(
     u: Tensor, log_decay: Tensor, weight: Tensor, skip: Tensor | None = None, mix: Tensor | None = None
 ) -> Tensor:
-    """`lti_scan` as a loop over time: slow, obvious, differentiable any number of times."""
+    """Compute `lti_scan` as a loop over time: slow, simple, differentiable any number of times."""
     check_shapes((u, log_decay, weight, skip, mix))
     decay, h, outputs = torch.exp(log_decay), torch.zeros_like(log_decay), []
     for u_t in u.unbind(1):
@@ -61,7 +61,7 @@ def lti_scan_reference(
 
 
 def check_shapes(tensors: Tensors) -> None:
-    """ValueError, naming the argument, where shapes do not fit, a size is 0 or numbers are complex."""
+    """Raise ValueError, naming the argument, if shapes do not match, a size is 0 or numbers are complex."""
     u, log_decay, weight, skip, mix = tensors
     if any(x is not None and x.is_complex() for x in tensors):
         raise ValueError("all arguments must be real: complex poles need linear_scan or long_convolution")
@@ -83,13 +83,13 @@ def check_shapes(tensors: Tensors) -> None:
 
 
 class LtiEngine(Protocol):
-    """What computes the system and its gradients, from tensors of one dtype (float32 or float64)."""
+    """An implementation of the system and its gradients, for tensors of one dtype (float32 or float64)."""
 
     def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """The output, contiguous, and where `keep` the outputs before they were mixed, for mix's gradient."""
+        """Return the output, contiguous, and with `keep` the unmixed outputs, for the gradient of mix."""
 
     def backward(self, gout: Tensor, tensors: Tensors, kept: Tensor) -> Tensors:
-        """Contiguous gradients; that of mix only where `kept` is not empty."""
+        """Return contiguous gradients; that of mix only if `kept` is not empty."""
 
 
 ENGINES: dict[str, LtiEngine] = {"torch": lti_torch.ENGINE, "cpp": recurrences_native.LTI}
@@ -104,12 +104,12 @@ def lti_system(
     engine: str,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Output, and what is kept."""
+    """Return the output and the kept tensor."""
     return ENGINES[engine].forward((u, log_decay, weight, skip, mix), keep=keep)
 
 
 def fake_system(u: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """The shapes of `lti_system`."""
+    """Return empty tensors with the shapes of `lti_system`."""
     mix, _, keep = rest[-3:]
     out = u.new_empty(u.shape if mix is None else (u.shape[0], u.shape[1], u.shape[3]))
     return out, u.new_empty(u.shape if keep else (0,))
@@ -125,7 +125,7 @@ def lti_system_backward(
     kept: Tensor,
     engine: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the five tensors; one that is not there is empty, for an operator returns no None."""
+    """Return the gradients of the five tensors; a missing one is empty: an operator cannot return None."""
     with torch.autocast(gout.device.type, enabled=False):
         gradients = ENGINES[engine].backward(gout.contiguous(), (u, log_decay, weight, skip, mix), kept)
     return tuple(gout.new_empty(0) if x is None else x for x in gradients)  # type: ignore[return-value]
@@ -141,25 +141,25 @@ def fake_backward(
     kept: Tensor,
     engine: str,
 ) -> tuple[Tensor, ...]:
-    """The shapes of `lti_system_backward`."""
+    """Return empty tensors with the shapes of `lti_system_backward`."""
     del gout, engine
     there = (u, log_decay, weight, skip, mix if kept.numel() else None)
     return tuple(u.new_empty(0 if x is None else x.shape) for x in there)
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Keep the arguments, and the outputs before they were mixed."""
+    """Keep the arguments and the unmixed outputs."""
     *tensors, ctx.engine, _ = inputs
     ctx.save_for_backward(*tensors, output[1])
     ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)  # no zeros of the size of what is kept
+    ctx.set_materialize_grads(False)  # no zeros of the size of the kept tensor
 
 
 def backward(ctx: Any, gout: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of all inputs of the operator."""
+    """Return the gradients of all inputs of the operator."""
     if gout is None:
         return (None,) * 7
-    saved = ctx.saved_tensors  # once: a checkpoint hands them out a single time
+    saved = ctx.saved_tensors  # once: a checkpoint returns them only once
     assert not ctx.needs_input_grad[4] or saved[5].numel(), "nothing was kept for the gradient of mix"
     gradients = system_backward(gout, *saved, ctx.engine)
     return (*(x if x.numel() else None for x in gradients), None, None)

@@ -1,12 +1,12 @@
 """The time-invariant diagonal system in PyTorch operations: for other devices, and without a compiler.
 
-Chunks of T steps are columns of matrices, and what happens in a chunk is products of matrices, per channel::
+Chunks of T steps are columns of matrices, and each chunk is computed by matrix products, per channel::
 
     y = K u + W' h        h: the states before the chunk        K[t, s] = k[t - s],  k[j] = sum_n w a^j
     h <- a^T h + E u      E[n, s] = a^(T - 1 - s)               W[n, t] = w a^(t + 1)
 
 The states before the chunks are an elementwise recurrence over l / T steps. Decays are exponentials of sums
-of logarithms, never products of decays, so slow ones do not drift. Streams go one after another.
+of logarithms, never products of decays, so slow ones do not drift. Streams are computed one after another.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from msbench.ops.recurrences_native import Tensors
 
 
 class LtiStream(NamedTuple):
-    """What belongs to one stream of d channels with n states each."""
+    """The parameters of one stream of d channels with n states each."""
 
     log_decay: Tensor  # (d, n)
     weight: Tensor  # (d, n)
@@ -28,26 +28,26 @@ class LtiStream(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Steps a chunk."""
+        """Steps per chunk."""
         return self.powers.shape[2] - 1
 
     def toeplitz(self) -> Tensor:
-        """K (d, T, T)."""
+        """Return K (d, T, T)."""
         kernel = torch.einsum("dn,dnt->dt", self.weight, self.powers[..., :-1])
         steps = torch.arange(self.length, device=kernel.device)
         lags = (steps.unsqueeze(1) - steps + self.length).clamp(min=0)
         return functional.pad(kernel, (self.length, 0))[:, lags]
 
     def into_states(self) -> Tensor:
-        """E (d, n, T)."""
+        """Return E (d, n, T)."""
         return self.powers[..., :-1].flip(2)
 
     def from_states(self) -> Tensor:
-        """W (d, n, T)."""
+        """Return W (d, n, T)."""
         return self.weight.unsqueeze(2) * self.powers[..., 1:]
 
     def carried(self, x: Tensor, *, back: bool) -> Tensor:
-        """States (d, n, c, b) before each chunk from what each adds; `back`: behind each, backwards."""
+        """Return the states (d, n, c, b) before each chunk from each chunk's input; in reverse if `back`."""
         d, n, chunks, b = x.shape
         scan = reversed_recurrence if back else recurrence
         log = (self.log_decay * self.length).reshape(d * n, 1, 1)
@@ -57,15 +57,15 @@ class LtiStream(NamedTuple):
 
 
 def stream_of(log_decay: Tensor, weight: Tensor, length: int) -> LtiStream:
-    """The matrices of one stream for sequences of a length."""
-    # K has T^2 elements and takes T products a step, the states take n of both a chunk.
+    """Return the matrices of one stream for sequences of a given length."""
+    # K has T^2 elements and takes T products per step; the states take n of both per chunk.
     size = min(length, 64 if log_decay.shape[1] <= 64 else 128)
     exponents = torch.arange(size + 1, device=log_decay.device, dtype=log_decay.dtype)
     return LtiStream(log_decay, weight, (log_decay.unsqueeze(2) * exponents).exp())
 
 
 def chunked(x: Tensor, size: int) -> Tensor:
-    """x (b, l, d) as (d, T, c, b), with zeros behind."""
+    """Return x (b, l, d) as (d, T, c, b), padded with zeros at the end."""
     b, length, d = x.shape
     chunks = -(-length // size)
     padded = functional.pad(x, (0, 0, 0, chunks * size - length))
@@ -73,17 +73,17 @@ def chunked(x: Tensor, size: int) -> Tensor:
 
 
 def joined(x: Tensor, length: int) -> Tensor:
-    """The inverse of `chunked` (a view where it can be)."""
+    """Invert `chunked` (a view if possible)."""
     return x.permute(3, 2, 1, 0).flatten(1, 2)[:, :length]
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """x (d, i, j) times y (d, j, c, b): (d, i, c, b)."""
+    """Multiply x (d, i, j) and y (d, j, c, b): (d, i, c, b)."""
     return torch.bmm(x, y.flatten(2)).view(*x.shape[:2], *y.shape[2:])
 
 
 def forward(stream: LtiStream, x: Tensor) -> Tensor:
-    """y of x, both (d, T, c, b)."""
+    """Return y of x, both (d, T, c, b)."""
     y = product(stream.toeplitz(), x)
     if x.shape[2] > 1:
         before = stream.carried(product(stream.into_states(), x), back=False)
@@ -92,11 +92,11 @@ def forward(stream: LtiStream, x: Tensor) -> Tensor:
 
 
 def backward(stream: LtiStream, x: Tensor, gy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, log decays and weights."""
+    """Return the gradients of x, log decays and weights."""
     gx = product(stream.toeplitz().mT, gy)
     g_kernel = diagonals(torch.bmm(gy.flatten(2), x.flatten(2).mT))
     lags = torch.arange(stream.length + 1, device=x.device, dtype=x.dtype)
-    # What reads the power j of the decay with a weight, and what reads it without one.
+    # Gradients of the terms with the power j of the decay times a weight, and of those without a weight.
     weighed = stream.powers * functional.pad(g_kernel, (0, 1)).unsqueeze(1)
     plain = torch.zeros_like(stream.log_decay)
     if x.shape[2] > 1:
@@ -111,7 +111,7 @@ def backward(stream: LtiStream, x: Tensor, gy: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def diagonals(x: Tensor) -> Tensor:
-    """Sums of the diagonals of x (d, T, T) from the main one down, (d, T): of all x[t, s] with t - s = j."""
+    """Sum x (d, T, T) over its diagonals from the main one down, (d, T): all x[t, s] with t - s = j."""
     size = x.shape[1]
     # Rows of 2 T elements, read as rows of 2 T - 1, are shifted by one against each other.
     rows = functional.pad(x.flip(2), (0, size)).flatten(1)[:, : size * (2 * size - 1)]

@@ -17,8 +17,9 @@ def masked_batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise x (b, l, d) by the statistics of the positions where mask (b, l, 1) is 1; it is 0 elsewhere.
 
-    With `zero` the other positions become 0. Returns y (b, l, d), mean (d,) and biased variance (d,); the two
-    are for tracking, gradients of y go through them and not out of them. All of one dtype.
+    With `zero` the other positions become 0. Returns y (b, l, d), mean (d,) and biased variance (d,). The
+    moments are for tracking: y's gradient includes their dependence on x, but they have no gradient as
+    outputs. All tensors have one dtype.
     """
     if not layer_kernels.native_for(x):
         return masked_batch_norm_reference(x, mask, weight, bias, zero=zero)
@@ -29,7 +30,7 @@ def masked_batch_norm(
 def masked_batch_norm_reference(
     x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, *, zero: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`masked_batch_norm` in PyTorch operations."""
+    """Compute `masked_batch_norm` in PyTorch operations."""
     count = mask.sum().clamp(min=1)
     mean = (x * mask).sum((0, 1)) / count
     centred = x - mean
@@ -47,15 +48,16 @@ def spread_batch_norm(
     *,
     zero: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`masked_batch_norm` of a batch that several processes have between them, each an x of its own.
+    """Compute `masked_batch_norm` of a batch that several processes share, each with its own x.
 
-    `total` is the differentiable sum of their vectors. Returns also the number of real positions of them all.
+    `total` is the differentiable sum over processes. Also returns the number of real positions of all of
+    them.
     """
     sums = total(torch.cat([(x * mask).sum((0, 1)), mask.sum().view(1)]))
     count = sums[-1].detach().clamp(min=1)
     mean = sums[:-1] / count
     centred = x - mean
-    # Of centred numbers: a mean of squares less the square of the mean would cancel.
+    # From centred numbers: mean of squares minus square of the mean would cancel.
     var = total(((centred * mask) * centred).sum((0, 1))) / count
     y = affine(centred, var, weight, bias)
     return y * mask if zero else y, mean.detach(), var.detach(), count
@@ -80,19 +82,19 @@ def frozen_batch_norm(
 
 
 def affine(centred: Tensor, var: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """What is left of a norm once the mean is taken off."""
+    """Apply variance, weight and bias to centred numbers: the rest of a norm."""
     return torch.addcmul(bias, centred, weight * torch.rsqrt(var + EPSILON))
 
 
 def frozen_norm(
     x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, zero: bool
 ) -> Tensor:
-    """`frozen_batch_norm` in C++."""
+    """Compute `frozen_batch_norm` in C++."""
     return layers_native.ENGINE.norm_forward(x, mask, (weight, bias), (mean, var), EPSILON, zero)
 
 
 def fake_frozen(x: Tensor, *_: Any) -> Tensor:
-    """The shape of `frozen_norm`."""
+    """Return an empty tensor with the shape of `frozen_norm`."""
     return x.new_empty(x.shape)
 
 
@@ -102,7 +104,7 @@ frozen = operation(frozen_norm, fake_frozen)
 def masked_norm(
     x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, zero: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`masked_batch_norm` in C++: of the size of x, nothing but x itself is kept."""
+    """Compute `masked_batch_norm` in C++; for the backward, only x itself is kept at the size of x."""
     engine = layers_native.ENGINE
     mean, var = engine.norm_statistics(x, mask)
     parameters = weight.contiguous(), bias.contiguous()
@@ -112,7 +114,7 @@ def masked_norm(
 def fake_norm(
     x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, zero: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The shapes of `masked_norm`."""
+    """Return empty tensors with the shapes of `masked_norm`."""
     del mask, weight, bias, zero
     return x.new_empty(x.shape), x.new_empty(x.shape[2]), x.new_empty(x.shape[2])
 
@@ -120,13 +122,13 @@ def fake_norm(
 def masked_norm_backward(
     g: Tensor, x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, zero: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias."""
+    """Return the gradients of x, weight and bias."""
     parameters = weight.contiguous(), bias.contiguous()
     return layers_native.ENGINE.norm_backward(g, x, mask, parameters, (mean, var), EPSILON, zero)
 
 
 def fake_backward(g: Tensor, x: Tensor, mask: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    """The shapes of `masked_norm_backward`."""
+    """Return empty tensors with the shapes of `masked_norm_backward`."""
     del g, mask
     return x.new_empty(x.shape), x.new_empty(weight.shape), x.new_empty(weight.shape)
 
@@ -140,7 +142,7 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tenso
 
 
 def backward(ctx: Any, g: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of all inputs of the operator."""
+    """Return the gradients of all inputs of the operator."""
     if g is None:
         return (None,) * 5
     gx, g_weight, g_bias = norm_backward(g, *ctx.saved_tensors, ctx.zero)

@@ -1,7 +1,7 @@
-"""Operations that PyTorch knows: compiled graphs keep them whole, gradients and vmap pass through them.
+"""Custom PyTorch operators: compiled graphs keep them whole, and gradients and vmap work through them.
 
 Each is a ``torch.ops.msbench`` operator with a fake implementation (shapes without numbers, for
-``torch.compile``), a vmap rule and, where `differentiable`, an autograd formula.
+``torch.compile``), a vmap rule and, if `differentiable`, an autograd formula.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.library import Library, infer_schema, register_autograd, register_fake, register_vmap
 
 NAMESPACE = "msbench"
-# The plain registry, not the custom_op decorator: that one adds 150 us a call, a tenth of a small step.
+# The plain registry, not the custom_op decorator, which adds 150 us per call, a tenth of a small step.
 LIBRARY = Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
 Operation = Callable[..., Any]
@@ -24,7 +24,7 @@ R = TypeVar("R")
 def operation(function: Operation, fake: Operation) -> Operation:
     """Register `function` under its own name, for every device; returns the operator.
 
-    Its annotations make the schema; arguments are positional. Results may not share memory with arguments.
+    Its annotations define the schema; arguments are positional. Results must not share memory with arguments.
     `fake` takes the same arguments and returns empty tensors of the same shapes, dtypes and strides.
     """
     name = f"{NAMESPACE}::{function.__name__}"
@@ -37,15 +37,15 @@ def operation(function: Operation, fake: Operation) -> Operation:
 
 
 def differentiable(op: Operation, setup_context: Operation, backward: Operation) -> Operation:
-    """What applies the operator `op` so that gradients reach its arguments.
+    """Return a function that applies the operator `op` with gradients for its arguments.
 
-    `setup_context` and `backward` are those of a ``torch.autograd.Function``; `backward` calls an operator
-    too, so that it can be batched.
+    `setup_context` and `backward` are those of a ``torch.autograd.Function``; `backward` must call an
+    operator too, so that it can be batched.
     """
     register_autograd(op.name(), backward, setup_context=setup_context, lib=LIBRARY)  # type: ignore[attr-defined]
 
     class Function(torch.autograd.Function):
-        """The same for ``torch.func``, whose transforms do not see the autograd formulas of operators."""
+        """The function for ``torch.func``, whose transforms do not see the autograd formulas of operators."""
 
         forward = staticmethod(op)
         vmap = staticmethod(looped(lambda *args: Function.apply(*args)))
@@ -61,7 +61,7 @@ def differentiable(op: Operation, setup_context: Operation, backward: Operation)
 
 
 def once_differentiable(op: Operation, instead: str) -> Operation:
-    """What applies `op`, a backward, whose own gradient is an error that names what to use `instead`."""
+    """Return a function that applies `op`, a backward; its own gradient raises an error naming `instead`."""
 
     def keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         pass
@@ -73,9 +73,9 @@ def once_differentiable(op: Operation, instead: str) -> Operation:
 
 
 def kept(tensors: Iterable[Tensor | None]) -> bool:
-    """Whether a backward may come, so that its states must be kept.
+    """Return True if a backward may follow, so that states must be kept.
 
-    Inside of a function transform always: slices that vmap hands out do not say that they require gradients.
+    With gradients enabled, always inside a function transform: slices of vmap do not report `requires_grad`.
     """
     transformed = torch._C._are_functorch_transforms_active()
     required = transformed or any(x is not None and x.requires_grad for x in tensors)
@@ -83,23 +83,23 @@ def kept(tensors: Iterable[Tensor | None]) -> bool:
 
 
 def constant(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose result compiled graphs take as a constant, such as the choice of a kernel."""
+    """Mark a function whose result compiled graphs treat as a constant, such as the choice of a kernel."""
     marked: Callable[P, R] = torch.compiler.assume_constant_result(function)  # type: ignore[no-untyped-call]
     return marked
 
 
 def isolated(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call `function` in a thread of its own, where none of the caller's modes reach it.
+    """Call `function` in a separate thread, outside of the caller's modes.
 
-    A kernel may be chosen, and for that tried out, under ``no_grad``, inside of a function transform or while
-    a graph is traced; in each of them gradients could not be taken.
+    A kernel may be chosen, and for that tested, under ``no_grad``, inside a function transform or while a
+    graph is traced, where gradients cannot be computed.
     """
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function, *args, **kwargs).result()
 
 
 def looped(function: Operation) -> Callable[..., tuple[Any, Any]]:
-    """A vmap rule that applies `function` to one slice after another: exact, without a gain in speed."""
+    """Return a vmap rule that applies `function` to one slice after another: exact, without a speed-up."""
 
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         slices = []

@@ -1,4 +1,4 @@
-"""What computes the recurrences: C++ wherever the selective scan is, once it has shown that it is right."""
+"""The choice of kernels for the recurrences: C++ if the selective scan is, after a self-check."""
 
 import warnings
 from functools import cache
@@ -14,23 +14,23 @@ from msbench.ops.scan_kernels import choose
 
 
 class Engines(NamedTuple):
-    """What computes both recurrences in C++."""
+    """The C++ implementations of both recurrences."""
 
     linear: recurrences_native.Linear
     lti: recurrences_native.Lti
 
 
 def native_for(x: Tensor) -> bool:
-    """Whether the C++ engines compute with tensors like x, real or complex; lower precision is promoted.
+    """Return True if the C++ engines are used for tensors like x, real or complex.
 
-    ``MSBENCH_SCAN`` overrides the choice for these kernels too.
+    Lower precision is promoted. ``MSBENCH_SCAN`` overrides the choice for these kernels too.
     """
     return x.device.type == "cpu" and x.numel() > 0 and chosen()
 
 
 @constant
 def chosen() -> bool:
-    """Whether the C++ engines are used: where the C++ scan is, and where the numbers are right."""
+    """Return True if the C++ engines are used: with the C++ scan, if the self-check passes."""
     return choose("cpu").engine == "cpp" and _right()
 
 
@@ -43,10 +43,10 @@ def _right() -> bool:
 
 
 def self_check(engines: Engines) -> str:
-    """What the engines get wrong on small problems; an empty string where nothing.
+    """Return the first fault of the engines on small problems, or an empty string.
 
-    Several spans of steps and blocks of channels, an odd number of them, and slow decays, for a fast one
-    forgets a fault in what is carried over.
+    The problems have several spans of steps and blocks of channels, an odd number of channels, and slow
+    decays, because a fast decay hides a fault in the carried state.
     """
     source = torch.Generator().manual_seed(0)
 
@@ -72,7 +72,7 @@ def self_check(engines: Engines) -> str:
     return fault_of(engines, problems)
 
 
-# Each gives output and gradients, by the engines or, where those are None, in PyTorch operations.
+# Each returns output and gradients, by the engines or, if those are None, in PyTorch operations.
 
 
 def _linear(engines: Engines | None, a: Tensor, x: Tensor, g: Tensor) -> tuple[Tensor, ...]:

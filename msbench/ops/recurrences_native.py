@@ -1,7 +1,7 @@
 """`linear_scan` and `lti_scan` in C++ (``native/recurrences.cpp``).
 
-They are in the library that `scan_native` loads. All tensors are on the CPU, of one dtype, float32 or float64
-or, for `Linear`, complex numbers of these, and not empty.
+They are in the library that `scan_native` loads. All tensors are on the CPU, of one dtype (float32, float64
+or, for `Linear`, their complex types), and not empty.
 """
 
 import ctypes
@@ -44,11 +44,11 @@ class LtiGradients(ctypes.Structure):
 
 
 POINTERS = {"linear_forward": 2, "linear_backward": 4, "lti_forward": 3, "lti_backward": 4}
-"""Arguments of each function, all of them addresses."""
+"""Number of arguments of each function, all of them addresses."""
 
 
 class Linear:
-    """See `msbench.ops.linear_scan.LinearEngine`. `instructions` as in ``native/scan.cpp``; 0 is the best."""
+    """See `msbench.ops.linear_scan.LinearEngine`. `instructions` as in ``native/scan.cpp``; 0: the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions
@@ -79,7 +79,7 @@ class Linear:
 
 
 class Lti:
-    """See `msbench.ops.lti_scan.LtiEngine`. `instructions` as in ``native/scan.cpp``; 0 is the best."""
+    """See `msbench.ops.lti_scan.LtiEngine`. `instructions` as in ``native/scan.cpp``; 0: the best."""
 
     def __init__(self, instructions: int = 0) -> None:
         self.instructions = instructions
@@ -118,16 +118,16 @@ LTI = Lti()
 
 
 def _dense(x: Tensor) -> Tensor:
-    """x (b, l, d) with neighbouring channels, and with its numbers as they are said to be.
+    """Return x (b, l, d) with contiguous channels, and with lazy conjugates and negatives resolved.
 
-    Conjugates and negatives may be views that say so and nothing more.
+    PyTorch may represent conjugates and negatives as views with a flag.
     """
     x = x.resolve_conj().resolve_neg()
     return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()
 
 
 def _prepared(tensors: Tensors) -> Tensors:
-    """Contiguous, the parameters of the states with channels last."""
+    """Return contiguous tensors, with channels last in the parameters of the states."""
     u, log_decay, weight, skip, mix = tensors
     return (
         *(u.contiguous(), log_decay.mT.contiguous(), weight.mT.contiguous()),

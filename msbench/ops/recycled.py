@@ -1,9 +1,9 @@
-"""Memory that goes from one call of a kernel to the next.
+"""A pool of large blocks of memory, reused between calls of a kernel.
 
-malloc gives a block of more than 32 MiB back to the system as soon as it is free, and the system clears
-every page of the next one. For the states that a scan keeps for its backward, 34 MB, that made forward and
-backward take 1.08 times as long. So large blocks wait here for the next call that wants as much, which in
-training is the next step.
+malloc returns a freed block of more than 32 MiB to the system at once, and the system clears every page of
+the next one. For the states that a scan keeps for its backward, 34 MB, that made forward and backward take
+1.08 times as long. So large blocks stay in this pool for the next call of the same size, which in training is
+the next step.
 """
 
 import ctypes
@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 LINE = 64
-"""Bytes; vectors start on such a border, which torch promises for no allocation."""
+"""Alignment of vectors in bytes, which torch does not guarantee."""
 LARGE = 1 << 20
-"""Bytes; smaller blocks are left to malloc, which keeps them itself."""
+"""Size in bytes from which blocks are pooled; malloc keeps smaller ones itself."""
 
 _idle: dict[int, list[Tensor]] = {}
-"""Blocks that nothing refers to, by their bytes."""
+"""Unused blocks, by their size in bytes."""
 
 
 def empty(like: Tensor, size: int) -> Tensor:
-    """An uninitialised vector of `size` numbers of the type of `like`, on the CPU and on a border of `LINE`.
+    """Return an uninitialised CPU vector of `size` numbers with the dtype of `like`, aligned to `LINE`.
 
-    Its block goes to a later call when the last tensor that shares its storage is gone. Blocks that wait in
-    vain, because another size is wanted, go back to the system.
+    Its block becomes reusable when the last tensor that shares its storage is gone. When another size is
+    requested, unused blocks are returned to the system.
     """
     count = size * like.element_size()
     if count < LARGE:
@@ -36,15 +36,15 @@ def empty(like: Tensor, size: int) -> Tensor:
     except IndexError:
         release()
         block = torch.empty(count + LINE, dtype=torch.uint8, device="cpu")
-    # The storage holds the array, and the array's end hands the block back. The end of a tensor would be too
-    # early: autograd holds others with the same storage.
+    # The storage owns the array, whose finaliser returns the block to the pool. A finaliser of the tensor
+    # would be too early: autograd holds other tensors with the same storage.
     array = (ctypes.c_char * count).from_address(_on_border(block, count).data_ptr())
     weakref.finalize(array, waiting.append, block).atexit = False
     return torch.frombuffer(array, dtype=like.dtype)
 
 
 def release() -> None:
-    """Give the blocks that wait back to the system."""
+    """Return all unused blocks to the system."""
     for waiting in list(_idle.values()):
         waiting.clear()
 

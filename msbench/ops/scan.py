@@ -1,4 +1,4 @@
-"""The selective scan: its signature. What computes it is chosen in `msbench.ops.scan_kernels`."""
+"""The interface of the selective scan; `msbench.ops.scan_kernels` chooses its implementation."""
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ def selective_scan(
 
         h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t         ("raw": B_t u_t, without the step size)
         y_t = <C_t, h_t> + skip u_t
-        z_t = sum_m mix_t y_t                            (where mix is given)
+        z_t = sum_m mix_t y_t                            (if mix is given)
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def selective_scan(
     skip : (m, d) or None
     mix : (b, l, m) or None
 
-    Returns z (b, l, d) where `mix` is given, else y (b, l, m, d), in the dtype of `u`. Any length, any
-    strides. All arithmetic is float32, or float64 where an input is, whatever the autocast. Gradients reach
-    every tensor; ``torch.func`` transforms work, second derivatives need `selective_scan_reference`.
+    Returns z (b, l, d) if `mix` is given, else y (b, l, m, d), in the dtype of `u`. Any length, any strides.
+    All arithmetic is float32, or float64 if an input is, regardless of autocast. Every tensor gets a
+    gradient; ``torch.func`` transforms work, second derivatives need `selective_scan_reference`.
     """
     arguments = (u, dt, A, B, C, skip, mix)
     check_shapes(arguments)
@@ -50,17 +50,17 @@ def selective_scan(
 
 
 def kernel_name(device: torch.device | str) -> str:
-    """The name of the scan that runs on `device`, for records and ``msbench doctor``."""
+    """Return the name of the scan that runs on `device`, for records and ``msbench doctor``."""
     return choose(torch.device(device).type).label
 
 
 @constant
 def engine(device: str) -> str:
-    """The name of the kernel that scans on a device type."""
+    """Return the name of the scan kernel of a device type."""
     return choose(device).engine
 
 
 def mixed(y: Tensor, mix: Tensor) -> Tensor:
-    """Sum of the streams of y (b, l, m, d), weighed by `mix`: (b, l, m), or (m, d) for all steps alike."""
+    """Sum the streams of y (b, l, m, d), weighted by `mix` (b, l, m), or (m, d) for all steps."""
     equation = "blm,blmd->bld" if mix.ndim == 3 else "md,blmd->bld"
     return torch.einsum(equation, mix.to(y.dtype), y)

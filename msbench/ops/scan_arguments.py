@@ -13,7 +13,7 @@ Arguments = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor 
 
 
 def check_shapes(arguments: Arguments) -> None:
-    """ValueError, naming the argument, where shapes do not belong together or a size is 0."""
+    """Raise ValueError, naming the argument, if shapes do not match or a size is 0."""
     u, dt, A, B, C, skip, mix = arguments
     if u.ndim != 4 or A.ndim != 3 or 0 in u.shape or 0 in A.shape:
         raise ValueError(
@@ -34,24 +34,24 @@ def check_shapes(arguments: Arguments) -> None:
 
 
 def promote(arguments: Arguments) -> Arguments:
-    """All of them in float64 where one is, else in float32: states in half precision drift."""
+    """Return all arguments in float64 if one is, else in float32: states in half precision drift."""
     dtype = working_dtype(arguments)
     return _each(arguments, lambda x: x.to(dtype))
 
 
 def working_dtype(tensors: Iterable[Tensor | None]) -> torch.dtype:
-    """float64 where one of the tensors is, else float32."""
+    """Return float64 if one of the tensors is, else float32."""
     double = any(x is not None and x.dtype == torch.float64 for x in tensors)
     return torch.float64 if double else torch.float32
 
 
 def contiguous(arguments: Arguments) -> Arguments:
-    """All of them contiguous: a slice that vmap took, or a user, is not."""
+    """Return all arguments contiguous, which slices (of vmap or a user) are not."""
     return _each(arguments, lambda x: x.contiguous())
 
 
 def empty_like(arguments: Arguments) -> Arguments:
-    """Uninitialised tensors of the same shapes, such as gradients are written into."""
+    """Return uninitialised tensors of the same shapes, for example to write gradients into."""
     return _each(arguments, lambda x: torch.empty_like(x))
 
 

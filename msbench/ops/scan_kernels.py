@@ -1,4 +1,4 @@
-"""Which kernel scans: chosen once a process, after it has shown that it computes what the reference does."""
+"""The choice of the scan kernel: once per process, after a check against the reference."""
 
 import os
 import warnings
@@ -17,23 +17,23 @@ from msbench.ops.scan_reference import selective_scan_reference
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
 TOLERANCE = 1e-4
-"""Of the largest value of an output or gradient; the kernels are within 1e-5 in float32."""
+"""Allowed error relative to the largest value of an output or gradient; float32 kernels are within 1e-5."""
 
 VARIABLE = "MSBENCH_SCAN"
-"""The environment variable that forces a kernel; ``auto`` is the same as none."""
+"""The environment variable that forces a kernel; ``auto`` is the same as unset."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One way to scan.
+    """An implementation of the scan.
 
     Parameters
     ----------
-    engine : what the option calls it
+    engine : its name in options
     scan : ``scan(arguments, scaled=...)``, arguments of one dtype
-    missing : ``missing(device type)``: why it cannot be used there; empty where it can
-    label : the name for records
-    most_states : of a stream; None where there is no limit
+    missing : ``missing(device type)``: the reason that it cannot be used there, or an empty string
+    label : its name in records
+    most_states : the most states of a stream, or None without a limit
     """
 
     engine: str
@@ -45,7 +45,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Choice:
-    """The kernel in use on a device, its name for records, and why the faster ones were passed over."""
+    """The kernel in use on a device, its name in records, and the reasons against faster kernels."""
 
     engine: str
     label: str
@@ -53,7 +53,7 @@ class Choice:
 
 
 def reference(arguments: Arguments, *, scaled: bool) -> Tensor:
-    """The loop over time."""
+    """Scan by the loop over time."""
     return selective_scan_reference(*arguments, discretisation="euler" if scaled else "raw")
 
 
@@ -85,35 +85,35 @@ KERNELS: dict[str, Kernel] = {
     ),
     "reference": Kernel("reference", reference, lambda _device: "", lambda: "torch-loop"),
 }
-"""By the name that an option has for each."""
+"""Kernels by their name in options."""
 
 AUTOMATIC = {"cpu": ("cpp", "torch"), "cuda": ("triton", "torch")}
-"""Those that are chosen without being asked for, by device type, in this order; elsewhere ``torch``."""
+"""Kernels to choose from automatically, by device type, in this order; ``torch`` for other types."""
 
 
 def wanted() -> str:
-    """What the environment asks for; UnknownName where there is no such kernel."""
+    """Return the kernel name that the environment requests; raise UnknownName if it does not exist."""
     return known(os.environ.get(VARIABLE) or "auto")
 
 
 def force(name: str, device: str) -> None:
-    """Make this process and its children use a kernel on a device type; ConfigError where it cannot be."""
+    """Make this process and its children use a kernel on a device type; raise ConfigError if impossible."""
     _chosen(device, known(name))
     os.environ[VARIABLE] = name
 
 
 def choose(device: str) -> Choice:
-    """The kernel for a device type; ConfigError where the one asked for cannot be used or is wrong."""
+    """Return the kernel for a device type; raise ConfigError if a requested one is unusable or wrong."""
     return _chosen(device, wanted())
 
 
 def most_states(device: str) -> int | None:
-    """How many states a stream may have in the scan of a device type; None where there is no limit."""
+    """Return the most states of a stream in the scan of a device type, or None without a limit."""
     return KERNELS[choose(device).engine].most_states
 
 
 def known(name: str) -> str:
-    """The name; UnknownName where it is not ``auto`` and no kernel has it."""
+    """Return the name; raise UnknownName if it is neither ``auto`` nor a kernel's."""
     if name != "auto" and name not in KERNELS:
         raise UnknownName("scan kernel", name, ("auto", *KERNELS), f"--scan or {VARIABLE}")
     return name
@@ -135,7 +135,7 @@ def _chosen(device: str, name: str) -> Choice:
 
 
 def fault_of(kernel: Kernel, device: str) -> str:
-    """Why a kernel cannot be used, with one warning where it is there and wrong; empty where it can."""
+    """Return the reason that a kernel cannot be used, or an empty string; warn if its results are wrong."""
     if missing := kernel.missing(device):
         return missing
     if kernel.engine in ("torch", "reference") or _interpreted(kernel, device):
@@ -147,16 +147,16 @@ def fault_of(kernel: Kernel, device: str) -> str:
 
 
 def _interpreted(kernel: Kernel, device: str) -> bool:
-    """Whether it can only be interpreted there: for tests of the kernel, too slow for anything else."""
+    """Return True if the kernel is interpreted on the device: only for tests, too slow for anything else."""
     return kernel.engine == "triton" and device == "cpu"
 
 
 def self_check(kernel: Kernel, device: str = "cpu") -> str:
-    """What a kernel gets wrong on two problems, output or gradient; an empty string where nothing.
+    """Return the first wrong output or gradient of a kernel on two problems, or an empty string.
 
     One mixes two streams of an odd number of channels, the other has one stream, no mixer, and is large
-    enough for several threads. Both have slow decays over many spans of steps, so that a fault in what is
-    carried over cannot hide (a fast decay forgets it).
+    enough for several threads. Both have slow decays over many spans of steps, because a fast decay hides a
+    fault in the carried state.
     """
     small, large = _problem(2, 37, 2, 19, 5, mixed=True), _problem(2, 100, 1, 144, 16, mixed=False)
     return _check(kernel, small, device) or _check(kernel, large, device)
@@ -176,9 +176,9 @@ def compare(
     arguments: Sequence[Tensor],
     names: Sequence[str],
 ) -> str:
-    """Which of the output and the gradients `kernel` has wrong, by `names`; empty where none.
+    """Return a message about the first wrong output or gradient of `kernel`, by `names`, or an empty string.
 
-    The truth is what `reference` makes of the arguments in float64.
+    The expected values are those of `reference` in float64.
     """
     try:
         found = _output_and_gradients(kernel, arguments)
@@ -193,7 +193,7 @@ def compare(
 
 
 def _problem(b: int, length: int, m: int, d: int, n: int, *, mixed: bool) -> list[Tensor]:
-    """u, dt, A, B, C, skip and, where `mixed`, mix, always the same; global generators are left alone."""
+    """Return u, dt, A, B, C, skip and, if `mixed`, mix: fixed values; global generators are unchanged."""
     source = torch.Generator().manual_seed(0)
 
     def normal(*size: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""The scan of mamba-ssm, where that package is there: the GPU kernel's peer, chosen only when asked for.
+"""The scan of the mamba-ssm package, if installed: an alternative GPU kernel, used only on request.
 
-Its kernel has one stream of channels with groups of B and C, as many states for all, and adds up the
-gradients of B and C in no fixed order: the same run twice differs in the last bits.
+Its kernel has one stream of channels with groups of B and C, the same number of states for all, and sums the
+gradients of B and C in no fixed order: two identical runs differ in the last bits.
 """
 
 import importlib
@@ -18,7 +18,7 @@ MOST_STATES = 256
 
 
 def missing(device: str) -> str:
-    """Why it cannot be used on a device type; empty where it can."""
+    """Return the reason that it cannot be used on a device type, or an empty string."""
     if device != "cuda":
         return f"mamba-ssm does not run on {device}"
     if importlib.util.find_spec("mamba_ssm") is None:
@@ -31,9 +31,9 @@ def missing(device: str) -> str:
 
 
 def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
-    """`msbench.ops.scan.selective_scan` through mamba-ssm, in float32: streams are groups of its channels.
+    """Compute `msbench.ops.scan.selective_scan` by mamba-ssm, in float32: streams are groups of its channels.
 
-    ConfigError for more than 256 states a stream, which its kernel does not have.
+    Raises ConfigError for more than 256 states per stream, the kernel's limit.
     """
     u, dt, A, B, C, skip, mix = (None if x is None else x.float() for x in arguments)
     assert u is not None
@@ -60,5 +60,5 @@ def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
 
 
 def channels_first(x: Tensor) -> Tensor:
-    """x (b, l, m, d) -> (b, m d, l)."""
+    """Rearrange x (b, l, m, d) to (b, m d, l)."""
     return x.permute(0, 2, 3, 1).flatten(1, 2).contiguous()

@@ -1,7 +1,7 @@
 """The selective scan in C++ (``native/scan.cpp``), compiled at install and called through ctypes.
 
-The library needs neither torch's headers nor Python's: it reads plain arrays. Where no compiler was there at
-install it is missing, and the choice in `msbench.ops.scan_kernels` falls on PyTorch operations.
+The library needs neither torch's headers nor Python's: it reads plain arrays. It is missing if no compiler
+was available at install; then `msbench.ops.scan_kernels` chooses PyTorch operations.
 """
 
 import ctypes
@@ -20,14 +20,14 @@ MODULE = "msbench.ops._native"
 INSTRUCTIONS = {1: "baseline", 2: "avx2", 3: "avx512"}
 TENSORS = ("u", "dt", "A", "B", "C", "skip", "mix", "low", "weight", "bias", "taps", "taps_bias")
 NEWEST = "msbench_share_threads"
-"""What a library that was built from an older source lacks."""
+"""A symbol that libraries built from older sources lack."""
 KINDS = {torch.float32: "f32", torch.float64: "f64"}
 STEPS = 16
 """Steps between two kept states."""
 
 
 instructions = 0
-"""Of `INSTRUCTIONS`, for tests; 0 takes the best that the processor has."""
+"""The instruction set, a key of `INSTRUCTIONS`, for tests; 0 takes the best of the processor."""
 
 
 class ScanProblem(ctypes.Structure):
@@ -51,10 +51,10 @@ class ScanGradients(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernel, or None where it was not built or cannot be loaded."""
+    """Return the compiled library, or None if it was not built or cannot be loaded."""
     lib, fault = _loaded()
     if fault:
-        # Built, but not to be loaded: not the same as no compiler, and not to be passed over in silence.
+        # Built, but not loadable: unlike a missing compiler this deserves a warning.
         warnings.warn(f"the C++ kernels are left out: {fault}", RuntimeWarning, stacklevel=2)
     if lib is None:
         return None
@@ -67,7 +67,7 @@ def library() -> ctypes.CDLL | None:
 
 @cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    """The library, or None and, where it is there, why it cannot be loaded."""
+    """Return the library, or None, and the reason if an existing library cannot be loaded."""
     spec = importlib.util.find_spec(MODULE)
     if spec is None or spec.origin is None:
         return None, ""
@@ -81,24 +81,24 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
 
 
 def fault() -> str:
-    """Why a library that was built cannot be loaded; an empty string where it can, or was not built."""
+    """Return the reason that a built library cannot be loaded; an empty string if it can or was not built."""
     return _loaded()[1]
 
 
 def name() -> str:
-    """The kernel's name with the instruction set that this processor gets, such as ``cpp-avx512``."""
+    """Return the kernel's name with this processor's instruction set, such as ``cpp-avx512``."""
     return f"cpp-{INSTRUCTIONS[_library().msbench_scan_instructions(ctypes.byref(ScanProblem()))]}"
 
 
 Tensors = Sequence[Tensor | None]
-"""In the order of `TENSORS`, contiguous.
+"""Tensors in the order of `TENSORS`, contiguous.
 
-Step sizes are `dt`, or made of `low` (whose rows may lie apart), `weight` (m, r, d) and `bias`. Streams are
-`u`, or made by `taps` of the signal `u` (b, l, d), whose examples and steps may lie apart.
+Step sizes are `dt`, or computed from `low` (with any stride between rows), `weight` (m, r, d) and `bias`.
+Streams are `u`, or computed by `taps` from the signal `u` (b, l, d), with any strides of examples and steps.
 """
 
 NOTHING = (None,) * 5
-"""Neither a bank nor step sizes of low rank."""
+"""The last five tensors without a bank and without low-rank step sizes."""
 
 
 class NativeScanEngine:
@@ -116,14 +116,14 @@ class NativeScanEngine:
         return gradients
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int]:
-        """One state in 16, in whole lines of channels."""
+        """Return the shape of the kept states: one in 16, in whole cache lines of channels."""
         b, length, d = u.shape[0], u.shape[1], u.shape[-1]
         line = recycled.LINE // u.element_size()
         return (b * -(-length // STEPS) * A.shape[0] * A.shape[2] * -(-d // line) * line,)
 
 
 def forward(tensors: Tensors, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-    """The output and the kept states."""
+    """Return the output and the kept states."""
     u, A, mixed = _given(tensors[0]), _given(tensors[2]), tensors[6] is not None
     b, length, d = u.shape[0], u.shape[1], u.shape[-1]
     out = u.new_empty((b, length, d) if mixed else (b, length, A.shape[0], d))
@@ -135,7 +135,7 @@ def forward(tensors: Tensors, *, scaled: bool, keep: bool) -> tuple[Tensor, Tens
 def backward(tensors: Tensors, gradients: Tensors, kept: Tensor, gy: Tensor, *, scaled: bool) -> None:
     """Write the gradients of `tensors`."""
     u, pointers = _given(tensors[0]), ScanGradients(*map(_pointer, gradients))
-    if kept.data_ptr() % recycled.LINE:  # a slice that vmap took
+    if kept.data_ptr() % recycled.LINE:  # a slice of vmap
         kept = recycled.empty(u, kept.numel()).copy_(kept)
     gy = gy.contiguous()  # held until the kernel has read it
     addresses = gy.data_ptr(), kept.data_ptr(), ctypes.addressof(pointers)

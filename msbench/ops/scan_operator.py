@@ -1,4 +1,4 @@
-"""The scan as an operator of PyTorch, whichever engine computes it."""
+"""The scan as a PyTorch operator, for all engines."""
 
 from typing import Any, Protocol
 
@@ -10,23 +10,23 @@ from msbench.ops.operation import differentiable, kept, once_differentiable, ope
 from msbench.ops.scan_arguments import Arguments
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
-"""Of u, dt, A, B, C, skip, mix; None for an argument that is None."""
+"""Gradients of u, dt, A, B, C, skip, mix; None for an argument that is None."""
 
 
 class ScanEngine(Protocol):
-    """What computes a scan and its gradients, from arguments of one dtype (float32 or float64)."""
+    """An implementation of the scan and its gradients, for arguments of one dtype (float32 or float64)."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """The output, contiguous, and what `backward` needs besides the arguments (empty unless `keep`).
+        """Return the output, contiguous, and the tensor that `backward` needs (empty unless `keep`).
 
         `scaled`: the input is multiplied by its step size.
         """
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Gradients:
-        """Contiguous gradients of all arguments from `gy`, that of the output."""
+        """Return contiguous gradients of all arguments from `gy`, that of the output."""
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
-        """The shape of what `forward` keeps."""
+        """Return the shape of the tensor that `forward` keeps."""
 
 
 ENGINES: dict[str, ScanEngine] = {
@@ -37,7 +37,7 @@ ENGINES: dict[str, ScanEngine] = {
 
 
 def apply(engine: str, arguments: Arguments, *, scaled: bool) -> Tensor:
-    """The output of the scan by one of `ENGINES`; gradients reach every tensor."""
+    """Return the output of the scan by one of `ENGINES`, differentiable in every tensor."""
     y: Tensor = scan(*arguments, engine, scaled, kept(arguments))[0]
     return y
 
@@ -54,12 +54,12 @@ def selective_scan(
     scaled: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Output and kept states."""
+    """Return output and kept states."""
     return ENGINES[engine].forward((u, dt, A, B, C, skip, mix), scaled=scaled, keep=keep)
 
 
 def fake_scan(u: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """The shapes of `selective_scan`."""
+    """Return empty tensors with the shapes of `selective_scan`."""
     mix, engine, _, keep = rest[-4:]
     out = u.new_empty(u.shape if mix is None else (u.shape[0], u.shape[1], u.shape[3]))
     return out, u.new_empty(ENGINES[engine].kept_shape(u, rest[1]) if keep else 0)
@@ -78,7 +78,7 @@ def selective_scan_backward(
     engine: str,
     scaled: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the seven arguments; that of a missing one is empty, for an operator returns no None."""
+    """Return the gradients of the seven arguments; a missing one is empty: an operator cannot return None."""
     arguments = (u, dt, A, B, C, skip, mix)
     with torch.autocast(gy.device.type, enabled=False):
         # An expanded gradient (that of a plain sum) would send matrix products to a slow path.
@@ -88,7 +88,7 @@ def selective_scan_backward(
 
 
 def fake_backward(*args: Any) -> tuple[Tensor, ...]:
-    """The shapes of `selective_scan_backward`."""
+    """Return empty tensors with the shapes of `selective_scan_backward`."""
     u: Tensor = args[0]
     return tuple(u.new_empty(0 if x is None else x.shape) for x in args[:7])
 
@@ -102,7 +102,7 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tenso
 
 
 def backward(ctx: Any, gy: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Gradients of all inputs of the operator."""
+    """Return the gradients of all inputs of the operator."""
     if gy is None:
         return (None,) * 10
     *tensors, kept = ctx.saved_tensors

@@ -1,4 +1,4 @@
-"""The selective scan as a loop over time: what every fast kernel is tested against."""
+"""The selective scan as a loop over time: the reference for tests of all fast kernels."""
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ def selective_scan_reference(
     *,
     discretisation: Discretisation = "euler",
 ) -> Tensor:
-    """`selective_scan` as a loop over time: slow, obvious, differentiable any number of times."""
+    """Compute `selective_scan` as a loop over time: slow, simple, differentiable any number of times."""
     check_shapes((u, dt, A, B, C, skip, mix))
     h = torch.zeros_like(A)
     outputs = []

@@ -2,16 +2,16 @@
 
 ::
 
-    h_t = exp(dt_t A) h_{t-1} + B_t v_t        v_t = dt_t u_t, or u_t where the step size is left out
+    h_t = exp(dt_t A) h_{t-1} + B_t v_t        v_t = dt_t u_t, or u_t without the step size
     y_t = <C_t, h_t> + mix_t skip u_t
 
-Work buffers are time-major, (t, b, m, n, d) with d last: the recurrence is one fused multiply-add over
-contiguous memory a step, and B, C and dt broadcast over whole rows. A buffer holds one block of examples,
-channels and steps, so that the passes over it stay in cache; the states of a whole sequence never exist. The
-forward keeps the state before every block of steps, and the backward starts from it again.
+Work buffers are time-major, (t, b, m, n, d) with d last: the recurrence is one fused multiply-add per step
+over contiguous memory, and B, C and dt broadcast over whole rows. A buffer holds one block of examples,
+channels and steps, so that it stays in cache; the states of a whole sequence never exist. The forward keeps
+the state before every block of steps, from which the backward recomputes the block.
 
-Outputs are linear in C, so summing weighed streams is one reading of all their states: C and y have g groups
-of k states, where g k = m n, and g is 1 (mixed, with C weighed already) or m.
+Outputs are linear in C, so the weighted sum of streams is one product with all their states: C and y have g
+groups of k states, where g k = m n, and g is 1 (mixed, with C already weighted) or m.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ from torch import Tensor
 from msbench.ops.scan_arguments import Arguments
 
 STEPS = 16
-"""Steps a block, and the distance of the kept states."""
+"""Steps per block, and between kept states."""
 STEP_SIZE = 32_769
-"""Elements a step of a block: the smallest operation that PyTorch shares among threads."""
+"""Elements per step of a block: the smallest operation that PyTorch splits among threads."""
 CHANNELS = 128
-"""Fewest channels a block where there are many states: rows stay long enough for vector code."""
+"""Fewest channels of a block with many states: rows stay long enough for vector code."""
 NEGLIGIBLE = 1e-30
-"""Carried values below this become 0: left to decay they turn subnormal, and those are many times slower."""
+"""Limit below which carried values become 0: subnormal numbers are many times slower."""
 
 
 def prepared(arguments: Arguments) -> "Inputs":
-    """A with channels last, C weighed by the mixer."""
+    """Return the inputs with channels last in A, and C weighted by the mixer."""
     u, dt, A, B, C, skip, mix = arguments
     read = C if mix is None else (C * mix.unsqueeze(3)).flatten(2).unsqueeze(2)
     return Inputs(u, dt, A.mT.contiguous(), B, read, skip, None if skip is None else mix)
@@ -42,7 +42,7 @@ def prepared(arguments: Arguments) -> "Inputs":
 class Inputs(NamedTuple):
     """u, dt (b, l, m, d), A (m, n, d), B (b, l, m, n), C (b, l, g, k), skip (m, d), mix (b, l, m).
 
-    `mix` weighs the skips of mixed streams; both may be missing. Views of some steps are time-major.
+    `mix` weights the skips of mixed streams; both may be None. Views of some steps are time-major.
     """
 
     u: Tensor
@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
     mix: Tensor | None
 
     def part(self, rows: slice, columns: slice) -> "Inputs":
-        """The inputs of some examples and channels (views)."""
+        """Return the inputs of some examples and channels (views)."""
         return Inputs(
             self.u[rows, ..., columns],
             self.dt[rows, ..., columns],
@@ -66,7 +66,7 @@ class Inputs(NamedTuple):
         )
 
     def spans(self) -> list["Inputs"]:
-        """The inputs of `STEPS` steps after another, time-major (views)."""
+        """Return the inputs as successive spans of `STEPS` steps, time-major (views)."""
         u, dt, B, C = (time_major(x) for x in (self.u, self.dt, self.B, self.C))
         mix = [None] * len(u) if self.mix is None else time_major(self.mix)
         return [
@@ -76,14 +76,14 @@ class Inputs(NamedTuple):
 
 
 def time_major(x: Tensor) -> list[Tensor]:
-    """x (b, l, ...) as spans (t, b, ...) of `STEPS` steps."""
+    """Return x (b, l, ...) as spans (t, b, ...) of `STEPS` steps."""
     return list(torch.split(x.transpose(0, 1), STEPS))
 
 
 class StepBuffers:
-    """Buffers of (steps, b, m, n, d), and each step of them as a view.
+    """Buffers (steps, b, m, n, d), and each of their steps as a view.
 
-    `state` has one step more, in front: the state before the block.
+    `state` has one more step at the start: the state before the block.
     """
 
     def __init__(self, inputs: Inputs) -> None:
@@ -96,7 +96,7 @@ class StepBuffers:
 
 
 def pieces(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
-    """Slices of examples and channels whose one step has about `STEP_SIZE` elements."""
+    """Yield slices of examples and channels whose single step has about `STEP_SIZE` elements."""
     m, n, d = inputs.A.shape
     width = d if m * n * d <= 2 * STEP_SIZE else min(d, max(CHANNELS, STEP_SIZE // (m * n)))
     rows = -(-STEP_SIZE // (m * n * width))
@@ -106,7 +106,7 @@ def pieces(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
 
 
 def blocks(inputs: Inputs) -> Iterator[tuple[slice, slice, Inputs, StepBuffers]]:
-    """Every piece with its inputs and buffers; pieces of one shape share buffers."""
+    """Yield every piece with its inputs and buffers; pieces of one shape share buffers."""
     buffers: dict[torch.Size, StepBuffers] = {}
     for rows, columns in pieces(inputs):
         part = inputs.part(rows, columns)
@@ -127,7 +127,7 @@ def advance(block: StepBuffers, x: Inputs, v: Tensor) -> int:
 
 
 def retreat(block: StepBuffers, x: Inputs, gy: Tensor, carry: Tensor) -> None:
-    """Fill the gradients of the states of one span, last step first; `carry` (b, m, n, d) is from behind."""
+    """Fill the gradients of a span's states, last step first; `carry` (b, m, n, d) is from the next span."""
     steps = gy.shape[0]
     grouped = block.gradient[:steps].view(*x.C.shape, -1)
     torch.mul(x.C.unsqueeze(4), gy.unsqueeze(3), out=grouped)
@@ -140,7 +140,7 @@ def retreat(block: StepBuffers, x: Inputs, gy: Tensor, carry: Tensor) -> None:
 
 
 def forward(inputs: Inputs, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-    """y (b, l, g, d), and the states before every block of steps, (blocks, b, m, n, d), where `keep`.
+    """Return y (b, l, g, d), and with `keep` the states before every block of steps, (blocks, b, m, n, d).
 
     `scaled`: the input is multiplied by its step size.
     """
@@ -165,7 +165,7 @@ def forward(inputs: Inputs, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor
 
 
 def backward(inputs: Inputs, kept: Tensor, gy: Tensor, *, scaled: bool) -> Inputs:
-    """Gradients of all inputs from that of y; `kept` is what `forward` kept."""
+    """Return the gradients of all inputs from that of y; `kept` is from `forward`."""
     u, dt, A, B, C, skip, mix = inputs
     total = Inputs(
         u.new_empty(u.shape),
@@ -189,7 +189,7 @@ def backward(inputs: Inputs, kept: Tensor, gy: Tensor, *, scaled: bool) -> Input
 
 
 def collect(block: StepBuffers, x: Inputs, v: Tensor, gy: Tensor, out: Inputs) -> None:
-    """Add one span's share to the gradients `out`, where u gets that of v; spends the buffers."""
+    """Add one span's share to the gradients `out`, with that of v in u; overwrites the buffers."""
     steps = v.shape[0]
     decay, before, gradient = block.decay[:steps], block.state[:steps], block.gradient[:steps]
     out.C.add_(inner(block.state[1 : steps + 1].view(*x.C.shape, -1), gy))
@@ -201,7 +201,7 @@ def collect(block: StepBuffers, x: Inputs, v: Tensor, gy: Tensor, out: Inputs) -
 
 
 def collect_input(x: Inputs, gy: Tensor, out: Inputs, *, scaled: bool) -> None:
-    """Turn the gradient of v in ``out.u`` into that of u, and add what passes through the skips."""
+    """Convert the gradient of v in ``out.u`` to that of u, and add the gradients through the skips."""
     if scaled:
         out.dt.addcmul_(out.u, x.u)
         out.u.mul_(x.dt)
@@ -216,13 +216,13 @@ def collect_input(x: Inputs, gy: Tensor, out: Inputs, *, scaled: bool) -> None:
 
 
 def weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
-    """Sum over k of weights (..., k) times x (..., k, d)."""
+    """Return the sum over k of weights (..., k) times x (..., k, d)."""
     return torch.matmul(weights.unsqueeze(-2), x).squeeze(-2)
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
-    """Inner products of x (..., k, d) with y (..., d): (..., k)."""
-    # As row times matrix: the BLAS takes twice as long over matrix times column.
+    """Return the inner products of x (..., k, d) with y (..., d): (..., k)."""
+    # As row times matrix: matrix times column takes the BLAS twice as long.
     return torch.matmul(y.unsqueeze(-2), x.mT).squeeze(-2)
 
 
@@ -248,7 +248,7 @@ class TorchScanEngine:
         return u, dt, A.mT.contiguous(), B, g_read * mix.unsqueeze(3), skip, g_mix
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
-        """The states before every block of steps, channels last."""
+        """Return the shape of the states before every block of steps, channels last."""
         return (-(-u.shape[1] // STEPS), u.shape[0], *A.mT.shape)
 
 

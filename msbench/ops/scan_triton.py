@@ -1,7 +1,7 @@
-"""The selective scan on a GPU in Triton: arguments made ready, kernels started, their parts added up.
+"""The selective scan on a GPU in Triton: preparation of arguments, kernel launches, sums of partial results.
 
-Triton is imported when a scan is first computed. Under ``TRITON_INTERPRET=1`` it interprets the same kernels
-on the CPU: slow, and enough to test them. float64 is left to PyTorch operations.
+Triton is imported when a scan is first computed. With ``TRITON_INTERPRET=1`` it interprets the same kernels
+on the CPU: slow, but enough to test them. float64 falls back to PyTorch operations.
 """
 
 import importlib.util
@@ -19,15 +19,15 @@ from msbench.ops.scan_arguments import Arguments, contiguous
 from msbench.ops.scan_triton_shape import SCHEDULERS, KernelShape, ScanSizes, backward_shape, forward_shape
 
 CAPABILITY = (7, 0)
-"""The oldest GPUs that Triton compiles for."""
+"""Compute capability of the oldest GPUs that Triton supports."""
 PARTS = 32 * 2**20
-"""Bytes of the parts of B and C between one start of the backward and their sum: they stay in 50 MB of L2."""
+"""Bytes of partial gradients of B and C per launch of the backward: they stay in 50 MB of L2 until summed."""
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 def missing(device: str) -> str:
-    """Why the kernels cannot be used on a device type; an empty string where they can."""
+    """Return the reason that the kernels cannot be used on a device type, or an empty string."""
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     if device == "cpu":
@@ -40,19 +40,19 @@ def missing(device: str) -> str:
 
 
 def kernels(which: str) -> ModuleType:
-    """The module of the forward or backward kernel, which imports triton."""
+    """Return the module of the forward or backward kernel, which imports triton."""
     return importlib.import_module(f"msbench.ops.scan_triton_{which}")
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:
-    """Where Triton starts kernels: the current device, which need not be that of its arguments."""
+    """Return a context with x's device as the current one, on which Triton launches kernels."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 class TritonScanEngine:
     """See `msbench.ops.scan_operator.ScanEngine`; the state before every `every` steps is kept.
 
-    Results are the same bits in every run: all sums have a fixed order, and blocks follow from sizes alone.
+    Results are bit-equal in every run: all sums have a fixed order, and blocks depend on sizes alone.
     """
 
     def __init__(self, every: int = scan_triton_shape.EVERY, schedulers: int = SCHEDULERS) -> None:
@@ -90,7 +90,7 @@ class TritonScanEngine:
         return parts.gradients(tensors)
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
-        """The state before every `every` steps, channels last, groups of states made up with zeros."""
+        """Return the shape of the kept states: one per `every` steps, channels last, groups zero-padded."""
         if u.dtype == torch.float64:
             return scan_torch.ENGINE.kept_shape(u, A)
         m, d, n = A.shape
@@ -109,7 +109,7 @@ ENGINE = TritonScanEngine()
 
 
 class Parts:
-    """The gradients as programs write them: each its own part, summed afterwards in a fixed order."""
+    """The partial gradients, one per program, summed afterwards in a fixed order."""
 
     def __init__(self, tensors: Arguments, shape: KernelShape) -> None:
         u, _, A = tensors[:3]
@@ -122,13 +122,13 @@ class Parts:
         self.words = u.new_empty(b, length, shape.M, 2 * shape.KN * shape.LN + 2)
 
     def starts(self) -> list[tuple[int, int]]:
-        """First and last span of one start of the kernel after another, from the end."""
+        """Return first and last span of each launch of the kernel, starting from the end."""
         one_span = self.words[:, 0].nbytes * self.shape.BLOCKS * self.shape.EVERY
         count, spans = max(1, PARTS // one_span), -(-self.words.shape[1] // self.shape.EVERY)
         return [(max(0, last - count + 1), last) for last in range(spans - 1, -1, -count)]
 
     def start(self, tensors: Arguments, kept: Tensor, gy: Tensor, first: int, last: int) -> None:
-        """Compute the parts of some spans."""
+        """Compute the partial gradients of some spans."""
         u, dt, _, _, _, skip, mix = tensors
         shape, (A, words) = self.shape, self.ready
         here = self.words[:, first * shape.EVERY : (last + 1) * shape.EVERY]
@@ -141,7 +141,7 @@ class Parts:
         torch.sum(parts, 3, out=here)
 
     def gradients(self, tensors: Arguments) -> Gradients:
-        """The sums of the parts."""
+        """Return the sums of the partial gradients."""
         _, _, A, B, C, skip, mix = tensors
         m, d, n = A.shape
         (b, length), shape = B.shape[:2], self.shape
@@ -159,7 +159,7 @@ class Parts:
 
 
 def decays(A: Tensor, shape: KernelShape) -> Tensor:
-    """A (m, d, n) as exponents of two, (groups, n of a group, d)."""
+    """Return A (m, d, n) as exponents of two, (groups, n of a group, d)."""
     m, d, n = A.shape
     padded = A.new_zeros(m, shape.GROUPS * shape.N, d)
     torch.mul(A.mT, math.log2(math.e), out=padded[:, :n])
@@ -167,7 +167,7 @@ def decays(A: Tensor, shape: KernelShape) -> Tensor:
 
 
 def pairs(tensors: Arguments, shape: KernelShape) -> Tensor:
-    """B and C, weighed by the mixer, as the halves of 64-bit words (b, l, groups, KN LN), zeros behind n."""
+    """Return B and C, weighted by the mixer, as halves of 64-bit words (b, l, groups, KN LN), zero-padded."""
     B, C, mix = tensors[3], tensors[4], tensors[6]
     words = B.new_zeros(*B.shape[:3], shape.GROUPS, shape.KN * shape.LN, 2)
     for half, x in enumerate((B, C if mix is None else C * mix.unsqueeze(3))):

@@ -24,7 +24,7 @@ from msbench.ops.scan_triton_tiles import (
 
 TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "kept", "gy", "saved")
 TENSORS += ("g_h", "g_u", "g_dt", "g_A", "g_bc", "g_skip")
-"""Read and written 4 or 8 bytes at a time: no kernel of its own for those on a border of 16."""
+"""Tensors accessed 4 or 8 bytes at a time, so that 16-byte alignment needs no specialised kernel."""
 INTEGERS = ("length", "first_span", "last_span", "one")
 
 
@@ -35,11 +35,11 @@ def scan_backward(
     length, first_span, last_span, one, S: tl.constexpr,
 ):
     # fmt: on
-    """Gradients of one stream: of u and dt, and a program's part of those of A, B, C, mix and skip.
+    """Compute one stream's gradients of u and dt, and a program's part of those of A, B, C, mix and skip.
 
-    Goes through spans of EVERY steps from `last_span` down to `first_span`, and takes up the gradients of the
-    states, of A and of skip where the start for the spans behind has left them. A span is scanned again, with
-    the state before every STEPS steps written to `saved`, and then taken in reverse, STEPS steps at a time.
+    Runs over spans of EVERY steps from `last_span` down to `first_span`, and continues the gradients of the
+    states, of A and of skip from the launch for the later spans. Each span is recomputed, with the state
+    before every STEPS steps written to `saved`, and then run in reverse, STEPS steps at a time.
     """
     SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
     block = tl.program_id(0) % S.BLOCKS
@@ -89,7 +89,7 @@ def scan_backward(
 
 @triton.jit
 def reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, lane_n, lane, S: tl.constexpr):
-    """One span of steps, from the state before it: there, and back again."""
+    """Run one span of steps forward from the state before it, and then in reverse."""
     SLOT: tl.constexpr = S.KN * S.K * S.LN * S.LD
     origin, start, stop = bounds
     full = (stop - start) // S.STEPS
@@ -115,7 +115,7 @@ def reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, la
 
 @triton.jit
 def at_step(pointers, step, S: tl.constexpr):
-    """The same pointers at a step, counted from the first of the first example."""
+    """Return the pointers at a step, counted from the first step of the first example."""
     u, dt, bc, mix, gy, g_u, g_dt, g_bc = pointers
     at = step * S.M
     return (
@@ -132,7 +132,7 @@ def at_step(pointers, step, S: tl.constexpr):
 
 @triton.jit
 def again(h, decay, pointers, left, STEPS: tl.constexpr, S: tl.constexpr):
-    """The states after some steps."""
+    """Return the states after some steps."""
     p_u, p_dt, p_bc = pointers[0], pointers[1], pointers[2]
     for i in tl.static_range(STEPS):
         x = load_step(p_u + i * S.M_IN * S.D, p_dt + i * S.M_IN * S.D, p_bc + i * S.M * S.KN * S.LN, left, S)
@@ -142,7 +142,7 @@ def again(h, decay, pointers, left, STEPS: tl.constexpr, S: tl.constexpr):
 
 @triton.jit
 def reverse(h, carried, decay, skipped, pointers, left, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr):
-    """Some steps, last one first, from the states before: writes gradients, returns what is carried on."""
+    """Run some steps in reverse, from the states before them: write gradients, return the carried ones."""
     X: tl.constexpr = 2 + S.COUNT
     p_u, p_dt, p_bc, p_mix, p_gy, p_g_u, p_g_dt, p_g_bc = pointers
     decays = ()
@@ -156,8 +156,8 @@ def reverse(h, carried, decay, skipped, pointers, left, lane_n, lane, STEPS: tl.
     parts = ()
     gy, weight = load_gradient(p_gy, p_mix, STEPS - 1, left, S)
     for i in tl.static_range(STEPS - 1, -1, -1):
-        x = xs[i * X : i * X + 2] + load_pairs(p_bc + i * S.M * S.KN * S.LN, S)  # again: registers are scarce
-        # A step ahead, for the compiler moves no load from memory past the stores below.
+        x = xs[i * X : i * X + 2] + load_pairs(p_bc + i * S.M * S.KN * S.LN, S)  # reload: saves registers
+        # One step ahead, because the compiler moves no load past the stores below.
         gy_next, weight_next = load_gradient(p_gy, p_mix, i - 1 if i > 0 else 0, left, S)
         before, after = h[i * S.COUNT : (i + 1) * S.COUNT], h[(i + 1) * S.COUNT : (i + 2) * S.COUNT]
         a = decays[i * S.COUNT : (i + 1) * S.COUNT]
@@ -184,7 +184,7 @@ def reverse(h, carried, decay, skipped, pointers, left, lane_n, lane, STEPS: tl.
 
 @triton.jit
 def load_gradient(p_gy, p_mix, i, left, S: tl.constexpr):
-    """The gradient of the output at step i, and the weight of the stream."""
+    """Return the gradient of the output at step i, and the weight of the stream."""
     gy = load_channels(p_gy + i * (S.D if S.MIXED else S.M_IN * S.D), left, S)
     weight = 1.0
     if S.MIXED and S.SKIP:
@@ -194,7 +194,7 @@ def load_gradient(p_gy, p_mix, i, left, S: tl.constexpr):
 
 @triton.jit
 def of_inputs(g_v, g_dt, x, S: tl.constexpr):
-    """Gradients of u and dt from those of v and of the exponents, not yet summed over the lanes of n."""
+    """Return the gradients of u and dt from those of v and the exponents, still to sum over lanes of n."""
     g_v = over_lanes_of_n(g_v, S)
     g_dt = over_lanes_of_n(g_dt, S) * 0.6931471805599453  # log(2): decays are powers of two
     if S.SCALED:
@@ -205,7 +205,7 @@ def of_inputs(g_v, g_dt, x, S: tl.constexpr):
 
 @triton.jit
 def reverse_step(carried, before, after, decays, decay, x, gy, lane, S: tl.constexpr):
-    """What is carried on, parts of the gradients of B and C, and those of v and dt not summed over lanes."""
+    """Return carried gradients, parts of those of B and C, and those of v and dt not summed over lanes."""
     v = entering(x, S)
     g_states = ()
     g_decay = ()
@@ -227,14 +227,14 @@ def reverse_step(carried, before, after, decays, decay, x, gy, lane, S: tl.const
 
 
 # Sums over the lanes of channels. Of two values a lane keeps one and sends the other, so that the sums of B
-# and C of 4 steps over 8 lanes take 3.5 instructions a value instead of 6, and end one in each lane.
+# and C of 4 steps over 8 lanes take 3.5 instructions per value instead of 6, with one result per lane.
 
 
 @triton.jit
 def fold(x, COUNT: tl.constexpr, BIT: tl.constexpr, lane, S: tl.constexpr):
-    """COUNT tiles (J, 1, LN, LD) as half as many, summed over pairs of lanes whose numbers differ in BIT.
+    """Reduce COUNT tiles (J, 1, LN, LD) to half as many by sums over pairs of lanes that differ in BIT.
 
-    The lane without BIT has the sum of the first of two tiles, the one with it that of the second.
+    The lane without BIT gets the sum of the first of two tiles, the lane with BIT that of the second.
     """
     out = ()
     if BIT >= S.LD:
@@ -252,7 +252,7 @@ def fold(x, COUNT: tl.constexpr, BIT: tl.constexpr, lane, S: tl.constexpr):
 
 @triton.jit
 def store_parts(pointer, x, p: tl.constexpr, lane_n, lane, STEPS: tl.constexpr, S: tl.constexpr):
-    """Write piece p of the gradients of B and C, of which `fold` has paired B with C, for some steps."""
+    """Write piece p of the gradients of B and C, already paired by `fold`, for some steps."""
     HALF: tl.constexpr = S.LD // 2
     STRIDE: tl.constexpr = S.M * S.BLOCKS * (2 * S.KN * S.LN + 2)
     x = fold(x, STEPS, 2, lane, S)

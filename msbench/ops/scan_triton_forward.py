@@ -17,13 +17,13 @@ from msbench.ops.scan_triton_tiles import (
 )
 
 TENSORS = ("u", "dt", "A", "bc", "skip", "mix", "y", "kept")
-"""Read and written 4 or 8 bytes at a time: no kernel of its own for those on a border of 16."""
+"""Tensors accessed 4 or 8 bytes at a time, so that 16-byte alignment needs no specialised kernel."""
 
 
 @triton.jit(do_not_specialize=("length", "one"), do_not_specialize_on_alignment=TENSORS)
 def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, one, S: tl.constexpr):
-    """y (b, l, d) of all streams, or (b, l, m, d) where a program has one, and every EVERY-th state."""
-    OUT: tl.constexpr = S.M // S.STREAMS * S.D  # of a step
+    """Compute y (b, l, d) of all streams, or (b, l, m, d) with one per program, and every EVERY-th state."""
+    OUT: tl.constexpr = S.M // S.STREAMS * S.D  # per step
     block = tl.program_id(0) % S.BLOCKS
     stream = tl.program_id(0) // S.BLOCKS % (S.M // S.STREAMS) * S.STREAMS
     row = (tl.program_id(0) // (S.BLOCKS * (S.M // S.STREAMS))).to(tl.int64)
@@ -71,7 +71,7 @@ def scan_forward(u, dt, A, bc, skip, mix, y, kept, length, one, S: tl.constexpr)
 
 @triton.jit
 def load_streams(p_u, p_dt, p_bc, left, S: tl.constexpr):
-    """One step of all streams."""
+    """Load one step of all streams."""
     x = ()
     for s in tl.static_range(S.STREAMS):
         at = s // S.GROUPS * S.D
@@ -81,9 +81,9 @@ def load_streams(p_u, p_dt, p_bc, left, S: tl.constexpr):
 
 @triton.jit
 def forward_steps(h, now, decay, skips, pointers, left, more, STEPS: tl.constexpr, S: tl.constexpr):
-    """Some steps, of which the first is loaded: writes y, returns the states and the step behind, loaded.
+    """Run some steps, the first of which is loaded: write y, return the states and the next loaded step.
 
-    Where there is no `more`, that is the last step again. A step is loaded while the one before is computed.
+    Without `more` that is the last step again. Each step is loaded while the one before is computed.
     """
     X: tl.constexpr = 2 + S.COUNT
     p_u, p_dt, p_bc, p_mix, p_y = pointers
@@ -120,7 +120,7 @@ def forward_steps(h, now, decay, skips, pointers, left, more, STEPS: tl.constexp
 
 @triton.jit
 def add_read(y, states, x, S: tl.constexpr):
-    """Pieces y plus the products of states with C."""
+    """Return pieces y plus the products of states with C."""
     total = ()
     for p in tl.static_range(S.COUNT):
         total = total + (y[p] + high(x[2 + p]) * states[p],)
@@ -129,5 +129,5 @@ def add_read(y, states, x, S: tl.constexpr):
 
 @triton.jit
 def slice_of(x, s: tl.constexpr, S: tl.constexpr):
-    """The pieces of one stream of several."""
+    """Return the pieces of one of several streams."""
     return x[s * S.COUNT : s * S.COUNT + S.COUNT]

@@ -1,39 +1,37 @@
-"""How a scan is cut into programs of one warp on a GPU: by a rule, so that bits stay the same.
+"""The partition of a scan into programs of one warp on a GPU, by a fixed rule for bit-equal results.
 
-A stream of many states is scanned as `groups` of at most 32, as if these were streams: what one lane keeps in
-registers is then bounded for any n. Among the ways to lay a group out over 32 lanes, and to put streams into
-one program, the one with the shortest estimated time is taken, for a GPU of 132 multiprocessors (an H100).
+A stream of many states is scanned as `groups` of at most 32, as if these were streams, so that the registers
+of a lane are bounded for any n. Among the layouts of a group over 32 lanes, and of streams in one program,
+the one with the shortest estimated time is taken, for a GPU of 132 multiprocessors (an H100).
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 EVERY = 64
-"""Steps between kept states. At 32 they take twice the memory; at 128 the states that the backward saves
-inside (57 kB a program, 1056 programs at a time) do not fit into 50 MB of L2."""
+"""Steps between kept states.
+
+At 32 they take twice the memory; at 128 the states that the backward saves within a span (57 kB per program,
+1056 programs at a time) do not fit into 50 MB of L2.
+"""
 STEPS = 4
 """Steps that the backward holds in registers: with 8 lanes of channels their sums of B and C fill a warp."""
 LARGEST_GROUP = 32
 SCHEDULERS = 4 * 132
 REGISTERS = 200
-"""Of the 255 a lane can have, what states and their neighbours may take."""
+"""Registers for states and related values, of the 255 that a lane can have."""
 
 
 class KernelShape(NamedTuple):
-    """What a kernel knows when it is compiled; see `msbench.ops.scan_triton_kernels`.
+    """The compile-time constants of a kernel; see `msbench.ops.scan_triton_tiles`.
 
-    Parameters
-    ----------
-    M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
-    D, N : channels, and states of a group
-    STREAMS : groups in one program
-    LN, LD : lanes along the states and along the channels
-    KN, K : states of a group, and channels, in one lane
-    PIECES, STARTS, COUNT : KN as a sum of powers of two, its partial sums, its number of terms
-    BLOCKS : programs side by side for all channels
-    WHOLE : whether they end with the last channel
-    MIXED, SKIP, SCALED, KEEP : whether streams are mixed, skipped, inputs multiplied by their step size, and
-        states kept
+    Parameters ---------- M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
+    D, N : channels, and states of a group STREAMS : groups in one program LN, LD : lanes along the states and
+    along the channels KN, K : states of a group, and channels, in one lane PIECES, STARTS, COUNT : KN as a
+    sum of powers of two, its partial sums, its number of terms BLOCKS : programs that together cover all
+    channels WHOLE : True if they end with the last channel MIXED, SKIP, SCALED, KEEP : True if streams are
+    mixed, have skips, inputs are multiplied by their step size,
+        and states are kept
     EVERY, STEPS, SLOTS : steps between kept states, steps in registers, and states that a program saves
     """
 
@@ -62,7 +60,7 @@ class KernelShape(NamedTuple):
 
 
 class ScanSizes(NamedTuple):
-    """Sizes of a scan, which of its parts are there, and how large a GPU the rule has in mind."""
+    """Sizes of a scan, its optional parts, and the size of the GPU that the rule assumes."""
 
     b: int
     m: int
@@ -84,12 +82,12 @@ class Layout(NamedTuple):
 
 
 def groups(n: int) -> int:
-    """Into how many groups the states of a stream are cut."""
+    """Return the number of groups of the states of a stream."""
     return -(-n // LARGEST_GROUP)
 
 
 def forward_shape(problem: ScanSizes, *, keep: bool) -> KernelShape:
-    """The shape of the forward kernel."""
+    """Return the shape of the forward kernel."""
     parts = groups(problem.n)
     streams = {1, parts, *([problem.m * parts] if problem.mixed else [])}
     layout = min(layouts(sorted(streams)), key=lambda x: forward_time(problem, x))
@@ -97,12 +95,12 @@ def forward_shape(problem: ScanSizes, *, keep: bool) -> KernelShape:
 
 
 def backward_shape(problem: ScanSizes) -> KernelShape:
-    """The shape of the backward kernel: one group a program, since no sum is over streams."""
+    """Return the shape of the backward kernel: one group per program, since no sum is over streams."""
     return shape(problem, min(layouts([1]), key=lambda x: backward_time(problem, x)), keep=True)
 
 
 def layouts(streams: list[int]) -> Iterator[Layout]:
-    """All layouts; the first one of equal times is taken."""
+    """Yield all layouts; the first one of equal times is taken."""
     for count in streams:
         for lanes in (4, 8, 16, 2):
             for channels in (1, 2, 4, 8):
@@ -110,17 +108,17 @@ def layouts(streams: list[int]) -> Iterator[Layout]:
 
 
 def programs(problem: ScanSizes, layout: Layout) -> int:
-    """Programs of one warp."""
+    """Return the number of programs of one warp."""
     width = 32 // layout.lanes * layout.channels
     return problem.b * problem.m * groups(problem.n) // layout.streams * -(-problem.d // width)
 
 
 def forward_time(problem: ScanSizes, layout: Layout) -> float:
-    """Estimated cycles of all programs per step of time.
+    """Estimate the cycles of all programs per step of time.
 
     A lane's state takes 5 instructions, its exponential 8 cycles of a unit that lanes share, and one load of
-    B and C serves `channels` of them. What all programs read of B and C comes from L2, 3 kB a cycle; outputs
-    that are yet to be summed go through memory, 1.7 kB a cycle.
+    B and C serves `channels` of them. B and C are read from L2, 3 kB per cycle; outputs that are yet to be
+    summed go through memory, 1.7 kB per cycle.
     """
     streams, lanes, channels = layout
     kn = states_in_a_lane(problem, layout)
@@ -140,10 +138,10 @@ def forward_time(problem: ScanSizes, layout: Layout) -> float:
 
 
 def backward_time(problem: ScanSizes, layout: Layout) -> float:
-    """Estimated cycles of all programs per step of time.
+    """Estimate the cycles of all programs per step of time.
 
-    17 instructions a state, and sums over lanes of channels (7 for a state's B and C) and of states. Each
-    program writes its part of the gradients of B and C, and these are read again.
+    A state takes 17 instructions, plus sums over lanes of channels (7 for a state's B and C) and of states.
+    Each program writes its part of the gradients of B and C, which is read again.
     """
     _, lanes, channels = layout
     kn = states_in_a_lane(problem, layout)
@@ -155,22 +153,22 @@ def backward_time(problem: ScanSizes, layout: Layout) -> float:
 
 
 def states_in_a_lane(problem: ScanSizes, layout: Layout) -> int:
-    """States of one group."""
+    """Return the number of states of one group in a lane."""
     return -(-group_size(problem) // layout.lanes)
 
 
 def group_size(problem: ScanSizes) -> int:
-    """States of a group, those of the last one made up with zeros."""
+    """Return the number of states of a group; the last group is padded with zeros."""
     return -(-problem.n // groups(problem.n))
 
 
 def busy(problem: ScanSizes, count: int, cycles: float) -> float:
-    """The time of the fullest scheduler; a program alone on one waits for itself half of the time."""
+    """Return the time of the busiest scheduler; a program alone on a scheduler stalls half of the time."""
     return max(-(-count // problem.schedulers), 2) * cycles
 
 
 def shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
-    """The shape of a layout."""
+    """Return the shape of a layout."""
     kn = states_in_a_lane(problem, layout)
     pieces = tuple(1 << bit for bit in reversed(range(kn.bit_length())) if kn >> bit & 1)
     width = 32 // layout.lanes * layout.channels

@@ -1,4 +1,4 @@
-"""Step sizes of low rank: softplus(W low + b), one W and b per stream."""
+"""Low-rank step sizes: softplus(W low + b), one W and b per stream."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 def step_sizes(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """low (b, l, m, r), weight (m, d, r), bias (m, d) -> (b, l, m, d), positive; all of one dtype."""
+    """Map low (b, l, m, r), weight (m, d, r), bias (m, d) to positive (b, l, m, d); all of one dtype."""
     check_shapes(low, weight, bias)
     b, length, streams, _ = low.shape
     by_stream = low.flatten(0, 1).transpose(0, 1)
@@ -15,7 +15,7 @@ def step_sizes(low: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def check_shapes(low: Tensor, weight: Tensor, bias: Tensor) -> None:
-    """ValueError where shapes do not belong together."""
+    """Raise ValueError if shapes do not match."""
     right = low.ndim == 4 and bias.ndim == 2 and bias.shape[0] == low.shape[2]
     if not right or weight.shape != (*bias.shape, low.shape[3]):
         raise ValueError(

@@ -1,9 +1,9 @@
-"""The paper's tables, reported beside measured: one `Table` of `Cell`s feeds every renderer.
+"""The paper's tables with reported and measured numbers: one `Table` of `Cell`s feeds every renderer.
 
 ::
 
     names -> load -> Report of Tables -> terminal, csv, latex, html
-             definitions.PAPER_TABLES says what each table of the paper shows
+             definitions.PAPER_TABLES defines each table of the paper
 """
 
 from msbench.reporting.command import ReportOptions, ReportResult, carry_out

@@ -1,4 +1,4 @@
-"""What ``msbench report`` is asked for, and what comes of it."""
+"""The command ``msbench report``: its options, its steps and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """The options of the verb.
+    """The options of the command.
 
-    `names` are suites, tables or files as typed; `judge` sets verdicts and `versus` is
-    the model that others are compared with, where that is asked for; `validation` shows that split instead.
+    `names` are suites, tables or files as typed; `judge`, if given, sets verdicts, and `versus`, if given, is
+    the model that others are compared with; `validation` shows that split instead.
     """
 
     names: Sequence[str]
@@ -39,7 +39,7 @@ class ReportOptions:
 
 @dataclass(frozen=True)
 class ReportResult:
-    """The tables, the files that were written, and lines on what could not be drawn."""
+    """The tables, the files that were written, and notes on figures that could not be drawn."""
 
     tables: tuple[Table, ...]
     written: list[Path]
@@ -47,10 +47,10 @@ class ReportResult:
 
 
 def carry_out(request: ReportOptions) -> ReportResult:
-    """Load the tables, judge and compare them, and write the files; each is whole or not written at all.
+    """Load the tables, judge and compare them, and write the files, each atomically.
 
     Raises what `load` does, UnknownName where no table has the model to compare with, and ConfigError where
-    the folder for files is none or cannot be written to.
+    the output folder is no folder or cannot be written to.
     """
     refuse_file(request.out)
     if request.validation:
@@ -75,12 +75,12 @@ def carry_out(request: ReportOptions) -> ReportResult:
         written += figures.write(drawn, request.out)
     if request.html:
         written += write_page(report, request.out, request.names, drawn)
-    # Who asked for the page alone finds the notes beside its figures.
+    # A page has the notes next to its figures.
     return ReportResult(report.tables, written, told(drawn) if asked else [])
 
 
 def _refuse_results(request: ReportOptions) -> None:
-    """Raise ConfigError for what shows or judges results, which must not stand beside what is chosen by."""
+    """Raise ConfigError for options that show or judge test results: not allowed with validation scores."""
     given = {
         "--against": request.judge is not None,
         "--html": request.html,
@@ -103,7 +103,7 @@ def write_page(
 
 
 def told(drawn: "Sequence[FigureFile]") -> list[str]:
-    """A line for each note on a figure, and one for each reason for which some are not drawn."""
+    """Return a line for each note on a figure, and one for each reason why figures are not drawn."""
     notes = list(dict.fromkeys(f"{each.stem}: {note}" for each in drawn for note in each.notes))
     missing: dict[str, list[str]] = {}
     for each in drawn:
@@ -115,10 +115,10 @@ def told(drawn: "Sequence[FigureFile]") -> list[str]:
 def _figures(report: Report, request: ReportOptions) -> "list[FigureFile]":
     if not (request.figures or request.initialisation or request.html):
         return []
-    # matplotlib takes a while to import: only who asks for figures waits for it.
+    # matplotlib is slow to import, so it is imported only for figures.
     from msbench.reporting import figures
 
     kinds = tuple(figures.KINDS) if request.initialisation else figures.WITHOUT_MODELS
-    # A table without any run has nothing to draw, and one of claims has the numbers of its suite's own.
+    # A table without runs has nothing to draw; one of claims repeats the numbers of its suite's own table.
     measured = tuple(table for table in report.tables if table.measured and not table.base)
     return figures.figures(replace(report, tables=measured), kinds)

@@ -1,7 +1,7 @@
-"""Files that a user asks for: each is replaced whole, so that whatever ends a command leaves old or new.
+"""Output files that a user asks for, each replaced atomically: an interrupted command leaves old or new.
 
-Files of one command are replaced one after another: where it is killed between two of them, they are of
-different ages, and the same command makes them one again.
+Files of one command are replaced one after another. If it is killed between two of them, they are from
+different runs of the command; running it again makes them consistent.
 """
 
 import glob
@@ -15,7 +15,7 @@ from msbench.results import store
 from msbench.results.locks import hold_folder
 
 PATIENCE = 30.0
-"""Seconds. In a folder of many users anybody may hold a lock for ever, and files are whole without one."""
+"""Seconds. In a shared folder anybody may hold a lock forever, and files are whole without one."""
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
 
 
@@ -33,10 +33,10 @@ def refuse_folder(path: Path, choice: str) -> None:
 
 @contextmanager
 def replacing(path: Path, choice: str) -> Iterator[Callable[[bytes], None]]:
-    """Inside, no other command replaces a file next to `path`; yields what writes it.
+    """Lock the folder of `path` against other commands; yields the function that writes the file.
 
-    What is read inside and written back loses no entry of a command that does the same. Raises ConfigError
-    where the folder cannot be written to or locked.
+    A file that is read, changed and written back inside the block loses no entry of a command that does the
+    same. Raises ConfigError where the folder cannot be written to or locked.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def replacing(path: Path, choice: str) -> Iterator[Callable[[bytes], None]]:
 
 
 def write_files(files: Mapping[str, bytes], out: Path) -> list[Path]:
-    """Write files of these names to the folder `out`; what a command that was killed left there goes first.
+    """Write files of these names to the folder `out`, after removing temporary files of killed commands.
 
     Raises ConfigError where `out` is a file, is named like one, or cannot be written to.
     """
@@ -59,7 +59,7 @@ def write_files(files: Mapping[str, bytes], out: Path) -> list[Path]:
 
 
 def _write(files: Mapping[str, bytes], out: Path, choice: str) -> list[Path]:
-    """`choice` is the option that a message points to."""
+    """Write the files; `choice` is the option that error messages point to."""
     if not files:
         return []
     name = ""
@@ -76,20 +76,20 @@ def _write(files: Mapping[str, bytes], out: Path, choice: str) -> list[Path]:
 
 
 def require_writable(results: Path) -> None:
-    """Raise ConfigError where nothing can be written into the folder of results; nothing is made."""
+    """Raise ConfigError if the results folder is not writable; create nothing."""
     there = next(folder for folder in (results, *results.absolute().parents) if folder.exists())
     if not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"{there}: nothing can be written there; choose another --results")
 
 
 def refuse_file(out: Path) -> None:
-    """Raise ConfigError where `out` is a file, or called like one: nobody means a folder table.tex."""
+    """Raise ConfigError if `out` is a file or has the suffix of one: a folder table.tex is a mistake."""
     if out.is_file() or (out.suffix in FILE_SUFFIXES and not out.is_dir()):
         raise ConfigError(f"--out {out}: names a file, and must be a folder; its files have their own names")
 
 
 def _sweep(out: Path, names: Iterable[str]) -> None:
-    """Remove the temporary files of a command that was killed in the middle of a write."""
+    """Remove temporary files left by a command that was killed during a write."""
     for name in names:
         for leftover in out.glob(f".{glob.escape(name)}.*.tmp"):
             leftover.unlink(missing_ok=True)

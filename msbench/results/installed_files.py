@@ -1,4 +1,4 @@
-"""Where an installed package has its data files: suites, baselines."""
+"""Locations of the data files of an installed package: suites, baselines."""
 
 import os
 import sysconfig
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def folders(name: str) -> list[Path]:
-    """The folders ``share/msbench/<name>`` where wheels put data files: system, user, target.
+    """Return the folders ``share/msbench/<name>`` where wheels put data files: system, user, target.
 
-    Those that nobody lets us look into are left out: a user's home need not be that of who runs this.
+    Unreadable folders are left out: the home folder may belong to another user than the current one.
     """
     places = (
         sysconfig.get_path("data"),

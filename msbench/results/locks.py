@@ -1,7 +1,7 @@
-"""Locks between processes, which the operating system drops with the process that holds them.
+"""Locks between processes, which the operating system releases when the holding process ends.
 
-All of msbench's locks are these. A file system that refuses them is refused: a marker file in their stead,
-filelock's own fallback, would stay behind a process that was killed and block every later command.
+All locks of msbench are of this kind. A file system without them is refused: filelock's own fallback, a
+marker file, would outlive a killed process and block every later command.
 """
 
 import errno
@@ -18,16 +18,16 @@ from msbench.errors import ConfigError
 
 POLL = 0.05
 NEVER = (errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of a file system on which nobody can hold a lock. Others, such as ENOLCK, may pass."""
+"""Errors of a file system without locks. Others, such as ENOLCK, may be temporary."""
 
 
 @contextmanager
 def hold_file(
     path: Path, choice: str, *, wait: bool = True, between: Callable[[], None] = lambda: None
 ) -> Iterator[bool]:
-    """Hold the lock file `path`; yields False, at once, where another process has it and `wait` is off.
+    """Hold the lock file `path`; yields False at once if another process holds it and `wait` is off.
 
-    While waiting, `between` is called every second and may raise. Raises ConfigError, which points to
+    While waiting, `between` is called every second and may raise. Raises ConfigError, which names the option
     `choice`, where the file system has no locks, and OSError where the file cannot be opened.
     """
     lock = filelock.FileLock(path, fallback_to_soft=False)
@@ -67,11 +67,11 @@ def _refusal(folder: Path, error: OSError, choice: str) -> str:
 
 @contextmanager
 def hold_folder(folder: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Hold a lock on a folder itself, which leaves no file in it; waits for `patience` seconds.
+    """Hold a lock on a folder itself, without a lock file; waits up to `patience` seconds.
 
-    Yields False where another process keeps it or the system cannot lock folders, as not every network file
-    system can: it is for what is only tidier when done alone. Raises OSError where `folder` is a link or not
-    a folder.
+    Yields False where another process keeps it or the system cannot lock folders, as on some network file
+    systems: use it only where exclusive access is preferable, not required. Raises OSError where `folder` is
+    a link or not a folder.
     """
     if not filelock.has_fcntl:
         yield False

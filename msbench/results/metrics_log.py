@@ -1,4 +1,4 @@
-"""What a run's ``metrics.csv`` says, epoch by epoch; read tolerantly, as a curve is no result."""
+"""Reader of a run's ``metrics.csv``, a row per epoch; tolerant, since a learning curve is no result."""
 
 import csv
 import io
@@ -9,11 +9,11 @@ from pathlib import Path
 from msbench.results.safe_reads import read_bytes
 
 Epochs = Sequence[Mapping[str, str]]
-"""The rows of a ``metrics.csv``, as they are written."""
+"""The rows of a ``metrics.csv`` as strings."""
 
 
 def read_log(folder: Path) -> tuple[Epochs, str]:
-    """The rows of the run's ``metrics.csv``, and what is wrong where there are none."""
+    """Return the rows of the run's ``metrics.csv``, and an error message if there are none."""
     path = folder / "metrics.csv"
     try:
         stream = io.StringIO(read_bytes(path).decode(), newline="")
@@ -24,7 +24,7 @@ def read_log(folder: Path) -> tuple[Epochs, str]:
 
 
 def number(row: Mapping[str, str], key: str) -> float | None:
-    """A value of a row; None where it is absent, no number or not finite."""
+    """Return a value of a row; None where it is absent, no number or not finite."""
     try:
         value = float(row.get(key) or "nan")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Measured mean mixing distances -> a cell. They lie beside the run that they are of.
+"""Measured mean mixing distances, stored in the folder of their run.
 
 ::
 
@@ -26,11 +26,11 @@ class LayerDistances(BaseModel):
 
 
 class Distances(BaseModel):
-    """One measurement, as its file has it; read tolerantly, as records are.
+    """One measurement as stored in its file; read tolerantly, as records are.
 
-    `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output drew
-    on anything, and the deviation where there is one number alone. `options` say how it was measured, and are
-    empty where the file has none.
+    `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output
+    depends on any input, and the deviation where there is a single number. `options` are the settings of the
+    measurement, empty where the file has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -49,12 +49,12 @@ class Distances(BaseModel):
 
     @property
     def counts(self) -> bool:
-        """True where it may stand beside the paper's: of a trained model, with the default options."""
+        """True where it is comparable with the paper's: of a trained model, with the default options."""
         return self.trained and self.default_options
 
 
 def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
-    """The measurements of this run, oldest first, and a warning for each file that cannot be read."""
+    """Return the measurements of this run, oldest first, and a warning for each unreadable file."""
     found: list[Distances] = []
     warnings: list[str] = []
     for path in sorted((run_folder / "mixing").glob("*.json")):
@@ -77,5 +77,5 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
 
 
 def counted(found: Sequence[Distances]) -> Distances | None:
-    """Of measurements of one run, oldest first, the one that stands for it: the last that counts."""
+    """Return the last measurement that counts, of those of one run, oldest first; None if there is none."""
     return next((each for each in reversed(found) if each.counts), None)

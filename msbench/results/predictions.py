@@ -1,4 +1,4 @@
-"""``predictions.parquet``: what a run predicted, a row per test example."""
+"""``predictions.parquet``: the predictions of a run, a row per test example."""
 
 import io
 import os
@@ -15,9 +15,9 @@ from msbench.results.safe_reads import require_ordinary
 
 FILE = "predictions.parquet"
 MOST_ROWS = 2**24
-"""A few kilobytes of Parquet may stand for as many rows as they like."""
+"""Limit on rows: a few kilobytes of Parquet can encode arbitrarily many."""
 RUN_KEY = b"msbench.run"
-"""Metadata of the file with the id of its run: copied to another folder, it is not read as that run's."""
+"""Metadata key of the run id, so that a file copied to another run's folder is detected."""
 
 
 def write_predictions(
@@ -28,10 +28,10 @@ def write_predictions(
     decisions: NDArray[np.int64],
     logits: NDArray[np.float32],
 ) -> None:
-    """Write example number, label, predicted class, whether right, and all logits (n, classes).
+    """Write example number, label, predicted class, correctness and all logits (n, classes).
 
-    `labels` and `decisions` are (n,), or (n, classes) of 0 and 1 where an example may have several: then they
-    have a column for each class, ``label_0`` and so on.
+    `labels` and `decisions` are (n,), or (n, classes) of 0 and 1 where an example may have several labels:
+    then they have a column for each class, ``label_0`` and so on.
     """
     import pandas as pd
     import pyarrow
@@ -44,34 +44,37 @@ def write_predictions(
     table = pyarrow.Table.from_pandas(pd.DataFrame(columns), preserve_index=False)
     table = table.replace_schema_metadata({**table.schema.metadata, RUN_KEY: run_id.encode()})
     buffer = io.BytesIO()
-    # Without checksums a flipped bit would be read as another answer.
+    # Without checksums a flipped bit would be read as another prediction.
     parquet.write_table(table, buffer, write_page_checksum=True)
     store.write_atomically(path, buffer.getvalue())
 
 
 def by_class(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Columns ``name_0``, ``name_1``, ... of values (n, classes)."""
+    """Return columns ``name_0``, ``name_1``, ... of values (n, classes)."""
     return {f"{name}_{index}": column for index, column in enumerate(values.T)}
 
 
 def read_correct(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Labels (n,) and whether each answer is right (n,), of a run with one label an example.
+    """Return labels (n,) and correctness (n,) of a run with one label per example.
 
-    Raises DataError, naming the file, where it is absent, cannot be read, is another run's or has no such
-    columns.
+    Raises DataError, naming the file, where it is absent, cannot be read, belongs to another run or has no
+    such columns.
     """
     columns = _read(folder / FILE, run_id, ["label", "correct"])
     return columns[0].astype(np.int64), columns[1].astype(np.bool_)
 
 
 def read_examples(folder: Path, run_id: str) -> NDArray[np.int64]:
-    """The number of each example (n,), in the order of the answers. Raises as `read_correct` does."""
+    """Return the number of each example (n,), in the order of the predictions.
+
+    Raises DataError as `read_correct` does.
+    """
     (examples,) = _read(folder / FILE, run_id, ["example"])
     return examples.astype(np.int64)
 
 
 def read_scores(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Labels of 0 and 1 and logits, both (n, classes), of a run with several labels an example.
+    """Return labels of 0 and 1 and logits, both (n, classes), of a run with several labels per example.
 
     Raises DataError as `read_correct` does.
     """
@@ -115,7 +118,7 @@ def _opened(path: Path) -> Any:
 
     try:
         require_ordinary(path)
-        # Bytes: of a str pyarrow makes UTF-8, which not every path is.
+        # Bytes: pyarrow encodes a str as UTF-8, and not every path is valid UTF-8.
         source = pyarrow.OSFile(os.fsencode(path))
         return parquet.ParquetFile(source, page_checksum_verification=True)
     except FileNotFoundError:
@@ -129,6 +132,6 @@ def _opened(path: Path) -> Any:
 def _unreadable(path: Path, error: Exception) -> DataError:
     words = (getattr(error, "strerror", None) or str(error)).splitlines()
     first = words[0] if words else type(error).__name__
-    # The system's own errors have a number: of what the file holds they say nothing.
+    # Operating system errors have a number and are not about the file's contents.
     remedy = "make it readable" if getattr(error, "errno", None) else "train this run again with --fresh"
     return DataError(f"{path}: cannot be read: {first}; {remedy}")

@@ -1,7 +1,7 @@
-"""What the values of a record have to be, where their type alone does not say it: others compute with them.
+"""Validated types for the fields of a record, beyond what plain types check.
 
-A record may come from elsewhere. What is refused when it is read costs a line; what is not ends the table
-that it is one cell of.
+A record may come from another machine. A bad value refused on reading costs one warning; a bad value let
+through would break the whole table that uses it.
 """
 
 import math
@@ -15,19 +15,19 @@ from msbench.config.run import SECTIONS
 RUN_ID = re.compile(r"[0-9a-f]{12}")
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 MAPPINGS = ("git", "packages", "cudnn", "container")
-"""Parts of an environment that have parts of their own."""
+"""Environment entries that are mappings themselves."""
 LARGEST = 2**63
 
 
 def check_plain(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` where every number is finite, and of 64 bits where it is whole."""
+    """Return `values` if all numbers are finite and integers fit in 64 bits; raise ValueError if not."""
     if not _holds(values):
         raise ValueError("has a number that is not finite, or too large")
     return values
 
 
 def check_spec(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` where the parts of a run's settings are settings."""
+    """Return `values` if every section of a run's settings is a mapping; raise ValueError if not."""
     for name in SECTIONS:
         if not isinstance(values.get(name) or {}, dict):
             raise ValueError(f"{name} is no mapping")
@@ -45,7 +45,7 @@ def _holds(value: Any) -> bool:
 
 
 def check_environment(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` where its parts have the shape that they were written in."""
+    """Return `values` if its entries have the types that msbench writes; raise ValueError if not."""
     for name in MAPPINGS:
         if not isinstance(values.get(name) or {}, dict):
             raise ValueError(f"{name} is no mapping")
@@ -57,12 +57,12 @@ def check_environment(values: dict[str, Any]) -> dict[str, Any]:
 
 Spec = Annotated[dict[str, Any], AfterValidator(check_spec)]
 Environment = Annotated[dict[str, Any], AfterValidator(check_environment)]
-# Strict: of true and "0.6" pydantic would otherwise make the numbers 1.0 and 0.6.
+# Strict: pydantic would otherwise convert true and "0.6" to the numbers 1.0 and 0.6.
 Number = Annotated[FiniteFloat, Field(ge=-1e100, le=1e100, strict=True)]
-"""What may still be squared and summed."""
+"""A number that can be squared and summed without overflow."""
 Duration = Annotated[FiniteFloat, Field(ge=0, le=1e15, strict=True)]
-"""Seconds, and what is counted in one."""
+"""Seconds, or a rate per second."""
 Fraction = Annotated[FiniteFloat, Field(ge=0, le=1, strict=True)]
 Count = Annotated[int, Field(ge=0, lt=LARGEST, strict=True)]
 Size = Annotated[int, Field(ge=1, lt=LARGEST, strict=True)]
-"""The number of examples of a split: there is no result on none."""
+"""The number of examples of a split: at least one, as there is no result on none."""

@@ -1,6 +1,6 @@
-"""The paper's numbers, read from ``results/reported/*.csv``: one row a cell, everything as text.
+"""The paper's numbers, read from ``results/reported/*.csv``: one row per cell, everything as text.
 
-Values stay as printed: trailing zeros are kept, and a model called None, NA, 1e5 or 007 keeps its name.
+Values stay as printed: trailing zeros are kept, and a model named None, NA, 1e5 or 007 keeps its name.
 """
 
 import csv
@@ -23,7 +23,7 @@ class ReportedCell:
     """One cell of a table of the paper; the fields are the header of the CSV.
 
     `value` and `sd` are as printed and empty where the paper prints ``-``. `model` is the msbench model that
-    the row stands for, or empty. `note` says where the value disagrees with its own source.
+    the row stands for, or empty. `note` records where the value disagrees with its own source.
     """
 
     table: str
@@ -43,7 +43,7 @@ HEADER = [field.name for field in fields(ReportedCell)]
 
 
 def read_reported(path: Path) -> list[ReportedCell]:
-    """The cells of one CSV, in the order of the file.
+    """Return the cells of one CSV, in file order.
 
     Raises ConfigError, with file and line, for a header, a row or a value that is not as documented.
     """
@@ -62,7 +62,7 @@ def read_reported(path: Path) -> list[ReportedCell]:
 
 
 def read_all(folder: Path) -> list[ReportedCell]:
-    """The cells of every CSV in `folder`, file by file in the order of their names.
+    """Return the cells of every CSV in `folder`, files sorted by name.
 
     Raises ConfigError where there is none.
     """
@@ -73,9 +73,9 @@ def read_all(folder: Path) -> list[ReportedCell]:
 
 
 def find_reported(results: Path) -> Path:
-    """The folder of the paper's numbers: in `results`, in the checkout, or with an installed package.
+    """Return the folder of the paper's numbers: in `results`, the checkout or the installed package.
 
-    Raises ConfigError, naming the places, where none of them has a CSV.
+    Raises ConfigError, naming the searched folders, where none of them has a CSV.
     """
     root = Path(__file__).resolve().parents[2]
     places = [
@@ -90,7 +90,7 @@ def find_reported(results: Path) -> Path:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every row below the header."""
+    """Yield the line number and fields of every row below the header."""
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             reader = csv.reader(stream, strict=True)

@@ -1,4 +1,4 @@
-"""Results on disk: plain files, one folder a run, ``run.json`` written last.
+"""Results on disk: plain files, one folder per run, ``run.json`` written last.
 
 ::
 
@@ -9,7 +9,7 @@
         checkpoint/          best-<epoch>.safetensors, last.safetensors, previous.safetensors
         run.lock             held while a process works here
 
-Readers take no lock: every file is replaced whole. Two machines merge with rsync.
+Readers take no lock, as every file is replaced atomically. Results of two machines merge with rsync.
 """
 
 import hashlib
@@ -43,14 +43,14 @@ from msbench.results.record_fields import (
 from msbench.results.safe_reads import parse_json, read_bytes
 
 SCHEMA_VERSION = 1
-"""Of records. It goes up where a field comes to mean something else, not where one is added."""
+"""Schema version of records. It is raised when a field changes its meaning, not when one is added."""
 Status = Literal["finished", "diverged", "out-of-memory", "interrupted", "failed"]
 Metric = Literal["accuracy", "macro-auroc"]
-"""What the result of a run is, as its task has it."""
+"""The metric that is the result of a run, set by its task."""
 
 
 class Failure(BaseModel):
-    """Why a run has no result: the exception's name, its message and, where known, the step and tensor."""
+    """The reason why a run has no result: exception name, message and, where known, step and tensor."""
 
     type: str
     message: str
@@ -59,16 +59,16 @@ class Failure(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """What ``run.json`` holds. Accuracies and AUROCs are fractions; only a finished run has any.
+    """The contents of ``run.json``. Accuracies and AUROCs are fractions; only a finished run has any.
 
-    `metric` says which of them is the result, `chance` what it is without a model, `baselines` what trivial
-    rules reach on the test split; `classes` are the names of the classes in the order of the
-    predictions, where they have names. `data_notes` are what set-up told of the data, such as in which ways
-    they are not the published ones.
+    `metric` names the one that is the result, `chance` is its chance level, `baselines` are the results of
+    trivial rules on the test split; `classes` are the names of the classes in the order of the predictions,
+    where they have names. `data_notes` are the notes of the data setup, such as differences from the
+    published data.
 
-    Read tolerantly: fields that a later version added are ignored, fields that an earlier one lacked take
-    their default, so that old records stay in the tables. Of a higher `schema_version` nothing is read: its
-    fields may mean something else. Names are those that folders have: none leads out of the results.
+    Read tolerantly: fields added by a later version are ignored, and fields missing in an earlier one take
+    their default, so that old records stay in the tables. A record of a higher `schema_version` is not read:
+    its fields may have another meaning. Names are valid folder names: none leads out of the results folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -111,7 +111,7 @@ class RunRecord(BaseModel):
 
     @property
     def hardware(self) -> str:
-        """The class of device that it ran on: ``cpu``, or the name of the GPU; empty where it is not told."""
+        """The class of device that it ran on: ``cpu``, or the name of the GPU; empty where unknown."""
         device = str(self.environment.get("device", ""))
         gpus = self.environment.get("gpus") or [device]
         return str(gpus[0]) if device == "cuda" else device
@@ -123,29 +123,29 @@ class RunRecord(BaseModel):
 
 
 def metric_key(split: str, metric: Metric) -> str:
-    """What the metric on a split is called in records and logs, such as ``test_macro_auroc``."""
+    """Return the key of a metric on a split in records and logs, such as ``test_macro_auroc``."""
     return f"{split}_{metric.replace('-', '_')}"
 
 
 def run_id(spec_digest: str, data_digest: str, source_digest: str) -> str:
-    """Twelve hex digits that depend on nothing but what decides the outcome."""
+    """Return the run id: twelve hex digits of a hash of the spec, data and source digests."""
     joined = "\n".join((spec_digest, data_digest, source_digest))
     return hashlib.sha256(joined.encode()).hexdigest()[:12]
 
 
 def run_directory(results: Path, spec: RunSpec, identity: str) -> Path:
-    """Where the run of this spec and id is filed."""
+    """Return the folder of the run of this spec and id."""
     return results / spec.suite / spec.task / spec.model_name / identity
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` under a temporary name, flush it to disk, then take the name: whole or not at all.
+    """Write `data` to a temporary file, flush it to disk, then rename it to `path`.
 
-    Its mode is what the user's umask grants. Raises OSError with the name of `path`, where the older file
-    stays as it was.
+    Its mode follows the user's umask. Raises OSError with the name of `path`; an older file is then left
+    unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name that nobody can guess and O_EXCL: a link that somebody laid there is never followed.
+    # An unpredictable name and O_EXCL: a link planted by another user is never followed.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -167,18 +167,18 @@ def write_record(directory: Path, record: RunRecord) -> None:
 
 
 def packed(record: RunRecord) -> bytes:
-    """The bytes of ``run.json``: sorted keys, two spaces, no NaN, a newline at the end."""
+    """Return the bytes of ``run.json``: sorted keys, two spaces, no NaN, a newline at the end."""
     values = encodable(record.model_dump(mode="json", exclude_none=True))
     text = json.dumps(values, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     return (text + "\n").encode()
 
 
 def read_record(directory: Path) -> RunRecord | None:
-    """The record of this folder, or None where the run has not ended.
+    """Return the record of this folder, or None if the run has not ended.
 
-    Raises DamagedRecord, naming the file, where ``run.json`` is no record, one of a later schema, or
-    contradicts itself: its id is not that of its digests, or its digest not that of its settings. Raises
-    ConfigError where it cannot be read.
+    Raises DamagedRecord, naming the file, where ``run.json`` is no record, has a later schema, or
+    contradicts itself: its id does not match its digests, or its digest its settings. Raises ConfigError
+    where it cannot be read.
     """
     path = directory / "run.json"
     try:
@@ -197,7 +197,7 @@ def read_record(directory: Path) -> RunRecord | None:
 
 
 def _fault(data: bytes, error: ValidationError) -> str:
-    """Why this is no record, and what to do."""
+    """Return the reason why this is no valid record, and the remedy."""
     try:
         version = parse_json(data)["schema_version"]
     except (ValueError, KeyError, TypeError):
@@ -211,9 +211,10 @@ def _fault(data: bytes, error: ValidationError) -> str:
 
 
 def read_filed(directory: Path) -> RunRecord | None:
-    """The record of a folder in the results: as `read_record`, and it is of the run whose place this is.
+    """Return the record of a run folder in the results, checked to belong to that folder.
 
-    DamagedRecord where it is another one's: folders were renamed, or files copied from one to another.
+    Raises as `read_record` does, and DamagedRecord where it belongs to another folder: folders were renamed,
+    or files copied from one to another.
     """
     record = read_record(directory)
     if record is None:
@@ -226,9 +227,9 @@ def read_filed(directory: Path) -> RunRecord | None:
 
 
 def _contradiction(record: RunRecord) -> str:
-    """The first part of a record that does not agree with another; empty where all agree.
+    """Return a message on the first inconsistency within a record; empty if there is none.
 
-    A run id is a hash, and so an edit of the settings, the seed or a digest cannot pass for a run.
+    A run id is a hash, so an edit of the settings, the seed or a digest is detected.
     """
     labels = {"suite": record.suite, "task": record.task, "model_name": record.model, "seed": record.seed}
     for key, value in labels.items():
@@ -243,19 +244,19 @@ def _contradiction(record: RunRecord) -> str:
 
 @dataclass(frozen=True)
 class FolderListing:
-    """Folders found, and by path why a folder or link could not be looked into."""
+    """Folders found, and by path the reason why a folder or link could not be read."""
 
     folders: list[Path] = field(default_factory=list)
     unreadable: dict[Path, str] = field(default_factory=dict)
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each path that could not be looked into."""
+        """A warning for each path that could not be read."""
         return [f"{path}: cannot be looked into: {reason}" for path, reason in self.unreadable.items()]
 
 
 def list_run_folders(results: Path, suite: str | None = None) -> FolderListing:
-    """Every run folder, in the order of its path; those that ``--fresh`` archived are left out."""
+    """Return every run folder, sorted by path; those archived by ``--fresh`` are left out."""
     found = FolderListing()
     level = [results / suite] if suite is not None else _list_folders(results, found.unreadable)
     for _ in ("task", "model", "run"):
@@ -265,7 +266,7 @@ def list_run_folders(results: Path, suite: str | None = None) -> FolderListing:
 
 
 def list_suites_with_runs(results: Path) -> FolderListing:
-    """The folders of suites that have a run folder, and what could not be looked into on the way."""
+    """Return the folders of suites that have a run folder, and the paths that could not be read."""
     found = FolderListing()
     for folder in _list_folders(results, found.unreadable):
         runs = list_run_folders(results, folder.name)
@@ -275,9 +276,9 @@ def list_suites_with_runs(results: Path) -> FolderListing:
 
 
 def _list_folders(folder: Path, unreadable: dict[Path, str]) -> list[Path]:
-    """The folders in this one, sorted; none where it is absent. What fails is added to `unreadable`.
+    """Return the folders in this one, sorted; none where it is absent. Failures are added to `unreadable`.
 
-    Each entry is asked by itself: a link to itself must not hide its neighbours.
+    Each entry is checked separately, so that a link to itself does not hide its neighbours.
     """
     try:
         with os.scandir(folder) as entries:
@@ -303,10 +304,10 @@ def _is_folder(entry: "os.DirEntry[str]", parent: Path, unreadable: dict[Path, s
 
 @dataclass(frozen=True)
 class StoredRuns:
-    """The records of a folder of results, and the runs of which there is none.
+    """The records of a results folder, and the runs without a record.
 
-    `unreadable` says by path, of a run folder or of a folder above such, why it could not be read; `unended`
-    are run folders without a record: their runs are in progress, or were stopped.
+    `unreadable` has by path, of a run folder or a folder above one, the error in reading it; `unended` are
+    run folders without a record: their runs are in progress, or were stopped.
     """
 
     records: list[RunRecord]
@@ -315,7 +316,7 @@ class StoredRuns:
 
     @property
     def warnings(self) -> list[str]:
-        """A line for each path that could not be read."""
+        """A warning for each path that could not be read."""
         return list(map(str, self.unreadable.values()))
 
 
@@ -338,17 +339,17 @@ def read_runs(results: Path, suite: str | None = None) -> StoredRuns:
 
 
 def records(results: Path, suite: str | None = None) -> tuple[list[RunRecord], list[str]]:
-    """All records, and a warning for each folder or ``run.json`` that could not be read."""
+    """Return all records, and a warning for each folder or ``run.json`` that could not be read."""
     found = read_runs(results, suite)
     return found.records, found.warnings
 
 
 @contextmanager
 def locked(directory: Path, *, wait: bool, between: Callable[[], None] = lambda: None) -> Iterator[bool]:
-    """Hold the run's lock; yields False, at once, where another process has it and `wait` is off.
+    """Hold the run's lock; yields False at once if another process holds it and `wait` is off.
 
-    The operating system drops the lock with the process that held it, so a dead one blocks nobody. While
-    waiting, `between` is called every second and may raise. Raises ConfigError where nothing can be written.
+    The operating system releases the lock when the process ends, so a dead one blocks nobody. While waiting,
+    `between` is called every second and may raise. Raises ConfigError where nothing can be written.
     """
     with ExitStack() as stack:
         try:
@@ -364,17 +365,17 @@ def locked(directory: Path, *, wait: bool, between: Callable[[], None] = lambda:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what a process that died in the middle of a write left behind."""
+    """Remove temporary files left by a process that died during a write."""
     for leftover in directory.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
 
 
 def set_aside(directory: Path) -> Path | None:
-    """Move a run's files into ``<run-id>.old-<k>`` beside it, for ``--fresh``; None where there were none."""
+    """Move a run's files to ``<run-id>.old-<k>`` next to it, for ``--fresh``; return None if it had none."""
     contents = [path for path in directory.glob("*") if path.name != "run.lock"]
     if not contents:
         return None
-    # The record first: without it, a stop in the middle leaves a run that is not finished, not a false one.
+    # The record first: an interruption then leaves an unfinished run, not a corrupt one.
     contents.sort(key=lambda path: path.name != "run.json")
     number = 1
     while (target := directory.with_name(f"{directory.name}.old-{number}")).exists():

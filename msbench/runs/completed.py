@@ -1,4 +1,4 @@
-"""Whether a run has ended: what another attempt would not change, and what ``--fresh`` sets aside."""
+"""Completed runs: those that another attempt would not change, and archiving them for ``--fresh``."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from msbench.training.state import Listener
 
 
 def ended(directory: Path, processes: Processes = ALONE) -> RunRecord | None:
-    """The record of a run that another attempt would not change, as the first process finds it."""
+    """Return the record of a completed run, as the first process finds it; None if it is not completed."""
     record = store.read_filed(directory) if processes.first else None
     if record is not None and record.status not in ("finished", "diverged"):
         record = None
@@ -21,11 +21,11 @@ def ended(directory: Path, processes: Processes = ALONE) -> RunRecord | None:
 
 
 def set_ended_aside(directory: Path, listener: Listener) -> None:
-    """Move what has ended beside its folder, for ``--fresh``; a damaged record has."""
+    """Archive a completed run, or one with a damaged record, next to its folder, for ``--fresh``."""
     try:
         has_ended = ended(directory) is not None
     except DamagedRecord:
         has_ended = True
-    # What was stopped goes on instead: so that a --fresh run that is interrupted can be resumed at all.
+    # A stopped run is resumed instead, so that an interrupted --fresh run can be resumed at all.
     if has_ended and (old := store.set_aside(directory)) is not None:
         listener.note(f"the earlier run was moved to {old}")

@@ -1,4 +1,4 @@
-"""One RunSpec to one RunRecord: the only place that joins data, model, training and store."""
+"""Execution of one RunSpec to one RunRecord: the only place that joins data, model, training and store."""
 
 import contextlib
 import time
@@ -48,7 +48,7 @@ from msbench.training.state import Listener
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where runs execute and are kept; `device` is auto, cpu or cuda.
+    """Folders, device, signals and processes of runs; `device` is auto, cpu or cuda.
 
     Several `processes` execute the same runs in the same order, and the first of them writes.
     """
@@ -63,10 +63,10 @@ class RunContext:
 def execute(
     spec: RunSpec, place: RunContext, listener: Listener, *, fresh: bool = False, wait: bool = True
 ) -> RunRecord | None:
-    """Set up data, train or resume, evaluate, record; `fresh` sets an earlier run of the same id aside.
+    """Set up data, train or resume, evaluate, record; `fresh` archives an earlier run of the same id.
 
-    Returns None, at once, where another process is training the very same run and `wait` is off. A run that
-    fails is recorded with its typed status and returned; DataError, Interrupted and usage errors are raised
+    Returns None at once if another process is training the same run and `wait` is off. A run that fails is
+    recorded with its typed status and returned; DataError, Interrupted and usage errors are raised
     (Interrupted after the state and the record are written).
     """
     processes = place.processes
@@ -91,7 +91,7 @@ def execute(
 
 @contextlib.contextmanager
 def _locked(directory: Path, place: RunContext, *, wait: bool) -> Iterator[bool]:
-    """The run's lock, which the first process holds for all."""
+    """Hold the run's lock in the first process, on behalf of all."""
     if not place.processes.first:
         yield True
         return
@@ -105,7 +105,7 @@ def _locked(directory: Path, place: RunContext, *, wait: bool) -> Iterator[bool]
 
 
 def _check_alike(identity: Identity, processes: Processes) -> None:
-    """Raise DataError where this process has other data or another source than the first."""
+    """Raise DataError if this process has other data or another source than the first."""
     first = processes.shared(identity.run_id.encode())
     if first != identity.run_id.encode():
         raise DataError("not the data and the source code that the first process has; set them up alike")
@@ -123,7 +123,7 @@ def _dataset(spec: RunSpec, place: RunContext, listener: Listener) -> Dataset:
         require_writable(place.results)  # before hours of set-up, not after them
         listener.note(f"setting up {spec.data.dataset} in {place.data_root}")
     found = data.setup(spec.data, place.data_root, progress=progress) if processes.first else None
-    # The others come when it is there; those of another machine may have to set it up on their own.
+    # The others continue once it is set up; those on another machine may have to set it up themselves.
     processes.shared(b"")
     return found or data.setup(spec.data, place.data_root, progress=progress)
 
@@ -148,7 +148,7 @@ class _Run:
         self.trainer: Trainer | None = None
 
     def execute(self) -> RunRecord:
-        """The record, written; raises Interrupted, and what is wrong with settings or data."""
+        """Run, write the record and return it; raises Interrupted, and errors of settings or data."""
         try:
             with self.place.processes.agreed():
                 record = self._advised()
@@ -212,7 +212,7 @@ class _Run:
         self.trainer.room = room_for_splits(self.device)
         self.trainer.gradients.recompute_above = self._recompute_above()
         self.trainer.attempt = self._attempt()
-        self._check_record()  # with what has been counted of the model
+        self._check_record()  # now with the model's counts
         self._forget_earlier()
         self.trainer.run()
         began = time.monotonic()
@@ -228,7 +228,7 @@ class _Run:
         return self._finish(self.trainer, test, time.monotonic() - began)
 
     def _check_record(self) -> None:
-        """Raise ConfigError for what the record could not hold, before it costs a training."""
+        """Raise ConfigError for values that the record cannot hold, before training."""
         try:
             RunRecord.model_validate_json(store.packed(self._record("interrupted")))
         except ValidationError as error:
@@ -240,8 +240,8 @@ class _Run:
             ) from None
 
     def _forget_earlier(self) -> None:
-        """Remove the record of an earlier attempt, which would pass for this one's if this one died."""
-        # Not before all that may refuse the run: an attempt that never began leaves what there was.
+        """Remove the record of an earlier attempt: it would pass for this one's if this one died."""
+        # Only after all checks that may refuse the run: an attempt that never began changes nothing.
         for name in ("run.json", "error.txt") if self.first else ():
             (self.directory / name).unlink(missing_ok=True)
 
@@ -254,15 +254,15 @@ class _Run:
         return {"started": self.started, "kernel": kernel, **where, **how}
 
     def _execution(self) -> dict[str, Any]:
-        """How the run is executed: nothing that its id depends on."""
+        """Return the execution options, which the run's id does not depend on."""
         micro = self.spec.train.micro_batch
         pieces = {} if micro is None else {"micro_batch": micro}
         return {"devices": self.place.processes.count, **pieces}
 
     def _recompute_above(self) -> int:
-        """Positions of a batch beyond which its activations would fill half of what memory is free."""
+        """Return the positions of a batch above which its activations would fill half of the free memory."""
         spec, processes, info = self.spec, self.place.processes, self.dataset.info
-        # One limit for all: what is computed again may be a batch norm, which all compute together.
+        # One limit for all: a recomputed layer may be a batch norm, which all processes compute together.
         mine = budget.most_positions(spec, self.device, processes.here)
         limit = int(processes.shared(str(mine).encode()) or mine)
         if budget.positions_at_once(spec, info, processes.count) > limit:

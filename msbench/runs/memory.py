@@ -1,4 +1,4 @@
-"""How much memory a run takes on a device, and what to do where that is too much."""
+"""Memory that a run takes on a device, and advice if that is too much."""
 
 from torch import nn
 
@@ -10,14 +10,14 @@ from msbench.environment import free_memory
 from msbench.training.memory import advice
 
 COPIES = 4
-"""Of the parameters: themselves, their gradients, and AdamW's two moments."""
+"""Copies of the parameters: themselves, their gradients, and AdamW's two moments."""
 
 
 def needed(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str, devices: int = 1) -> int:
-    """About the bytes that training takes on each of its devices: parameters, optimiser and activations.
+    """Estimate the bytes that training takes on each of its devices: parameters, optimiser and activations.
 
-    Of the largest batch that the task can have, if no layer is computed twice; ``micro_batch: auto`` counts
-    as the whole batch. What torch, its kernels and the data take comes on top.
+    For the largest batch that the task can have, if no layer is recomputed; ``micro_batch: auto`` counts as
+    the whole batch. Memory of torch, its kernels and the data is not included.
     """
     parameters = sum(each.numel() * each.element_size() for each in model.parameters())
     positions = positions_at_once(spec, info, devices)
@@ -25,7 +25,7 @@ def needed(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str, devices
 
 
 def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
-    """Positions, with padding, of the most examples that one of several devices computes at once."""
+    """Return the positions, with padding, of the most examples that one device computes at once."""
     train = spec.train
     share = -(-train.batch_size // devices)
     examples = min(share, train.micro_batch) if isinstance(train.micro_batch, int) else share
@@ -33,13 +33,13 @@ def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
 
 
 def most_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
-    """Positions whose activations fill half of the free memory, which processes on one CPU have together."""
+    """Return the positions whose activations fill half of the free memory, which processes on a CPU share."""
     free = free_memory(device) // (processes if device == "cpu" else 1)
     return free // 2 // models.activation_bytes(spec.model_name, spec.model, 1, device)
 
 
 def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
-    """What was asked for, what is free, and what would help."""
+    """Return a message on the memory requested, the memory free, and what would help."""
     free = readable_bytes(free_memory(device))
     smaller = f"a smaller train.batch_size than {spec.train.batch_size}"
     pieces = spec.model.norm != "batch" and spec.train.micro_batch != "auto"

@@ -1,4 +1,4 @@
-"""What a command would do with each planned run, and why: run, --dry-run and explain all ask here."""
+"""Action of a command for each planned run, and its reason: used by run, --dry-run and explain."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ from msbench.results.store import RunRecord, StoredRuns
 from msbench.runs import sources
 
 RESUMABLE = ("next", "last", "previous")
-"""Checkpoints that a run goes on from: a kill may leave any of them alone."""
+"""Checkpoints that a run can resume from: after a kill, any of them may be the only one."""
 NAMED = 3
-"""Changed source files that a reason names; `PlannedRun.changes` has them all."""
+"""Number of changed source files that a reason names; `PlannedRun.changes` has them all."""
 NO_RECORD = "has no record: it is still running, or was stopped; the same command resumes it"
 TO_TRAIN = ("train", "resume", "retry")
 """Actions that train."""
@@ -34,8 +34,8 @@ Action = Literal["train", "resume", "retry", "keep", "set up", "damaged"]
 class PlannedRun:
     """One planned run. `run_id` is None while its data is not set up.
 
-    Where it would be trained though its task, model and seed have been run before, `nearest` is the run least
-    unlike it and `changes` are what keep that one from counting.
+    If it would be trained although its task, model and seed have been run before, `nearest` is the most
+    similar run and `changes` are the differences that keep that one from counting.
     """
 
     spec: RunSpec
@@ -51,7 +51,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a run's id is made of."""
+    """A run's id and the digests that it is made of."""
 
     run_id: str
     data_digest: str
@@ -60,14 +60,14 @@ class Identity:
 
 
 def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
-    """One ConfigError for all runs whose model the scan in use on a device type cannot take."""
+    """Raise one ConfigError for all runs whose model is unsupported by the scan kernel of a device type."""
     from msbench import models
 
     gather(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
 
 
 def identify(spec: RunSpec, data_digest: str) -> Identity:
-    """The id of this spec on this data with this source."""
+    """Return the id of this spec on this data with this source."""
     batches = sources.BATCHES.get(spec.data.dataset, ())
     modules = ("msbench.training.loop", MODELS[spec.model_name].module, *batches)
     files = sources.source_files(modules)
@@ -78,11 +78,11 @@ def identify(spec: RunSpec, data_digest: str) -> Identity:
 def describe_unread_runs(
     spec: RunSpec, digests: Sequence[str], stored: StoredRuns, results: Path, data_digest: str | None
 ) -> tuple[str, ...]:
-    """A line for each run that the present code started and that gave no readable record.
+    """Return a line for each run that the present code started and that left no readable record.
 
     They are of the task and model of `spec`, with the specs of these `digests`. A run is the present code's
-    where its folder has the id that it would have now; where data are not set up (`data_digest` is None), on
-    any data that its neighbours have.
+    if its folder has the id that it would have now; if data are not set up (`data_digest` is None), on any
+    data that its neighbours have.
     """
     place = results / spec.suite / spec.task / spec.model_name
     found = [
@@ -94,14 +94,14 @@ def describe_unread_runs(
     data_digests = known if data_digest is None else {data_digest}
     source = identify(spec, "").source_digest
     present = {place / store.run_id(each, on, source) for each in digests for on in data_digests if texts}
-    # Where nothing is known of the data, nothing says which of them are the present code's.
+    # Without known data, it is undecidable which of them are the present code's.
     return (*found, *(text for path, text in texts.items() if not data_digests or path in present))
 
 
 def agenda(
     specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False
 ) -> list[PlannedRun]:
-    """An entry for each spec, in order; `fresh` as ``run --fresh``. Reads, never writes; opens data once."""
+    """Return an entry per spec, in order; `fresh` as ``run --fresh``. Writes nothing; opens data once."""
     opened: dict[str, Dataset | str] = {}
     earlier: dict[str, list[RunRecord]] = {}
     entries = []
@@ -171,9 +171,9 @@ def _what_of(record: RunRecord) -> tuple[Action, str]:
 def _nearest(
     spec: RunSpec, identity: Identity, earlier: Iterable[RunRecord]
 ) -> tuple[RunRecord | None, tuple[Change, ...]]:
-    """The run of this task, model and seed with the fewest changes from it, and these.
+    """Return the run of this task, model and seed with the fewest changes, and these changes.
 
-    Of equally near ones the newest, whatever order they come in. Without a digest of the data they are not
+    Of equally similar runs it is the newest, whatever their order. Without a digest of the data, data are not
     compared.
     """
     wanted = (spec.task, spec.model_name, spec.seed)
@@ -195,13 +195,13 @@ def _changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Chan
 
 
 def _distance(found: Iterable[Change]) -> tuple[int, int, int]:
-    """Settings first: they are what a user chose; then data, then the number of source files."""
+    """Count changes: settings first, as a user chose them; then data, then source files."""
     kinds = Counter(change.kind for change in found)
     return kinds["setting"], kinds["data"], kinds["source"]
 
 
 def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
-    """What keeps a run from counting, in one line; of many source files only the first are named."""
+    """Return why a run does not count, in one line; of many source files only the first are named."""
     settings = [str(change) for change in found if change.kind == "setting"]
     digests = [f"{change.before_text} → {change.now_text}" for change in found if change.kind == "data"]
     files = [change.name for change in found if change.kind == "source"]
@@ -216,7 +216,7 @@ def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
 
 
 def describe(entry: PlannedRun, *, estimate: bool, device: str = "cpu", devices: int = 1) -> dict[str, Any]:
-    """A row of the plan: what would be done and why; with `estimate`, also how large it is on a device."""
+    """Return a row of the plan: action and reason; with `estimate`, also the run's size on a device."""
     spec = entry.spec
     row: dict[str, Any] = {"task": spec.task, "model": spec.model_name, "seed": spec.seed}
     row |= {"run": entry.run_id, "action": entry.action, "why": entry.reason}
@@ -224,8 +224,8 @@ def describe(entry: PlannedRun, *, estimate: bool, device: str = "cpu", devices:
 
 
 def _size(spec: RunSpec, dataset: Dataset | None, device: str, devices: int) -> dict[str, Any]:
-    """Parameters, states a channel, steps, tokens and bytes of a run; None where only the data would tell."""
-    # Whoever asks only what is stored must not wait for torch.
+    """Return parameters, states a channel, steps, tokens and bytes of a run; None for what needs the data."""
+    # Imported here: queries of stored runs must not wait for torch.
     from msbench import models
     from msbench.runs import memory as budget
     from msbench.training.memory import is_out_of_memory

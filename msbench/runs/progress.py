@@ -1,4 +1,4 @@
-"""How a run shows itself while it trains: a live bar at a terminal, a line an epoch elsewhere."""
+"""Progress display of a run in training: a live bar at a terminal, a line per epoch elsewhere."""
 
 import os
 import sys
@@ -11,12 +11,12 @@ from msbench.training.state import StepReport
 
 
 def name_of(spec: RunSpec) -> str:
-    """How messages call a run."""
+    """Return the name of a run in messages."""
     return f"{spec.task} · {spec.model_name} · seed {spec.seed}"
 
 
 class Quiet:
-    """Says nothing."""
+    """Listener that prints nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -25,24 +25,24 @@ class Quiet:
         return None
 
     def step(self, report: StepReport) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def epoch(self, row: EpochRow) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def note(self, text: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Lines(Quiet):
-    """A line an epoch and a line a note: for logs and pipes."""
+    """Listener that prints a line per epoch and a line per note: for logs and pipes."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.name = name_of(spec)
         self.epochs = spec.train.epochs
 
     def epoch(self, row: EpochRow) -> None:
-        """One line."""
+        """Print one line."""
         self.note(
             f"epoch {row.epoch + 1}/{self.epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
             f"accuracy {row.train_accuracy:.2%}; validation {_validation(row)}; "
@@ -50,12 +50,12 @@ class Lines(Quiet):
         )
 
     def note(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         say(f"{self.name}: {text}")
 
 
 class Bar(Lines):
-    """A live bar with loss, accuracy, tokens/s and the time left, above it a line an epoch."""
+    """Listener with a live bar (loss, accuracy, tokens/s, time left), and a line per epoch above it."""
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__(spec)
@@ -89,20 +89,20 @@ class Bar(Lines):
         self.bar.update(self.task, completed=report.step, total=report.total, figures=figures)
 
     def note(self, text: str) -> None:
-        """One line above the bar."""
+        """Print one line above the bar."""
         self.bar.console.print(printable(f"{self.name}: {text}"), markup=False, highlight=False)
 
 
 def _validation(row: EpochRow) -> str:
-    """What the best epoch is chosen by; an accuracy needs no name beside another."""
+    """Return the score that the best epoch is chosen by; an accuracy is shown without its name."""
     named = "" if row.validation_macro_auroc is None else "macro AUROC "
     return f"{named}{row.score:.2%}"
 
 
 def listener_for(spec: RunSpec, *, quiet: bool) -> Quiet:
-    """The listener that fits where stderr goes."""
+    """Return the listener that suits the destination of stderr."""
     if quiet or muted():
         return Quiet()
-    # Where the cursor cannot be moved, each state of a bar would be a line of its own.
+    # If the cursor cannot be moved, each update of a bar would be a new line.
     moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return Bar(spec) if moving else Lines(spec)

@@ -1,4 +1,4 @@
-"""The command that makes a run again, tried before it is shown: its plan has the digest of the run."""
+"""The command that reproduces a run, verified before it is shown: its plan has the digest of the run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from msbench.runs import suite
 from msbench.runs.suite import Suite
 
 RESULTS = Path("results")
-"""Where runs are kept unless ``--results`` says otherwise."""
+"""Default folder of runs, overridden by ``--results``."""
 KEPT = "it is kept where it is; --fresh trains it anew"
-"""What the command does of a run that has ended."""
+"""Effect of the command on a completed run."""
 Executed = tuple[tuple[str, ...], tuple[str, ...]]
-"""How a run was executed: overrides and options that are no part of its id, but of its digits."""
+"""Execution of a run: overrides and options that do not change its id, but may change its digits."""
 
 
 @dataclass(frozen=True)
 class Again:
-    """How a run is made again.
+    """The command that reproduces a run.
 
-    `command` has the words of the command line, or none where there is no such command: `reason` then says
-    why. `departures` are the settings in which the run is not as its suite plans it.
+    `command` has the words of the command line, or none if there is no such command: `reason` then gives the
+    cause. `departures` are the settings in which the run differs from its suite's plan.
     """
 
     command: tuple[str, ...] = ()
@@ -38,32 +38,32 @@ class Again:
 
     @property
     def line(self) -> str:
-        """The command as a shell takes it; empty where there is none."""
+        """The command as a shell takes it; empty if there is none."""
         return command_line(self.command)
 
 
 def again(record: RunRecord, where: str | Path | None = None, results: Path = RESULTS) -> Again:
-    """The command for the settings of `record`; `where` is its suite's file, if its name does not find it."""
+    """Return the command for the settings of `record`; `where` is its suite's file, if not found by name."""
     name = str(where or record.suite)
     return _again(_load(name) if where else _named(name), name, record, results)
 
 
 class Commands:
-    """Record -> how it is made again, for many of them: each suite is read once.
+    """Commands that reproduce many records: each suite is read once.
 
-    `typed` are names and files of suites as a user gave them, which is how the commands call these suites.
+    `typed` are names and files of suites as a user gave them; the commands use them for these suites.
     """
 
     def __init__(self, typed: Iterable[str] = ()) -> None:
         self._suites: dict[str, tuple[str, Suite | ConfigError]] = {}
         for name in typed:
             found = _load(name)
-            # A name may be that of a table of the paper, which is no suite.
+            # A name may be that of a table of the paper, which is not a suite.
             if isinstance(found, Suite):
                 self._suites[found.name] = (name, found)
 
     def __call__(self, record: RunRecord) -> Again:
-        """The command, or why there is none."""
+        """Return the command, or the reason why there is none."""
         if record.suite not in self._suites:
             self._suites[record.suite] = (record.suite, _named(record.suite))
         name, found = self._suites[record.suite]
@@ -78,7 +78,7 @@ def _load(name: str) -> Suite | ConfigError:
 
 
 def _named(name: str) -> Suite | ConfigError:
-    """The suite that a record names; it may hold anything, and no file is opened for that."""
+    """Load the suite that a record names; the name may be any text, and an invalid one opens no file."""
     return _load(name) if LABEL.fullmatch(name) else ConfigError(f"{name!r} is no suite's name")
 
 
@@ -105,7 +105,7 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
 
 
 def how(environment: Mapping[str, Any]) -> Executed:
-    """How a run with this environment was executed."""
+    """Return the overrides and options with which a run of this environment was executed."""
     pieces = environment.get("micro_batch")
     overrides = () if pieces is None else (f"train.micro_batch={changes.spelled(pieces)}",)
     return overrides, tuple(_options(environment))
@@ -121,7 +121,7 @@ def _options(environment: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plan(found: Suite, record: RunRecord, overrides: Sequence[str] = ()) -> RunSpec:
-    """What the suite plans for task, model and seed of a record."""
+    """Return the suite's spec for task, model and seed of a record."""
     listed = found.planned.get((record.task, record.model))
     if listed is not None and not overrides:
         return listed.model_copy(update={"seed": record.seed})
@@ -137,7 +137,7 @@ def words_of(
     overrides: Iterable[str] = (),
     results: Path = RESULTS,
 ) -> tuple[str, ...]:
-    """The words of a command for a model on a task of the suite that is called `name`, or is in this file."""
+    """Return the words of a command for a model on a task of the suite `name`, or of the file `name`."""
     words = ["msbench", verb, name, "--model", model, "--task", task]
     words += [word for seed in seeds for word in ("--seed", str(seed))]
     words += [word for text in overrides for word in ("--set", text)]
@@ -145,12 +145,12 @@ def words_of(
 
 
 def resolved(record: RunRecord) -> RunSpec:
-    """The run's settings as they are understood now; ConfigError where they no longer are."""
+    """Resolve the run's settings with the present code; ConfigError if they are no longer valid."""
     return RunSpec.resolve(Located(record.spec, {}, f"run {record.run_id}"))
 
 
 def record_spec(spec: RunSpec) -> dict[str, object]:
-    """A spec as records have it."""
+    """Return a spec as records hold it."""
     return spec.model_dump(mode="json")
 
 

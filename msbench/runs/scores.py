@@ -1,4 +1,4 @@
-"""The numbers that a record has of a finished run."""
+"""Metrics and timing of a finished run, for its record."""
 
 from msbench.datasets.dataset import TaskInfo
 from msbench.results import store
@@ -7,7 +7,7 @@ from msbench.training.state import TrainingProgress
 
 
 def scores(progress: TrainingProgress, test: Predictions, info: TaskInfo) -> dict[str, float]:
-    """Metrics on the test split and, of the best epoch, on the validation split."""
+    """Return metrics on the test split and, of the best epoch, on the validation split."""
     assert progress.best_epoch is not None, "a finished run has validated at least once"
     metrics = {
         "test_accuracy": test.accuracy,
@@ -27,6 +27,6 @@ def scores(progress: TrainingProgress, test: Predictions, info: TaskInfo) -> dic
 
 
 def speed(progress: TrainingProgress) -> dict[str, float]:
-    """How long training took, over all attempts, and how fast it was."""
+    """Return the duration of training, over all attempts, and its speed."""
     rate = progress.train_tokens / max(progress.train_seconds, 1e-9)
     return {"train_seconds": progress.train_seconds, "tokens_per_second": rate}

@@ -20,7 +20,7 @@ from msbench.training.signals import SignalFlag
 
 @dataclass(frozen=True)
 class Provision:
-    """One dataset: set up, or why not."""
+    """One dataset that was set up, or the reason why it was not."""
 
     config: DataConfig
     dataset: Dataset | None
@@ -29,17 +29,17 @@ class Provision:
 
 @dataclass(frozen=True)
 class Provisions:
-    """What ``msbench setup`` came to; one dataset's failure leaves the others going."""
+    """Outcome of ``msbench setup``; one dataset's failure does not stop the others."""
 
     items: list[Provision]
 
     @property
     def exit_code(self) -> ExitCode:
-        """6 where any dataset is not ready."""
+        """6 if any dataset is not ready."""
         return ExitCode.DATA if any(item.dataset is None for item in self.items) else ExitCode.OK
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """For ``--json``."""
+        """Return the rows for ``--json``."""
         return [
             {
                 "dataset": item.config.dataset,
@@ -53,7 +53,7 @@ class Provisions:
         ]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Header and rows for the terminal."""
+        """Return header and rows for the terminal."""
         rows = [(item.config.dataset, _source(item.config), *_facts(item)) for item in self.items]
         return ("dataset", "source", "train", "validation", "test", "longest", "digest"), rows
 
@@ -68,8 +68,8 @@ def provision(
 ) -> Provisions:
     """Set up, or with `check_only` verify, each dataset that `names` (datasets or suites) need.
 
-    `source` is an archive or a folder that the user brought; it goes with exactly one dataset. `overrides`
-    are texts such as ``data.size=128``. Of several datasets it is said at last how many are ready.
+    `source` is an archive or a folder to import; it goes with exactly one dataset. `overrides` are texts such
+    as ``data.size=128``. For several datasets, the number of ready ones is printed at the end.
     """
     configs = gather(*(partial(_configs, name, source, overrides) for name in dict.fromkeys(names)))
     outcome = _provision([config for each in configs for config in each], source, check_only, quiet)
@@ -85,7 +85,7 @@ def provide(configs: Iterable[DataConfig], *, quiet: bool) -> Provisions:
 
 
 def bring(specs: Iterable[RunSpec], *, quiet: bool) -> ExitCode:
-    """Set up what these runs need, is not here and cannot be generated: it may have to be fetched."""
+    """Set up missing data of these runs that cannot be generated: they may have to be fetched."""
     root, configs = data.data_root(), (spec.data for spec in specs)
     absent = (each for each in configs if _source(each) != "generated" and not data.is_ready(each, root))
     return provide(absent, quiet=quiet).exit_code
@@ -115,7 +115,7 @@ def _configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[D
     if name not in DATASETS:
         return _unique(spec.data for spec in plan(load(name), overrides=overrides))
     start: dict[str, Any] = {"dataset": name}
-    if source is not None and "source" in DATASETS[name].model_fields:  # others only ever import
+    if source is not None and "source" in DATASETS[name].model_fields:  # other datasets are always imported
         start["source"] = "release"
     merged = merge(Located({"data": start}, {}, name), *map(parse_override, overrides))
     for key in merged.values:
@@ -153,7 +153,7 @@ def _facts(item: Provision) -> tuple[str, ...]:
 
 
 class _Tenths:
-    """Says each tenth of a piece of work once, in steps of any size."""
+    """Printer of each tenth of a task's progress, once, for steps of any size."""
 
     def __init__(self) -> None:
         self._said = ("", -1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 NATIVE = {"msbench.ops.scan_native": "ops/native/*.[chi]*"}
-"""Sources in another language, with the module that loads them."""
+"""Sources in another language, by the module that loads them."""
 BATCHES = {
     "cifar10": ("msbench.datasets.pixels",),
     "mnist": ("msbench.datasets.pixels",),
@@ -19,14 +19,14 @@ BATCHES = {
     ),
 }
 """Modules that make batches, by dataset, next to `msbench.datasets.dataset`: all other data are neutral."""
-# What an import of these brings is messages, file handling and declarations; the resolved spec is hashed
-# itself, and data have a digest of their own.
+# Imports of these only provide messages, file handling and declarations; the resolved spec is hashed itself,
+# and data have their own digest.
 NEUTRAL = ("msbench.errors", "msbench.results", "msbench.config", "msbench.datasets")
 
 
 @cache
 def source_files(modules: tuple[str, ...]) -> dict[str, str]:
-    """Short sha256 by file for `modules` and all of msbench that they import, directly or not.
+    """Return a short sha256 by file for `modules` and all of msbench that they import, directly or not.
 
     Only imports at the top of a module count, which is where this package keeps them. Line ends are
     normalised, so that a checkout with CRLF gives the same digests.
@@ -47,13 +47,13 @@ def source_files(modules: tuple[str, ...]) -> dict[str, str]:
 
 @cache
 def _module_source(module: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The digests of a module's files, and what it imports: read once, however many models use it."""
+    """Return the digests of a module's files, and its imports: read once, however many models use it."""
     native = PACKAGE.glob(NATIVE[module]) if module in NATIVE else ()
     return _digests([_path(module), *native]), tuple(_imports(_path(module).read_bytes()))
 
 
 def source_digest(files: dict[str, str]) -> str:
-    """One sha256 over names and digests, in hex."""
+    """Return one sha256 over names and digests, in hex."""
     return hashlib.sha256(
         "\n".join(f"{name} {digest}" for name, digest in files.items()).encode()
     ).hexdigest()

@@ -4,7 +4,7 @@
 
     suites/<name>.yaml -> Suite -> plan -> RunSpec, one for every task × model × seed
 
-What a run is made of is merged from layers, the later one winning:
+A run's settings are merged from layers, the later one winning:
 the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < ``--set``.
 """
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite that has been read and found valid, every task with every model.
+    """A suite that has been read and validated, every task with every model.
 
     `tasks` and `models` are in the file's order; `source` holds the file's values with their lines.
     """
@@ -45,16 +45,16 @@ class Suite:
     models: tuple[str, ...]
     source: Located
     planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
-    """By task and model, at the first seed: what a run of any seed is compared with."""
+    """Specs by task and model, at the first seed: runs of any seed are compared with them."""
     gate: GateSettings = field(default_factory=GateSettings)
     claims: tuple[Claim, ...] = ()
 
 
 def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
-    """The suite of this name, or in this file, with every task × model combination checked.
+    """Load the suite of this name, or in this file, and check every task × model combination.
 
-    A bare name is looked up in `folder`, or else in ``suites/`` here, beside the package's checkout and where
-    an installed package keeps its own. Raises UnknownName, or one ConfigError with a line for every fault.
+    A bare name is looked up in `folder`, or else in ``suites/`` here, in the package's checkout and where an
+    installed package keeps its own. Raises UnknownName, or one ConfigError with a line for every fault.
     """
     text = str(name_or_path)
     if Path(text).name != text or text.endswith((".yaml", ".yml")):
@@ -71,9 +71,9 @@ def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
 def available(
     folder: Path | None = None, on_error: Callable[[ConfigError], None] | None = None
 ) -> list[Suite]:
-    """All suites that a bare name can reach, by name.
+    """Return all suites that a bare name can reach, by name.
 
-    A file that is no suite is passed over and told to `on_error`; without one, ConfigError is raised.
+    An invalid file is skipped and reported to `on_error`; without one, ConfigError is raised.
     """
     names = sorted(_files(folder))
     if on_error is None:
@@ -88,7 +88,7 @@ def available(
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """The names by which suites can be reached, sorted; none is read."""
+    """Return the names by which suites can be reached, sorted; no suite is read."""
     return sorted(_files(folder))
 
 
@@ -99,12 +99,13 @@ def plan(
     seeds: Iterable[int] = (),
     overrides: Iterable[str] = (),
 ) -> list[RunSpec]:
-    """The runs of a suite: tasks × models × seeds in the suite's order, whatever order was asked for.
+    """Return the runs of a suite: tasks × models × seeds in the suite's order, whatever the order requested.
 
-    Empty means all of the suite's. A model that msbench knows, and a seed, may be asked for though the suite
-    does not list it: they come after those that it lists. Such a model takes the suite's common settings that
-    it has (`unfit` names the others), and its own defaults. `overrides` are texts such as ``train.lr=1e-3``.
-    Raises UnknownName for other names, ConfigError for an override that any chosen run cannot take.
+    Empty means all of the suite's. A model that msbench knows, and a seed, may be requested even if the suite
+    does not list it: they come after the listed ones. Such a model takes those of the suite's common settings
+    that it has (`unfit` names the others), and its own defaults. `overrides` are texts such as
+    ``train.lr=1e-3``. Raises UnknownName for other names, ConfigError for an override that is invalid for any
+    chosen run.
     """
     sets = gather(*(partial(_override, text) for text in overrides))
     chosen_tasks = _choose("task", tasks, suite.tasks, suite.tasks)
@@ -148,7 +149,7 @@ def _check_models(suite: Suite) -> None:
 
 def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[Located]) -> RunSpec:
     labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
-    # A suite's own seeds have been checked: one that is refused here was typed.
+    # A suite's own seeds have been checked: one that is refused here is from the command line.
     head = Located(labels, {("seed",): "--seed"}, suite.source.name)
     own = _sections(suite.source.at("models", model))
     common = [_without(layer, unfit(suite, task, model)) for layer in _common(suite, task)]
@@ -160,9 +161,9 @@ def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence
 
 
 def unfit(suite: Suite, task: str, model: str) -> list[str]:
-    """Keys of the suite's common ``model`` that mean nothing to a model which the suite does not list.
+    """Return keys of the suite's common ``model`` that do not apply to a model which the suite does not list.
 
-    They are not among its options, or its name fixes them; it runs without. A model that is listed has none:
+    They are not among its options, or its name fixes them; it runs without them. A listed model has none:
     there they are faults of the file.
     """
     if model in suite.models:
@@ -174,7 +175,7 @@ def unfit(suite: Suite, task: str, model: str) -> list[str]:
 
 
 def strangers(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:
-    """A line for each model of these runs that the suite does not list: what it runs with."""
+    """Return a line for each model of these runs that the suite does not list, with its settings."""
     lines = []
     for task, model in dict.fromkeys((spec.task, spec.model_name) for spec in specs):
         if model not in suite.models:
@@ -188,12 +189,12 @@ def strangers(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:
 
 
 def _common(suite: Suite, task: str) -> tuple[Located, Located]:
-    """What the suite says for all models, and for all on this task."""
+    """Return the suite's settings for all models, and for all models on this task."""
     return _sections(suite.source.at()), _sections(suite.source.at("tasks", task))
 
 
 def _without(layer: Located, keys: Sequence[str]) -> Located:
-    """The layer without these keys of its ``model``."""
+    """Return the layer without these keys of its ``model``."""
     if "model" not in layer.values or not keys:
         return layer
     kept = {key: value for key, value in layer.at("model").values.items() if key not in keys}
@@ -201,7 +202,7 @@ def _without(layer: Located, keys: Sequence[str]) -> Located:
 
 
 def _sections(layer: Located) -> Located:
-    """What a layer says of data, model and training; a section that is null says nothing."""
+    """Return a layer's settings of data, model and training; a null section counts as absent."""
     values = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
     origins = {path: origin for path, origin in layer.origins.items() if path and path[0] in values}
     return Located(values, origins, layer.name)
@@ -216,7 +217,7 @@ def _override(text: str) -> Located:
 
 
 def _home(key: str) -> str:
-    """Where a key without its section, or with a misspelt one, belongs."""
+    """Return a hint on the section of a key without one, or with a misspelt one."""
     configs: dict[str, list[type[Config]]] = {
         "train": [TrainConfig],
         "model": [entry.config for entry in MODELS.values()],
@@ -229,7 +230,7 @@ def _home(key: str) -> str:
 
 
 def _choose(kind: str, asked: Iterable[str], listed: Sequence[str], allowed: Sequence[str]) -> list[str]:
-    """The names asked for, once each and in the order of `allowed`; all that are listed where none is."""
+    """Return the requested names, once each and in the order of `allowed`; `listed` if there are none."""
     wanted = set(asked)
     for name in sorted(wanted.difference(allowed)):
         raise UnknownName(kind, name, allowed)
@@ -246,7 +247,7 @@ def _with_more(first: Sequence[T], more: Iterable[T]) -> list[T]:
 
 
 def _files(folder: Path | None) -> dict[str, Path]:
-    """Suite files by name; of two that share one, the first folder's."""
+    """Return suite files by name; of two with the same name, the first folder's."""
     folders = [folder] if folder is not None else _folders()
     found: dict[str, Path] = {}
     for path in (path for each in folders for path in sorted(each.glob("*.yaml"))):
@@ -255,7 +256,7 @@ def _files(folder: Path | None) -> dict[str, Path]:
 
 
 def _folders() -> list[Path]:
-    """Where suites are: here, beside the checkout, and where wheels put data files."""
+    """Return the folders of suites: here, in the checkout, and where wheels put data files."""
     root = Path(__file__).resolve().parents[2]
     checkout = [root / "suites"] if (root / "pyproject.toml").is_file() else []
     return [Path("suites"), *checkout, *shipped.folders("suites")]

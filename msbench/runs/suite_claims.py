@@ -1,4 +1,4 @@
-"""What a suite of another scale holds against the paper: the order of a table's rows, not its numbers."""
+"""Claims of a suite of another scale about the paper: the order of a table's rows, not its numbers."""
 
 from collections.abc import Collection
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from msbench.errors import did_you_mean
 
 
 class Claim(Config):
-    """That the rows of the paper's `table` stand to the row of model `base` as they do in `column` there.
+    """A claim that rows of the paper's `table` compare to the row of model `base` as in its `column`.
 
     They are measured on `task` of the suite: its results, or its mean mixing distances. `rows` names the
     model for rows that several could stand for, or that ``results/reported`` leaves open.
@@ -26,7 +26,7 @@ class Claim(Config):
 
 
 def check_claims(claims: Collection[Claim], tasks: Collection[str], models: Collection[str]) -> None:
-    """Raise ValueError where a claim names a task or model that the suite does not have, or a table twice."""
+    """Raise ValueError if a claim names a task or model that the suite does not have, or a table twice."""
     for claim in claims:
         if claim.task not in tasks:
             raise ValueError(f"claims: no task {claim.task!r}{did_you_mean(claim.task, tasks)}")

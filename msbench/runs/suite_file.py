@@ -1,4 +1,4 @@
-"""The keys of a suite file, and what can be said of them before any model or dataset is looked at."""
+"""The keys of a suite file, and the checks that need no model or dataset."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,21 +19,21 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Reported(Config):
-    """Where the paper prints this suite's numbers: the table, and the column of each task."""
+    """The paper's table that has this suite's numbers, and the column of each task."""
 
     table: Label
     columns: Annotated[dict[str, str], Field(min_length=1)]
 
 
 class ModelLayer(Config):
-    """What a suite changes for one model."""
+    """Settings that a suite changes for one model."""
 
     model: dict[str, Any] | None = None
     train: dict[str, Any] | None = None
 
 
 class TaskLayer(ModelLayer):
-    """What a suite changes for one task."""
+    """Settings that a suite changes for one task."""
 
     data: dict[str, Any] | None = None
 

@@ -1,4 +1,4 @@
-"""The key ``gate`` of a suite: how far below what is expected a result may be, and why.
+"""The key ``gate`` of a suite: the margin by which a result may be below the expected one, and its reason.
 
 ::
 
@@ -9,7 +9,7 @@
       xfail:
         - {task: image, model: s4, reason: "...", link: "https://..."}
 
-What stands for a model wins over what stands for a task, and that over what stands for all.
+Settings of a model win over those of a task, and these over the common ones.
 """
 
 from collections.abc import Iterable
@@ -23,13 +23,13 @@ from msbench.config.run import Label
 from msbench.errors import did_you_mean
 
 DEFAULT_MARGIN = 0.01
-"""One point, where a suite says none: what the field calls a difference, whether or not seeds can show it."""
+"""One point, if a suite sets none: what the field calls a difference, whether or not seeds can show it."""
 DEFAULT_REASON = "the default, as the suite gives no margin"
 WIDEST_MARGIN = 0.2
 
 
 def checked_margin(value: float) -> float:
-    """`value`, once it can be meant as a margin: above 0, and at most 20 points."""
+    """Return `value` if it is a valid margin: above 0, and at most 20 points; else raise ValueError."""
     if not 0 < value <= WIDEST_MARGIN:
         raise ValueError(
             f"must be a fraction above 0 and up to {WIDEST_MARGIN}, where 0.01 is one point, not {value:g}"
@@ -42,11 +42,11 @@ Reason = Annotated[str, Field(min_length=1)]
 
 
 class GateLayer(Config):
-    """What holds for all cells, for a task or for a model.
+    """Settings of the gate for all cells, for a task or for a model.
 
     `sd` and `degrees` (of freedom) are a spread of seeds that is known from earlier runs, as a fraction.
-    `other_data` says why a result on other data than the expected one's may count: both draws of the test
-    split are then noise.
+    `other_data` is the reason why a result on other data than the expected one's may count: both draws of the
+    test split are then noise.
     """
 
     margin: Margin | None = None
@@ -65,7 +65,7 @@ class GateLayer(Config):
 
 
 class ExpectedFailure(Config):
-    """A cell that is known to fail: why, and where that is followed up."""
+    """A cell that is known to fail: the reason, and a link to the follow-up."""
 
     task: Label
     model: Label
@@ -81,7 +81,7 @@ class GateSettings(GateLayer):
     xfail: tuple[ExpectedFailure, ...] = ()
 
     def names(self) -> list[tuple[str, str, str]]:
-        """Key, kind and name of every task and model that is mentioned."""
+        """Return key, kind and name of every task and model that is mentioned."""
         named = [("tasks", "task", task) for task in self.tasks]
         named += [("models", "model", model) for model in self.models]
         for index, cell in enumerate(self.xfail):
@@ -92,18 +92,18 @@ class GateSettings(GateLayer):
         return named
 
     def of(self, task: str, model: str) -> GateLayer:
-        """What holds for one cell."""
+        """Return the settings of one cell."""
         layers = (self, self.tasks.get(task), self.models.get(model))
         said = {name: value for layer in layers if layer for name, value in _said(layer).items()}
         return GateLayer.model_validate(said)
 
     def expected_failure(self, task: str, model: str) -> ExpectedFailure | None:
-        """The mark of a cell that is known to fail."""
+        """Return the mark of a cell that is known to fail, else None."""
         return next((cell for cell in self.xfail if (cell.task, cell.model) == (task, model)), None)
 
 
 def check_names(gate: GateSettings, tasks: Iterable[str], models: Iterable[str]) -> None:
-    """Raise ValueError where the gate speaks of a task or model that the suite does not have."""
+    """Raise ValueError if the gate names a task or model that the suite does not have."""
     known = {"task": set(tasks), "model": set(models)}
     for key, kind, name in gate.names():
         if name not in known[kind]:

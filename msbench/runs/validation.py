@@ -1,6 +1,6 @@
-"""Whether the parts of a run go together: its settings with its task, before any data is there.
+"""Compatibility of a run's settings with its task, checked before any data is available.
 
-What can be told from one config alone is refused by the config itself.
+Faults within one config are refused by the config itself.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from msbench.errors import ConfigError
 
 
 def check(spec: RunSpec, info: TaskInfo) -> None:
-    """Raise ConfigError where a run does not fit its data, which are there."""
+    """Raise ConfigError if a run does not fit its data, which must be set up."""
     for path, problem in faults(spec, info):
         raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
     pad_to, longest = spec.train.pad_to, info.longest
@@ -21,10 +21,10 @@ def check(spec: RunSpec, info: TaskInfo) -> None:
 
 
 def faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
-    """The key and the problem of every setting that this task cannot have.
+    """Yield the key and the problem of every setting that is invalid for this task.
 
-    `info` may be an outline: its `longest` is then an upper bound, and what passes may still be refused once
-    the data is there.
+    `info` may be an outline: its `longest` is then an upper bound, and settings that pass may still be
+    refused once the data is set up.
     """
     model, train = spec.model, spec.train
     if info.real_valued and model.encoder == "scalar":

@@ -1,4 +1,4 @@
-"""Statistics of accuracies and AUROCs, as pure functions of values; docs/statistics.md says when and why."""
+"""Statistics of accuracies and AUROCs, as pure functions of values; docs/statistics.md explains their use."""
 
 from msbench.stats.auroc import AurocInterval, auroc_bootstrap, paired_auroc_bootstrap
 from msbench.stats.bootstrap import Paired, paired_bootstrap

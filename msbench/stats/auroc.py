@@ -1,4 +1,4 @@
-"""The bootstrap of macro AUROC over examples, of one model or of the difference of two."""
+"""The bootstrap of macro AUROC over examples, for one model or the difference of two."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from msbench.stats.bootstrap import Paired, percentile_interval, percentiles
 from msbench.training.auroc import macro_auroc, scorable
 
 WEIGHTS = 250_000
-"""How many numbers are drawn at a time: what bounds the memory, and what a cache holds."""
+"""Random numbers per batch: bounds the memory, and fits a cache."""
 
 
 @dataclass(frozen=True)
 class AurocInterval:
-    """`value` is the macro AUROC of the examples; `mean`, `low` and `high` are of the draws."""
+    """`value` is the macro AUROC of the examples; `mean`, `low` and `high` are those of the draws."""
 
     value: float
     low: float
@@ -32,13 +32,14 @@ def auroc_bootstrap(
     *,
     every_class: bool = False,
 ) -> AurocInterval:
-    """Percentile interval of the macro AUROC of `scores` against 0/1 `labels`, both (n, classes).
+    """Return the percentile interval of the macro AUROC of `scores` against 0/1 `labels`, both (n, classes).
 
-    Examples are drawn with replacement, with all their classes. As in `macro_auroc`, a class of which a draw
-    has no positive or no negative example is left out of the mean of that draw; one that leaves out all is
-    drawn again. With `every_class` any that leaves one out is, as for the published intervals of PTB-XL
-    (Strodthoff et al. 2020), which are narrower where classes are rare. ValueError where no class can be
-    scored, where not one draw in a hundred will do, or where a score is no number.
+    Examples are drawn with replacement, with all their classes. As in `macro_auroc`, a class without a
+    positive or without a negative example in a draw is left out of the mean of that draw; a draw that leaves
+    out all classes is repeated. With `every_class` a draw that leaves out any is repeated, as for the
+    published intervals of PTB-XL (Strodthoff et al. 2020), which are narrower where classes are rare.
+    ValueError if no class can be scored, if fewer than one draw in a hundred is usable, or if a score is not
+    a number.
     """
     value = _value(labels, scores)
     (drawn,) = _drawn(labels, [scores], seed, draws, every_class)
@@ -54,7 +55,7 @@ def paired_auroc_bootstrap(
     draws: int = 1_000,
     confidence: float = 0.95,
 ) -> Paired:
-    """Difference in macro AUROC of two models on the same examples: each draw is the same for both."""
+    """Return the difference in macro AUROC of two models on the same examples, with the same draws."""
     difference = _value(labels, first_scores) - _value(labels, second_scores)
     ours, theirs = _drawn(labels, [first_scores, second_scores], seed, draws)
     return percentiles(difference, ours - theirs, confidence)
@@ -76,7 +77,7 @@ def _drawn(
     draws: int,
     every_class: bool = False,
 ) -> NDArray[np.float64]:
-    """The macro AUROC of each draw, (models, draws), for each model's `scores`."""
+    """Return the macro AUROC of each draw, (models, draws), for each model's `scores`."""
     classes = np.flatnonzero(scorable(labels))
     ranked = [[_Ranked.of(labels[:, each], one[:, each]) for each in classes] for one in scores]
     left_out = np.any if every_class else np.all
@@ -84,7 +85,7 @@ def _drawn(
     found = 0
     for weights in _weights(len(labels), seed, 100 * draws):
         values = np.stack([[rank.auroc(weights) for rank in ranks] for ranks in ranked])
-        # Whether a class can be scored is the same for all models: the labels are.
+        # The same classes can be scored for all models, as the labels are the same.
         kept = ~left_out(np.isnan(values[0]), axis=0)
         batches.append(np.nanmean(values[:, :, kept], axis=1))
         found += int(kept.sum())
@@ -94,33 +95,33 @@ def _drawn(
 
 
 def _weights(n: int, seed: int, most: int) -> Iterator[NDArray[np.int32]]:
-    """How often each example is drawn, (draws of a batch, n), `n` a draw, up to `most` draws in all."""
+    """Yield how often each example is drawn, (draws of a batch, n): `n` per draw, `most` draws in all."""
     source = np.random.default_rng(seed)
     size = max(1, WEIGHTS // n)
     for start in range(0, most, size):
         number = min(size, most - start)
-        # A draw after the other, so that the size of a batch changes none of them.
+        # Draw by draw, so that the batch size does not change the draws.
         places = source.integers(n, size=(number, n)) + n * np.arange(number)[:, None]
         yield np.bincount(places.ravel(), minlength=number * n).reshape(number, n).astype(np.int32)
 
 
 @dataclass(frozen=True)
 class _Ranked:
-    """The examples of one class, sorted once by score; a draw only weighs them.
+    """The examples of one class, sorted once by score; a draw only reweights them.
 
     With positives of weight w and, for each, the weight of negatives with a lower (L) and an equal score (E),
     AUROC = Σ w (L + E/2) / (weight of positives · weight of negatives). So negatives are summed between the
-    scores that a positive has, and no draw is sorted.
+    scores of the positives, and no draw is sorted.
     """
 
     positives: NDArray[np.intp]
-    """Examples with a 1, by score."""
+    """Examples labelled 1, by score."""
     negatives: NDArray[np.intp]
-    """Examples with a 0, by score."""
+    """Examples labelled 0, by score."""
     below: NDArray[np.intp]
-    """For each positive, how many negatives have a lower score."""
+    """For each positive, the number of negatives with a lower score."""
     not_above: NDArray[np.intp]
-    """For each positive, how many negatives have a lower or an equal score."""
+    """For each positive, the number of negatives with a lower or an equal score."""
 
     @staticmethod
     def of(labels: NDArray[np.integer], scores: NDArray[np.floating]) -> "_Ranked":
@@ -135,7 +136,7 @@ class _Ranked:
         )
 
     def auroc(self, weights: NDArray[np.int32]) -> NDArray[np.float64]:
-        """Of each draw (draws,), NaN where it has no positive or no negative; weights are (draws, n)."""
+        """Return the AUROC of each draw (draws,) from weights (draws, n); NaN if one label is absent."""
         won = np.zeros((len(weights), len(self.negatives) + 1), dtype=np.int32)
         np.cumsum(weights.take(self.negatives, axis=1), axis=1, out=won[:, 1:])
         held = weights.take(self.positives, axis=1)

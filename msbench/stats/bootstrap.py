@@ -10,7 +10,7 @@ from msbench.stats.proportion import Interval, check_confidence
 
 @dataclass(frozen=True)
 class Paired:
-    """First less second, its percentile interval, and the two-sided p-value of no difference."""
+    """First minus second, its percentile interval, and the two-sided p-value of no difference."""
 
     difference: float
     low: float
@@ -25,12 +25,12 @@ def paired_bootstrap(
     draws: int = 10_000,
     confidence: float = 0.95,
 ) -> Paired:
-    """Difference in accuracy of two models that answered the same examples (n,), drawn anew in pairs.
+    """Return the difference in accuracy of two models on the same examples (n,), resampled in pairs.
 
     An example counts as +1 (only the first is right), -1 (only the second) or 0, and the difference of a
     sample depends only on how many of each it has. Drawing n examples with replacement and counting them is
-    drawing from the multinomial distribution over the three with the observed shares: the same bootstrap,
-    exactly, in memory of three numbers a draw. ValueError for unequal numbers of examples, or none.
+    drawing from the multinomial distribution over the three with the observed shares: exactly the same
+    bootstrap, in memory of three numbers per draw. ValueError for unequal numbers of examples, or none.
     """
     if first_correct.shape != second_correct.shape or first_correct.ndim != 1 or not len(first_correct):
         raise ValueError(f"{first_correct.shape} and {second_correct.shape} answers are no pairs")
@@ -43,10 +43,10 @@ def paired_bootstrap(
 
 
 def percentiles(difference: float, drawn: NDArray[np.float64], confidence: float) -> Paired:
-    """Interval and p-value from differences drawn anew (draws,).
+    """Return interval and p-value from resampled differences (draws,).
 
-    p is twice the smaller share of draws on or beyond 0, each counted with one more draw, as the observed
-    sample is one: p is never 0 (Davison and Hinkley 1997).
+    p is twice the smaller share of draws on or beyond 0, with the observed sample counted as one more draw in
+    each: p is never 0 (Davison and Hinkley 1997).
     """
     found = percentile_interval(drawn, confidence)
     beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
@@ -55,7 +55,7 @@ def percentiles(difference: float, drawn: NDArray[np.float64], confidence: float
 
 
 def percentile_interval(drawn: NDArray[np.float64], confidence: float) -> Interval:
-    """Efron's (1979), of what was drawn anew (draws,)."""
+    """Return Efron's (1979) percentile interval of resampled values (draws,)."""
     check_confidence(confidence)
     tail = (1 - confidence) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])

@@ -1,4 +1,4 @@
-"""Do two models differ? Over their seeds, or example by example on one test set."""
+"""Tests of the difference between two models, over seeds or example by example on one test set."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from msbench.stats.summary import Summary, summary
 
 @dataclass(frozen=True)
 class Difference:
-    """First less second, its two-sided confidence interval, and the p-value of no difference."""
+    """First minus second, its two-sided confidence interval, and the p-value of no difference."""
 
     difference: float
     low: float
@@ -23,7 +23,7 @@ class Difference:
 def welch(
     first: Sequence[float], second: Sequence[float], confidence: float = 0.95, *, step: float = 0.0
 ) -> Difference:
-    """Welch's (1947) two-sided t-test of means over seeds, whose spreads may differ.
+    """Apply Welch's (1947) two-sided t-test to means over seeds, whose spreads may differ.
 
     t = difference / error, error² = sd₁²/n₁ + sd₂²/n₂, degrees of freedom by Satterthwaite. ValueError for
     fewer than two values on a side. `step` is that of `noninferiority`: no sd is taken below step/√12. With a
@@ -44,18 +44,18 @@ def welch(
 
 
 def _variance(found: Summary, step: float) -> float:
-    """Of the mean."""
+    """Return the variance of the mean."""
     if found.sd is None:
         raise ValueError("Welch's test needs two seeds or more on both sides")
     return max(found.sd**2, step**2 / 12) / found.n
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """McNemar's (1947) test in its exact form: p-value, two-sided, of two models on the same examples.
+    """Return the two-sided p-value of McNemar's (1947) exact test of two models on the same examples.
 
     The arguments count the examples that only the one or only the other has right. If the models are equally
     good, each of those falls to either side like a fair coin; examples that both have right, or both wrong,
-    say nothing. 1 where there are none.
+    carry no information. 1 if there are none.
     """
     if only_first < 0 or only_second < 0:
         raise ValueError(f"{min(only_first, only_second)} examples cannot be")

@@ -1,4 +1,4 @@
-"""Many comparisons at once."""
+"""Correction for multiple comparisons."""
 
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
@@ -7,11 +7,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
-    """Holm's (1979) adjusted p-values, under the same keys and in their order.
+    """Return Holm's (1979) adjusted p-values, under the same keys and in their order.
 
-    The k-th smallest of m is multiplied by m - k + 1, then none is left below the one before it or above 1.
-    What is below 0.05 afterwards may be called a difference: the chance of a single false one among all is at
-    most 0.05, whatever their dependence. ValueError for what is no probability.
+    The k-th smallest of m is multiplied by m - k + 1, then none is left below the previous one or above 1.
+    Those below 0.05 afterwards may be called differences: the chance of a single false one among all is at
+    most 0.05, whatever their dependence. ValueError for a value that is not a probability.
     """
     adjusted: dict[Key, float] = {}
     largest = 0.0

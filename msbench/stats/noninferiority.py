@@ -1,8 +1,8 @@
-"""Is a mean over seeds at least an expectation less a margin? Three answers: above, below, undecided.
+"""Test of a mean over seeds against an expectation minus a margin: above, below or undecided.
 
-One-sided t bounds of the mean are held against the bound ``expected - margin``. Reported and measured values
-that come from the same fixed test set share its noise, so that the spread of seeds is what counts; where the
-test sets differ (generated data), `sampling` adds theirs in quadrature.
+One-sided t bounds of the mean are compared with the bound ``expected - margin``. Reported and measured values
+from the same fixed test set share its noise, so that only the spread of seeds counts; if the test sets differ
+(generated data), `sampling` adds their noise in quadrature.
 """
 
 import math
@@ -16,15 +16,14 @@ from msbench.stats.summary import Pooled, Summary, summary
 
 State = Literal["above", "below", "undecided"]
 MOST_SEEDS = 100
-"""More seeds than that are no advice."""
+"""Larger numbers of seeds are not suggested."""
 
 
 @dataclass(frozen=True)
 class Noninferiority:
-    """`low` and `high` are one-sided bounds of the mean, each at the asked confidence.
+    """`low` and `high` are one-sided bounds of the mean, each at the requested confidence.
 
-    They and `degrees` are None where a single value has no spread to go by. `error` is the standard error
-    behind them.
+    They and `degrees` are None for a single value without a known spread. `error` is their standard error.
     """
 
     state: State
@@ -37,7 +36,7 @@ class Noninferiority:
 
 @dataclass(frozen=True)
 class _Part:
-    """One independent part of the variance of a difference, and the degrees of freedom it is known with."""
+    """One independent part of the variance of a difference, with its degrees of freedom."""
 
     variance: float
     degrees: float = math.inf
@@ -53,17 +52,17 @@ def noninferiority(
     sampling: float = 0.0,
     step: float = 0.0,
 ) -> Noninferiority:
-    """Hold the mean of `values`, one a seed, against `bound`: the expectation less the margin.
+    """Compare the mean of `values`, one per seed, with `bound`: the expectation minus the margin.
 
-    above where mean - t·error >= bound, below where mean + t·error < bound, else undecided, with error² =
-    sd²/n + sampling² and t the quantile of Student's t at `confidence`: n - 1 degrees of freedom, those of
-    `pooled` where its sd takes the place of the sample's, and Satterthwaite's (1946) with `sampling`, which
-    counts as known. A single value without `pooled` is undecided, whatever it is. Where the expectation is a
-    mean over `n_expected` seeds with the same spread, sd² (1/n + 1/n_expected) takes the place of sd²/n.
+    above if mean - t·error >= bound, below if mean + t·error < bound, else undecided, with error² = sd²/n +
+    sampling² and t the quantile of Student's t at `confidence`: n - 1 degrees of freedom, those of `pooled`
+    if its sd replaces the sample's, and Satterthwaite's (1946) with `sampling`, which counts as known. A
+    single value without `pooled` is undecided, whatever it is. If the expectation is a mean over `n_expected`
+    seeds with the same spread, sd² (1/n + 1/n_expected) replaces sd²/n.
 
-    `step` is how far apart neighbouring values are (1 / n_test for an accuracy): the sd is never taken below
-    step/√12, that of rounding to it, so that few seeds which agree by chance on a small test set do not look
-    free of noise. With a step of 0 identical values have no spread, and the mean alone decides.
+    `step` is the distance between neighbouring values (1 / n_test for an accuracy): the sd is never taken
+    below step/√12, that of rounding to it, so that few seeds which agree by chance on a small test set do not
+    look noise-free. With a step of 0 identical values have no spread, and the mean alone decides.
     """
     check_confidence(confidence)
     found = summary(values)
@@ -84,10 +83,10 @@ def seeds_needed(
     sampling: float = 0.0,
     step: float = 0.0,
 ) -> int | None:
-    """How many more seeds like these decide with this power; 0 where these do already.
+    """Return how many more seeds like these decide with this power; 0 if these already do.
 
     The smallest N with P(T > t) >= power, T noncentral t with shift |mean - bound| / error(N): the power of
-    the test over N fresh seeds, were mean and sd the true ones. None where that cannot be told: a single
+    the test over N fresh seeds, if mean and sd were the true ones. None if it cannot be determined: a single
     value without `pooled`, a mean on the bound, or more than `MOST_SEEDS` more.
     """
     found = summary(values)
@@ -115,8 +114,8 @@ def _own(found: Summary, pooled: Pooled | None, step: float, n_expected: int) ->
 
 
 def _combined(parts: Sequence[_Part]) -> tuple[float, float]:
-    """Standard error and Satterthwaite's degrees of freedom of a sum of independent parts."""
-    # Divided by the largest first: the square of a small variance would be 0.
+    """Return standard error and Satterthwaite's degrees of freedom of a sum of independent parts."""
+    # Divided by the largest first: the square of a small variance would underflow to 0.
     largest = max(part.variance for part in parts)
     if not largest:
         return 0.0, min(part.degrees for part in parts)

@@ -1,4 +1,4 @@
-"""The interval of a rate, and the noise of a test set."""
+"""The confidence interval of a rate, and the noise of a test set."""
 
 import math
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Interval:
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Of the rate behind `successes` of `n` examples: for one run, quoted on its own.
+    """Return the interval of the rate from `successes` of `n` examples, for one run quoted on its own.
 
     The rates p with (rate - p)² <= z² p (1 - p) / n (Wilson 1927): unlike rate ± z·se it stays within 0 and
-    1, and has a width where all or none succeeded. ValueError for counts that cannot be.
+    1, and has a width even if all or none succeeded. ValueError for impossible counts.
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"{successes} successes of {n} examples cannot be")
@@ -33,11 +33,11 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 
 
 def sampling_sd(rate: float, n: int, n_expected: int | None = None) -> float:
-    """Standard deviation that drawing the test set anew gives an accuracy near `rate`, a fraction.
+    """Return the standard deviation of an accuracy near `rate`, a fraction, due to the draw of the test set.
 
     sqrt(rate (1 - rate) / n). With `n_expected`, that of the difference of two accuracies from independent
-    test sets of `n` and `n_expected` examples. Never to be used where both are from the same test set: that
-    noise is shared and cancels.
+    test sets of `n` and `n_expected` examples. Do not use it if both are from the same test set: that noise
+    is shared and cancels.
     """
     if not 0 <= rate <= 1:
         raise ValueError(f"{rate} is no rate between 0 and 1")
@@ -46,6 +46,6 @@ def sampling_sd(rate: float, n: int, n_expected: int | None = None) -> float:
 
 
 def check_confidence(confidence: float) -> None:
-    """ValueError for what is no confidence, such as 95."""
+    """Raise ValueError for an invalid confidence, such as 95."""
     if not 0.5 < confidence < 1:
         raise ValueError(f"confidence must be between 0.5 and 1, such as 0.95, not {confidence}")

@@ -1,4 +1,4 @@
-"""Trivial rules (majority class, root operator only, ...): has a model learned more than one of them?"""
+"""Trivial rules (majority class, root operator only, ...): whether a model has learned more than these."""
 
 import math
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from msbench.stats import sampling_sd
 
 
 def standard_error(rate: float, n_test: int, sd: float | None, n: int) -> float:
-    """Standard error, as a fraction, of a mean accuracy near `rate`.
+    """Return the standard error, as a fraction, of a mean accuracy near `rate`.
 
     Seeds share the test split, so the binomial part does not shrink with `n`; the spread `sd` of seeds does.
     """
@@ -18,9 +18,9 @@ def standard_error(rate: float, n_test: int, sd: float | None, n: int) -> float:
 def learned_rule(
     mean: float, sd: float | None, n: int, n_test: int, rules: Mapping[str, float]
 ) -> str | None:
-    """The trivial rule that explains a mean accuracy, or None where the model beats or misses them all.
+    """Return the trivial rule that explains a mean accuracy, or None if the model beats or misses them all.
 
-    A rule explains what lies within two standard errors of it; the weakest rule explains all below it too.
+    A rule explains a mean within two standard errors of it; the weakest rule also explains all below it.
     `mean`, `sd` and the rules are fractions.
     """
     if not rules:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """`sd` is that of the sample (divisor n - 1); None for a single value."""
+    """Number, mean and sd of values: `sd` is that of the sample (divisor n - 1); None for a single value."""
 
     n: int
     mean: float
@@ -24,12 +24,12 @@ class Pooled:
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """The sample standard deviation (divisor n - 1), or None for a single value."""
+    """Return the sample standard deviation (divisor n - 1), or None for a single value."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
 def summary(values: Iterable[float]) -> Summary:
-    """Of one value or more; ValueError where there is none or one is not finite.
+    """Summarise one value or more; ValueError if there is none or one is not finite.
 
     Exact in rational arithmetic and rounded once, so that identical values have exactly their value as mean
     and exactly 0 as sd.
@@ -44,10 +44,10 @@ def summary(values: Iterable[float]) -> Summary:
 
 
 def pooled_sd(groups: Iterable[Sequence[float]]) -> Pooled | None:
-    """The spread that groups of seeds share, each about its own mean; None where no group has two values.
+    """Return the spread that groups of seeds share, each about its own mean; None if no group has two values.
 
     sd² = Σ (n_g - 1) sd_g² / Σ (n_g - 1): the within-group mean square of a one-way analysis of variance. It
-    takes for granted that the spread is the same in all groups. Groups of fewer than two values tell nothing.
+    assumes that the spread is the same in all groups. Groups of fewer than two values contribute nothing.
     """
     found = [summary(group) for group in groups if len(group) > 1]
     degrees = sum(each.n - 1 for each in found)

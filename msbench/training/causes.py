@@ -1,4 +1,4 @@
-"""Why a process gives up, told to others as plain values: nothing that would have to be unpickled."""
+"""Reasons why a process gives up, sent to others as plain values: nothing has to be unpickled."""
 
 import traceback
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from msbench.training.memory import is_out_of_memory
 
 
 class ElsewhereFailed(Exception):
-    """What another process raised that msbench has no class for; its traceback is a note."""
+    """An exception of another process that msbench has no class for; its traceback is a note."""
 
 
 def described(error: Exception, rank: int) -> dict[str, Any]:
-    """An exception as plain values."""
+    """Return an exception as plain values."""
     found: dict[str, Any] = {"process": rank, "type": type(error).__name__, "text": str(error)}
     if isinstance(error, Interrupted):
         found["signal"] = error.number
@@ -28,7 +28,7 @@ def described(error: Exception, rank: int) -> dict[str, Any]:
 
 
 def first_of(causes: Sequence[dict[str, Any] | None]) -> Exception:
-    """The exception of the first process that gave up."""
+    """Return the exception of the first process that gave up."""
     cause = next(cause for cause in causes if cause is not None)
     where = f"process {cause['process']}"
     if "signal" in cause:
@@ -37,7 +37,7 @@ def first_of(causes: Sequence[dict[str, Any] | None]) -> Exception:
         return Diverged(cause["step"], cause["name"], float(cause["value"]))
     kind = getattr(errors, cause["type"], None)
     if isinstance(kind, type) and issubclass(kind, MsbenchError):
-        # Its own __init__ may want more than the text, which is whole already.
+        # Its own __init__ may require more than the text, which is complete already.
         known = kind.__new__(kind)
         Exception.__init__(known, f"{where}: {cause['text']}")
         return known

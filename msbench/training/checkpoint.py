@@ -1,8 +1,8 @@
 """Checkpoints: one safetensors file each, plain JSON in its header, nothing that needs unpickling.
 
-``last.safetensors`` holds all that a run needs to go on (weights, optimiser, generators, running sums), and
+``last.safetensors`` holds all that a run needs to resume (weights, optimiser, generators, running sums), and
 ``previous.safetensors`` is the one before it. ``best-<epoch>.safetensors`` holds the weights of the epoch
-that validated best so far. Each is written whole under another name and then renamed.
+that validated best so far. Each is written completely under another name and then renamed.
 """
 
 import contextlib
@@ -30,16 +30,16 @@ FORMAT = "2"
 
 
 class Unreadable(CheckpointError):
-    """A file that the system does not let one read: what it holds may be whole."""
+    """Error for a file that the system cannot read: its content may be intact."""
 
 
 class Absent(CheckpointError):
-    """A file that is not there."""
+    """Error for a file that does not exist."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by name, and a JSON-able state."""
+    """Tensors by name, and a JSON-serialisable state."""
 
     tensors: dict[str, torch.Tensor]
     state: dict[str, Any]
@@ -54,9 +54,9 @@ class CheckpointFolder:
         self.next = path / "next.safetensors"
 
     def prepare(self, needed: int) -> None:
-        """Make the folder and see that it can be written and has room for `needed` bytes.
+        """Create the folder, and check that it can be written and has room for `needed` bytes.
 
-        Raises CheckpointError, naming the folder, before any training is done in vain.
+        Raises CheckpointError, naming the folder, before any training is done.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -76,24 +76,24 @@ class CheckpointFolder:
             )
 
     def save_last(self, checkpoint: Checkpoint) -> None:
-        """Keep what is needed to go on; the one before becomes ``previous``."""
+        """Save the state to resume from; the last one becomes ``previous``."""
         self._write(self.next, self.packed(checkpoint))
         self._settle()
 
     def _settle(self) -> None:
-        with contextlib.suppress(FileNotFoundError):  # the first save has none before it
+        with contextlib.suppress(FileNotFoundError):  # there is none before the first save
             os.replace(self.last, self.previous)
         os.replace(self.next, self.last)
 
     def best(self, epoch: int) -> Path:
-        """Where the weights of this epoch are, while it is the best."""
+        """Return the path of this epoch's weights, while it is the best."""
         return self.path / f"best-{epoch}.safetensors"
 
     def save_best(self, checkpoint: Checkpoint, epoch: int) -> None:
-        """Keep the weights of an epoch that is the best so far.
+        """Save the weights of an epoch that is the best so far.
 
-        The one before stays until `forget_other_bests`: a run stopped before its next ``last`` goes back to
-        where that one was the best.
+        The earlier ones stay until `forget_other_bests`: a run stopped before its next ``last`` resumes at a
+        step where they were the best.
         """
         self._write(self.best(epoch), self.packed(checkpoint))
 
@@ -104,11 +104,11 @@ class CheckpointFolder:
                 path.unlink()
 
     def load_best(self, epoch: int | None) -> Checkpoint:
-        """The weights of the best epoch.
+        """Load the weights of the best epoch.
 
-        Where they are damaged or gone, nothing of the run can be trusted to belong together: its checkpoints
-        are archived, and CheckpointError says that the same command trains again. Where they only cannot be
-        read, all stays.
+        If they are damaged or missing, the run's files cannot be trusted to belong together: its checkpoints
+        are archived, and CheckpointError reports that the same command trains again. If they only cannot be
+        read, all files stay.
         """
         try:
             if epoch is None:
@@ -121,18 +121,18 @@ class CheckpointFolder:
             raise CheckpointError(f"{error}{kept}; the same command now trains from the start") from error
 
     def load_last(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest whole checkpoint and what was passed over; None where there is nothing to go on from.
+        """Load the newest intact checkpoint, and report those skipped; None if there is none to resume from.
 
-        What is damaged is archived, as later saves would replace it. Raises Unreadable rather than train from
-        the start what may be whole.
+        Damaged files are archived, as later saves would replace them. Raises Unreadable if a checkpoint
+        cannot be read but may be intact, rather than train from the start.
         """
         found, damaged = self._newest()
-        # Without a state to go on from, the weights of the best epoch would be replaced too.
+        # Without a state to resume from, the weights of the best epoch would be replaced too.
         kept = self._archive(self._all() if damaged and found is None else list(damaged))
         return found, [f"{error}{kept}" for error in damaged.values()]
 
     def _newest(self) -> tuple[Checkpoint | None, dict[Path, CheckpointError]]:
-        """The newest whole checkpoint, and those after it that are damaged."""
+        """Return the newest intact checkpoint, and the damaged ones that are newer."""
         damaged: dict[Path, CheckpointError] = {}
         for path in (self.next, self.last, self.previous):
             try:
@@ -144,7 +144,7 @@ class CheckpointFolder:
             except CheckpointError as error:
                 damaged[path] = error
                 continue
-            # Killed before it had its name, which after the last save nobody would give.
+            # The process was killed before the renaming, which after the last save no other would do.
             if path == self.next:
                 self._settle()
             return found, damaged
@@ -154,7 +154,7 @@ class CheckpointFolder:
         return sorted(self.path.glob("*.safetensors"))
 
     def _archive(self, paths: Sequence[Path]) -> str:
-        """Move files into a new folder ``damaged-<k>`` here, and say so; nothing is ever deleted."""
+        """Move files into a new folder ``damaged-<k>`` here, and return a note; nothing is ever deleted."""
         if not paths:
             return ""
         folder = next(
@@ -169,7 +169,7 @@ class CheckpointFolder:
         return f" (archived in {folder})"
 
     def load(self, path: Path) -> Checkpoint:
-        """Read one file; CheckpointError where it is cut or another run's, Unreadable where it is neither."""
+        """Read one file; CheckpointError if it is damaged or another run's, else Absent or Unreadable."""
         try:
             data = read_bytes(path, largest=None)
         except FileNotFoundError as error:
@@ -188,15 +188,15 @@ class CheckpointFolder:
         return Checkpoint(tensors, parse_json(state))
 
     def shared(self, found: Checkpoint | None, processes: Processes) -> Checkpoint | None:
-        """What the first of several processes has read."""
+        """Return the checkpoint that the first of several processes has read."""
         if processes.count == 1:
             return found
         data = processes.shared(None if found is None else self.packed(found))
         return None if data is None else unpacked(data)
 
     def packed(self, checkpoint: Checkpoint) -> bytes:
-        """The bytes of a file."""
-        # The JSON rides in the header, so that tensors and state can never be of two different moments.
+        """Return a checkpoint as the bytes of a file."""
+        # The JSON is in the header, so that tensors and state are always of the same step.
         state = json.dumps(checkpoint.state, allow_nan=False)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         metadata = {"format": FORMAT, "run": self.run_id, "state": state, "digest": _digest(state, tensors)}
@@ -210,7 +210,7 @@ class CheckpointFolder:
 
 
 def _digest(state: str, tensors: dict[str, torch.Tensor]) -> str:
-    """sha256 of state, names, types, shapes and bytes: safetensors notices a cut, but no flipped bit."""
+    """Return sha256 of state, names, types, shapes and bytes: safetensors misses flipped bits."""
     total = hashlib.sha256(state.encode())
     for name, tensor in sorted(tensors.items()):
         total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -219,20 +219,20 @@ def _digest(state: str, tensors: dict[str, torch.Tensor]) -> str:
 
 
 def unpacked(data: bytes) -> Checkpoint:
-    """What another process of the same run has packed."""
+    """Return the checkpoint that another process of the same run has packed."""
     return Checkpoint(load(data), json.loads(_metadata(data)["state"]))
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """The texts in the header of a file; safetensors gives them of a path alone, which it would map."""
-    # Eight bytes say how long the header is, which is JSON.
+    """Return the texts in a file's header; safetensors only reads them from a path, which it would map."""
+    # The first eight bytes are the length of the header, which is JSON.
     header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
     found: dict[str, str] = header.get("__metadata__", {})
     return found
 
 
 def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Load ``model/...`` tensors; every name and shape must match, else CheckpointError says which do not."""
+    """Load ``model/...`` tensors; CheckpointError lists names and shapes that do not match."""
     weights = {
         name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")
     }
@@ -243,12 +243,12 @@ def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> No
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers under ``model/...``."""
+    """Return parameters and buffers under ``model/...``."""
     return {f"model/{name}": value for name, value in model.state_dict().items()}
 
 
 def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Optimiser state under ``optimizer/<parameter>/<key>``: by name, not by position."""
+    """Return optimiser state under ``optimizer/<parameter>/<key>``: by name, not by position."""
     return {
         f"optimizer/{name}/{key}": torch.as_tensor(value)
         for name, parameter in model.named_parameters()
@@ -259,7 +259,7 @@ def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
 def load_optimizer(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]
 ) -> None:
-    """Undo `optimizer_tensors`; a parameter without its state is a CheckpointError."""
+    """Load the state from `optimizer_tensors`; CheckpointError if a parameter has none."""
     for name, parameter in model.named_parameters():
         prefix = f"optimizer/{name}/"
         state = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Evaluation on a whole split: nothing dropped, every example weighs the same."""
+"""Evaluation on a whole split: no example is dropped, all have the same weight."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from msbench.training.shares import ALONE, Processes, shares_of
 class Predictions:
     """`logits` (n, classes) float32 and `labels` int64, in the order of the split.
 
-    `labels` are (n,), or (n, classes) of 0 and 1 where an example may have several: logits are then those of
-    one decision each, 0 being even odds.
+    `labels` are (n,), or (n, classes) of 0 and 1 if an example may have several: logits are then those of one
+    decision each, 0 being even odds.
     """
 
     logits: NDArray[np.float32]
@@ -29,32 +29,32 @@ class Predictions:
 
     @property
     def multi_label(self) -> bool:
-        """True where an example may have several labels."""
+        """True if an example may have several labels."""
         return self.labels.ndim == 2
 
     @property
     def decisions(self) -> NDArray[np.int64]:
-        """What was predicted, in the form of the labels; the first of equal logits."""
+        """Predicted labels, in the form of `labels`; the first of equal logits."""
         found: NDArray[np.int64] = decided(torch.from_numpy(self.logits), self.multi_label).numpy()
         return found
 
     @property
     def accuracy(self) -> float:
-        """Share of right decisions, one an example, or with several labels one a class of each."""
+        """Share of correct decisions: one per example, or with several labels one per class of each."""
         return float((self.decisions == self.labels).mean())
 
     @property
     def macro_auroc(self) -> MacroAuroc:
-        """How well the logits of each class rank the examples; only with several labels an example."""
+        """Macro AUROC of the logits; only with several labels per example."""
         return macro_auroc(self.logits, self.labels)
 
     def auroc_of(self, info: TaskInfo) -> float | None:
-        """Macro AUROC where it is the metric of the task, else None."""
+        """Return macro AUROC if it is the metric of the task, else None."""
         return self.macro_auroc.value if info.metric == "macro-auroc" else None
 
     @property
     def loss(self) -> float:
-        """Mean cross entropy in nats, of every decision where there are several labels."""
+        """Mean cross entropy in nats, over every decision if there are several labels."""
         return float(
             loss_of(torch.from_numpy(self.logits).double(), torch.from_numpy(self.labels), "cross-entropy")
         )
@@ -71,11 +71,11 @@ def predict(
     between: Callable[[int, int], None] = lambda _done, _total: None,
     processes: Processes = ALONE,
 ) -> Predictions:
-    """Logits of every example of a split, with dropout off and stored batch statistics.
+    """Compute logits of every example of a split, with dropout off and stored batch statistics.
 
     A batch of more than `at_once` examples is computed in pieces, which changes no width and so no number.
     `between(done, total)` is called after each batch, with examples; it may raise to stop. Several
-    `processes` share each batch, every example being computed once, and all of them get all predictions.
+    `processes` share each batch, so that every example is computed once, and all of them get all predictions.
     """
     split, was_training = feed.split, model.training
     model.eval()

@@ -1,4 +1,4 @@
-"""Batches on their way to the device: cut out of memory that is there already, or prepared ahead."""
+"""Batches for the device: cut from data that it already holds, or prepared ahead."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,8 @@ class BatchLoader:
     """Batches of one split on one device.
 
     A split of at most `room` bytes is kept on the device as it is stored, bytes or half the width of floats,
-    and its batches are made there. Otherwise batches are made here, ahead of need where that runs beside the
-    device's own work or takes long (`Split.slow`). All ways give the same numbers.
+    and its batches are made there. Otherwise batches are made here, ahead of need if that runs in parallel to
+    the device's own work or takes long (`Split.slow`). All ways give the same numbers.
     """
 
     def __init__(self, split: Split, device: torch.device, room: int = 0) -> None:
@@ -50,12 +50,12 @@ class BatchLoader:
     def batches(
         self, chosen: Sequence[Indices], pad_to: int | Sequence[int | None] | None = None
     ) -> Iterator[Fed]:
-        """The batches of these example numbers, in order; `pad_to` is of all of them, or of each."""
+        """Yield the batches of these example numbers, in order; `pad_to` is one for all, or one for each."""
         wanted = zip(chosen, pad_to if isinstance(pad_to, Sequence) else [pad_to] * len(chosen), strict=True)
         if not self._ahead:
             yield from (self._cut(indices, width) for indices, width in wanted)
             return
-        # One thread: the order of what it is asked for is the order in which it comes.
+        # One thread: batches come in the order in which they are requested.
         with ThreadPoolExecutor(1, "feed") as thread:
             waiting: deque[Future[Fed]] = deque()
             try:
@@ -75,7 +75,7 @@ class BatchLoader:
 
 
 def split_up(batch: Fed, size: int | None) -> Iterator[Fed]:
-    """The batch, or pieces of it of at most `size` examples, padded as the batch is."""
+    """Yield the batch, or pieces of it of at most `size` examples, padded as the batch is."""
     examples = len(batch.labels)
     if size is None or size >= examples:
         yield batch
@@ -84,13 +84,13 @@ def split_up(batch: Fed, size: int | None) -> Iterator[Fed]:
         inputs, lengths, labels = (
             tensor[start : start + size] for tensor in (batch.inputs, batch.lengths, batch.labels)
         )
-        # Tokens are counted on the whole batch: to ask a device for those of a piece would wait for it.
+        # Tokens are counted for the whole batch: reading those of a piece would wait for the device.
         tokens = batch.tokens if start == 0 else 0
         yield Fed(inputs, lengths, labels, tokens, batch.positions // examples * len(labels))
 
 
 def send(batch: Batch, device: torch.device) -> Fed:
-    """A batch, copied to the device."""
+    """Copy a batch to the device."""
     tensors = [torch.from_numpy(array) for array in (batch.inputs, batch.lengths, batch.labels)]
     if device.type == "cuda":  # from pinned memory this thread need not wait for the copy
         tensors = [tensor.pin_memory() for tensor in tensors]
@@ -99,7 +99,7 @@ def send(batch: Batch, device: torch.device) -> Fed:
 
 
 def resident(split: Split, device: torch.device, room: int) -> "_ResidentSamples | _ResidentTokens | None":
-    """What cuts batches out of a copy of the split on the device; None where it has no room there."""
+    """Return a function that cuts batches from a copy of the split on the device; None if it does not fit."""
     if isinstance(split, Samples) and split.bytes <= room:
         return _ResidentSamples(split, device)
     if isinstance(split, RaggedTokens | RaggedPairs) and split.tokens.nbytes <= room:
@@ -108,7 +108,7 @@ def resident(split: Split, device: torch.device, room: int) -> "_ResidentSamples
 
 
 class _ResidentSamples:
-    """As `Samples.batch`, on the device."""
+    """`Samples.batch` on the device."""
 
     def __init__(self, split: Samples, device: torch.device) -> None:
         self.device, self.bytes = device, split.bytes
@@ -128,7 +128,7 @@ class _ResidentSamples:
 
 
 class _ResidentTokens:
-    """As the `batch` of `RaggedTokens` and `RaggedPairs`, on the device."""
+    """The `batch` of `RaggedTokens` and `RaggedPairs`, on the device."""
 
     def __init__(self, split: RaggedTokens | RaggedPairs, device: torch.device) -> None:
         self.device, self.bytes, self.offsets = device, split.tokens.nbytes, split.offsets
@@ -138,7 +138,7 @@ class _ResidentTokens:
 
     def __call__(self, indices: Indices, pad_to: int | None) -> Fed:
         sequences = indices if self.sides is None else indices[:, None] * self.sides + np.arange(self.sides)
-        # Lengths are looked up here: to ask the device for the longest would wait for all its work.
+        # Lengths are looked up here: reading the longest from the device would wait for all its work.
         starts = self.offsets[sequences]
         lengths = self.offsets[sequences + 1] - starts
         width = int(lengths.max()) if pad_to is None else pad_to
@@ -152,7 +152,7 @@ class _ResidentTokens:
 
 
 def _copied(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """The array on the device; a copy here first where it is a memory map, which torch does not take."""
+    """Copy the array to the device; first here if it is a memory map, which torch does not take."""
     return torch.from_numpy(np.require(array, requirements=["W"])).to(device)
 
 

@@ -1,10 +1,10 @@
 """Several processes that train one run together, each with a share of every batch.
 
-They meet after each step and between other pieces of work, in one sum of a few numbers: what each has
-computed, which signals have arrived, and whether one gives up. All that is of another size (gradients,
-weights, predictions) comes right after such a meeting, with nothing in between that could fail in one process
-alone: so none waits for another that is not coming. Batch norm adds up its statistics in the middle of
-a step in sums of the very same size, which a process that gives up there answers until the others meet.
+They meet after each step and between other pieces of work, in one all-reduce of a few numbers: what each has
+computed, which signals have arrived, and whether one gives up. Data of other sizes (gradients, weights,
+predictions) follow right after such a meeting, with nothing in between that could fail in one process alone:
+so none waits for another that is not coming. Batch norm sums its statistics in the middle of a step in
+all-reduces of the same size; a process that gives up there takes part in them until the others meet.
 """
 
 import json
@@ -29,13 +29,13 @@ from msbench.training.signals import SignalFlag
 
 MEETING, LEAVING, WAITING, SIGNALS = 0, 1, 2, 3
 HEADER = SIGNALS + len(CAUGHT)
-"""Numbers ahead of what is added up: how many processes meet, give up or wait, and each signal."""
+"""Numbers ahead of the figures in a sum: counts of processes that meet, give up or wait, and of signals."""
 FIGURES = 6
 TIMEOUT = timedelta(minutes=30)
 
 
 class _Told(Exception):
-    """Another process gives up; `causes` are theirs."""
+    """Exception raised if another process gives up; `causes` are those of all processes."""
 
     def __init__(self, causes: Sequence[dict[str, Any] | None]) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class _Told(Exception):
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of the processes this is; `local` counts those on this machine."""
+    """Rank of this process; `local` counts the processes on this machine."""
 
     number: int
     count: int
@@ -54,23 +54,23 @@ class Rank:
 class Strategy(DDPStrategy):
     """DDP without its wrapper, which sums gradients while they are being computed.
 
-    There a process that runs out of memory in the middle, or has no example, would leave the others waiting;
+    There, a process that runs out of memory in the middle, or has no example, would leave the others waiting;
     `ProcessGroup.together` sums all gradients at once when every process has its own.
     """
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
-        """The module itself."""
+        """Return the module itself."""
         return module
 
 
 def strategy(rank: Rank) -> dict[str, Any]:
-    """Options of Fabric for the process group that is there or, the first time, is made."""
+    """Return Fabric's options for the process group, which is created the first time."""
     found = Strategy(cluster_environment=TorchElasticEnvironment(), timeout=TIMEOUT)
     return {"devices": rank.local, "num_nodes": rank.count // rank.local, "strategy": found}
 
 
 class ProcessGroup:
-    """`msbench.training.shares.Processes` over torch.distributed."""
+    """Implementation of `msbench.training.shares.Processes` over torch.distributed."""
 
     def __init__(self, rank: Rank, device: torch.device, signals: SignalFlag) -> None:
         self._place, self.rank, self.count, self.here = rank, rank.number, rank.count, rank.local
@@ -83,18 +83,18 @@ class ProcessGroup:
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and prints."""
+        """True for the process that writes and prints."""
         return self.rank == 0
 
     def fabric_options(self) -> dict[str, Any]:
-        """Devices and strategy for Fabric."""
+        """Return devices and strategy for Fabric."""
         return strategy(self._place)
 
     @contextmanager
     def agreed(self) -> Iterator[None]:
-        """Inside, what one process raises all of them raise, of the same class where msbench has it.
+        """Raise in all processes what any one raises inside the context, of the same class if msbench has it.
 
-        Raises Lost, without asking the others, where the group is broken.
+        Raises Lost, without contacting the others, if the group is broken.
         """
         try:
             yield
@@ -108,23 +108,23 @@ class ProcessGroup:
             raise
 
     def check(self, signals: SignalFlag) -> None:  # noqa: ARG002 (one's own, which others may not know of)
-        """Raise Interrupted where a signal has arrived anywhere and all have been told."""
+        """Raise Interrupted if a signal has arrived anywhere and all processes know of it."""
         if self.received is not None:
             raise Interrupted(self.received)
 
     def pause(self) -> None:
-        """Meet."""
+        """Meet the other processes."""
         self._meet()
 
     def wait(self) -> None:
-        """Meet the waiting others, a few times a second at most."""
+        """Meet the waiting processes, a few times a second at most."""
         if time.monotonic() - self._waited > 0.2:
             self._meet(waiting=True)
             self._waited = time.monotonic()
             self.check(self.signals)
 
     def shared(self, data: bytes | None) -> bytes | None:
-        """What the first process gives, once it comes here; until then, each `wait` of its."""
+        """Return the first process's data once it calls this; until then, meet each of its `wait` calls."""
         while self._meet()[WAITING] > 0:
             self.check(self.signals)
         size = torch.tensor([-1 if data is None else len(data)], device=self.device)
@@ -138,7 +138,7 @@ class ProcessGroup:
         return values.cpu().numpy().tobytes()
 
     def join(self, model: nn.Module) -> None:
-        """Give all processes the model of the first; make batch norms count all of a batch."""
+        """Give all processes the model of the first; make batch norms use the whole batch."""
         norms = [part for part in model.modules() if isinstance(part, MaskedBatchNorm)]
         widest = max((2 * len(norm.weight) + 1 for norm in norms), default=0)
         self._meet()
@@ -151,11 +151,11 @@ class ProcessGroup:
             _real(tensor).copy_(whole)
 
     def seed(self, seed: int, step: int) -> None:
-        """A stream of its own for each process and step: nothing to be kept for a resumed run."""
+        """Seed a separate stream for each process and step: a resumed run needs no stored state."""
         torch.manual_seed(derive(seed, f"torch of process {self.rank} at step {step}"))
 
     def together(self, model: nn.Module, done: Done) -> Done:
-        """The sums of all processes; gradients become those of the whole batch."""
+        """Return the sums over all processes; gradients become those of the whole batch."""
         gradients = [x.grad for x in model.parameters() if x.grad is not None]
         parts = [_real(x) for x in gradients]
         by_kind = {x.dtype: [part for part in parts if part.dtype == x.dtype] for x in parts}
@@ -176,7 +176,7 @@ class ProcessGroup:
         )
 
     def merged(self, *arrays: Any) -> None:
-        """Fill arrays, 0 where another process has the numbers."""
+        """Fill in the numbers of other processes, for which arrays are 0 here."""
         self._meet()
         for array in arrays:
             whole = torch.from_numpy(array).to(self.device)
@@ -184,12 +184,12 @@ class ProcessGroup:
             array[:] = whole.cpu().numpy()
 
     def total(self, x: Tensor) -> Tensor:
-        """The sum of vectors (n,) of all processes; gradients are summed too."""
+        """Return the sum of vectors (n,) of all processes; gradients are summed too."""
         summed: Tensor = _Total.apply(self, x)
         return summed
 
     def add(self, x: Tensor) -> Tensor:
-        """The sum of vectors (n,), without gradients; nobody is asked how it goes."""
+        """Return the sum of vectors (n,), without gradients and without a check of the other processes."""
         self._buffer.zero_()
         self._buffer[HEADER : HEADER + len(x)] = x
         self._do(distributed.all_reduce, self._buffer)
@@ -205,7 +205,7 @@ class ProcessGroup:
         return found
 
     def _leave(self, error: Exception) -> None:
-        """Tell the others, who may be in the middle of a step's sums; returns when all know."""
+        """Notify the others, which may be in the middle of a step's sums; returns when all know."""
         while True:
             found = self._exchange(LEAVING)
             if found[MEETING] + found[LEAVING] == self.count:
@@ -227,7 +227,7 @@ class ProcessGroup:
         return numbers
 
     def _causes(self, error: Exception | None) -> list[dict[str, Any] | None]:
-        """Why each process gives up, None where it does not."""
+        """Return the reason why each process gives up, None for those that do not."""
         mine = json.dumps(None if error is None else described(error, self.rank)).encode()
         sizes = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         sizes[self.rank] = len(mine)
@@ -249,12 +249,12 @@ class ProcessGroup:
 
 
 def _real(x: Tensor) -> Tensor:
-    """Numbers that every backend can add up: of complex ones both parts, in place."""
+    """Return numbers that every backend can sum: of complex ones a view of both parts."""
     return torch.view_as_real(x) if x.is_complex() else x
 
 
 class _Total(torch.autograd.Function):
-    """A sum over processes: what each adds reaches the results of all, so gradients are summed as well."""
+    """A sum over processes: each contribution reaches the results of all, so gradients are summed as well."""
 
     @staticmethod
     def forward(ctx: Any, group: ProcessGroup, x: Tensor) -> Tensor:

@@ -31,15 +31,15 @@ from msbench.training.step import GradientComputer, check_finite
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {"float32": "32-true", "bf16": "bf16-mixed"}
 SAVE_SECONDS = 20.0
 SAVE_SHARE = 0.02
-"""A checkpoint is due after SAVE_SECONDS, or later where saving would take a larger share of the time."""
+"""A checkpoint is due after SAVE_SECONDS, or later if saving would take a larger share of the time."""
 
 
 class Trainer:
-    """Trains one model on one dataset; `run` returns when the last epoch is done.
+    """Training of one model on one dataset; `run` returns when the last epoch is done.
 
     Raises Diverged at the first loss or parameter that is not finite, Interrupted after a signal (state
-    saved), CheckpointError where state cannot be kept, DataError where a split cannot be scored. Where there
-    are several `processes`, each has such a trainer; the first one writes.
+    saved), CheckpointError if state cannot be saved, DataError if a split cannot be scored. With several
+    `processes`, each has such a trainer; the first one writes.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Trainer:
         self.progress, self.sums = TrainingProgress(), Sums.zero(fabric.device)
         self._last_save, self._save_cost = time.monotonic(), 0.0
         self.attempt: dict[str, str] = {}
-        """Where and when this attempt runs: kept in the state, so that a resumed run shows all of them."""
+        """Start and environment of this attempt: kept in the state, so that a resumed run shows all."""
         self.room = 0
-        """Bytes of the device that splits may be kept in."""
+        """Bytes of device memory in which splits may be kept."""
         self._feeds: dict[str, BatchLoader] = {}
         self.after_step: Callable[[int], None] = lambda _step: None
 
     def run(self) -> None:
-        """Train to the end, resuming where a checkpoint is."""
+        """Train to the end, resuming from a checkpoint if there is one."""
         for text in classes_left_out(self.dataset):
             self.listener.note(text)
         if self.processes.first:
@@ -105,7 +105,7 @@ class Trainer:
         self.sums.correct.copy_(found.tensors["sums/correct"])
         self.sums = replace(self.sums, **plain)
         self.progress.resumes += 1
-        if self.processes.first:  # what a run that was killed after its checkpoint had still to do
+        if self.processes.first:  # left to do if the run was killed right after its checkpoint
             self.folder.forget_other_bests(self.progress.best_epoch)
         self._write_metrics()
         self.listener.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
@@ -158,9 +158,9 @@ class Trainer:
         self.attempt["micro_batch"] = f"auto: {size}"
 
     def test(self) -> Predictions:
-        """Predictions on the test split with the weights of the best epoch; only after `run`.
+        """Predict the test split with the weights of the best epoch; only after `run`.
 
-        Raises Diverged where they are not finite, CheckpointError where those weights are gone.
+        Raises Diverged if the loss is not finite, CheckpointError if those weights are missing.
         """
         found = self.folder.load_best(self.progress.best_epoch) if self.processes.first else None
         best = self.folder.shared(found, self.processes)
@@ -200,7 +200,7 @@ class Trainer:
         self.listener.step(report)
 
     def _accuracy(self) -> float:
-        """Share of right decisions in the epoch so far."""
+        """Return the share of correct decisions in the epoch so far."""
         return int(self.sums.correct) / (self.sums.seen * self.dataset.info.decisions)
 
     def _end_epoch(self) -> None:
@@ -252,7 +252,7 @@ class Trainer:
             write_metrics(self.directory / "metrics.csv", rows)
 
     def _stop_on_signal(self) -> None:
-        """Save and raise where a signal has arrived.
+        """Save and raise Interrupted if a signal has arrived.
 
         Called between validation batches too: the state is then that of the epoch's last step, and the
         resumed run validates again.
@@ -291,7 +291,7 @@ class Trainer:
 
 
 def fabric_for(device: str, precision: str, processes: Processes = ALONE) -> Fabric:
-    """Devices ``cpu`` or ``cuda``, one a process, in the precision of a TrainConfig."""
+    """Return Fabric for devices ``cpu`` or ``cuda``, one per process, in the precision of a TrainConfig."""
     fabric = Fabric(accelerator=device, precision=PRECISIONS[precision], **processes.fabric_options())
     if processes.count > 1:
         fabric.launch()

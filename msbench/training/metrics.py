@@ -1,4 +1,4 @@
-"""The per-epoch log: rows live in the checkpoint, the CSV is rewritten whole from them."""
+"""The per-epoch log: rows are kept in the checkpoint, and the whole CSV is rewritten from them."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from msbench.results.store import write_atomically
 
 @dataclass(frozen=True)
 class EpochRow:
-    """What one epoch gave. Accuracies and AUROCs are fractions; tokens per second are real ones."""
+    """Metrics of one epoch. Accuracies and AUROCs are fractions; tokens per second exclude padding."""
 
     epoch: int
     step: int
@@ -24,17 +24,17 @@ class EpochRow:
     padding: float
     """Share of padded positions among all positions of the epoch's batches."""
     validation_macro_auroc: float | None = None
-    """Only where that is the metric of the task."""
+    """Set only if it is the metric of the task."""
 
     @property
     def score(self) -> float:
-        """What the best epoch is chosen by: the metric of the task on the validation split."""
+        """The score that the best epoch is chosen by: the metric of the task on the validation split."""
         auroc = self.validation_macro_auroc
         return self.validation_accuracy if auroc is None else auroc
 
 
 def write_metrics(path: Path, rows: list[EpochRow]) -> None:
-    """Write ``metrics.csv``: one header, a row an epoch, numbers unrounded; no column that has no value."""
+    """Write ``metrics.csv``: one header, a row per epoch, numbers unrounded; no columns without values."""
     buffer = io.StringIO()
     names = [field.name for field in fields(EpochRow)]
     names = [name for name in names if any(getattr(row, name) is not None for row in rows)]

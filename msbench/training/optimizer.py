@@ -1,4 +1,4 @@
-"""AdamW with parameter groups: what decays, and what has the learning rate of the state space.
+"""AdamW with parameter groups, each with its weight decay and learning rate.
 
 ===========  =====================================================  ============  ==================
 group        parameters                                             weight decay  learning rate
@@ -9,8 +9,8 @@ group        parameters                                             weight decay
 ``steps``    step-size matrices, SGConv's kernels                   yes           ``ssm_lr`` or ``lr``
 ===========  =====================================================  ============  ==================
 
-Decay towards zero would mean something else for these: a rate of -1, no skip, steps of 0.69, equal streams
-switched off. A static mixer is a scale, as a norm's is, so it does not decay either.
+Groups without weight decay are those whose zeros have another meaning: a rate of -1, no skip, steps of 0.69,
+equal streams switched off. A static mixer is a scale, as a norm's is, so it does not decay either.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,9 @@ STATE_SPACE = ("A_log", "D")
 
 
 def parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, object]]:
-    """Groups for AdamW, each with ``name``, ``params``, ``lr`` and ``weight_decay``; empty ones are left out.
+    """Return AdamW's groups, with ``name``, ``params``, ``lr`` and ``weight_decay``; empty ones are left out.
 
-    Every trainable parameter is in exactly one. Raises RuntimeError, naming it, for one that no module owns
-    directly or that has no gradient to come.
+    Every trainable parameter is in exactly one group. Raises RuntimeError, naming the parameter, otherwise.
     """
     ssm_lr = train.lr if train.ssm_lr is None else train.ssm_lr
     rates = {"weights": train.lr, "plain": train.lr, "ssm": ssm_lr, "steps": ssm_lr}
@@ -50,9 +49,9 @@ def parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, obj
 
 
 def group_of(module: nn.Module, name: str, parameter: nn.Parameter) -> str:
-    """The group of a parameter, from the module that owns it and its name there.
+    """Return the group of a parameter, from the module that owns it and its name there.
 
-    A module may say it itself: ``optimizer_groups`` maps names of its parameters to groups.
+    A module may set it itself: ``optimizer_groups`` maps names of its parameters to groups.
     """
     own: Mapping[str, str] = getattr(module, "optimizer_groups", {})
     if name in own:
@@ -63,7 +62,7 @@ def group_of(module: nn.Module, name: str, parameter: nn.Parameter) -> str:
 
 
 def check_partition(model: nn.Module, members: dict[str, list[nn.Parameter]]) -> None:
-    """RuntimeError where a trainable parameter is in no group, or in two."""
+    """Raise RuntimeError if a trainable parameter is in no group, or in two."""
     seen = [id(parameter) for parameters in members.values() for parameter in parameters]
     for name, parameter in model.named_parameters(remove_duplicate=False):
         count = seen.count(id(parameter))
@@ -74,6 +73,6 @@ def check_partition(model: nn.Module, members: dict[str, list[nn.Parameter]]) ->
 
 
 def build_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
-    """AdamW over `parameter_groups`."""
+    """Build AdamW over `parameter_groups`."""
     groups = parameter_groups(model, train)
     return torch.optim.AdamW(groups, lr=train.lr, betas=(train.beta1, train.beta2))

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from msbench.training.seeding import derive
 
 POOL = 50
-"""Batches a bucketing pool holds: long enough for even lengths, short enough to stay near random order."""
+"""Batches in a bucketing pool: enough for even lengths, few enough to stay near random order."""
 
 Indices = NDArray[np.int64]
 
@@ -14,7 +14,7 @@ Indices = NDArray[np.int64]
 def epoch_batches(
     lengths: Indices, batch_size: int, seed: int, epoch: int, *, bucketing: bool
 ) -> list[Indices]:
-    """Batches of example numbers for one epoch; each example once, the last batch may be smaller.
+    """Return batches of example numbers for one epoch; each example once, the last batch may be smaller.
 
     With `bucketing`, pools of `POOL` shuffled batches are sorted by length, cut into batches and shuffled
     again, so that a batch holds similar lengths while the order stays random.
@@ -32,12 +32,12 @@ def epoch_batches(
 
 
 def sorted_batches(lengths: Indices, batch_size: int) -> list[Indices]:
-    """Batches for evaluation: all examples, longest first, so that a lack of memory shows at once."""
+    """Return batches for evaluation: all examples, longest first, so that a lack of memory shows at once."""
     return _cut(np.argsort(-lengths, kind="stable").astype(np.int64), batch_size)
 
 
 def steps_per_epoch(examples: int, batch_size: int) -> int:
-    """Batches in an epoch, the last small one included."""
+    """Return the number of batches in an epoch, the last small one included."""
     return -(-examples // batch_size)
 
 

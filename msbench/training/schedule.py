@@ -1,4 +1,4 @@
-"""Learning rate by step: linear warm-up, then a cosine down to the least rate."""
+"""Learning-rate schedule by step: linear warm-up, then a cosine down to the minimum rate."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from msbench.training.order import steps_per_epoch
 
 @dataclass(frozen=True)
 class Schedule:
-    """`warmup` and `total` count optimiser steps; `floor` is min_lr / lr."""
+    """A schedule: `warmup` and `total` count optimiser steps; `floor` is min_lr / lr."""
 
     warmup: int
     total: int
@@ -17,7 +17,7 @@ class Schedule:
 
     @classmethod
     def of(cls, config: TrainConfig, examples: int) -> "Schedule":
-        """The schedule of a config on a training split of this many examples."""
+        """Return the schedule of a config on a training split of this many examples."""
         per_epoch = steps_per_epoch(examples, config.batch_size)
         total = config.epochs * per_epoch
         if config.max_steps is not None:
@@ -25,9 +25,9 @@ class Schedule:
         return cls(round(config.warmup_epochs * per_epoch), total, config.min_lr / config.lr)
 
     def factor(self, step: int) -> float:
-        """What the learning rates are multiplied with at this step, counted from 0.
+        """Return the factor of the learning rates at this step, counted from 0.
 
-        The first step already moves (1 / warmup) and the last one ends just above the floor.
+        The first step already has a rate (1 / warmup) and the last one ends just above the floor.
         """
         if step < self.warmup:
             return (step + 1) / self.warmup

@@ -1,4 +1,4 @@
-"""Whether the splits of a task can be scored at all, told before anything is trained."""
+"""Check before training that the splits of a task can be scored."""
 
 from collections.abc import Iterator
 
@@ -8,10 +8,10 @@ from msbench.training.auroc import scorable
 
 
 def classes_left_out(dataset: Dataset) -> Iterator[str]:
-    """A line for each split whose macro AUROC leaves classes out; none for tasks of another metric.
+    """Yield a line for each split whose macro AUROC leaves classes out; none for tasks of another metric.
 
-    Raises DataError where not a single class can be scored: no epoch would then be the best, and the test
-    would have no result.
+    Raises DataError if not a single class can be scored: no epoch would then be the best, and the test would
+    have no result.
     """
     if dataset.info.metric != "macro-auroc":
         return

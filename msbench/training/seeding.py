@@ -1,4 +1,4 @@
-"""Every generator of a run from one seed; each purpose has a stream of its own.
+"""Seeds of all generators of a run, derived from one seed; each purpose has its own stream.
 
 Data order does not depend on how many numbers initialisation drew, so two models with one seed see the same
 batches in the same order (a paired design).
@@ -13,20 +13,20 @@ import torch
 
 
 def derive(seed: int, purpose: str) -> int:
-    """A 63-bit seed for one purpose of a run."""
+    """Return a 63-bit seed for one purpose of a run."""
     digest = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def seed_everything(seed: int) -> None:
-    """Start torch's (CPU and CUDA), numpy's and Python's global generators for the training of one run."""
+    """Seed torch's (CPU and CUDA), numpy's and Python's global generators for the training of one run."""
     torch.manual_seed(derive(seed, "torch"))
     np.random.seed(derive(seed, "numpy") % 2**32)
     random.seed(derive(seed, "python"))
 
 
 def generator_states() -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """States of all global generators: torch's as byte tensors, the others as plain JSON values."""
+    """Return states of all global generators: torch's as byte tensors, the others as plain JSON values."""
     tensors = {"rng/torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         for index, state in enumerate(torch.cuda.get_rng_state_all()):
@@ -41,7 +41,7 @@ def generator_states() -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 
 def restore_generators(tensors: dict[str, torch.Tensor], plain: dict[str, Any]) -> None:
-    """Undo `generator_states`: states of devices that are not here are left out."""
+    """Restore the states from `generator_states`; those of missing devices are left out."""
     torch.set_rng_state(tensors["rng/torch"].cpu())
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -54,13 +54,13 @@ def restore_generators(tensors: dict[str, torch.Tensor], plain: dict[str, Any]) 
 
 
 def torch_generator_states(device: torch.device) -> list[torch.Tensor]:
-    """States of torch's generators that a step on this device draws from."""
+    """Return the states of torch's generators that a step on this device draws from."""
     more = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *more]
 
 
 def restore_torch_generators(states: list[torch.Tensor], device: torch.device) -> None:
-    """Undo `torch_generator_states`."""
+    """Restore the states from `torch_generator_states`."""
     torch.set_rng_state(states[0])
     for state in states[1:]:
         torch.cuda.set_rng_state(state, device)

@@ -1,4 +1,4 @@
-"""Who computes a batch: one process all of it, or each of several processes a share."""
+"""Distribution of batches over processes: one computes all of a batch, or each of several a share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,26 +15,26 @@ from msbench.training.signals import SignalFlag
 
 @dataclass(frozen=True)
 class Share:
-    """What one process computes of a batch.
+    """The part of a batch that one process computes.
 
-    `indices` are never none, so that every process does the same work in the same order: where a batch has
-    fewer examples than there are processes, its first one stands in and `examples` is 0, its weight too.
+    `indices` are never empty, so that every process does the same work in the same order: if a batch has
+    fewer examples than there are processes, its first one is a stand-in, and `examples` and its weight are 0.
     """
 
     indices: Indices
     examples: int
-    """Those of `indices` that count."""
+    """Number of `indices` that count."""
     whole: int
-    """Examples of the batch."""
+    """Number of examples of the batch."""
     most: int
-    """Examples of the largest share: what all have to decide alike is decided by it."""
+    """Examples of the largest share, the basis of decisions that must be the same in all processes."""
     pad_to: int | None
-    """The longest of the batch, or what all batches are padded to: one width for all shares."""
+    """Longest length of the batch, or the length that all batches are padded to: one width for all shares."""
 
 
 @dataclass
 class Done:
-    """What has been computed of a batch; gradients are in the parameters.
+    """Results computed on a batch; gradients are in the parameters.
 
     `mean` is the loss over the batch; `loss` and `correct` are sums over examples and decisions, on the
     device.
@@ -54,84 +54,84 @@ class Processes(Protocol):
     rank: int
     count: int
     here: int
-    """How many of them are on this machine."""
+    """Number of processes on this machine."""
     counts: bool
-    """Whether what this process computes now enters sums, batch norm's too: off for a stand-in."""
+    """True if this process's results enter sums, batch norm's too: False for a stand-in."""
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and prints."""
+        """True for the process that writes and prints."""
 
     def agreed(self) -> AbstractContextManager[None]:
-        """Inside, what one process raises all of them raise."""
+        """Raise in all processes what any one raises inside the context."""
 
     def check(self, signals: SignalFlag) -> None:
-        """Raise Interrupted where a signal has arrived, in all processes at the same place."""
+        """Raise Interrupted if a signal has arrived, in all processes at the same place."""
 
     def pause(self) -> None:
-        """Between two pieces of work: learn how the others are."""
+        """Synchronise with the other processes between two pieces of work."""
 
     def wait(self) -> None:
-        """To be called now and then by the first process while the others wait in `shared`."""
+        """Keep the others waiting in `shared`; called now and then by the first process."""
 
     def shared(self, data: bytes | None) -> bytes | None:
-        """What the first process gives."""
+        """Return the data of the first process."""
 
     def join(self, model: torch.nn.Module) -> None:
-        """Make the models of all processes that of the first, and their batch statistics those of all."""
+        """Give all processes the model of the first, and batch statistics over all processes."""
 
     def seed(self, seed: int, step: int) -> None:
-        """Start the generators of this process for a step, where it is not the only one."""
+        """Seed the generators of this process for a step, if it is not the only one."""
 
     def together(self, model: torch.nn.Module, done: Done) -> Done:
-        """What all processes have computed of a batch, gradients included."""
+        """Return the results of all processes on a batch, gradients included."""
 
     def merged(self, *arrays: Any) -> None:
-        """Fill arrays, 0 where another process has the numbers."""
+        """Fill in the numbers of other processes, for which arrays are 0 here."""
 
     def fabric_options(self) -> dict[str, Any]:
-        """Devices and strategy for Fabric."""
+        """Return devices and strategy for Fabric."""
 
 
 class Alone:
-    """One process: nothing to share, nobody to ask."""
+    """A single process: nothing to share or synchronise."""
 
     rank, count, here, counts, first = 0, 1, 1, True, True
 
     def agreed(self) -> AbstractContextManager[None]:
-        """Nothing."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def check(self, signals: SignalFlag) -> None:
-        """Raise Interrupted where a signal has arrived."""
+        """Raise Interrupted if a signal has arrived."""
         signals.check()
 
     def pause(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def wait(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def shared(self, data: bytes | None) -> bytes | None:
-        """The same."""
+        """Return it unchanged."""
         return data
 
     def join(self, model: torch.nn.Module) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def seed(self, seed: int, step: int) -> None:
-        """Nothing: generators run on."""
+        """Do nothing: generators continue."""
 
     def together(self, model: torch.nn.Module, done: Done) -> Done:  # noqa: ARG002 (what a group needs)
-        """The same."""
+        """Return it unchanged."""
         return done
 
     def merged(self, *arrays: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def fabric_options(self) -> dict[str, Any]:
-        """One device."""
-        # Else Fabric finds out: where Slurm is installed it warns of it, and in a job counts Slurm's tasks.
+        """Return the options for one device."""
+        # Otherwise Fabric detects it: if Slurm is installed it warns, and in a job it counts Slurm's tasks.
         return {"devices": 1, "plugins": LightningEnvironment()}
 
 
@@ -141,10 +141,10 @@ ALONE = Alone()
 def shares_of(
     batches: Sequence[Indices], lengths: Callable[[], Indices], pad_to: int | None, who: Processes
 ) -> list[Share]:
-    """This process's share of each batch; `lengths` are those of the split, asked for where they matter.
+    """Return this process's share of each batch; `lengths` returns those of the split, called if needed.
 
-    Examples are dealt out one by one, so that shares differ by one at most, and in a batch that is sorted by
-    length none has all the long ones.
+    Examples are dealt out one by one, so that shares differ by one at most, and no share of a batch that is
+    sorted by length has all the long ones.
     """
     if who.count == 1:
         return [Share(batch, len(batch), len(batch), len(batch), pad_to) for batch in batches]
@@ -156,7 +156,7 @@ def _dealt(
 ) -> Iterator[Share]:
     for batch in batches:
         mine = batch[who.rank :: who.count]
-        # What padding has a part in, such as `padding: paper`, must not depend on who computes what.
+        # Results that depend on padding, such as `padding: paper`, must not depend on the shares.
         width = int(lengths[batch].max()) if pad_to is None else pad_to
         most = -(-len(batch) // who.count)
         yield Share(mine if len(mine) else batch[:1], len(mine), len(batch), most, width)

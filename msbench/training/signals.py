@@ -1,4 +1,4 @@
-"""Signals to stop as a flag that is looked at between steps, so that state is saved whole."""
+"""Signals to stop as a flag that is checked between steps, so that state is saved completely."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from msbench.errors import CAUGHT, Interrupted
 
 
 def is_ignored(number: int) -> bool:
-    """True for a signal that whoever started this process asked it to ignore, as `nohup` does."""
+    """Return True for a signal that this process was started to ignore, as by `nohup`."""
     return signal.getsignal(number) is signal.SIG_IGN
 
 
@@ -20,10 +20,10 @@ def is_ignored(number: int) -> bool:
 def handling(
     handler: Callable[[int, FrameType | None], object], numbers: Sequence[int] = CAUGHT
 ) -> Iterator[None]:
-    """Inside, `handler` gets the signals to stop, less those that are ignored.
+    """Let `handler` get the signals to stop inside the context, except ignored ones.
 
-    `nohup` ignores SIGHUP, and a shell without job control SIGINT of what it starts in the background: such a
-    process, and those that it starts, outlive the terminal.
+    `nohup` ignores SIGHUP, and a shell without job control ignores SIGINT for its background processes: such
+    a process, and those that it starts, outlive the terminal.
     """
     before: dict[int, signal._HANDLER] = {}
     # Python delivers signals to the main thread only; elsewhere there is nothing to catch.
@@ -41,10 +41,10 @@ def handling(
 class SignalFlag:
     """Context manager: inside it, a first signal only raises the flag; a second one kills as usual.
 
-    Signals that are ignored stay so.
+    Ignored signals stay ignored.
 
-    What arrives within `once` seconds of the first is taken for the same one: where it goes to a whole group
-    of processes, and those that started others pass it on.
+    A signal within `once` seconds of the first counts as the same one: it may go to a whole group of
+    processes, and be passed on by their parents as well.
     """
 
     def __init__(self, once: float = 0.0) -> None:
@@ -74,14 +74,14 @@ class SignalFlag:
         self.received = number
 
     def check(self) -> None:
-        """Raise Interrupted where a signal has arrived."""
+        """Raise Interrupted if a signal has arrived."""
         if self.received is not None:
             raise Interrupted(self.received)
 
 
 def _ends() -> "signal._HANDLER":
-    """What lets the next signal end this process.
+    """Return the handler that lets the next signal end this process.
 
-    The first process of a container is spared by the kernel from all signals that it does not handle itself.
+    To the first process of a container, the kernel delivers no signals that it does not handle itself.
     """
     return signal.SIG_DFL if os.getpid() != 1 else lambda number, _frame: os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""The state of a run in training, and what a listener is told of it."""
+"""The state of a run in training, and its reports to a listener."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from msbench.training.shares import Done
 
 @dataclass(frozen=True)
 class StepReport:
-    """Where training is; `loss` and `accuracy` are running means of the epoch."""
+    """Position of training; `loss` and `accuracy` are running means of the epoch."""
 
     epoch: int
     epochs: int
@@ -23,16 +23,16 @@ class StepReport:
 
 
 class Listener(Protocol):
-    """Who is told how training goes."""
+    """Receiver of reports on training."""
 
     def step(self, report: StepReport) -> None:
-        """Called after steps, not necessarily each."""
+        """Receive a report after a step, not necessarily after each."""
 
     def epoch(self, row: EpochRow) -> None:
-        """Called after each epoch's validation."""
+        """Receive the row of each epoch, after its validation."""
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
+        """Receive a message of one line."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Sums:
 
     @classmethod
     def zero(cls, device: torch.device) -> "Sums":
-        """All nothing."""
+        """Return sums of zero."""
         # MPS and some others lack float64; the sum of at most 1e5 losses is fine in float32 there.
         kind = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
         return cls(
@@ -56,7 +56,7 @@ class Sums:
         )
 
     def add(self, done: Done) -> None:
-        """Count a batch."""
+        """Add a batch."""
         self.loss += done.loss
         self.correct += done.correct
         self.seen += done.seen
@@ -66,7 +66,7 @@ class Sums:
 
 @dataclass
 class TrainingProgress:
-    """How far a run is: the part of its state that is plain JSON."""
+    """Progress of a run: the part of its state that is plain JSON."""
 
     step: int = 0
     epoch: int = 0

@@ -1,4 +1,4 @@
-"""The gradients of one batch, at once or piece by piece where memory is short."""
+"""Gradients of one batch, computed at once or in pieces if memory is short."""
 
 import math
 from collections.abc import Callable
@@ -19,10 +19,10 @@ from msbench.training.shares import Done, Share
 
 
 class GradientComputer:
-    """Computes gradients of batches, of at most `size` examples at once (all, where it is None).
+    """Computation of gradients of batches, of at most `size` examples at once (all, if it is None).
 
-    With ``micro_batch: auto`` a batch that does not fit into memory is computed again in pieces of half as
-    many examples, from then on all of them; `tell` is told. Gradients are the same but for rounding.
+    With ``micro_batch: auto`` a batch that does not fit into memory is recomputed in pieces of half as many
+    examples, and so are all later ones; `tell` is called with it. Gradients are the same up to rounding.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class GradientComputer:
         self.recompute_above: float = math.inf
 
     def __call__(self, batch: Fed, share: Share) -> Done:
-        """Leave the gradients of a share's part in its batch's mean loss in the parameters.
+        """Set the parameters' gradients to those of a share's part in its batch's mean loss.
 
-        Raises OutOfMemory where `auto` has nothing left to halve.
+        Raises OutOfMemory if `auto` has nothing left to halve.
         """
         if not self.auto:
             return self._computed(batch, share)
         device = batch.inputs.device
         generators = torch_generator_states(device)
         while (done := self._tried(batch, share)) is None:
-            # Out of the handler, whose traceback keeps all that was computed.
+            # Outside of the handler, whose traceback keeps all computed tensors.
             self._halve(len(batch.labels))
             if device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -92,8 +92,8 @@ class GradientComputer:
 
     def _piece(self, batch: Fed, share: Share) -> Done:
         labels = batch.labels
-        # A batch norm that one process computed twice and another once would add up what does not belong
-        # together: so all go by the largest share, whatever their own.
+        # If one process recomputed a batch norm and another did not, unrelated statistics would be summed: so
+        # all decide by the largest share, whatever their own.
         largest = batch.positions // len(labels) * min(share.most, self.size or share.most)
         self.module.recompute_layers(on=largest > self.recompute_above)
         logits = self.model(batch.inputs, batch.lengths).float()
@@ -112,7 +112,7 @@ class GradientComputer:
 
 
 def added(one: Done, other: Done) -> Done:
-    """What two pieces of a batch come to."""
+    """Return the sum of the results of two pieces of a batch."""
     return Done(
         one.mean + other.mean,
         one.loss + other.loss,
@@ -124,17 +124,17 @@ def added(one: Done, other: Done) -> Done:
 
 
 def nothing(done: Done) -> Done:
-    """What a stand-in comes to, whose loss had no weight."""
+    """Return the result of a stand-in, whose loss had no weight."""
     return replace(done, loss=done.loss * 0, correct=done.correct * 0, seen=0, tokens=0, positions=0)
 
 
 @torch.no_grad()
 def check_finite(model: nn.Module, loss: torch.Tensor, step: int) -> None:
-    """Raise Diverged where the loss, a parameter, a buffer or a gradient is not finite.
+    """Raise Diverged if the loss, a parameter, a buffer or a gradient is not finite.
 
     Called before the optimiser steps, which would spread one bad number over all parameters: so the name is
-    that of the first bad parameter or buffer, else ``loss``, else a gradient. One fused norm and one wait for
-    the device; names are looked for only on failure.
+    that of the first bad parameter or buffer, else ``loss``, else a gradient. Costs one fused norm and one
+    wait for the device; names are looked up only on failure.
     """
     tensors = [*model.parameters(), *(x for x in model.buffers() if x.is_floating_point())]
     gradients = [x.grad for x in model.parameters() if x.grad is not None]

@@ -1,21 +1,21 @@
-"""``msbench bench``: speed and memory, measured beside peers in one run that also checks the numbers.
+"""``msbench bench``: speed and memory, measured next to peers in one run that also checks the results.
 
 ===============  ===================================================================================
-module           noun
+module           content
 ===============  ===================================================================================
-`command`        what was asked, carried out: measure, compare, write
-`problem`        the arguments of a scan, and what a scan makes of them
-`contenders`     who takes part: the project's own kernels and the peers
+`command`        the command: measure, compare, write
+`problem`        the arguments of a scan, and its output and gradients
+`contenders`     the implementations compared: the project's own kernels and the peers
 `peers`          public implementations, given the same problem
 `timing`         repeated timings, interleaved, and their spread
 `memory`         the peak of one call
 `accuracy`       errors against float64
-`roofline`       what the machine can do at best
-`native_bounds`  its loops in C++, on a CPU
+`roofline`       lower bounds on time from the machine's peak rates
+`native_bounds`  the C++ loops that measure them on a CPU
 `scan`           the benchmark of the scan
 `scaling`        its time over the length and the number of states
 `step`           the benchmark of whole training steps
-`document`       what was found, as JSON
+`document`       the results, as JSON
 `comparison`     a document against an older one
 `terminal`       tables
 ===============  ===================================================================================

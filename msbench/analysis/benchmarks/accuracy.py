@@ -1,4 +1,4 @@
-"""How far outputs and gradients are from the loop over time in float64, on the arguments that are timed."""
+"""Errors of outputs and gradients against the loop over time in float64, on the timed arguments."""
 
 import math
 from dataclasses import dataclass, field
@@ -11,37 +11,37 @@ from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
 
 INVALID = 1e-4
-"""An error above this, or one that is no number, and the row has no speed-up."""
+"""Largest valid error; a row with a larger or non-finite one gets no speed-up."""
 NOTED = 1e-5
 LARGEST = 200_000_000
-"""Updates of a state that the check in float64 takes on at most: 10 to 20 s on one core."""
+"""Most state updates that the float64 check computes: 10 to 20 s on one core."""
 COPIES = 5
-"""Arrays of (b, l, m, d, n) float64 that it holds."""
+"""Arrays of (b, l, m, d, n) float64 that the check holds."""
 
 
 @dataclass
 class Truth:
-    """Outputs and gradients in float64, computed once a size from one problem."""
+    """Outputs and gradients in float64, computed once per size from one problem."""
 
     whole: BenchmarkProblem
     device: str
     known: dict[Size, list[Tensor]] = field(default_factory=dict)
 
     def checked_size(self, size: Size) -> Size:
-        """What of a problem of this size is checked: all, or the first examples where that takes too long."""
+        """Return the size that is checked: all of `size`, or fewer examples if that takes too long."""
         free = free_memory(self.device)
         while size.states > LARGEST or 8 * COPIES * size.states > free / 2:
             size = size.halved()
         return size
 
     def at(self, size: Size) -> list[Tensor]:
-        """Of the first examples and steps."""
+        """Return outputs and gradients for the first examples and steps."""
         if size not in self.known:
             self.known[size] = results(reference, double(first(self.whole, size)))
         return self.known[size]
 
     def errors(self, scan: Scan, size: Size, found: list[Tensor]) -> dict[str, float]:
-        """By name, where `found` are the results at `size`."""
+        """Return errors by name, where `found` are the results at `size`."""
         checked = self.checked_size(size)
         if checked != size:
             found = results(scan, first(self.whole, checked))
@@ -50,21 +50,21 @@ class Truth:
 
 
 def reference(arguments: Arguments) -> Tensor:
-    """The loop over time."""
+    """Compute the scan as a loop over time."""
     return selective_scan_reference(*arguments)
 
 
 def error(found: Tensor, truth: Tensor) -> float:
-    """The largest distance, as a share of the largest true value; infinite where it is no number."""
+    """Return the largest error relative to the largest true value; infinite if it is not finite."""
     if found.shape != truth.shape:
         return math.inf
-    # Where all is zero (the gradient of A after one step), whatever is not counts in full.
+    # Where all true values are zero (the gradient of A after one step), the error is absolute.
     distance = float((found.double() - truth).abs().max()) / (float(truth.abs().max()) or 1.0)
     return distance if math.isfinite(distance) else math.inf
 
 
 def verdict(errors: dict[str, float]) -> str:
-    """Why a row is invalid; an empty string where it is not."""
+    """Return why a row is invalid; an empty string if it is valid."""
     name = max(errors, key=lambda key: errors[key])
     if errors[name] <= INVALID:
         return ""

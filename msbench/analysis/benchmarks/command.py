@@ -1,4 +1,4 @@
-"""What was asked, carried out: settings, measurement, comparison, file."""
+"""The benchmark command: settings, measurement, comparison, file."""
 
 import time
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ WHAT = ("scan", "step", "data")
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """The options of ``msbench bench``, as typed."""
+    """The options of ``msbench bench``, as given."""
 
     what: str = "scan"
     device: str = "auto"
@@ -37,7 +37,7 @@ class BenchmarkRequest:
 
 @dataclass
 class ProgressMessages:
-    """Messages with the time since the start, or none."""
+    """Progress messages with the time since the start; none where `quiet`."""
 
     quiet: bool
     began: float = field(default_factory=time.monotonic)
@@ -48,14 +48,15 @@ class ProgressMessages:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Return the seconds since the start."""
         return time.monotonic() - self.began
 
 
 def carry_out(request: BenchmarkRequest) -> dict[str, Any]:
-    """The document, written where asked; its `rows` may hold nothing measured.
+    """Run the benchmark; return the document, written to a file if requested.
 
-    Raises ConfigError before anything is measured where an option or an older document cannot be meant.
+    Its `rows` may contain no measurement. Raises ConfigError before anything is measured if an option or the
+    older document is invalid.
     """
     if request.what not in WHAT:
         raise UnknownName("benchmark", request.what, WHAT)
@@ -64,7 +65,7 @@ def carry_out(request: BenchmarkRequest) -> dict[str, Any]:
     names = shapes.shapes(request.shapes, quick=request.quick)
     old = document.read(request.compare, request.what) if request.compare else None
     settings = settings_of(request)
-    describe_environment()  # now: the commit that is measured, whatever is checked out meanwhile
+    describe_environment()  # now: the commit that is measured, even if another is checked out meanwhile
     progress = ProgressMessages(request.quiet)
     found = with_threads(request.what, settings, size, names, progress)
     made = document.document(request.what, settings, progress.seconds, found)
@@ -76,7 +77,7 @@ def carry_out(request: BenchmarkRequest) -> dict[str, Any]:
 
 
 def check_options(request: BenchmarkRequest) -> None:
-    """ConfigError for an option of another benchmark, which would be passed over in silence."""
+    """Raise ConfigError for an option of another benchmark, which would be ignored silently."""
     if request.what != "scan" and any(value is not None for value in request.size):
         raise ConfigError("--b --l --m --d --n are the sizes of `bench scan`; `bench step` has --shape")
     if request.what != "step" and request.shapes:
@@ -86,7 +87,7 @@ def check_options(request: BenchmarkRequest) -> None:
 
 
 def settings_of(request: BenchmarkRequest) -> Settings:
-    """The settings, resolved for this machine."""
+    """Return the settings, resolved for this machine."""
     return Settings(
         device=accelerator(request.device),
         threads=request.threads or torch.get_num_threads(),
@@ -98,7 +99,7 @@ def settings_of(request: BenchmarkRequest) -> Settings:
 
 
 def with_threads(what: str, settings: Settings, size: Size, names: list[str], say: Say) -> dict[str, Any]:
-    """Measure with so many threads; the process gets its own number back."""
+    """Measure with the requested number of threads; restore the process's own afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(settings.threads)
     try:

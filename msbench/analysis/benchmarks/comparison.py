@@ -1,11 +1,11 @@
-"""A document against an older one: which rows became faster, and what else changed."""
+"""A document compared with an older one: faster rows, slower rows and changed conditions."""
 
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 SMALLEST = 0.03
-"""A change of 3 % is noise however narrow the spreads: what repeats within a run, changes between runs."""
+"""Changes below 3 % count as noise: spreads within a run do not cover the variation between runs."""
 MODES = {
     "forward": "forward",
     "forward_backward": "both",
@@ -18,9 +18,9 @@ Row = Mapping[str, Any]
 
 
 def compare(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """``differences`` of the conditions, and ``rows``: ratio of times, noise and verdict a row and mode.
+    """Return ``differences`` of the conditions, and ``rows``: time ratio, noise, verdict by row and mode.
 
-    Rows that did not start are left out, and with ``--only`` those that were not asked for.
+    Rows that did not start are left out, and with ``--only`` those that were not requested.
     """
     before, after = ({key(row): row for row in found["rows"] if "size" in row} for found in (old, new))
     partial = at(new, ("settings", "only"))
@@ -31,14 +31,14 @@ def compare(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def key(row: Row) -> str:
-    """What makes two rows the same: who, and on which problem."""
+    """Return the key that matches rows of two documents: name and problem."""
     size = row.get("size", {})
     sizes = "x".join(str(size[name]) for name in ("b", "l", "m", "d", "n") if name in size)
     return " ".join(filter(None, (row.get("shape", ""), row["name"], sizes)))
 
 
 def changes(name: str, new: Row | None, old: Row | None) -> Iterator[dict[str, Any]]:
-    """A line for each mode; one line alone where a row has no counterpart or no times."""
+    """Yield a line for each mode; a single line if a row has no counterpart or no times."""
     if new is None or old is None:
         yield {"row": name, "verdict": "only now" if old is None else "only before"}
         return
@@ -53,7 +53,7 @@ def changes(name: str, new: Row | None, old: Row | None) -> Iterator[dict[str, A
 
 
 def change(new: Row, old: Row) -> dict[str, Any]:
-    """``ratio`` of the medians (above 1: slower now), ``noise``, and ``faster``, ``slower`` or ``same``."""
+    """Return ``ratio`` of the medians (above 1: slower), ``noise``, and ``faster``, ``slower``, ``same``."""
     ratio = new["median"] / old["median"]
     noise = max(SMALLEST, math.hypot(half_width(new), half_width(old)))
     outside = abs(math.log(ratio)) > math.log1p(noise)
@@ -62,13 +62,13 @@ def change(new: Row, old: Row) -> dict[str, Any]:
 
 
 def half_width(spread: Row) -> float:
-    """The larger distance of a percentile from the median, as a share of it."""
+    """Return the larger distance of a percentile from the median, relative to the median."""
     reach = max(spread["p80"] - spread["median"], spread["median"] - spread["p20"])
     return float(reach / spread["median"])
 
 
 def differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """Conditions that differ, so that a ratio may not be the code's doing."""
+    """Return the conditions that differ and may explain a ratio instead of the code."""
     found = []
     for label, path in CONDITIONS.items():
         now, then = at(new, path), at(old, path)
@@ -87,7 +87,7 @@ CONDITIONS = {
 
 
 def at(found: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """The value at a path of keys; None where there is none."""
+    """Return the value at a path of keys; None if there is none."""
     value: Any = found
     for part in path:
         value = value.get(part) if isinstance(value, Mapping) else None

@@ -1,4 +1,4 @@
-"""Who takes part in the benchmark of the scan, and at what size each fits."""
+"""The implementations in the benchmark of the scan, and the size at which each fits into memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_kernels import KERNELS, Kernel
 
 BASELINE = "reference"
-"""The kernel that speed-ups are counted from: the loop over time, without mistakes that make it slow."""
+"""The kernel that speed-ups refer to: the loop over time, well implemented."""
 PEER = "mambapy"
-"""The peer that is named beside it."""
+"""The peer that speed-ups also refer to."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Contender:
 
     Parameters
     ----------
-    scan : from the seven arguments to z
-    missing : ``missing(device type)``: why it cannot be used there; empty where it can
-    label : its name with version or instruction set, asked for only where nothing is missing
-    copies : arrays of (b, l, m, d, n) float32 that forward and backward hold at once, about
-    longest : the longest sequence that it is given, and `why`
+    scan : function from the seven arguments to z
+    missing : ``missing(device type)``: reason for which it is unavailable; empty if it is available
+    label : its name with version or instruction set, called only if it is available
+    copies : approximate number of (b, l, m, d, n) float32 arrays that forward and backward hold at once
+    longest : the longest sequence that it is given, with the reason in `why`
     """
 
     name: str
@@ -40,13 +40,13 @@ class Contender:
     why: str = ""
 
     def bytes(self, size: Size) -> int:
-        """About what forward and backward take, beside arguments, output and gradients."""
+        """Return the approximate bytes of forward and backward, without arguments, output and gradients."""
         return round(4 * (self.copies * size.states + 4 * size.arguments))
 
     def fitted(self, size: Size, free: int) -> tuple[Size | None, str]:
-        """The largest size that takes at most half of the `free` bytes, and what was changed.
+        """Return the largest size that takes at most half of the `free` bytes, and a note on reductions.
 
-        Fewer examples, or fewer steps where `longest` says so; None where one example is too much.
+        Fewer examples, or fewer steps because of `longest`; None if one example is too much.
         """
         notes, wanted = [], size
         if self.longest is not None and size.l > self.longest:
@@ -87,7 +87,7 @@ PEERS: dict[str, Contender] = {
 
 
 def contenders(only: Sequence[str] = ()) -> list[Contender]:
-    """The project's kernels, fastest first, then the peers; UnknownName for one that nothing has."""
+    """Return the project's kernels, fastest first, then the peers; UnknownName for an unknown one."""
     known = {name: _own(kernel) for name, kernel in KERNELS.items()} | {
         name: peer for name, peer in PEERS.items() if name not in KERNELS
     }

@@ -1,4 +1,4 @@
-"""The benchmark of data: how long a set takes to be made, to be opened again, to be fed to a device."""
+"""The benchmark of data: time to generate a dataset, to open it, and to feed it to a device."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -20,12 +20,12 @@ from msbench.training.order import epoch_batches
 
 BATCH = 64
 FEW, MANY = 2**10, 2**13
-"""Examples of a training epoch that are fed in one call, with ``--quick`` and without."""
+"""Examples of a training epoch fed in one call, with ``--quick`` and without."""
 
 
 @dataclass
 class DatasetEntry:
-    """One way that some suite sees a dataset, and what came of it."""
+    """One configuration in which a suite uses a dataset, and its results."""
 
     name: str
     config: DataConfig
@@ -38,16 +38,16 @@ class DatasetEntry:
     tasks: dict[str, Task] = field(default_factory=dict)
 
     def fail(self, status: str, reason: str) -> None:
-        """Take no further part."""
+        """Stop measuring this entry, with status and reason."""
         self.status, self.reason, self.tasks = status, reason, {}
 
 
 def measure(settings: Settings, say: Say) -> dict[str, Any]:
-    """Rows of every set that a suite has and that is set up; the others say what to run."""
+    """Measure every dataset of the suites that is set up; the others get the command that sets them up."""
     for name in settings.only:
         if name not in DATASETS:
             raise UnknownName("dataset", name, DATASETS, "--only")
-    room = room_for_splits(settings.device)  # once: a run has it to itself
+    room = room_for_splits(settings.device)  # once: a run has the memory to itself
     entries = [entry for entry in configs(say) if not settings.only or entry.config.dataset in settings.only]
     for entry in entries:
         say(f"{entry.name}: first reading")
@@ -58,9 +58,9 @@ def measure(settings: Settings, say: Say) -> dict[str, Any]:
 
 
 def configs(say: Say) -> Iterator[DatasetEntry]:
-    """What the suites have, each way of seeing a set once: under the first task that sees it so.
+    """Yield the datasets of all suites, each configuration once, under the first task that uses it.
 
-    A file that is no suite is told and passed over.
+    Invalid suite files are reported and skipped.
     """
     seen: set[str] = set()
     for suite in available(on_error=lambda error: say(str(error))):
@@ -71,7 +71,7 @@ def configs(say: Say) -> Iterator[DatasetEntry]:
 
 
 def start(entry: DatasetEntry, settings: Settings, room: int) -> None:
-    """Open it, and feed it once; `room` as `BatchLoader` has it."""
+    """Open the dataset and feed it once; `room` is that of `BatchLoader`."""
     root = data.data_root()
     if not data.is_ready(entry.config, root):
         entry.fail("skipped", f"not set up: `{data.command(entry.config)}`")
@@ -100,7 +100,7 @@ def start(entry: DatasetEntry, settings: Settings, room: int) -> None:
 
 
 def row(entry: DatasetEntry) -> dict[str, Any]:
-    """An entry as plain values."""
+    """Return an entry as plain values."""
     found: dict[str, Any] = {"name": entry.name, "dataset": entry.config.dataset, "status": entry.status}
     for task in entry.tasks.values():
         if task.error:

@@ -1,4 +1,4 @@
-"""What a benchmark found, as one JSON document with all that is needed to judge it."""
+"""Benchmark results as one JSON document, with the conditions of the measurement."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 def document(what: str, settings: Settings, seconds: float, found: Mapping[str, Any]) -> dict[str, Any]:
-    """`found` with the machine, the versions and the settings that it was found under."""
+    """Return `found` with the machine, the versions and the settings."""
     env = describe_environment()
     return {
         "schema": SCHEMA,
@@ -40,24 +40,24 @@ def document(what: str, settings: Settings, seconds: float, found: Mapping[str, 
 
 
 def device_name(device: str, env: Mapping[str, Any]) -> dict[str, str]:
-    """The kind and the name of what was measured on."""
+    """Return the type and the name of the measured device."""
     names = env["gpus"] if device == "cuda" else [env["cpu"]]
     return {"type": device, "name": names[0] if names else ""}
 
 
 def measured_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows with numbers that count."""
+    """Return the rows with valid measurements."""
     return [row for row in found["rows"] if row["status"] == "measured"]
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:
-    """The whole document or nothing; ConfigError where it cannot be written."""
+    """Write the whole document or nothing; ConfigError if it cannot be written."""
     text = json.dumps(encodable(found), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_file(path, (text + "\n").encode(), "--out")
 
 
 def read(path: Path, what: str) -> dict[str, Any]:
-    """An older document of the same benchmark; ConfigError where the file is none."""
+    """Read an older document of the same benchmark; ConfigError if the file is not one."""
     try:
         found = encodable(parse_json(read_bytes(path)))
     except OSError as error:

@@ -1,9 +1,9 @@
 """The peak memory of one call.
 
-On Linux the kernel counts the pages of a process: its high-water mark is set back, the call is made, the
-mark is read. Pages that earlier calls leave behind would be reused unseen. So what kernels recycle is given
-back, and blocks of 64 KiB and more are mapped one by one from the first measurement on. That slows
-allocations down: measure times first.
+On Linux the kernel tracks the peak resident memory of a process: the mark is reset, the call is made, the
+mark is read. Reuse of pages that earlier calls left behind would go unseen, so recycled buffers are released,
+and from the first measurement on, blocks of 64 KiB and more are mapped one by one. That slows allocations
+down: measure times first.
 """
 
 import ctypes
@@ -23,12 +23,12 @@ from msbench.ops import recycled
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 M_MMAP_THRESHOLD = -3
 MAPPED_FROM = 1 << 16
-"""Bytes; smaller blocks come from malloc's own arenas, which may hold a few MB of them back."""
+"""Bytes; smaller blocks come from malloc's arenas, which may keep a few MB of them."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Bytes above what was held before the call; None, with the reason, where that cannot be told."""
+    """Bytes above those held before the call; None, with the reason, if unknown."""
 
     bytes: int | None
     reason: str = ""
@@ -38,7 +38,7 @@ UNKNOWN = Peak(None, "not measured")
 
 
 def peak(call: Callable[[], Any], device: str) -> tuple[Peak, Any]:
-    """The peak of one call, and what it returned, which is a part of the peak."""
+    """Return the peak of one call, and its result, whose memory is included."""
     gc.collect()
     if device == "cuda":
         return _cuda(call)
@@ -53,13 +53,13 @@ def peak(call: Callable[[], Any], device: str) -> tuple[Peak, Any]:
 
 
 def size_of(tensors: Sequence[Tensor]) -> int:
-    """Bytes of tensors."""
+    """Return the bytes of tensors."""
     return sum(x.numel() * x.element_size() for x in tensors)
 
 
 @cache
 def unavailable() -> str:
-    """Why this system does not tell a peak; an empty string where it does."""
+    """Return why the peak is unavailable on this system; an empty string if it is available."""
     if not sys.platform.startswith("linux"):
         return "the peak of a call is read from /proc, which only Linux has"
     try:
@@ -95,7 +95,7 @@ def _trim() -> None:
 
 @cache
 def _glibc() -> ctypes.CDLL | None:
-    """The C library with the two functions that only glibc has, or None."""
+    """Return the C library with the two functions that only glibc has, or None."""
     try:
         libc = ctypes.CDLL(None)
         libc.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)

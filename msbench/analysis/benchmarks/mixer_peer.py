@@ -1,6 +1,6 @@
-"""The Mamba of `transformers` inside our classifier, with the same weights: the peer of a training step.
+"""The Mamba of `transformers` in our classifier, with the same weights: the peer of a training step.
 
-Embedding, norms, residuals, dropout, pooling and head are ours in both, so what differs is the block.
+Embedding, norms, residuals, dropout, pooling and head are ours in both, so only the block differs.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ NAMES = {
     "D": "D",
     "out_proj.weight": "out_proj.weight",
 }
-"""Our parameter names to theirs; `theirs_of` says how values differ."""
+"""Our parameter names mapped to the peer's; `theirs_of` converts the values."""
 
 
 class MixerPeer(nn.Module):
@@ -46,20 +46,20 @@ class MixerPeer(nn.Module):
             num_hidden_layers=1,
             use_mambapy=parallel,
         )
-        # Not as an argument: it would be overwritten by `expand` times the width, for whole numbers only.
+        # Not as an argument: the config would overwrite it with `expand` times the width, whole numbers only.
         theirs.intermediate_size = inner_width(config)
         self.mixer = MambaMixer(theirs, 0)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
-        """(b, l, d) -> (b, l, d)."""
+        """Map (b, l, d) to (b, l, d)."""
         y: Tensor = self.mixer(x)
         return y
 
 
 def install(model: Classifier, *, parallel: bool) -> dict[str, str]:
-    """Put mixers with the same weights in place of our blocks; returns our parameter names to theirs.
+    """Replace our blocks by mixers with the same weights; return our parameter names mapped to theirs.
 
-    `parallel`: their scan is mambapy's instead of the loop over time.
+    `parallel`: the mixers use mambapy's scan instead of the loop over time.
     """
     config = model.config
     assert isinstance(config, MambaConfig)
@@ -82,16 +82,16 @@ def install(model: Classifier, *, parallel: bool) -> dict[str, str]:
 
 
 def theirs_of(name: str, value: Tensor) -> Tensor:
-    """A parameter of ours, or its gradient, in their order: our first tap is the present, theirs the last.
+    """Reorder our parameter, or its gradient, as theirs: our first tap is the present, theirs the last.
 
-    Shapes differ by dimensions of size 1 only.
+    Shapes differ only by dimensions of size 1.
     """
     return value.flip(1) if name.endswith("conv.weight") else value
 
 
 @torch.no_grad()
 def copy_weights(ours: nn.Module, theirs: nn.Module) -> None:
-    """All parameters of a block into a mixer; RuntimeError where one of theirs is left over."""
+    """Copy all parameters of a block into a mixer; RuntimeError if one of theirs is left over."""
     targets = dict(theirs.named_parameters())
     for name, value in ours.named_parameters():
         target = targets.pop(NAMES[name])

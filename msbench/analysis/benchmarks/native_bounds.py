@@ -1,6 +1,6 @@
-"""The best that a CPU can do with the work of a scan, as calls to C++ (``native/bounds.cpp``).
+"""Lower bounds on the time of a scan on a CPU, measured by C++ loops (``native/bounds.cpp``).
 
-They run in the threads and with the instruction set of the C++ kernel, and check what they compute.
+They run with the threads and the instruction set of the C++ kernel, and check their results.
 """
 
 import ctypes
@@ -15,24 +15,24 @@ from msbench.ops import scan_native
 
 FUNCTIONS = ("msbench_bound_arithmetic", "msbench_bound_traffic")
 PASSES = 1 << 17
-"""Passes of the loop in one thread and call: 1 to 3 ms, short enough to be undisturbed now and then."""
+"""Passes of the loop per thread and call: 1 to 3 ms, short enough for some calls to be undisturbed."""
 SETTLED = 64
-"""Passes after which the loop's numbers change by no more than float32's rounding."""
+"""Passes after which the loop's values change by no more than float32 rounding."""
 MOST_READ = 1 << 26
-"""Numbers: 256 MiB. A larger problem is read and written in part, since no cache holds it anyway."""
+"""Numbers: 256 MiB. Of a larger problem only a part is read and written, since no cache holds it anyway."""
 RESULTS = 3
 TOLERANCE = 1e-5
 FILLED = np.frombuffer(b"\1\1\1\1", np.float32)[0]
-"""A number of an array that was written."""
+"""The value of an array element that was written."""
 
-# See the members of ``Arithmetic`` in bound_kernels.inl.
+# The members of ``Arithmetic`` in bound_kernels.inl.
 DT, RATE, LAST = 0.5, -1.5, 0.75
 TERMS = (-0.25, 0.125, -0.0625, 0.03125)
 FROM_ONE = 16
 
 
 class ArithmeticProblem(ctypes.Structure):
-    """``ArithmeticProblem`` of ``native/bounds.h``."""
+    """The struct ``ArithmeticProblem`` of ``native/bounds.h``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("n", "rounds")),
@@ -41,7 +41,7 @@ class ArithmeticProblem(ctypes.Structure):
 
 
 class TrafficProblem(ctypes.Structure):
-    """``TrafficProblem`` of ``native/bounds.h``."""
+    """The struct ``TrafficProblem`` of ``native/bounds.h``."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("source", "target")),
@@ -52,16 +52,16 @@ class TrafficProblem(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Updates of a state in registers, with the instructions of the kernel's forward or backward.
+    """State updates in registers, with the instructions of the kernel's forward or backward.
 
-    `n`, the states of a channel, decides how many of the decays take an exponential.
+    `n`, the states of a channel, determines how many of the decays need an exponential.
     """
 
     n: int
     backward: bool
 
     def __call__(self) -> float:
-        """Run the loop and return the number of updates; RuntimeError where it computes anything else."""
+        """Run the loop and return the number of updates; RuntimeError if the result is wrong."""
         threads = torch.get_num_threads()
         found = np.zeros((threads, RESULTS), np.float32)
         made = ctypes.c_int64()
@@ -73,7 +73,7 @@ class Arithmetic:
         return made.value
 
     def expected(self) -> tuple[float, float, float]:
-        """The output, and the gradients of input and rate, that the last update leaves."""
+        """Return the output, and the gradients of input and rate, after the last update."""
         near = LAST * (1 + sum(term * DT**power for power, term in enumerate(TERMS, start=1)))
         h = carry = output = for_input = for_rate = 0.0
         for i in range(-(-SETTLED // self.n) * self.n):
@@ -86,16 +86,16 @@ class Arithmetic:
 
 
 class Traffic:
-    """Arrays that are read and written once, with nothing computed but a sum."""
+    """Arrays that are read and written once, with no computation but a sum."""
 
     def __init__(self, read: int, written: int) -> None:
-        """Sizes in float32 numbers."""
+        """Allocate arrays of these sizes in float32 numbers."""
         part = min(1.0, MOST_READ / read)
         self.source = torch.ones(math.ceil(read * part))
         self.target = torch.zeros(math.ceil(written * part))
 
     def __call__(self) -> float:
-        """Read and write, and return the number of bytes; RuntimeError where it was not all of them."""
+        """Read and write, and return the number of bytes; RuntimeError if not all of them were processed."""
         total = ctypes.c_double()
         addresses = self.source.data_ptr(), self.target.data_ptr()
         sizes = self.source.numel(), self.target.numel()
@@ -107,7 +107,7 @@ class Traffic:
 
 
 def missing() -> str:
-    """Why there are no bounds; ConfigError where the library is there and lacks them."""
+    """Return why there are no bounds; ConfigError if the library is too old for them."""
     library = scan_native.library()
     if library is None:
         return "the C++ kernels are not there"

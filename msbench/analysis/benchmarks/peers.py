@@ -1,7 +1,7 @@
 """Public implementations, each given the same problem: m streams, a skip, a mixer, gradients of all seven.
 
-What a library has not is done in PyTorch in the way that is cheapest for it: an inner scan over materialised
-decays gets streams as extra channels, a scan of one stream is called once a stream.
+What a library lacks is done in PyTorch in the way that is cheapest for the library: a scan over materialised
+decays gets streams as extra channels, a scan of one stream is called once per stream.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Recurrence = Callable[[Tensor, Tensor], Tensor]
 
 
 def mambapy(arguments: Arguments) -> Tensor:
-    """mambapy's parallel scan over (b, l, m d, n)."""
+    """Run mambapy's parallel scan over (b, l, m d, n)."""
     from mambapy.pscan import pscan
 
     decay, write = discretised(arguments)
@@ -27,7 +27,7 @@ def mambapy(arguments: Arguments) -> Tensor:
 
 
 def accelerated(arguments: Arguments, recurrence: Recurrence | None = None) -> Tensor:
-    """accelerated-scan's Triton kernel over (b, m d n, l); another `recurrence` of its layout in tests."""
+    """Run accelerated-scan's Triton kernel over (b, m d n, l); tests pass their own `recurrence`."""
     if recurrence is None:
         from accelerated_scan.scalar import scan
 
@@ -39,7 +39,7 @@ def accelerated(arguments: Arguments, recurrence: Recurrence | None = None) -> T
 
 
 def transformers(arguments: Arguments) -> Tensor:
-    """The scan of the Mamba in transformers (5.x), one call a stream."""
+    """Run the scan of the Mamba in transformers (5.x), one call per stream."""
     from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
     u, dt, A, B, C, skip, mix = arguments
@@ -59,13 +59,13 @@ def transformers(arguments: Arguments) -> Tensor:
 
 
 def discretised(arguments: Arguments) -> tuple[Tensor, Tensor]:
-    """exp(dt A) and dt u B, both (b, l, m, d, n)."""
+    """Return exp(dt A) and dt u B, both (b, l, m, d, n)."""
     u, dt, A, B, *_ = arguments
     return torch.exp(dt.unsqueeze(4) * A), (dt * u).unsqueeze(4) * B.unsqueeze(3)
 
 
 def read_out(arguments: Arguments, states: Tensor) -> Tensor:
-    """z from states (b, l, m, d, n)."""
+    """Compute z from states (b, l, m, d, n)."""
     u, C, skip, mix = arguments[0], arguments[4], arguments[5], arguments[6]
     y = (states @ C.unsqueeze(4)).squeeze(4)
     y = y if skip is None else y + skip * u
@@ -73,37 +73,37 @@ def read_out(arguments: Arguments, states: Tensor) -> Tensor:
 
 
 def mambapy_missing(_device: str) -> str:
-    """Why it cannot be used."""
+    """Return why mambapy is unavailable; empty if it is available."""
     return missing("mambapy", lambda: __import__("mambapy.pscan"))
 
 
 def accelerated_missing(device: str) -> str:
-    """Why it cannot be used."""
+    """Return why accelerated-scan is unavailable; empty if it is available."""
     if device != "cuda":
         return "its Triton kernel needs a CUDA device"
     return missing("accelerated-scan", lambda: __import__("accelerated_scan.scalar"))
 
 
 def transformers_missing(_device: str) -> str:
-    """Why it cannot be used."""
+    """Return why transformers is unavailable; empty if it is available."""
     return missing("transformers", _import_transformers)
 
 
 def missing(package: str, load: Callable[[], object]) -> str:
-    """Why a peer cannot be imported; an empty string where it can."""
+    """Return why a peer cannot be imported; an empty string if it can."""
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed: pip install 'msbench[peers]'"
     try:
         load()
-    except Exception as error:  # a peer may fail in any way; its row then says how
+    except Exception as error:  # a peer may fail in any way; its row then reports it
         return f"{label(package)} cannot be used: {type(error).__name__}: {error}"
     return ""
 
 
 def label(package: str) -> str:
-    """Name and version for records."""
+    """Return name and version for records."""
     return f"{package} {metadata.version(package)}"
 
 
@@ -111,7 +111,7 @@ def _import_transformers() -> None:
     from transformers.models.mamba import modeling_mamba
     from transformers.utils import logging
 
-    # It says once a process that its CUDA kernels are not installed; the row's own label says which scan ran.
+    # It warns once per process that its CUDA kernels are missing; the row's label names the scan that ran.
     logging.set_verbosity_error()
     if not hasattr(modeling_mamba, "mamba_selective_scan"):
         raise AttributeError("it has no mamba_selective_scan: version 5 or later is needed")

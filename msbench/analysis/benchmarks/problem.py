@@ -1,4 +1,4 @@
-"""The arguments of a scan that is measured, and what a scan makes of them: output and gradients."""
+"""The arguments of the benchmarked scan, and its results: output and gradients."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from torch import Tensor
 from msbench.ops.scan_arguments import Arguments
 
 Scan = Callable[[Arguments], Tensor]
-"""What is measured: from the seven arguments to z (b, l, d)."""
+"""A scan to be measured: from the seven arguments to z (b, l, d)."""
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
-"""What `results` returns, in its order."""
+"""Names of what `results` returns, in its order."""
 
 
 @dataclass(frozen=True)
@@ -32,49 +32,49 @@ class Size:
 
     @property
     def tokens(self) -> int:
-        """Steps of all examples."""
+        """Return the steps of all examples."""
         return self.b * self.l
 
     @property
     def states(self) -> int:
-        """Updates of a state that one forward makes."""
+        """Return the number of state updates of one forward pass."""
         return self.tokens * self.m * self.d * self.n
 
     @property
     def arguments(self) -> int:
-        """Numbers in the seven arguments."""
+        """Return the number of elements in the seven arguments."""
         per_token = self.m * (2 * self.d + 2 * self.n + 1)
         return self.tokens * per_token + self.m * self.d * (self.n + 1)
 
     @property
     def outputs(self) -> int:
-        """Numbers in z."""
+        """Return the number of elements in z."""
         return self.tokens * self.d
 
     def halved(self) -> Self:
-        """Half the examples, or, where there is one, half the steps."""
+        """Return the size with half the examples, or half the steps if there is one example."""
         return replace(self, b=self.b // 2) if self.b > 1 else replace(self, l=max(1, self.l // 2))
 
 
 class BenchmarkProblem(NamedTuple):
-    """Leaves that want gradients, and `weight` (b, l, d), the gradient of the output."""
+    """Leaf tensors that require gradients, and `weight` (b, l, d), the gradient of the output."""
 
     arguments: tuple[Tensor, ...]
     weight: Tensor
 
     @property
     def size(self) -> Size:
-        """Its sizes."""
+        """Return the sizes of the arguments."""
         u, A = self.arguments[0], self.arguments[2]
         b, length, m, d = u.shape
         return Size(b, length, m, d, A.shape[2])
 
 
 def problem(size: Size, device: str) -> BenchmarkProblem:
-    """The same numbers every time, as MS-SSM starts: rates 1..m n, the coarsest stream slowest.
+    """Generate the same arguments every time, as MS-SSM starts: rates 1..m n, coarsest stream slowest.
 
-    Step sizes are log-uniform in [1e-3, 0.1], so decays run from nothing in a step to all of it; a mistake
-    in what is carried over long spans shows in the slow ones. Drawn on the CPU: equal on every device.
+    Step sizes are log-uniform in [1e-3, 0.1], so decays range from almost none to almost all in one step; an
+    error in long-range state shows in the slow ones. Drawn on the CPU: equal on every device.
     """
     source = torch.Generator().manual_seed(0)
 
@@ -96,7 +96,7 @@ def problem(size: Size, device: str) -> BenchmarkProblem:
 
 
 def first(whole: BenchmarkProblem, size: Size) -> BenchmarkProblem:
-    """The first examples and steps of the very same numbers."""
+    """Return the first examples and steps of the same problem."""
     if size == whole.size:
         return whole
     u, dt, A, B, C, skip, mix = whole.arguments
@@ -106,19 +106,19 @@ def first(whole: BenchmarkProblem, size: Size) -> BenchmarkProblem:
 
 
 def double(whole: BenchmarkProblem) -> BenchmarkProblem:
-    """The same numbers in float64."""
+    """Return the same problem in float64."""
     leaves = tuple(x.detach().double().requires_grad_() for x in whole.arguments)
     return BenchmarkProblem(leaves, whole.weight.double())
 
 
 def forward(scan: Scan, given: BenchmarkProblem) -> Tensor:
-    """z alone, as in evaluation."""
+    """Compute z alone, as in evaluation."""
     with torch.no_grad():
         return scan(given.arguments)  # type: ignore[arg-type]
 
 
 def results(scan: Scan, given: BenchmarkProblem) -> list[Tensor]:
-    """z and the gradients of all arguments, as in training."""
+    """Compute z and the gradients of all arguments, as in training."""
     output = scan(given.arguments)  # type: ignore[arg-type]
     return [output.detach(), *torch.autograd.grad(output, given.arguments, given.weight)]
 

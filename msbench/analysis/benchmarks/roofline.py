@@ -1,14 +1,13 @@
-"""What the machine can do at best, measured in the same turns as what is held against it.
+"""Bounds on the speed of a scan from the machine's peak rates, measured in turns with the scans.
 
-CPU: two loops in C++ on the threads and with the instruction set of the C++ kernel (`native_bounds`).
-``registers`` makes as many updates of a state with the kernel's own instructions, all of them on registers;
-``memory`` reads and writes as many bytes as arguments, output and gradients have, once, and computes nothing.
-GPU: one exponential a state forward and one backward on 16 lanes an SM and clock (``exp``), 6 and 20
-instructions on 128 lanes (``issue``), and the bytes of arguments, output and gradients at the rate of a copy
-(``memory``).
+CPU: two C++ loops with the threads and the instruction set of the C++ kernel (`native_bounds`). ``registers``
+makes as many state updates with the kernel's own instructions, all in registers; ``memory`` reads and writes
+as many bytes as arguments, output and gradients have, once, and computes nothing. GPU: one exponential per
+state forward and one backward on 16 lanes per SM and clock (``exp``), 6 and 20 instructions on 128 lanes
+(``issue``), and the bytes of arguments, output and gradients at the rate of a copy (``memory``).
 
-Bounds are for implementations that update every state, with decays made as the kernel makes them. One that is
-faster shows that its bound is wrong.
+Bounds hold for implementations that update every state and compute decays as the kernel does. A faster
+implementation shows that its bound is wrong.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,21 +26,21 @@ COPIED = 1 << 24
 """Numbers: 64 MiB, more than a GPU's cache."""
 
 CALLS = 200
-"""Of a bound in one turn, as far as there is time, so that one of them is undisturbed.
+"""Most calls of a bound in one turn, so that at least one of them is undisturbed.
 
-With ten, on two cores that others used too, a bound came out at a third of what the cores can do.
+With ten calls, on two cores under other load, a bound was measured at a third of what the cores can do.
 """
 WARM = 5
 
 Passes = tuple[float, float]
-"""Of the forward and of the backward."""
+"""Values for the forward and the backward pass."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What the machine did: updates of a state a second, by what limits them, and bytes a second.
+    """Measured rates: state updates per second, by limiting resource, and bytes per second.
 
-    Without any there is no bound. `facts` are for the document, with units in the names.
+    Without rates there is no bound. `facts` are for the document, with units in the names.
     """
 
     updates: Mapping[str, Passes]
@@ -49,7 +48,7 @@ class Rates:
     facts: Mapping[str, Any]
 
     def bounds(self, size: Size, *, backward: bool) -> dict[str, float]:
-        """Seconds that no kernel can beat, by what binds; with `backward` those of both passes."""
+        """Return lower bounds in seconds, by limiting resource; with `backward` for both passes together."""
         found = {name: seconds((size.states,) * 2, rates, backward) for name, rates in self.updates.items()}
         if self.bytes is not None:
             moved = tuple(4.0 * (read + written) for read, written in traffic(size))
@@ -57,26 +56,26 @@ class Rates:
         return found
 
     def bound(self, size: Size, *, backward: bool) -> tuple[str, float] | None:
-        """The largest of the bounds; None where there is none."""
+        """Return the largest of the bounds; None if there is none."""
         bounds = self.bounds(size, backward=backward)
         return max(bounds.items(), key=lambda item: item[1]) if bounds else None
 
 
 def seconds(work: Passes, rates: Passes, backward: bool) -> float:
-    """The time of the forward, or of both passes one after another."""
+    """Return the time of the forward, or of both passes one after the other."""
     return work[0] / rates[0] + (work[1] / rates[1] if backward else 0.0)
 
 
 def traffic(size: Size) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Numbers that have to be read and written, forward and backward.
+    """Return the number of elements that must be read and written, forward and backward.
 
-    Arguments in, output out; then both in, with the gradient in place of the output, and gradients out.
+    Forward: arguments in, output out. Backward: arguments and the gradient of the output in, gradients out.
     """
     return (size.arguments, size.outputs), (size.arguments + size.outputs, size.arguments)
 
 
 class Gauge:
-    """Work that is timed in turns with the scans; `work` does some and returns how much."""
+    """Work that is timed in turns with the scans; `work` does some and returns its amount."""
 
     def __init__(self, work: Callable[[], float], device: str) -> None:
         self._work = work
@@ -87,7 +86,7 @@ class Gauge:
 
     @property
     def rate(self) -> float:
-        """Work a second in the fastest call: a busy moment lowers what a machine shows, nothing raises it."""
+        """Return the work per second of the fastest call: interference can only lower a measured rate."""
         if self.task.error:
             raise RuntimeError(f"a bound cannot be measured: {self.task.error}")
         return self.amount / max(1e-9, min(self.task.wall))
@@ -97,7 +96,7 @@ class Gauge:
 
 
 class Meter:
-    """What shows the machine's best at one size; its `tasks` want turns before there are `rates`."""
+    """Peak rates of the machine at one size; its `tasks` must be timed before calling `rates`."""
 
     def __init__(self, size: Size, device: str) -> None:
         self._device = device
@@ -115,11 +114,11 @@ class Meter:
 
     @property
     def tasks(self) -> list[Task]:
-        """The calls to be timed."""
+        """Return the calls to be timed."""
         return [gauge.task for gauge in self._gauges.values()]
 
     def rates(self) -> Rates:
-        """The best that was seen; RuntimeError where a call failed."""
+        """Return the best rates measured; RuntimeError if a call failed."""
         if self._device == "cuda":
             return gpu_rates(self._gauges["copy"].rate)
         if self._missing:
@@ -132,7 +131,7 @@ class Meter:
 
 
 def cpu_rates(updates: Passes, moved: Passes) -> Rates:
-    """What was measured on a CPU: updates of a state and bytes a second."""
+    """Return rates measured on a CPU: state updates and bytes per second."""
     facts = {
         "forward_updates_per_second": updates[0],
         "backward_updates_per_second": updates[1],
@@ -144,14 +143,14 @@ def cpu_rates(updates: Passes, moved: Passes) -> Rates:
 
 
 def gpu_rates(copied: float) -> Rates:
-    """What the device has, and the `copied` bytes a second that were measured."""
+    """Return rates from the device's properties and the measured `copied` bytes per second."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     clocks = properties.multi_processor_count * properties.clock_rate * 1e3
     return clocked_rates(clocks, copied)
 
 
 def clocked_rates(clocks: float, copied: float) -> Rates:
-    """From the clocks a second of all SMs together."""
+    """Return rates from the clocks per second of all SMs together."""
     exponentials, instructions = EXP_LANES * clocks, ISSUE_LANES * clocks
     facts = {
         "instructions_per_second": instructions,

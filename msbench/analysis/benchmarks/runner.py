@@ -29,12 +29,12 @@ class Runner:
         self.optimizer = build_optimizer(self.model, self.shape.train)
 
     def loss(self) -> Tensor:
-        """Of the batch."""
+        """Compute the loss of the batch."""
         inputs, lengths, labels = self.batch
         return loss_of(self.model(inputs, lengths).float(), labels, self.shape.train.loss)
 
     def step(self) -> None:
-        """One step, as the training loop takes it: forward, loss, backward, check, clipping, optimiser."""
+        """Take one step as the training loop does: forward, loss, backward, check, clipping, optimiser."""
         loss = self.loss()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -45,7 +45,7 @@ class Runner:
         self.optimizer.step()
 
     def gradients(self) -> tuple[float, dict[str, Tensor]]:
-        """Loss and gradients by parameter, without a step; dropout is drawn from a fixed seed."""
+        """Compute loss and gradients by parameter, without a step; dropout uses a fixed seed."""
         with torch.random.fork_rng():
             torch.manual_seed(0)
             self.optimizer.zero_grad(set_to_none=True)
@@ -59,9 +59,9 @@ class Runner:
 def runner(
     variant: Variant, shape: StepShape, device: str, examples: int | None = None, length: int | None = None
 ) -> Runner:
-    """A model of ours, always with the same weights, on the first `examples` cut to `length`.
+    """Build a model of ours, always with the same weights, on the first `examples` cut to `length`.
 
-    As in training, layers are recomputed where their activations would fill half of the free memory.
+    As in training, layers are recomputed if their activations would fill half of the free memory.
     """
     model = models.build(variant.model, variant.config, shape.info, seed=0).to(device)
     batch = shape.tensors(device, examples, length)

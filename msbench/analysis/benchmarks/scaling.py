@@ -1,4 +1,4 @@
-"""How the time of the scan in use grows: with the length, with the number of states."""
+"""Time of the default scan kernel over the length and over the number of states."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -12,14 +12,14 @@ from msbench.analysis.benchmarks.timing import Task, failure, interleave, timed
 from msbench.ops.scan_kernels import choose
 
 LENGTHS = (256, 1024, 4096, 16384)
-"""Each four times the one before: a linear scan takes four times as long."""
+"""Each four times the previous: the time of a linear scan grows by four."""
 STATES = (1, 16, 26, 64, 128, 256)
 QUICK_LENGTHS = (64, 256, 1024)
 QUICK_STATES = (1, 26, 128)
 
 
 def tables(*, quick: bool) -> list[tuple[str, list[Size]]]:
-    """What is varied, and at which sizes: lengths of one example, states of one stream of 1024 steps."""
+    """Return the varied dimensions and their sizes: length of one example, states of one 1024-step stream."""
     lengths, states = (QUICK_LENGTHS, QUICK_STATES) if quick else (LENGTHS, STATES)
     return [
         ("l", [Size(b=1, l=length) for length in lengths]),
@@ -28,7 +28,7 @@ def tables(*, quick: bool) -> list[tuple[str, list[Size]]]:
 
 
 def measure(settings: Settings, say: Say) -> list[dict[str, Any]]:
-    """One table for each of `tables`, for the kernel that would be chosen on this device."""
+    """Measure one table for each of `tables`, for the default kernel of this device."""
     engine = choose(settings.device).engine
     found = []
     for varied, sizes in tables(quick=settings.quick):
@@ -38,7 +38,7 @@ def measure(settings: Settings, say: Say) -> list[dict[str, Any]]:
 
 
 def rows(engine: str, sizes: Iterable[Size], settings: Settings) -> list[dict[str, Any]]:
-    """Times of one kernel; beside each the ratio to the row before."""
+    """Time one kernel at each size, with the ratio to the previous row."""
     (contender,) = contenders((engine,))
     found: list[tuple[Size, dict[str, Task]]] = []
     for size in sizes:
@@ -54,7 +54,7 @@ def rows(engine: str, sizes: Iterable[Size], settings: Settings) -> list[dict[st
 
 
 def task(call: Callable[[], object], settings: Settings) -> Task:
-    """A call that has been made twice; with its error, where it failed."""
+    """Return a task whose call was made twice; with its error if it failed."""
     made = Task(call, settings.device)
 
     def warm() -> None:
@@ -66,7 +66,7 @@ def task(call: Callable[[], object], settings: Settings) -> Task:
 
 
 def line(size: Size, tasks: dict[str, Task], before: dict[str, Any]) -> dict[str, Any]:
-    """One size; `before` is the line that its ratios refer to."""
+    """Return the row of one size; `before` is the row that its ratios refer to."""
     found: dict[str, Any] = {"size": asdict(size)}
     for mode, one in tasks.items():
         if one.spread is None:

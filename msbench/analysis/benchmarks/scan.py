@@ -20,7 +20,7 @@ from msbench.environment import free_memory
 
 @dataclass
 class ScanEntry:
-    """A contender in this run: what it was given, what came of it."""
+    """A contender in this run: its problem and its results."""
 
     contender: Contender
     status: str = "measured"
@@ -37,33 +37,33 @@ class ScanEntry:
 
     @property
     def runs(self) -> bool:
-        """False once it was skipped, has failed or has shown wrong numbers."""
+        """Return False once it was skipped, has failed or was found invalid."""
         return self.status == "measured"
 
     @property
     def problem(self) -> BenchmarkProblem:
-        """What it was given."""
+        """Return the problem that it was given."""
         assert self.given is not None
         return self.given
 
     def run(self) -> list[Tensor]:
-        """Output and gradients."""
+        """Compute output and gradients."""
         return results(self.contender.scan, self.problem)
 
     def attempt(self, action: Callable[[], object]) -> None:
-        """Act, unless it has failed before; an exception marks this entry only."""
+        """Call `action` unless this entry has failed before; an exception affects this entry only."""
         if self.runs and (fault := failure(action)):
             self.fail(fault)
 
     def fail(self, fault: str) -> None:
-        """Keep the reason, and let go of what was computed."""
+        """Record the reason, and release the results."""
         self.status, self.reason, self.found = "failed", fault, []
 
 
 def measure(
     size: Size, settings: Settings, say: Say, who: Sequence[Contender] | None = None
 ) -> dict[str, Any]:
-    """Rows, rates and scaling, as plain values; `who` instead of all contenders."""
+    """Measure rows, rates and scaling, as plain values; `who` replaces the default contenders."""
     who = contenders(settings.only) if who is None else who
     whole = problem(size, settings.device)
     entries = [prepared(one, whole, settings.device) for one in who]
@@ -82,7 +82,7 @@ def measure(
             say(f"repeatability and memory of {entry.contender.name}")
         entry.attempt(partial(repeat, entry, settings))
         entry.found = []
-    # Last: it makes allocations slow.
+    # Last: it slows down allocations.
     for entry in entries:
         entry.attempt(partial(weigh, entry, settings.device))
     rows = [row(entry, rates) for entry in entries]
@@ -91,7 +91,7 @@ def measure(
 
 
 def prepared(contender: Contender, whole: BenchmarkProblem, device: str) -> ScanEntry:
-    """An entry with its part of the problem, or with the reason why it does not start."""
+    """Return an entry with its part of the problem, or with the reason for which it is skipped."""
     entry = ScanEntry(contender)
     entry.reason = contender.missing(device)
     if not entry.reason:
@@ -105,7 +105,7 @@ def prepared(contender: Contender, whole: BenchmarkProblem, device: str) -> Scan
 
 
 def start(entry: ScanEntry, device: str) -> None:
-    """The first call, with all that it compiles, and a second one that says what a call takes."""
+    """Make the first call, including compilation, and a second one to estimate the time of a call."""
     outcome: list[list[Tensor]] = []
     entry.first_call, _ = timed(lambda: outcome.append(entry.run()), device)
     entry.found = outcome[0]
@@ -116,14 +116,14 @@ def start(entry: ScanEntry, device: str) -> None:
 
 
 def check(entry: ScanEntry, truth: Truth) -> None:
-    """Compare with float64; wrong numbers make the row invalid."""
+    """Compare with float64; wrong results make the row invalid."""
     entry.errors = truth.errors(entry.contender.scan, entry.problem.size, entry.found)
     if fault := accuracy.verdict(entry.errors):
         entry.status, entry.reason = "invalid", fault
 
 
 def time_all(entries: Sequence[ScanEntry], meter: roofline.Meter, settings: Settings, say: Say) -> None:
-    """Time those that compute the right numbers, and what the machine can do at best, in turns."""
+    """Time the valid entries and the machine's peak rates in turns."""
     tasks = [task for entry in entries if entry.runs for task in entry.tasks.values()]
     interleave([*meter.tasks, *tasks], settings.repeats, say)
     for entry in entries:
@@ -133,7 +133,7 @@ def time_all(entries: Sequence[ScanEntry], meter: roofline.Meter, settings: Sett
 
 
 def repeat(entry: ScanEntry, settings: Settings) -> None:
-    """Whether a second run, and runs on one and two threads, give the same bits."""
+    """Record whether a second run, and runs on one and two threads, give the same bits."""
     entry.bit_equal["runs"] = same(entry.run(), entry.found)
     if settings.device == "cpu":
         try:
@@ -144,18 +144,18 @@ def repeat(entry: ScanEntry, settings: Settings) -> None:
 
 
 def on_threads(entry: ScanEntry, count: int) -> list[Tensor]:
-    """Output and gradients from so many threads."""
+    """Compute output and gradients with `count` threads."""
     torch.set_num_threads(count)
     return entry.run()
 
 
 def same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
-    """Equal to the last bit."""
+    """Return True if all tensors are equal to the last bit."""
     return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
 
 
 def weigh(entry: ScanEntry, device: str) -> None:
-    """Peak memory beyond arguments, outputs and gradients."""
+    """Measure peak memory beyond arguments, outputs and gradients."""
     found, returned = memory.peak(entry.run, device)
     if found.bytes is not None:
         found = memory.Peak(max(0, found.bytes - memory.size_of(returned)))
@@ -163,7 +163,7 @@ def weigh(entry: ScanEntry, device: str) -> None:
 
 
 def row(entry: ScanEntry, rates: roofline.Rates) -> dict[str, Any]:
-    """An entry as plain values; speed and memory only where the numbers are right, and possible."""
+    """Return an entry as plain values; speed and memory only if results are right and times possible."""
     found: dict[str, Any] = {
         "name": entry.contender.name,
         "status": entry.status,
@@ -195,7 +195,7 @@ def row(entry: ScanEntry, rates: roofline.Rates) -> dict[str, Any]:
 
 
 def figures(spread: Spread | None, size: Size, rates: roofline.Rates, mode: str) -> dict[str, Any]:
-    """A timing and what follows from it; a pass with its backward counts as one update of every state."""
+    """Return a timing and derived rates; forward with backward counts as one update of every state."""
     assert spread is not None, "a measured row was timed"
     bound = rates.bound(size, backward=mode == "forward_backward")
     name, seconds = bound or (None, None)
@@ -210,7 +210,7 @@ def figures(spread: Spread | None, size: Size, rates: roofline.Rates, mode: str)
 
 
 def impossible(speeds: Mapping[str, Mapping[str, Any]]) -> str:
-    """Why times and bounds cannot both be right; empty where they can."""
+    """Return the contradiction between times and bounds; empty if there is none."""
     for mode, found in speeds.items():
         if found["of_bound"] is not None and found["of_bound"] > 1:
             return (
@@ -221,7 +221,7 @@ def impossible(speeds: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def compare_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """Add speed-ups, per token since sizes may differ, over the loop and over the best-known peer."""
+    """Add speed-ups per token, since sizes may differ, over the loop and over the best-known peer."""
     by_name = {row["name"]: row for row in rows if row["status"] == "measured"}
     for row in by_name.values():
         for other, key in ((BASELINE, "over_loop"), (PEER, "over_peer")):

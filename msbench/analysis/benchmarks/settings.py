@@ -1,4 +1,4 @@
-"""What a benchmark is asked to do."""
+"""Settings of a benchmark."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from msbench.config.numbers import MOST
 from msbench.errors import ConfigError
 
 Say = Callable[[str], None]
-"""Progress, a line at a time."""
+"""Callback for progress, one line at a time."""
 
 REPEATS = 5
 QUICK_REPEATS = 3
@@ -19,9 +19,9 @@ DIMENSIONS = ("b", "l", "m", "d", "n")
 
 @dataclass(frozen=True)
 class Settings:
-    """How to measure, whatever it is.
+    """Settings that apply to every benchmark.
 
-    `device` is ``cpu`` or ``cuda``, `only` names those that take part (none: all).
+    `device` is ``cpu`` or ``cuda``; `only` names the contenders that are measured (empty: all).
     """
 
     device: str = "cpu"
@@ -33,7 +33,7 @@ class Settings:
 
 
 def repeats_of(asked: int | None, *, quick: bool) -> int:
-    """The number of repeats; ConfigError where a median of so few would mean nothing."""
+    """Return the number of repeats; ConfigError if there are too few for a spread."""
     if asked is None:
         return QUICK_REPEATS if quick else REPEATS
     if asked < FEWEST:
@@ -42,7 +42,7 @@ def repeats_of(asked: int | None, *, quick: bool) -> int:
 
 
 def size_of(asked: Sequence[int | None], *, quick: bool) -> Size:
-    """The size of the scan, from the options --b --l --m --d --n in this order; None leaves the default."""
+    """Return the scan's size from the options --b --l --m --d --n in this order; None keeps the default."""
     given = dict(zip(DIMENSIONS, asked, strict=True))
     for name, value in given.items():
         if value is not None and not 1 <= value < MOST:

@@ -1,4 +1,4 @@
-"""Which training steps are measured: models, their settings, a batch."""
+"""The training steps that are measured: models, their settings, a batch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from msbench.training.order import epoch_batches
 
 @dataclass(frozen=True)
 class Variant:
-    """A model of a shape: its name among models, its config."""
+    """A model of a shape: its registered name and its config."""
 
     model: str
     config: ClassifierConfig
@@ -28,9 +28,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class StepShape:
-    """Models that take the same step: `variants` by their name here, the settings of training, the batch.
+    """Models that take the same step: `variants` by name, the training settings, the batch.
 
-    `pairs`: variants whose times are compared, the slower first, and what the pair is.
+    `pairs`: variants whose times are compared, the slower first, with a description of the pair.
     """
 
     name: str
@@ -44,7 +44,7 @@ class StepShape:
     def tensors(
         self, device: str, examples: int | None = None, length: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """inputs (b, l), lengths (b,) and labels (b,), of the first `examples`, cut to `length`."""
+        """Return inputs (b, l), lengths (b,) and labels (b,) of the first `examples`, cut to `length`."""
         fed = send(self.batch, torch.device(device))
         inputs, lengths, labels = (part[:examples] for part in (fed.inputs, fed.lengths, fed.labels))
         inputs = inputs[:, :length]
@@ -52,9 +52,9 @@ class StepShape:
 
 
 def suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) -> StepShape:
-    """The first task of a suite with a real batch of its training data, set up where absent.
+    """Return the first task of a suite with a real batch of its training data, set up if absent.
 
-    `states`: these numbers of states a channel, for both models, beside the suite's own.
+    `states`: further numbers of states per channel, for both models, in addition to the suite's own.
     """
     specs = specs_of(suite, overrides)
     spec = next(iter(specs.values()))
@@ -62,7 +62,7 @@ def suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) -> Step
     split = dataset.splits["train"]
     size = spec.train.batch_size
     batches = epoch_batches(split.lengths, size, spec.seed, 0, bucketing=spec.train.bucketing)
-    # The longest of the first epoch: every other step takes less.
+    # The longest batch of the first epoch: every other step takes less.
     full = [batch for batch in batches if len(batch) == min(size, len(split))]
     chosen = max(full, key=lambda batch: int(split.lengths[batch].max()))
     batch = split.batch(chosen, spec.train.pad_to)
@@ -71,7 +71,7 @@ def suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) -> Step
 
 
 def deep_shape(b: int = 2, length: int = 1024, *overrides: str) -> StepShape:
-    """The models of the suite ``listops`` at its own settings, on random tokens: no data is needed."""
+    """Return the models of the suite ``listops`` with its settings, on random tokens: needs no data."""
     specs = specs_of("listops", overrides)
     info = data.outline(next(iter(specs.values())).data)
     source = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def deep_shape(b: int = 2, length: int = 1024, *overrides: str) -> StepShape:
 
 
 def specs_of(suite: str, overrides: Sequence[str]) -> dict[str, RunSpec]:
-    """The run of Mamba and that of MS-SSM on the suite's first task, in this order."""
+    """Return the runs of Mamba and of MS-SSM on the suite's first task, in this order."""
     specs = plan(load(suite), ("mamba", "msssm-s6"), (), (), tuple(overrides))
     return {name: next(spec for spec in specs if spec.model_name == name) for name in ("mamba", "msssm-s6")}
 
@@ -90,7 +90,7 @@ def specs_of(suite: str, overrides: Sequence[str]) -> dict[str, RunSpec]:
 def shape(
     name: str, title: str, specs: dict[str, RunSpec], info: TaskInfo, batch: Batch, states: Sequence[int]
 ) -> StepShape:
-    """Variants: the suite's own, then both models with each of these numbers of states."""
+    """Return a shape with the suite's own variants, then both models with each of these numbers of states."""
     configs = [(model, spec.model) for model, spec in specs.items()]
     for count in states:
         configs += [(model, spec.model.model_copy(update={"state": count})) for model, spec in specs.items()]
@@ -103,7 +103,7 @@ def shape(
 
 
 def pairs(specs: dict[str, RunSpec], states: Sequence[int]) -> tuple[tuple[str, str, str], ...]:
-    """MS-SSM over Mamba: as the suite has them, and at each equal number of states."""
+    """Return pairs of MS-SSM over Mamba: as in the suite, and at each equal number of states."""
     own = [(state_of(specs["msssm-s6"].model), state_of(specs["mamba"].model))]
     chosen = own + [(count, count) for count in states]
     return tuple(
@@ -113,7 +113,7 @@ def pairs(specs: dict[str, RunSpec], states: Sequence[int]) -> tuple[tuple[str, 
 
 
 def state_of(config: ClassifierConfig) -> int:
-    """The option ``state``."""
+    """Return the option ``state``."""
     value: Any = config.model_dump()["state"]
     return int(value)
 
@@ -128,7 +128,7 @@ QUICK = ("quick",)
 
 
 def shapes(asked: Sequence[str], *, quick: bool) -> list[str]:
-    """Names of the shapes to measure; UnknownName for one that is none."""
+    """Return the names of the shapes to measure; UnknownName for an unknown one."""
     for name in asked:
         if name not in SHAPES:
             raise UnknownName("shape", name, SHAPES, "--shape")

@@ -16,12 +16,12 @@ from msbench.errors import UnknownName
 
 MODELS = ("mamba", "msssm-s6")
 PEER_REPEATS = 2
-"""Of a peer whose step is slow."""
+"""Repeats of a peer whose step is slow."""
 
 
 @dataclass
 class StepEntry:
-    """A variant, or a peer, in this run: what it is and what came of it."""
+    """A variant or a peer in this run, with its results."""
 
     name: str
     variant: Variant
@@ -38,19 +38,19 @@ class StepEntry:
     agreement: dict[str, float] = field(default_factory=dict)
 
     def attempt(self, action: Callable[[], object]) -> None:
-        """Act, unless it was given up before; an exception marks this entry only."""
+        """Call `action` unless this entry has failed or was skipped; an exception affects this entry only."""
         if self.status == "measured" and (fault := failure(action)):
             self.status, self.reason, self.runner = "failed", fault, None
 
     @property
     def ready(self) -> Runner:
-        """The runner, once `start` has built it."""
+        """Return the runner that `start` has built."""
         assert self.runner is not None
         return self.runner
 
 
 def measure(names: Sequence[str], settings: Settings, say: Say) -> dict[str, Any]:
-    """Rows of every shape, as plain values. A shape whose data cannot be set up ends the benchmark."""
+    """Measure every shape, as plain values; a shape whose data cannot be set up ends the benchmark."""
     for name in settings.only:
         if name not in (*MODELS, *PEERS):
             raise UnknownName("model", name, (*MODELS, *PEERS), "--only")
@@ -59,7 +59,7 @@ def measure(names: Sequence[str], settings: Settings, say: Say) -> dict[str, Any
         say(f"{name}: data")
         shape = SHAPES[name]()
         timed_shapes.append((shape, time_shape(shape, settings, say)))
-    # After the last timing: it makes allocations slow, and steps of many layers up to 1.8 times as long.
+    # After the last timing: it slows down allocations, and steps of many layers by up to 1.8 times.
     for _, entries in timed_shapes:
         for entry in entries:
             entry.attempt(partial(weigh, entry, settings.device))
@@ -68,7 +68,7 @@ def measure(names: Sequence[str], settings: Settings, say: Say) -> dict[str, Any
 
 
 def time_shape(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry]:
-    """First steps and checks of one shape, then timings in turns."""
+    """Take first steps and checks of one shape, then timings in turns."""
     entries = entries_of(shape, settings, say)
     for entry in entries:
         if entry.status == "measured":
@@ -83,13 +83,13 @@ def time_shape(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry
 
 
 def described(shape: StepShape, entries: Sequence[StepEntry]) -> dict[str, Any]:
-    """A shape as plain values."""
+    """Return a shape as plain values."""
     rows = [row(entry, shape) for entry in entries]
     return {"name": shape.name, "title": shape.title, "rows": rows, "ratios": ratios(rows, shape)}
 
 
 def entries_of(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry]:
-    """The variants and the peers that are asked for."""
+    """Return the requested variants and peers."""
     only = settings.only
     label = ops.kernel_name(settings.device)
     entries = [
@@ -108,7 +108,7 @@ def entries_of(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry
 
 
 def start(entry: StepEntry, shape: StepShape, device: str) -> None:
-    """Build and, if a peer, compare; then the first step and, where that was short, a second."""
+    """Build the model, compare it if it is a peer; take the first step and, if that was short, a second."""
     if entry.peer is None:
         entry.runner = runner(entry.variant, shape, device)
     else:
@@ -126,13 +126,13 @@ def start(entry: StepEntry, shape: StepShape, device: str) -> None:
 
 
 def weigh(entry: StepEntry, device: str) -> None:
-    """The peak of one more step, beyond parameters and the state of the optimiser."""
+    """Measure the peak of one more step, beyond parameters and optimiser state."""
     entry.peak, _ = memory.peak(entry.ready.step, device)
     entry.runner = None if entry.peer else entry.runner  # a peer's layers are large
 
 
 def row(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
-    """An entry as plain values."""
+    """Return an entry as plain values."""
     examples = entry.peer.examples if entry.peer else len(shape.batch.labels)
     tokens = int(shape.batch.lengths[:examples].sum())
     found: dict[str, Any] = {
@@ -161,7 +161,7 @@ def row(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
 
 
 def ratios(rows: Sequence[dict[str, Any]], shape: StepShape) -> list[dict[str, Any]]:
-    """Times per token of one row over another: MS-SSM over Mamba, the peer over our Mamba."""
+    """Return ratios of times per token: MS-SSM over Mamba, the peer over our Mamba."""
     speed = {row["name"]: row["tokens_per_second"] for row in rows if row["status"] == "measured"}
     peers = [(row["name"], row["peer_of"], "peer, same weights") for row in rows if row["peer_of"]]
     return [

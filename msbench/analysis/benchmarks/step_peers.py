@@ -1,4 +1,4 @@
-"""The peer of a training step: who it is, whether it can run here, whether it computes the same."""
+"""The peer of a training step: its variants, availability and agreement with our model."""
 
 import math
 from collections.abc import Mapping
@@ -15,20 +15,20 @@ from msbench.environment import free_memory
 from msbench.models.selective import inner_width
 
 PEERS = {"transformers": False, "transformers-mambapy": True}
-"""The scan of the peer: a loop over time, its default, or mambapy's (its option ``use_mambapy``)."""
+"""Peers by scan: False for a loop over time, the default; True for mambapy's (option ``use_mambapy``)."""
 LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
-"""Of a parameter's largest gradient: float32 through 20 layers with batch norm."""
+"""Relative to a parameter's largest gradient: float32 through 20 layers with batch norm."""
 KEPT, AT_WORK = 4.2, 5.0
-"""Arrays of (b, l, i, n) float32 that each layer of the peer keeps, and that one needs at work; measured."""
+"""Measured numbers of (b, l, i, n) float32 arrays that each layer of the peer keeps, and that one uses."""
 SHARE = 0.7
-"""Of the free memory that a step of the peer may take."""
+"""Share of the free memory that a step of the peer may take."""
 PATIENCE = 120.0
-"""Seconds a step may take by the probe, unless the peer is asked for by name."""
+"""Seconds that a step may take by the probe, unless the peer is requested by name."""
 LONG = 256
-"""Steps from which the peer is probed: the backward of its loop takes time quadratic in the length."""
+"""Sequence length above which the peer is probed: the backward of its loop is quadratic in the length."""
 PROBED = 16
-"""The probe is on one PROBED-th of the length."""
+"""The probe uses 1/PROBED of the length."""
 
 
 @dataclass(frozen=True)
@@ -44,25 +44,25 @@ class Peer:
 
     @property
     def parallel(self) -> bool:
-        """True where its scan is mambapy's."""
+        """Return True if it uses mambapy's scan."""
         return PEERS[self.name]
 
     def label(self) -> str:
-        """Names and versions."""
+        """Return names and versions of the packages."""
         parts = ["transformers", "mambapy"] if self.parallel else ["transformers"]
         return " + ".join(map(peers.label, parts))
 
     def runner(
         self, shape: StepShape, device: str, length: int | None = None
     ) -> tuple[Runner, dict[str, str]]:
-        """Our model with the peer's mixers in place of its blocks, and our parameter names to the peer's."""
+        """Build our model with the peer's mixers; return it with our parameter names mapped to the peer's."""
         ours = runner(self.variant, shape, device, self.examples, length)
         names = mixer_peer.install(ours.model, parallel=self.parallel)
         ours.model.recompute_layers(on=False)
         return Runner(ours.model, ours.batch, shape), names
 
     def agreement(self, shape: StepShape, device: str) -> tuple[Runner, dict[str, float]]:
-        """A fresh peer, and how far its loss and gradients are from ours on the same batch and weights."""
+        """Build a fresh peer; return it with its loss and gradient errors on the same batch and weights."""
         loss, gradients = runner(self.variant, shape, device, self.examples).gradients()
         theirs, names = self.runner(shape, device)
         their_loss, their_gradients = theirs.gradients()
@@ -74,13 +74,13 @@ class Peer:
 
 
 def peers_of(shape: StepShape, device: str, only: tuple[str, ...]) -> list[Peer]:
-    """The peers of the shape's first Mamba."""
+    """Return the peers of the shape's first Mamba."""
     of, variant = next((name, one) for name, one in shape.variants.items() if one.model == "mamba")
     return [peer(name, of, variant, shape, device, asked=name in only) for name in PEERS]
 
 
 def peer(name: str, of: str, variant: Variant, shape: StepShape, device: str, *, asked: bool) -> Peer:
-    """One peer, with the batch that fits, or the reason why it does not take part."""
+    """Return one peer, with the batch that fits, or the reason for which it is skipped."""
     examples = len(shape.batch.labels)
     fault = peers.transformers_missing(device)
     if not fault and PEERS[name]:
@@ -96,10 +96,9 @@ def peer(name: str, of: str, variant: Variant, shape: StepShape, device: str, *,
 
 
 def impatience(found: Peer, shape: StepShape, device: str) -> str:
-    """Why its step is not waited for; an empty string where it is.
+    """Return why a peer's step is too slow to time; an empty string if it is not.
 
-    A step on one example of a short length is timed. That decides whether the peer takes part; it is in no
-    result.
+    A step on one example of a short length is timed to decide this; it appears in no result.
     """
     length = shape.batch.inputs.shape[1] // PROBED
     small = Peer(found.name, found.of, found.variant, 1)
@@ -115,9 +114,9 @@ def impatience(found: Peer, shape: StepShape, device: str) -> str:
 
 
 def fitted(variant: Variant, shape: StepShape, room: float) -> tuple[int, str]:
-    """How many examples fit into `room` bytes, and what is said where none do."""
+    """Return the number of examples that fit into `room` bytes, and a message if none do."""
     examples = len(shape.batch.labels)
-    # Batch norm of one unpadded sequence and the mean over it leave nothing: all gradients would be zero.
+    # Batch norm of one unpadded sequence followed by its mean is constant: all gradients would be zero.
     fewest = 2 if variant.config.norm == "batch" else 1
     while needed(variant, shape, examples) > room and examples // 2 >= fewest:
         examples //= 2
@@ -127,7 +126,7 @@ def fitted(variant: Variant, shape: StepShape, room: float) -> tuple[int, str]:
 
 
 def needed(variant: Variant, shape: StepShape, examples: int) -> int:
-    """Bytes that a step of the peer takes, about."""
+    """Return the approximate bytes that a step of the peer takes."""
     config = variant.config
     assert isinstance(config, MambaConfig)
     positions = examples * shape.batch.inputs.shape[1]
@@ -136,7 +135,7 @@ def needed(variant: Variant, shape: StepShape, examples: int) -> int:
 
 
 def farthest(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
-    """The largest distance of a gradient, as a share of that parameter's largest; infinite for no number."""
+    """Return the largest error of a gradient relative to that parameter's largest; infinite if not finite."""
     worst = 0.0
     for name, value in ours.items():
         gradient = mixer_peer.theirs_of(name, value)
@@ -147,7 +146,7 @@ def farthest(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
 
 
 def verdict(agreement: Mapping[str, float]) -> str:
-    """Why a peer is invalid; an empty string where it computes what our model does."""
+    """Return why a peer is invalid; an empty string if it agrees with our model."""
     if not agreement["loss"] <= LOSS_TOLERANCE:
         return f"its loss is off by {agreement['loss']:.1e} (more than {LOSS_TOLERANCE:.0e})"
     if not agreement["gradients"] <= GRADIENT_TOLERANCE:

@@ -1,6 +1,6 @@
 """Tables of a document: several narrow ones, so that no cell is cut or wrapped at 80 columns.
 
-At a terminal a column costs three characters beside its text: six columns leave 61 for the text.
+At a terminal each column takes three characters besides its text: six columns leave 61 for the text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ BOUNDS = {
 
 
 def print_document(found: Mapping[str, Any]) -> None:
-    """All tables of a document, and why rows are missing."""
+    """Print all tables of a document, and the reasons for missing rows."""
     console.out(heading(found))
     for title, header, rows in tables(found):
         if rows:
@@ -34,7 +34,7 @@ def print_document(found: Mapping[str, Any]) -> None:
 
 
 def heading(found: Mapping[str, Any]) -> str:
-    """What was measured, on what."""
+    """Return the heading: versions, device and settings of the measurement."""
     git, device = found["git"], found["device"]
     commit = f", commit {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""
     packages = found["environment"]["packages"]
@@ -49,13 +49,13 @@ def heading(found: Mapping[str, Any]) -> str:
 
 
 def scan_heading(found: Mapping[str, Any]) -> list[str]:
-    """The problem, and what the machine can do at best."""
+    """Return the problem size and the machine's peak rates."""
     size = found["size"]
     return [f"{sizes(size)}: {size['m'] * size['n']} states per channel", *best(found["rates"])]
 
 
 def best(rates: Mapping[str, Any]) -> list[str]:
-    """The rates that bounds are made of."""
+    """Return the rates that bounds are computed from."""
     if "instructions_per_second" in rates:
         return [
             f"at best: {rates['instructions_per_second'] / 1e9:.1f} G instructions/s,"
@@ -75,7 +75,7 @@ def best(rates: Mapping[str, Any]) -> list[str]:
 
 
 def tables(found: Mapping[str, Any]) -> list[Table]:
-    """In reading order."""
+    """Return the tables in reading order."""
     rows = [row for row in found["rows"] if row["status"] == "measured"]
     match found["what"]:
         case "scan":
@@ -88,7 +88,7 @@ def tables(found: Mapping[str, Any]) -> list[Table]:
 
 
 def scan_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
-    """Times, speed, bounds, checks, growth."""
+    """Return tables of times, speed, bounds, checks and scaling."""
     return [
         (
             "Time in ms: median [20th-80th percentile]",
@@ -120,27 +120,27 @@ def scan_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
 
 
 def area(row: Row) -> str:
-    """Examples and steps."""
+    """Format examples and steps."""
     return f"{row['size']['b']} x {row['size']['l']}"
 
 
 def span(spread: Row) -> str:
-    """Milliseconds."""
+    """Format median and percentiles in milliseconds."""
     return f"{ms(spread['median'])} [{ms(spread['p20'])}-{ms(spread['p80'])}]"
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds, to three digits that count."""
+    """Format seconds as milliseconds with three significant digits."""
     return three(seconds * 1e3)
 
 
 def three(value: float) -> str:
-    """Three digits that count, without an exponent."""
+    """Format with three significant digits, without an exponent."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def speeds(row: Row) -> list[str]:
-    """Of forward and backward together."""
+    """Format the speeds of forward and backward together."""
     both = row["forward_backward"]
     return [
         f"{both['tokens_per_second'] / 1e6:.3g}",
@@ -151,7 +151,7 @@ def speeds(row: Row) -> list[str]:
 
 
 def shares(row: Row) -> list[str]:
-    """Of the bound, forward and both."""
+    """Format the shares of the bound's speed, forward and both."""
     forward, both = row["forward"], row["forward_backward"]
     return [
         f"{forward['states_per_second'] / 1e9:.3g}",
@@ -163,30 +163,30 @@ def shares(row: Row) -> list[str]:
 
 
 def share(mode: Row) -> str:
-    """The bound's time over that which was measured, or a dash where there is no bound."""
+    """Format the bound's time over the measured one, or a dash if there is no bound."""
     return "--" if mode["of_bound"] is None else f"{mode['of_bound']:.1%}"
 
 
 def times(row: Row, name: str, mode: str) -> str:
-    """A speed-up, or a dash where there is nothing to compare with."""
+    """Format a speed-up, or a dash if there is nothing to compare with."""
     return f"{row[name][mode]:.3g}x" if name in row else "--"
 
 
 def memory(row: Row) -> list[str]:
-    """The peak in MiB and beside the arguments."""
+    """Format the peak in MiB and relative to the arguments."""
     if row["peak_bytes"] is None:
         return ["--", "--"]
     return [f"{row['peak_bytes'] / 2**20:.0f}", three(row["peak_per_input"])]
 
 
 def worst(row: Row) -> list[str]:
-    """The worst error and what it is of."""
+    """Return the worst error and the name of its tensor."""
     name = max(row["errors"], key=lambda key: row["errors"][key])
     return [f"{row['errors'][name]:.1e}", name]
 
 
 def conduct(row: Row) -> list[str]:
-    """First call, number of calls of either mode, threads at work, whether bits repeat."""
+    """Format the first call, calls of either mode, CPU over wall time, and bit equality."""
     both = row["forward_backward"]
     number = "/".join(str(row[mode]["calls"]) for mode in MODES)
     equal = [yes(row["bit_equal"].get(key)) for key in ("runs", "threads")]
@@ -194,12 +194,12 @@ def conduct(row: Row) -> list[str]:
 
 
 def yes(value: bool | None) -> str:
-    """A word."""
+    """Format a truth value as a word."""
     return "--" if value is None else "yes" if value else "NO"
 
 
 def growth(table: Row) -> Table:
-    """Times of one kernel over one size."""
+    """Return the table of one kernel's times over one dimension."""
     varied, rows = table["varied"], table["rows"]
     fixed = {key: value for key, value in rows[0]["size"].items() if key != varied}
     body = []
@@ -217,7 +217,7 @@ def growth(table: Row) -> Table:
 
 
 def step_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
-    """Three tables a shape: times, sizes, and how the times compare."""
+    """Return three tables per shape: times, sizes, and ratios of times."""
     result: list[Table] = []
     for shape in found["shapes"]:
         own = [row for row in rows if row["shape"] == shape["name"]]
@@ -232,12 +232,12 @@ def step_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
 
 
 def speed(row: Row) -> str:
-    """Thousands of tokens a second, padding not counted."""
+    """Format thousands of tokens per second, padding not counted."""
     return f"{row['tokens_per_second'] / 1e3:.3g}"
 
 
 def step_sizes(row: Row) -> list[str]:
-    """Parameters, states, memory, first call, timed calls."""
+    """Format parameters, states, memory, first call, timed calls."""
     peak = row["peak_bytes"]
     return [
         f"{row['parameters']:,}",
@@ -249,7 +249,7 @@ def step_sizes(row: Row) -> list[str]:
 
 
 def data_tables(rows: Sequence[Row]) -> list[Table]:
-    """What is there and how it was made; what it takes to use it."""
+    """Return two tables: size and generation of the datasets; opening and feeding them."""
     made, used = [], []
     for row in rows:
         seconds, rate = row["made_seconds"], row["made_per_second"]
@@ -268,7 +268,7 @@ def data_tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def comparison_table(found: Mapping[str, Any]) -> Table:
-    """Ratios to an older document."""
+    """Return the table of ratios to an older document."""
     rows = []
     for row in found["rows"]:
         ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
@@ -278,7 +278,7 @@ def comparison_table(found: Mapping[str, Any]) -> Table:
 
 
 def notes(found: Mapping[str, Any]) -> Iterable[str]:
-    """Rows that are missing and why, rows that are not what they seem, conditions that changed."""
+    """Yield reasons for missing rows, remarks on rows, and conditions that changed."""
     for row in found["rows"]:
         name = " ".join(filter(None, (row.get("shape", ""), row["name"])))
         if row["status"] != "measured":
@@ -293,7 +293,7 @@ def notes(found: Mapping[str, Any]) -> Iterable[str]:
 
 
 def explained(rows: Iterable[Row]) -> Iterable[str]:
-    """A line for each bound that a row has."""
+    """Yield an explanation of each bound that a row has."""
     names = {row[mode]["bound"] for row in rows if row["status"] == "measured" for mode in MODES}
     for name, meaning in BOUNDS.items():
         if name in names:
@@ -301,5 +301,5 @@ def explained(rows: Iterable[Row]) -> Iterable[str]:
 
 
 def sizes(size: Row) -> str:
-    """Letters and numbers."""
+    """Format dimensions as letters and numbers."""
     return ", ".join(f"{name} {value}" for name, value in size.items())

@@ -1,1 +1,1 @@
-"""Does the same training give the same bits: twice, stopped and resumed, with another number of threads?"""
+"""Determinism: bit equality of a training run twice, resumed, or with another number of threads."""

@@ -1,4 +1,4 @@
-"""Train a model several times, and find where it first came out differently."""
+"""Train a model several times, and find the first difference."""
 
 import random
 import signal
@@ -26,15 +26,15 @@ from msbench.training.signals import SignalFlag
 
 Comparison = Literal["twice", "resumed", "threads"]
 PROMISED: tuple[Comparison, ...] = ("twice", "resumed")
-"""What has to be equal. Another number of threads may add up in another order, and is only told."""
+"""Comparisons that must be equal; another number of threads may sum in another order: only reported."""
 Build = Callable[..., Classifier]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one model: the first difference of each comparison, None where all bits were equal.
+    """Results of one model: the first difference of each comparison, None where all bits were equal.
 
-    ``threads`` is there on the CPU alone. `failure` is set where it could not be trained, and then nothing
+    ``threads`` is compared on the CPU only. `failure` is set if the model could not be trained; then nothing
     was compared.
     """
 
@@ -45,16 +45,16 @@ class Finding:
 
     @property
     def equal(self) -> bool:
-        """Whether all that is promised was seen."""
+        """Return True if all promised comparisons were equal."""
         return not self.failure and all(self.compared[name] is None for name in PROMISED)
 
     @property
     def word(self) -> Literal["equal", "differs", "failed"]:
-        """What is said of it in one word."""
+        """Return the result in one word."""
         return "failed" if self.failure else "equal" if self.equal else "differs"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {**asdict(self), "equal": self.equal}
 
 
@@ -64,9 +64,9 @@ def check(model: str, device: str, problem: DeterminismProblem, build: Build = m
     Parameters
     ----------
     device : cpu or cuda
-    build : as `msbench.models.build`
+    build : like `msbench.models.build`
 
-    What fails is in the finding; no generator and no setting of the process is left changed.
+    An exception is reported in the finding; random generators and process settings are restored.
     """
     kernel = models.family(model).kernel(spec_of(problem, model).model, device)
     training = _Training(model, device, problem, build)
@@ -80,7 +80,7 @@ def check(model: str, device: str, problem: DeterminismProblem, build: Build = m
 
 
 def other_threads() -> int:
-    """The number of threads that the CPU's number is held against."""
+    """Return the number of threads that the current number is compared with."""
     return 2 if torch.get_num_threads() == 1 else 1
 
 
@@ -95,26 +95,26 @@ def _compare(training: "_Training", device: str) -> dict[Comparison, TensorDiffe
 
 
 class _Training:
-    """The same training, as often as it is asked for."""
+    """A training that can be repeated."""
 
     def __init__(self, model: str, device: str, problem: DeterminismProblem, build: Build) -> None:
         self.spec, self.dataset = spec_of(problem, model), dataset_of(problem)
         self.device, self.problem, self.build = device, problem, build
 
     def run(self) -> list[Moment]:
-        """Its moments, unbroken."""
+        """Return the moments of an uninterrupted run."""
         return self._recorded(self._finish)
 
     def resumed(self) -> list[Moment]:
-        """Its moments where it is stopped on its way, and goes on from its checkpoint."""
+        """Return the moments of a run that is stopped and resumed from its checkpoint."""
         return self._recorded(partial(self._begin, self.problem.stop), self._finish)
 
     def begun(self) -> list[Moment]:
-        """Its moments up to `DeterminismProblem.threads_steps`."""
+        """Return the moments up to `DeterminismProblem.threads_steps`."""
         return self._recorded(partial(self._begin, self.problem.threads_steps))
 
     def _recorded(self, *attempts: Callable[[Recorder, Path], None]) -> list[Moment]:
-        """The moments of attempts in one folder, which each goes on from the one before."""
+        """Return the moments of attempts in one folder, each resuming the previous one."""
         recorder = Recorder()
         with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
             for attempt in attempts:
@@ -143,7 +143,7 @@ class _Training:
         raise AssertionError("a run that was told to stop went on to its end")
 
     def _trainer(self, folder: Path, flag: SignalFlag) -> Trainer:
-        # As in another process: what is not seeded or restored must not go on where the last run left it.
+        # As in another process: what is not seeded or restored must not continue from the last run's state.
         torch.seed()
         np.random.seed()
         random.seed()

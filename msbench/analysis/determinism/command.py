@@ -1,4 +1,4 @@
-"""``msbench doctor --determinism``: every model, a row each."""
+"""The command ``msbench doctor --determinism``: one row per model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from msbench.errors import NotDeterministic, UnknownName
 
 @dataclass(frozen=True)
 class DeterminismReport:
-    """What was found on a device; `threads` is the number here and, on the CPU, the other that was tried."""
+    """Findings on a device; `threads` is the number here and, on the CPU, the other one tried."""
 
     device: str
     threads: tuple[int, ...]
@@ -25,7 +25,7 @@ class DeterminismReport:
 
 
 def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
-    """The models that were asked for, each once, or all; UnknownName where there is none of a name."""
+    """Return the requested models, each once, or all; UnknownName for an unknown one."""
     found = tuple(dict.fromkeys(names or MODELS))
     for name in found:
         if name not in MODELS:
@@ -34,12 +34,12 @@ def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def refuse(names: Iterable[str], device: str) -> None:
-    """As `models.check_fixed_order`, of models in the sizes that are trained here."""
+    """Apply `models.check_fixed_order` to models in the sizes that are trained here."""
     models.check_fixed_order([spec_of(DeterminismProblem(), name) for name in names], device)
 
 
 def carry_out(names: Sequence[str], device: str, *, quiet: bool = False) -> DeterminismReport:
-    """Check these models one after the other, and say of each that it is done unless `quiet`."""
+    """Check these models one after the other, and report each when done unless `quiet`."""
     problem = DeterminismProblem()
     findings = []
     for number, name in enumerate(names, 1):
@@ -51,7 +51,7 @@ def carry_out(names: Sequence[str], device: str, *, quiet: bool = False) -> Dete
 
 
 def document(report: DeterminismReport) -> dict[str, Any]:
-    """Plain values for JSON: what was trained, where, and of each model what differed first."""
+    """Return plain values for JSON: the problem, the environment, and each model's first differences."""
     return {
         "device": report.device,
         "threads": list(report.threads),
@@ -63,7 +63,7 @@ def document(report: DeterminismReport) -> dict[str, Any]:
 
 
 def print_table(report: DeterminismReport) -> None:
-    """A row a model; what differs first is said in the last column, or below its row."""
+    """Print a row per model; the first difference is in the last column, or below its row."""
     threads = [in_words(report.threads[1])] if len(report.threads) > 1 else []
     header = ("model", "kernel", "twice", "resumed", *threads, "first difference")
     console.out_rows(header, [_row(finding, len(threads)) for finding in report.findings], below=1)
@@ -94,12 +94,12 @@ def _words(report: DeterminismReport) -> str:
 
 
 def in_words(threads: int) -> str:
-    """``1 thread``, ``2 threads``."""
+    """Format as ``1 thread``, ``2 threads``."""
     return f"{threads} thread{'' if threads == 1 else 's'}"
 
 
 def settle(report: DeterminismReport) -> None:
-    """NotDeterministic, naming the models, where what is promised was not seen."""
+    """Raise NotDeterministic, naming the models, if a promised comparison was not equal."""
     models = {
         word: ", ".join(finding.model for finding in report.findings if finding.word == word)
         for word in ("differs", "failed")

@@ -27,12 +27,12 @@ class TensorDifference:
     ----------
     step : counted from 1; 0 before the first
     kind : that of the moment
-    name : what it is: ``loss``, ``gradient of NAME``, ``parameter NAME``, ``buffer NAME``,
+    name : ``loss``, ``gradient of NAME``, ``parameter NAME``, ``buffer NAME``,
         ``optimizer NAME/KEY``, ``generator NAME``, ``validation loss of epoch N`` or ``test logits``
-    largest : of the absolute differences of its numbers; None where there is none, for one of the two has no
-        such tensor, or of another shape, or no finite numbers
-    scale : its largest number in the first of the two
-    others : how many more differ at this moment
+    largest : largest absolute difference; None if one of the two lacks the tensor, shapes differ, or values
+        are not finite
+    scale : largest absolute value in the first of the two
+    others : number of other tensors that differ at this moment
     """
 
     step: int
@@ -49,9 +49,9 @@ class TensorDifference:
 
 
 def first_difference(expected: Sequence[Moment], found: Iterable[Moment]) -> TensorDifference | None:
-    """The first of `found` that is not as expected; None where all bits are.
+    """Return the first difference of `found` from `expected`; None if all bits are equal.
 
-    What a resume brings back is held against what was there after the step that it goes on from.
+    The state after a resume is compared with the state after the step that it resumes from.
     """
     known: dict[Key, Moment] = {(moment.step, moment.kind): moment for moment in expected}
     for moment in found:
@@ -74,13 +74,13 @@ def _differing(ours: Tensors, theirs: Tensors) -> Iterator[tuple[str, Tensor | N
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether type, shape and every bit agree: unlike ==, 0 is not -0, and a NaN is itself."""
+    """Return True if type, shape and every bit agree: unlike ==, 0 is not -0, and a NaN equals itself."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and torch.equal(*(x.reshape(-1).view(torch.uint8) for x in (one, other)))
 
 
 def _size(ours: Tensor | None, theirs: Tensor | None) -> tuple[float | None, float | None]:
-    """The largest absolute difference, and the largest absolute value of `ours`."""
+    """Return the largest absolute difference, and the largest absolute value of `ours`."""
     if ours is None or theirs is None or ours.shape != theirs.shape or not ours.numel():
         return None, None
     wide = torch.complex128 if ours.is_complex() else torch.float64

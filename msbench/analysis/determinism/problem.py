@@ -1,4 +1,4 @@
-"""The training that is repeated: small, generated, and with all that could differ in it."""
+"""The training that is repeated: small, generated, and with every component that could differ."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +15,13 @@ TOKENS, CLASSES = 12, 4
 
 @dataclass(frozen=True)
 class DeterminismProblem:
-    """Sizes. An epoch has `epoch` batches; the run that is resumed was stopped after `stop` of its `steps`.
+    """Sizes: `epoch` batches per epoch; the resumed run of `steps` was stopped after `stop` of them.
 
     With another number of threads only the first `threads_steps` are trained: small differences grow, and
     threads that wait for each other on a busy machine take long.
 
-    By default all models take a minute or two on two cores, and the stop is within an epoch, behind one that
-    was validated. Few operations are so large that PyTorch would share them among threads.
+    By default all models take a minute or two on two cores, and the stop is within an epoch, after one that
+    was validated. Few operations are so large that PyTorch would split them among threads.
     """
 
     steps: int = 20
@@ -35,7 +35,7 @@ class DeterminismProblem:
 
 
 def dataset_of(problem: DeterminismProblem) -> Dataset:
-    """Random tokens of unequal length; the first one decides the class."""
+    """Generate random tokens of unequal length; the first one decides the class."""
     info = TaskInfo("tokens", TOKENS, CLASSES, problem.longest, "accuracy", 1 / CLASSES, {})
     counts = (problem.epoch * problem.batch, problem.batch, problem.batch)
     splits = {
@@ -54,7 +54,7 @@ def _split(problem: DeterminismProblem, examples: int, seed: int) -> RaggedToken
 
 
 def spec_of(problem: DeterminismProblem, model: str) -> RunSpec:
-    """A model in this size, with dropout, batch norm and clipping: what draws numbers and what has state."""
+    """Return a run of this size, with dropout and batch norm (random numbers and state), and clipping."""
     part = Located({"dataset": "listops"}, {}, "doctor")
     return RunSpec(
         suite="doctor",
@@ -63,17 +63,17 @@ def spec_of(problem: DeterminismProblem, model: str) -> RunSpec:
         seed=0,
         data=resolve_data(part),
         model=MODELS[model].config(**_settings(problem, model)),
-        train={  # type: ignore[arg-type]  # pydantic makes it one
+        train={  # type: ignore[arg-type]  # pydantic converts it
             "epochs": -(-problem.steps // problem.epoch),
             "max_steps": problem.steps,
             "batch_size": problem.batch,
-            "clip": 1e3,  # never reached: clipped, every gradient has the difference of any
+            "clip": 1e3,  # never reached: once clipped, every gradient would carry the difference of any one
         },
     )
 
 
 def _settings(problem: DeterminismProblem, model: str) -> dict[str, Any]:
-    """Of the small sizes those that this model has; what makes it this model stays."""
+    """Return the small sizes that this model has; its preset is kept."""
     entry = MODELS[model]
     small = {
         "d_model": problem.width,

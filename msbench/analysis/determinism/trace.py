@@ -1,4 +1,4 @@
-"""All that a training has, step by step, as it was: what two trainings are held against each other by."""
+"""The full state of a training at each step, for comparison with another training."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Moment:
-    """What was there at a moment, by name, in the order in which it comes to be.
+    """Tensors at one moment, by name, in the order in which they are computed.
 
     `results` are the loss (mean of the epoch so far) and the gradients of a step, or what was evaluated at
     the end; `state` are parameters, buffers, optimiser and generators: all that the next step starts from.
@@ -48,12 +48,12 @@ class Recorder:
             self.moments.append(Moment(step, "step", results, state_of(trainer)))
             then(step)
 
-        # There is no call between a resume and its first step but the model's own.
+        # Between a resume and its first step nothing else is called but the model itself.
         handle = trainer.module.register_forward_pre_hook(before_the_first)
         trainer.after_step = after
 
     def close(self, trainer: Trainer) -> None:
-        """Record what a trainer that has run evaluates."""
+        """Record the evaluations of a trainer that has run."""
         rows = trainer.progress.rows
         losses = {f"validation loss of epoch {row['epoch']}": row["validation_loss"] for row in rows}
         results = {name: torch.tensor(value, dtype=torch.float64) for name, value in losses.items()}
@@ -62,7 +62,7 @@ class Recorder:
 
 
 def state_of(trainer: Trainer) -> Tensors:
-    """Copies of all that the next step starts from."""
+    """Copy everything that the next step starts from."""
     module = trainer.module
     named: Tensors = {f"parameter {name}": value for name, value in module.named_parameters()}
     named |= {f"buffer {name}": value for name, value in module.named_buffers()}
@@ -92,5 +92,5 @@ def _generators() -> Tensors:
 
 
 def copied(tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
-    """The same on the CPU, which later steps do not change."""
+    """Copy to the CPU, so that later steps do not change the values."""
     return ((name, value.detach().to("cpu", copy=True)) for name, value in tensors.items())

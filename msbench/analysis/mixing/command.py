@@ -1,4 +1,4 @@
-"""What ``msbench mixing`` was asked, carried out: a document for each planned run."""
+"""The command ``msbench mixing``: a document for each planned run."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ from msbench.runs.reproduce import words_of
 from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
 
 SOURCES = ("msbench.analysis.mixing.measure", "msbench.analysis.mixing.document")
-"""With all that they import, what decides a measure besides the run: an older one is not kept."""
+"""Modules that, with their imports, determine a measure besides the run: if they change, it is repeated."""
 
 
 @dataclass(frozen=True)
 class MixingRequest:
-    """The options of ``msbench mixing``, as typed; `suite` and `overrides` are what named the runs."""
+    """The options of ``msbench mixing``, as given; `suite` and `overrides` selected the runs."""
 
     results: Path
     options: Options
@@ -48,17 +48,17 @@ class MixingRequest:
 
 @dataclass
 class MixingResult:
-    """Documents of what could be measured, in order, and a line for each run that is not there."""
+    """Documents of the measured runs, in order, and a line for each run that is not available."""
 
     documents: list[Document] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
 
 def carry_out(specs: Sequence[RunSpec], request: MixingRequest) -> MixingResult:
-    """Measure every planned run, or take what was measured of it before with the same options.
+    """Measure every planned run, or reuse its earlier measure with the same options.
 
-    Nothing is measured before all data are seen to be there. Raises DataError where they are not set up,
-    CheckpointError where a run has lost its weights, ConfigError and RunError as `measure`.
+    All data are checked before anything is measured. Raises DataError if they are not set up, CheckpointError
+    if a run has lost its weights, ConfigError and RunError as `measure` does.
     """
     device = accelerator(request.device)
     agenda.check_kernels(specs, device)
@@ -84,19 +84,19 @@ def _missing(entry: PlannedRun, request: MixingRequest) -> str:
 
 
 def _train(spec: RunSpec, request: MixingRequest, *, fresh: bool) -> str:
-    """The command that trains this run."""
+    """Return the command that trains this run."""
     name, seeds = request.suite or spec.suite, [spec.seed]
     words = words_of("run", name, spec.model_name, spec.task, seeds, request.overrides, request.results)
     return command_line((*words, *(("--fresh",) if fresh else ())))
 
 
 def _document(entry: PlannedRun, dataset: Dataset, request: MixingRequest, device: str) -> Document:
-    """Read, or measured and written."""
+    """Read the document, or measure and write it."""
     assert entry.directory is not None
     path = document.path_of(entry.directory, request.options, trained=request.trained)
     digest = sources.source_digest(sources.source_files(SOURCES))
     old = None if request.fresh else document.read(path)
-    # A run that is trained again under the same id may have other weights, on another device.
+    # A run trained again under the same id may have other weights, for example on another device.
     ended = entry.record.ended if request.trained and entry.record else None
     of = {"source_digest": digest, "run_ended": ended}
     if old is not None and {key: old.get(key) for key in of} == of:
@@ -112,7 +112,7 @@ def _measured(entry: PlannedRun, dataset: Dataset, request: MixingRequest, devic
     model, epoch = _model(entry, dataset, request)
     model.to(device)
     if options.dtype == "float64":
-        model.double()  # and not to(torch.float64), which would make complex parameters real
+        model.double()  # not to(torch.float64), which would make complex parameters real
     began = time.monotonic()
     try:
         measured, examples = _measure_split(model, entry, dataset, request, device)
@@ -139,7 +139,7 @@ def _measured(entry: PlannedRun, dataset: Dataset, request: MixingRequest, devic
 
 
 def _ran_out(error: RuntimeError) -> bool:
-    """A plain RuntimeError is what torch raises where the CPU's memory ran out."""
+    """Return True if memory ran out; for the CPU's, torch raises a plain RuntimeError."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
@@ -148,7 +148,7 @@ def _named(spec: RunSpec) -> Document:
 
 
 def _model(entry: PlannedRun, dataset: Dataset, request: MixingRequest) -> tuple[Classifier, int | None]:
-    """The run's model as it started, or with the weights of its best epoch; and which that is."""
+    """Return the run's model, initial or with the weights of its best epoch, and that epoch."""
     spec = entry.spec
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     if not request.trained:
@@ -160,7 +160,7 @@ def _model(entry: PlannedRun, dataset: Dataset, request: MixingRequest) -> tuple
     folder = CheckpointFolder(entry.directory / "checkpoint", entry.run_id)
     try:
         load_weights(model, folder.load(folder.best(epoch)).tensors)
-    except Unreadable:  # what it holds may be whole: nothing has to be trained again
+    except Unreadable:  # the file may be intact: nothing has to be trained again
         raise
     except CheckpointError as error:
         again = _train(spec, request, fresh=True)
@@ -171,10 +171,10 @@ def _model(entry: PlannedRun, dataset: Dataset, request: MixingRequest) -> tuple
 def _measure_split(
     model: Classifier, entry: PlannedRun, dataset: Dataset, request: MixingRequest, device: str
 ) -> tuple[Measure, list[int]]:
-    """The measure of the chosen test examples, and the number of the example of each sequence."""
+    """Return the measure of the chosen test examples, and the example number of each sequence."""
     spec, split, sequences = entry.spec, dataset.splits["test"], dataset.info.sequences
     chosen = sample.first(len(split), request.options.examples)
-    # A model that reads padding is measured with the padding that it was trained with.
+    # A model that reads padding is measured with the padding it was trained with.
     pad_to = spec.train.pad_to if spec.model.padding == "paper" else None
     widths = np.maximum(split.lengths[chosen], pad_to or 0)
     room = _positions_at_once(model, request.options, int(widths.max()) * sequences, device)
@@ -185,9 +185,9 @@ def _measure_split(
 
 
 def _positions_at_once(model: Classifier, options: Options, longest: int, device: str) -> int:
-    """Positions of a batch that fit into half the free memory, as far as larger batches gain speed.
+    """Return the positions per batch: at most half the free memory, and only as many as gain speed.
 
-    OutOfMemory where the longest example does not fit at all.
+    Raises OutOfMemory if the longest example does not fit at all.
     """
     each, free = bytes_a_position(model, options), free_memory(device)
     if longest * each > free:
@@ -195,7 +195,7 @@ def _positions_at_once(model: Classifier, options: Options, longest: int, device
             f"an example of {longest:,} positions takes about {readable_bytes(longest * each)} to measure,"
             f" and {readable_bytes(free)} are free on {device}"
         )
-    # On a CPU a batch beyond its caches is slower; a GPU wants to be filled.
+    # On a CPU a batch beyond its caches is slower; a GPU needs large batches.
     return min(free // 2 // each, 1 << (16 if device == "cuda" else 12))
 
 

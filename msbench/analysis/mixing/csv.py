@@ -1,4 +1,4 @@
-"""Documents as CSV: a row a layer and sequence, over its channels; unrounded."""
+"""Documents as CSV: one row per layer and sequence, over its channels; unrounded."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ HEADER = (*RUN, "layer", "kind", *SEQUENCE, *(f"beyond_{limit}" for limit in BEY
 
 
 def long(documents: Sequence[Document]) -> bytes:
-    """UTF-8 with LF; what does not exist is empty, and what is true or false is so spelt."""
+    """Return UTF-8 with LF; missing values are empty, truth values are ``true`` and ``false``."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(HEADER)
@@ -28,7 +28,7 @@ def long(documents: Sequence[Document]) -> bytes:
 
 
 def _field(value: object) -> str:
-    """The shortest text that reads back as the same value."""
+    """Return the shortest text that reads back as the same value."""
     if value is None:
         return ""
     if isinstance(value, bool):

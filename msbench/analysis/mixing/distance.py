@@ -1,4 +1,4 @@
-"""From gradients to distances: pure functions of tensors."""
+"""Pure functions from gradients to distances."""
 
 from dataclasses import dataclass
 
@@ -8,15 +8,15 @@ from torch import Tensor
 from msbench.analysis.mixing.options import Entries, Normaliser
 
 BEYOND = (1, 10, 100, 1000)
-"""Distances, in positions, beyond which shares are told."""
+"""Distances, in positions, beyond which shares are reported."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """From how far one output channel draws, for b examples.
+    """Distances from which one output channel draws, for b examples.
 
-    `distance` (b,) is NaN where all weights are zero; shares of the weights, `beyond` (b, 4) each distance
-    of `BEYOND` and `profile` (b, bins) in each bin of `edges`, are zeros there. All float64.
+    `distance` (b,) is NaN where all weights are zero; there the shares of the weights, `beyond` (b, 4) each
+    distance of `BEYOND` and `profile` (b, bins) in each bin of `edges`, are zero. All float64.
     """
 
     distance: Tensor
@@ -25,7 +25,7 @@ class Drawn:
 
 
 def edges(longest: int) -> tuple[int, ...]:
-    """Lower ends of the bins of distances in a sequence of `longest`: 0, 1, 2, 4, 8, ..."""
+    """Return the lower ends of the distance bins for a sequence of `longest`: 0, 1, 2, 4, 8, ..."""
     return (0, *(1 << power for power in range(max(longest - 1, 0).bit_length())))
 
 
@@ -38,9 +38,9 @@ def drawn(
     entries: Entries,
     normaliser: Normaliser,
 ) -> Drawn:
-    """Distances of the gradients (b, l, d) of an output channel at `positions` (b,) of examples of `lengths`.
+    """Compute distances from the gradients (b, l, d) of an output channel at `positions` (b,).
 
-    `longest` is that of all examples, for the bins.
+    `lengths` are those of the examples; `longest`, the largest over all examples, determines the bins.
     """
     place = torch.arange(gradient.shape[1], device=gradient.device)
     real = place < lengths.unsqueeze(1)
@@ -58,7 +58,7 @@ def drawn(
 
 
 def norm(gradient: Tensor, channel: int, entries: Entries) -> Tensor:
-    """One weight in float64 for each position of a gradient (..., d): (...)."""
+    """Return one weight in float64 for each position of a gradient (..., d): (...)."""
     if entries == "same-channel":
         return gradient[..., channel].double().abs()
     if entries == "l2":
@@ -67,5 +67,5 @@ def norm(gradient: Tensor, channel: int, entries: Entries) -> Tensor:
 
 
 def _printed(gradient: Tensor, channel: int, entries: Entries) -> Tensor:
-    """The printed |sum over k of J_{m,k}|: signs cancel before the norm is taken."""
+    """Return the printed |sum over k of J_{m,k}|: signs cancel before the norm is taken."""
     return norm(gradient.sum(1, dtype=torch.float64), channel, entries)

@@ -1,4 +1,4 @@
-"""A measure as one JSON document, kept in its run's folder: ``mixing/<trained|untrained>-<options>.json``."""
+"""A measure as one JSON document in its run's folder: ``mixing/<trained|untrained>-<options>.json``."""
 
 import json
 import os
@@ -20,22 +20,22 @@ from msbench.results.safe_reads import parse_json, read_bytes
 SCHEMA_VERSION = 1
 FOLDER = "mixing"
 NETWORK = 0
-"""What stands for the whole network where layers count from 1."""
+"""Layer number of the whole network; layers count from 1."""
 OVER = "layers, sequences and output channels"
-"""What a mean and its standard deviation (of a sample, with n - 1) are over."""
+"""Dimensions over which the mean and its standard deviation (of a sample, with n - 1) are taken."""
 
 Document = dict[str, Any]
 
 
 def path_of(directory: Path, options: Options, *, trained: bool) -> Path:
-    """Where the measure with these options is kept in a run's folder; no two sets of options share a file."""
+    """Return the path of the measure with these options in a run's folder; unique for each set of options."""
     return directory / FOLDER / f"{'trained' if trained else 'untrained'}-{options.digest[:12]}.json"
 
 
 def build(measured: Measure, options: Options, examples: Sequence[int], facts: Mapping[str, Any]) -> Document:
-    """The document of a measure of the test examples of these numbers, one for each sequence in its order.
+    """Build the document of a measure; `examples` are the test example numbers, one per sequence in order.
 
-    `facts` are what the caller knows besides: run, model, kernel, time.
+    `facts` are further fields from the caller: run, model, kernel, time.
     """
     kept = np.flatnonzero(measured.measured).tolist()
     everything = np.concatenate([layer.distance.ravel() for layer in measured.layers])
@@ -67,7 +67,7 @@ def build(measured: Measure, options: Options, examples: Sequence[int], facts: M
 
 
 def _row(examples: Sequence[int], lengths: Any, place: int) -> Document:
-    """Which sequence a row is; `sequence` is 1 for the second of a pair."""
+    """Return the sequence that a row describes; `sequence` is 1 for the second of a pair."""
     first = int(place) if place == 0 or examples[place] != examples[place - 1] else int(place) - 1
     return {
         "example": int(examples[place]),
@@ -92,7 +92,7 @@ def _layer(layer: MeasuredLayer, rows: Sequence[Document]) -> Document:
 
 
 def _statistics(distances: Floats) -> Document:
-    """Mean and standard deviation of what is a number, how much that is, and how many rows were zero."""
+    """Return mean and standard deviation of the finite values, their number, and the number of zero rows."""
     known = distances[np.isfinite(distances)]
     return {
         "mean": float(known.mean()) if len(known) else None,
@@ -108,14 +108,14 @@ def _sd(values: Floats) -> float | None:
 
 
 def _mean(rows: Floats) -> Floats:
-    """The mean over rows (s, k) that are numbers: (k,), NaN where there is none."""
+    """Return the mean over the finite rows of (s, k): (k,), NaN if there is none."""
     known = rows[np.isfinite(rows).all(axis=1)]
     mean: Floats = known.mean(axis=0) if len(known) else np.full(rows.shape[1], np.nan)
     return mean
 
 
 def _by_sequence(measured: Measure) -> Floats:
-    """Of each sequence the mean over layers and channels (s,)."""
+    """Return for each sequence the mean over layers and channels (s,)."""
     wide = np.concatenate([layer.distance for layer in measured.layers], axis=1)
     return np.array([_mean(row[:, None])[0] for row in wide])
 
@@ -129,7 +129,7 @@ def _plain(values: Floats) -> list[float | None]:
 
 
 def check_writable(path: Path) -> None:
-    """ConfigError where `write` could not write there; nothing is made."""
+    """Raise ConfigError if `write` could not write there; nothing is created."""
     there = next(folder for folder in path.parents if folder.exists())
     if not there.is_dir():
         raise _unwritable(path, f"{there} is a file")
@@ -138,9 +138,9 @@ def check_writable(path: Path) -> None:
 
 
 def write(path: Path, document: Document) -> None:
-    """Whole or not at all; sorted keys, two spaces, no NaN, a newline at the end.
+    """Write the whole document or nothing; sorted keys, two spaces, no NaN, a newline at the end.
 
-    Raises ConfigError where it cannot be written.
+    Raises ConfigError if it cannot be written.
     """
     text = json.dumps(encodable(document), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     write_file(path, (text + "\n").encode(), "--results")
@@ -151,7 +151,7 @@ def _unwritable(path: Path, why: str | None) -> ConfigError:
 
 
 def read(path: Path) -> Document | None:
-    """What `write` wrote, or None where nothing is; DamagedRecord, naming the file, where it is no such."""
+    """Read a document, or return None if there is none; DamagedRecord, naming the file, if it is invalid."""
     try:
         found = encodable(parse_json(read_bytes(path)))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,11 +1,11 @@
-"""Documents drawn: the distance of each layer, and how much of |J| lies how far back.
+"""Figures of documents: the distance of each layer, and the share of |J| by distance.
 
 ::
 
     documents -> by_layer / by_distance -> Figure -> render -> bytes
 
-Runs that differ in their seed alone share a colour and a line, the mean over their rows. Untrained models
-have dashed lines and hollow markers.
+Runs that differ only in their seed share a colour and a line, the mean over their rows. Untrained models have
+dashed lines and hollow markers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,19 +32,19 @@ class SeedGroup:
 
     @property
     def dashes(self) -> str:
-        """The style of its lines."""
+        """Return the style of its lines."""
         return "-" if self.trained else "--"
 
     @property
     def style(self) -> dict[str, Any]:
-        """Of a line with markers, which are hollow where the model is untrained."""
+        """Return the style of a line with markers, which are hollow if the model is untrained."""
         face = self.colour if self.trained else "white"
         line = {"color": self.colour, "linestyle": self.dashes}
         return {**line, "marker": self.marker, "markeredgewidth": 1.0, "markerfacecolor": face}
 
 
 def groups(documents: Iterable[Document]) -> list[SeedGroup]:
-    """In the order in which they first appear; a model has one colour."""
+    """Group documents in the order of first appearance; a model has one colour."""
     documents = list(documents)
     tasks = dict.fromkeys(each["task"] for each in documents)
     models = list(dict.fromkeys(each["model"] for each in documents))
@@ -61,12 +61,12 @@ def groups(documents: Iterable[Document]) -> list[SeedGroup]:
 
 
 def by_layer(documents: Iterable[Document]) -> Figure:
-    """The mean distance of each layer with its standard deviation over all rows; a dot for every seed."""
+    """Draw the mean distance of each layer with its standard deviation over all rows, and a dot per seed."""
     drawn = Figure(figsize=(5.5, 3.4))
     axes, found = drawn.add_subplot(), groups(documents)
     most = 1
     for index, group in enumerate(found):
-        # Side by side, so that bars of one layer do not hide each other.
+        # Shifted, so that bars of one layer do not hide each other.
         shift = 0.3 * ((index + 0.5) / len(found) - 0.5)
         layers = [[each["layers"][k] for each in group.documents] for k in range(_depth(group))]
         most = max(most, len(layers))
@@ -83,7 +83,7 @@ def by_layer(documents: Iterable[Document]) -> Figure:
 
 
 def by_distance(documents: Iterable[Document]) -> Figure:
-    """Of all |J| the share that lies at each distance or farther; thin lines are single layers."""
+    """Draw the share of all |J| at each distance or farther; thin lines are single layers."""
     drawn = Figure(figsize=(5.5, 3.4))
     axes = drawn.add_subplot()
     for group in groups(documents):
@@ -101,11 +101,11 @@ def by_distance(documents: Iterable[Document]) -> Figure:
 
 
 FIGURES = {"layers": by_layer, "distances": by_distance}
-"""Figures by what their files are called."""
+"""Figures by the names of their files."""
 
 
 def render(documents: Iterable[Document], name: str, form: Format) -> bytes:
-    """One of `FIGURES` as a file: the same documents give the same bytes, whenever they are drawn."""
+    """Render one of `FIGURES` as a file; the same documents always give the same bytes."""
     with styled():
         return picture(FIGURES[name](documents), form)
 
@@ -115,7 +115,7 @@ def _depth(group: SeedGroup) -> int:
 
 
 def _pooled(layers: Sequence[Document]) -> tuple[float, float]:
-    """Mean and standard deviation over the rows of all seeds, from those of each."""
+    """Return mean and standard deviation over the rows of all seeds, from those of each."""
     known = [each for each in layers if each["mean"] is not None]
     if not known:
         return np.nan, np.nan
@@ -128,7 +128,7 @@ def _pooled(layers: Sequence[Document]) -> tuple[float, float]:
 
 
 def _farther(found: Sequence[Document], count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Shares at or beyond each edge but the first, the mean over seeds; bins that one lacks are empty."""
+    """Return shares at or beyond each edge but the first, the mean over seeds; missing bins are empty."""
     profiles = np.zeros((len(found), count + 1))
     for row, each in zip(profiles, found, strict=True):
         values = np.array(each["profile"], float)

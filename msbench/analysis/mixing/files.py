@@ -9,10 +9,10 @@ from msbench.results.files import write_files
 
 
 def write(documents: Sequence[Document], out: Path, *, csv: bool, figure: bool) -> list[Path]:
-    """Write ``<suite>-mixing.csv``, and each figure as SVG, PDF and PNG, to the folder `out`; their paths.
+    """Write ``<suite>-mixing.csv``, and each figure as SVG, PDF and PNG, to `out`; return their paths.
 
-    The documents are of one suite, and all trained or all untrained, which the names say then. Where there
-    are none, nothing is written. Raises ConfigError as `write_files` does.
+    The documents are of one suite, and either all trained or all untrained; file names mark untrained ones.
+    Without documents nothing is written. Raises ConfigError as `write_files` does.
     """
     if not documents:
         return []

@@ -1,8 +1,8 @@
-"""Rows of a layer's Jacobian, exactly: one vector-Jacobian product a channel, for all examples at once.
+"""Rows of a layer's Jacobian, exact: one vector-Jacobian product per channel, for all examples at once.
 
 The forward's graph is kept and each backward starts at one channel of one position of every example: d
-backwards of one layer, whatever the kernel. Batched gradients (``is_grads_batched``) would run the custom
-kernels slice by slice all the same, and copies of an example side by side would take d times the memory.
+backwards of one layer, whatever the kernel. Batched gradients (``is_grads_batched``) would still run the
+custom kernels slice by slice, and d copies of an example in one batch would take d times the memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ PROBE_SEED = 0
 
 @contextmanager
 def exact(model: nn.Module) -> Iterator[None]:
-    """In here the model is in evaluation, its parameters take no gradients, and nothing is rounded further.
+    """Put the model into evaluation mode, without parameter gradients and without reduced precision.
 
-    Whatever the caller's modes: no_grad, inference_mode, autocast, TF32. Each module's mode and each
-    parameter's flag is put back.
+    This overrides the caller's no_grad, inference_mode, autocast and TF32. On exit each module's mode and
+    each parameter's flag is restored.
     """
     modes = [(module, module.training) for module in model.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
@@ -58,10 +58,10 @@ def _no_tf32() -> Iterator[None]:
 def rows(
     apply: Apply, x: Tensor, padding: Padding, positions: Tensor, channels: Sequence[int]
 ) -> Iterator[Tensor]:
-    """For each of `channels` the gradients (b, l, d) of that channel of the output at `positions` (b,).
+    """Yield for each of `channels` the gradients (b, l, d) of that output channel at `positions` (b,).
 
-    Memory is that of one forward and backward of `apply`, linear in the length where the layer's is.
-    Raises RunError where a gradient is not finite.
+    Memory is that of one forward and backward of `apply`, linear in the length if the layer's is. Raises
+    RunError if a gradient is not finite.
     """
     x = x.clone().requires_grad_()
     out = apply(x, padding)[torch.arange(len(x), device=x.device), positions]
@@ -79,17 +79,17 @@ def _check_finite(gradient: Tensor, what: str) -> None:
 
 
 class Future(NamedTuple):
-    """What a position draws from behind itself: its share of all |J|, and the largest beside the largest."""
+    """Dependence on later positions: their share of all |J|, and their peak relative to the largest."""
 
     share: float
     peak: float
 
 
 def future(apply: Apply, x: Tensor, padding: Padding, lengths: Tensor) -> Future | None:
-    """The largest of all examples at the middle position; None where no example has two positions.
+    """Return the largest over all examples at the middle position; None if no example has two positions.
 
-    All channels of the output at once, with random weights: where no channel depends on the future, no sum of
-    them does, and a sum of those that do vanishes with probability 0.
+    All output channels at once, with random weights: if no channel depends on the future, no sum of them
+    does, and a sum of those that do vanishes with probability 0.
     """
     long = (lengths >= 2).nonzero().flatten()
     if not len(long):

@@ -1,4 +1,4 @@
-"""The measure of a model on batches of examples, in arrays."""
+"""The measure of a model on batches of examples, as arrays."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ Batch = tuple[Tensor, Tensor]
 """Inputs and true lengths of a batch, as a classifier takes them."""
 
 ROUNDING = 1e-5
-"""The largest |J| from the future that rounding may make, beside the largest of all: an FFT makes 3e-8."""
+"""Largest |J| from the future that counts as rounding, relative to the largest of all: an FFT gives 3e-8."""
 
 
 @dataclass(frozen=True)
 class MeasuredLayer:
-    """What one layer came to, of s sequences in their order and c output channels.
+    """Results of one layer, for s sequences in order and c output channels.
 
-    `distance` (s, c) is NaN where a channel's gradient is zero everywhere; `beyond` (s, 4) and `profile`
-    (s, bins) are means over the other channels, NaN where there is none.
+    `distance` (s, c) is NaN where a channel's gradient is zero everywhere; `beyond` (s, 4) and `profile` (s,
+    bins) are means over the other channels, NaN if there are none.
     """
 
     name: int | Literal["network"]
@@ -45,9 +45,9 @@ class MeasuredLayer:
 
 @dataclass(frozen=True)
 class Measure:
-    """All layers; `lengths` and `measured` are of all sequences, (s,): the two of a pair one after the other.
+    """All layers; `lengths` and `measured` cover all sequences, (s,), with the two of a pair adjacent.
 
-    A sequence that has not the position asked for is not `measured`, and has no row in `layers`.
+    A sequence too short for the requested position is not `measured`, and has no row in `layers`.
     """
 
     layers: tuple[MeasuredLayer, ...]
@@ -62,12 +62,11 @@ def measure(
     options: Options,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measure:
-    """Distances of every layer of `model`, of all examples of all batches in order.
+    """Measure the distances of every layer of `model`, for all examples of all batches in order.
 
-    The model is left as it was, its mode, flags, gradients and buffers too. `options.examples` and `dtype`
-    are the caller's to follow: the model and its inputs are taken as they are. Raises ConfigError where
-    the model is of less than float32, RunError where a gradient is not finite or a causal model sees the
-    future.
+    The model is left unchanged, including its mode, flags, gradients and buffers. The caller applies
+    `options.examples` and `dtype`: the model and its inputs are used as they are. Raises ConfigError if the
+    model is of less than float32, RunError if a gradient is not finite or a causal model sees the future.
     """
     _check_precision(model)
     lengths = torch.cat([batch[1].flatten() for batch in batches]).cpu()
@@ -84,16 +83,16 @@ def measure(
 
 
 WORKING = 3
-"""Times what is kept: operators work in memory of their own, and spectra of S4's FFTs took 2.8 times it."""
+"""Factor over what is kept, for the operators' working memory: the spectra of S4's FFTs took 2.8 times it."""
 
 
 def bytes_a_position(model: Classifier, options: Options) -> int:
-    """About the memory that measuring takes for each position of a batch."""
+    """Return the approximate bytes that measuring takes for each position of a batch."""
     config: Any = model.config
     layers = 1 if options.scope == "layers" else len(model.blocks)
     device = next(model.parameters()).device.type
     kept = FAMILIES[type(config)].activations(config, device) * layers
-    # What the forward keeps, as much again while a backward runs, and the input with its gradient.
+    # What the forward keeps, as much again during a backward, and the input with its gradient.
     return int((2 * kept + 4 * config.d_model) * (8 if options.dtype == "float64" else 4) * WORKING)
 
 
@@ -106,7 +105,7 @@ def _check_precision(model: Classifier) -> None:
 
 
 class _Collector:
-    """Layers as they are measured, batch by batch."""
+    """Measured layers, collected batch by batch."""
 
     def __init__(self, model: Classifier, options: Options, longest: int) -> None:
         self.model, self.options, self.longest = model, options, longest
@@ -118,7 +117,7 @@ class _Collector:
         self.future: dict[int | str, Future] = {}
 
     def add(self, inputs: Tensor, lengths: Tensor) -> None:
-        """One batch through the model, each layer measured on its way."""
+        """Run one batch through the model and measure each layer on the way."""
         true = lengths.flatten()
 
         def visit(unit: MixingUnit, x: Tensor, padding: Padding) -> None:
@@ -165,7 +164,7 @@ class _Collector:
         self.future[unit.name] = Future(max(before.share, seen.share), max(before.peak, seen.peak))
 
     def layers(self) -> Iterable[MeasuredLayer]:
-        """All that was added, a layer each."""
+        """Yield the collected results, layer by layer."""
         for unit in self.units:
             distance, beyond, profile = (
                 np.concatenate(parts) for parts in zip(*self.parts[unit.name], strict=True)
@@ -176,9 +175,9 @@ class _Collector:
 
 
 def _joined(found: Sequence[Drawn]) -> tuple[Floats, Floats, Floats]:
-    """Distances (b, c), and shares as means over the channels whose weights are not all zero."""
+    """Return distances (b, c), and shares as means over the channels whose weights are not all zero."""
     distance = torch.stack([each.distance for each in found], dim=1)
-    # A row of weights that are all zero has no shares; any other has 1 in all.
+    # A row whose weights are all zero has no shares; any other sums to 1.
     count = sum((each.profile.sum(1) > 0.5).double() for each in found)
     assert isinstance(count, Tensor)
     means = [

@@ -1,4 +1,4 @@
-"""What is measured: every choice that the paper leaves open, with our reading as the default."""
+"""Options of the measure: every choice that the paper leaves open, with our reading as the default."""
 
 import hashlib
 import json
@@ -12,20 +12,20 @@ Normaliser = Literal["absolute", "printed"]
 
 
 class Options(Config):
-    """One definition of the measure; two results are of the same quantity where these are equal.
+    """One definition of the measure; results are comparable if their options are equal.
 
     Parameters
     ----------
-    examples : how many of the test split, always the same ones (`msbench.analysis.mixing.sample`)
-    channels : output channels that are looked at, always the same ones; None is all
+    examples : number of test examples, always the same ones (`msbench.analysis.mixing.sample`)
+    channels : number of output channels, always the same ones; None is all
     scope : ``layers`` each by itself, or the whole ``network`` from the encoder's output to the last norm's
     entries : how |J| of an output channel with all channels of a position becomes one weight: the sum of
         absolute values, their Euclidean norm, or the same channel's alone
-    normaliser : ``absolute`` the sum of the weights; ``printed`` the same norm of the sum of J itself, as the
-        paper's formula has it, which makes no distribution
-    residual : whether a layer is taken with its residual, which adds a spike at distance 0
+    normaliser : ``absolute`` the sum of the weights; ``printed`` the same norm of the sum of J itself, as in
+        the paper's formula, which gives no distribution
+    residual : whether a layer includes its residual, which adds a spike at distance 0
     position : the output position, from 0; None is the last real one
-    dtype : the precision that everything is computed in
+    dtype : the precision of all computations
     """
 
     examples: Positive = 64
@@ -39,18 +39,18 @@ class Options(Config):
 
     @property
     def digest(self) -> str:
-        """The sha256 of the canonical JSON, in hex."""
+        """Return the sha256 of the canonical JSON, in hex."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def default(self) -> bool:
-        """Whether this is the measure that the paper's table is set beside."""
+        """Return True if this is the measure that is compared with the paper's table."""
         return self == Options()
 
 
 def from_command_line(position: str = "last", **typed: Any) -> Options:
-    """Options as typed; ConfigError names the flag that cannot be meant."""
+    """Return options from the command line; ConfigError names an invalid flag."""
     values = {**typed, "position": None if position == "last" else _number(position)}
     origins: dict[KeyPath, str] = {(key,): f"--{key}" for key in values}
     return validate(Options, Located(values, origins, "msbench mixing"))

@@ -1,4 +1,4 @@
-"""Which test examples, and which channels, a measure looks at: fixed, seeded, the same for every model."""
+"""The test examples and channels that are measured: fixed, seeded, the same for every model."""
 
 from collections.abc import Iterator
 
@@ -13,15 +13,15 @@ CHOICE = (
 
 
 def first(available: int, count: int) -> NDArray[np.int64]:
-    """`count` of the numbers below `available`, ascending; all where there are no more."""
+    """Return `count` of the numbers below `available`, ascending; all if there are no more."""
     shuffled = np.random.Generator(np.random.PCG64(SEED)).permutation(available)
     return np.sort(shuffled[:count]).astype(np.int64)
 
 
 def batches(lengths: NDArray[np.int64], positions: int) -> Iterator[NDArray[np.int64]]:
-    """The places of all examples, those of like length together: at most `positions` padded ones a batch.
+    """Yield batches of example indices, sorted by length: at most `positions` padded positions each.
 
-    A batch has one example at least.
+    A batch has at least one example.
     """
     pending: list[int] = []
     for place in np.argsort(lengths, kind="stable").tolist():

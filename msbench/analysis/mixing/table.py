@@ -1,4 +1,4 @@
-"""A document in plain text: a row a layer and one for all, within 80 columns."""
+"""A document in plain text: one row per layer and one for all, within 80 columns."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ HEADER = ("layer", "distance", "n", *(f">{limit}" for limit in BEYOND), "future"
 
 
 def print_documents(documents: Iterable[Document]) -> None:
-    """Each document's title, table and notes, to stdout."""
+    """Print each document's title, table and notes to stdout."""
     for index, document in enumerate(documents):
         if index:
             console.out("")
@@ -22,7 +22,7 @@ def print_documents(documents: Iterable[Document]) -> None:
 
 
 def title(document: Document) -> str:
-    """Whose measure it is, and what was changed of the options."""
+    """Return task, model, seed, run and state, and the options that differ from the default."""
     state = f"trained, epoch {document['epoch'] + 1}" if document["trained"] else "untrained"
     changed = [
         f"{key} {value}"
@@ -34,7 +34,7 @@ def title(document: Document) -> str:
 
 
 def rows(document: Document) -> list[tuple[str, ...]]:
-    """Cells under `HEADER`: distances with their standard deviation, shares of |J| beyond each distance."""
+    """Return cells under `HEADER`: distances with standard deviation, shares of |J| beyond each distance."""
     layers = [
         _row(str(layer["layer"] or "network"), layer, layer["future_share"]) for layer in document["layers"]
     ]
@@ -45,7 +45,7 @@ def rows(document: Document) -> list[tuple[str, ...]]:
 
 
 def notes(document: Document) -> list[str]:
-    """What the numbers are over, and what is to be known of them."""
+    """Return notes on the sample and on limitations of the numbers."""
     sequences, options = document["sequences"], document["options"]
     where = "the last position" if options["position"] is None else f"position {options['position']}"
     lines = [f"mean ± sd over {document['over']}; {sequences} test sequences, at {where}"]

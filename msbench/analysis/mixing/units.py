@@ -1,7 +1,7 @@
-"""What is differentiated: each layer of a classifier as a function of its own input.
+"""The differentiated functions: each layer of a classifier as a function of its own input.
 
-A layer's input is what flows along the residuals: the encoder's output for the first one, not token ids. A
-block that treats each position alone (a feed-forward network) mixes nothing and is no layer here.
+A layer's input is the residual stream: the encoder's output for the first one, not token ids. A block that
+treats each position alone (a feed-forward network) mixes nothing and does not count as a layer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +22,11 @@ from msbench.models.layers import Bidirectional, Padding, normalise
 POSITIONWISE = (Mlp, GatedMlp)
 
 Apply = Callable[[Tensor, Padding], Tensor]
-"""From an input (b, l, d) and where it is real to an output (b, l, d); examples do not see each other."""
+"""From an input (b, l, d) and its padding to an output (b, l, d); examples are independent."""
 
 
 class MixingUnit(NamedTuple):
-    """A layer (`name` counts from 1) or the network; `kind` is the class of what mixes positions.
+    """A layer (`name` counts from 1) or the network; `kind` is the class that mixes positions.
 
     `at` is the block whose input is the unit's.
     """
@@ -38,7 +38,7 @@ class MixingUnit(NamedTuple):
 
 
 def units(model: Classifier, scope: Literal["layers", "network"], *, residual: bool) -> list[MixingUnit]:
-    """The layers of a model in order, with their residuals or without; or one unit, the whole network."""
+    """Return the layers of a model in order, with or without residuals; or one unit, the whole network."""
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     if scope == "network":
         return [MixingUnit("network", type(model).__name__, blocks[0], partial(_network, model, blocks))]
@@ -51,9 +51,9 @@ def units(model: Classifier, scope: Literal["layers", "network"], *, residual: b
 
 
 def mixer(block: Block, x: Tensor, padding: Padding) -> Tensor:
-    """A block's output without its residual: of x + layer(norm(x)), or of norm(x + layer(x)), the layer's.
+    """Return a block's output without residual: the layer's part of x + layer(norm(x)), norm(x + layer(x)).
 
-    The norm before a layer belongs to it, so that with the residual the Jacobian is this one's plus I. Of
+    The norm before a layer belongs to it, so that with the residual the Jacobian is this one's plus I. For
     InceptionTime's groups, which have their own norms, the shortcut is left out.
     """
     if isinstance(block, Residual) and block.prenorm:
@@ -70,7 +70,7 @@ def mixer(block: Block, x: Tensor, padding: Padding) -> Tensor:
 
 
 def _network(model: Classifier, blocks: Sequence[Block], x: Tensor, padding: Padding) -> Tensor:
-    """All blocks and the last norm, up to what is pooled."""
+    """Apply all blocks and the last norm, up to the input of the pooling."""
     for block in blocks:
         x = block.forward(x, padding)
     return x if model.final_norm is None else normalise(model.final_norm, x, padding.mask)
@@ -85,9 +85,9 @@ def _kind(block: Block) -> str:
 def caught(
     all_units: Sequence[MixingUnit], visit: Callable[[MixingUnit, Tensor, Padding], None]
 ) -> Iterator[None]:
-    """While a model runs in here, `visit` gets each unit with its input, detached, just before it is used.
+    """Call `visit` with each unit and its detached input just before it is used, while a model runs.
 
-    One layer after the other, so that no more than one input is kept.
+    Layers are visited one after the other, so that only one input is kept at a time.
     """
     handles: list[RemovableHandle] = []
 

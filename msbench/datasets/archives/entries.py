@@ -1,4 +1,4 @@
-"""One by one, what a folder, a tar or a zip holds, in its order."""
+"""Entries of a folder, a tar or a zip, one by one, in its order."""
 
 import io
 import os
@@ -18,22 +18,22 @@ from msbench.datasets.stamps import STAMPS
 
 SKIP = 2**20
 LARGEST = 2**31
-"""Bytes of a file, or of a header, that is read as a whole: no dataset's is larger, an archive bomb's is."""
+"""Largest file, or header, in bytes, read as a whole: above any dataset's, below an archive bomb's."""
 UNPACKED = ".unpacked.json"
 OWN = (UNPACKED, MADE, STAMPS)
-"""What msbench itself leaves in a folder: part of no source."""
+"""Files that msbench itself leaves in a folder; they are no part of a source."""
 
 
 class RefusedEntry(ValueError):
-    """What nobody should read from a source, though it may be whole; says what and why."""
+    """Entry that must not be read, even from an undamaged source; the message names it and the reason."""
 
 
 @dataclass(frozen=True)
 class ArchiveEntry:
-    """Something that is no directory.
+    """An entry that is not a directory.
 
-    `special` says what it is where it is no ordinary file; `read` gives its bytes, until the next entry is
-    asked for; `blocks` gives them little by little; `start` is where they are in an uncompressed tar.
+    `special` says what it is where it is no ordinary file; `read` returns its bytes, until the next entry is
+    requested; `blocks` yields them block by block; `start` is their offset in an uncompressed tar.
     """
 
     name: str
@@ -45,24 +45,24 @@ class ArchiveEntry:
 
 
 def require_small(size: int, name: str) -> None:
-    """Raise Refused for more bytes than are read as a whole."""
+    """Raise RefusedEntry for more bytes than are read as a whole."""
     if size > LARGEST:
         raise RefusedEntry(f"{name} has {size:,} bytes; more than {LARGEST:,} are not read at once")
 
 
 class Readable(Protocol):
-    """A source of bytes for a tar."""
+    """Source of bytes for a tar."""
 
     def read(self, size: int, /) -> bytes:
-        """`size` bytes, or fewer at the end."""
+        """Return `size` bytes, or fewer at the end."""
 
 
 def folder_entries(
     folder: Path, look: Callable[[], None], prefix: str = "", above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[ArchiveEntry]:
-    """All below `folder`, names sorted part by part; before each `look` is called, which may raise.
+    """Yield all entries below `folder`, names sorted part by part; `look`, called before each, may raise.
 
-    Raises Refused for a link to a folder above it.
+    Raises RefusedEntry for a link to a folder above it.
     """
     status = folder.stat()
     here = (status.st_dev, status.st_ino)
@@ -84,7 +84,7 @@ def folder_entries(
 
 
 def zip_entries(archive: zipfile.ZipFile, progress: Progress) -> Iterator[ArchiveEntry]:
-    """All of a zip, in the order of its directory."""
+    """Yield all entries of a zip, in the order of its directory."""
     what = f"reading {Path(archive.filename or '').name}"
     infos = [info for info in archive.infolist() if not info.is_dir()]
     for done, info in enumerate(infos):
@@ -105,20 +105,20 @@ def _special_zip(info: zipfile.ZipInfo) -> str:
     if info.flag_bits & 1:
         return "encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        # Python's reader decompresses the others to their end, whatever size they say that they have.
+        # Python's reader decompresses other methods to their end, whatever size the entry declares.
         return "neither stored nor deflated, as files of a zip should be: pack it anew"
     return "" if kind in (0, stat.S_IFREG) else "a link" if kind == stat.S_IFLNK else "no file"
 
 
 def require_zip_end(archive: zipfile.ZipFile) -> None:
-    """Raise BadZipFile where bytes follow the end of a zip, or its directory has not all it should.
+    """Raise BadZipFile where bytes follow the end of a zip, or its directory is incomplete.
 
-    Python's reader passes over both: a damaged length in the directory hides the entries after it.
+    Python's reader ignores both: a damaged length in the directory hides the entries after it.
     """
     stream, end = archive.fp, 22 + len(archive.comment)
     assert stream is not None
     stream.seek(0, io.SEEK_END)
-    stream.seek(-min(stream.tell(), 76 + end), io.SEEK_END)  # 76: what a zip of more than 4 GB has before
+    stream.seek(-min(stream.tell(), 76 + end), io.SEEK_END)  # 76: Zip64 end records before it
     tail = stream.read()
     if tail[-end:][:4] != b"PK\x05\x06":
         raise zipfile.BadZipFile("there are bytes after its end")
@@ -130,10 +130,10 @@ def require_zip_end(archive: zipfile.ZipFile) -> None:
 
 
 class Forward:
-    """What tarfile reads from: forwards only, and it remembers the last block.
+    """Forward-only input for tarfile that remembers the last block.
 
-    Python's tarfile takes a damaged header, a cut one and none at all for the end of the archive; only the
-    block it read last says which it was.
+    Python's tarfile takes a damaged, a truncated or a missing header for the end of the archive; only the
+    block it read last shows which it was.
     """
 
     def __init__(self, source: Readable) -> None:
@@ -142,18 +142,18 @@ class Forward:
         self.last = b""
 
     def tell(self) -> int:
-        """How many bytes were read or passed over."""
+        """Return the number of bytes read or skipped."""
         return self._position
 
     def read(self, size: int) -> bytes:
-        """`size` bytes, or fewer at the end. Raises Refused for more than `LARGEST`."""
+        """Return `size` bytes, or fewer at the end. Raises RefusedEntry for more than `LARGEST`."""
         require_small(size, "a part of it")
         self.last = self._source.read(size)
         self._position += len(self.last)
         return self.last
 
     def seek(self, position: int) -> int:
-        """Go on to `position`, or to the end; raises ReadError for one that lies behind."""
+        """Advance to `position`, or to the end. Raises ReadError for an earlier position."""
         if position < self._position:
             raise tarfile.ReadError("a header points backwards")
         while self._position < position:
@@ -165,11 +165,11 @@ class Forward:
 
 
 def tar_entries(source: Readable) -> Iterator[ArchiveEntry]:
-    """All of a tar, up to its end. Raises tarfile.TarError where it is cut or damaged."""
+    """Yield all entries of a tar, up to its end. Raises tarfile.TarError where it is truncated or damaged."""
     stream = Forward(source)
-    with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]  # it needs no more than this
+    with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]  # tarfile needs no other methods
         while (member := tar.next()) is not None:
-            tar.members.clear()  # type: ignore[attr-defined]  # millions of them, which only links would need
+            tar.members.clear()  # type: ignore[attr-defined]  # can be millions; only links need them
             if not member.isdir():
                 yield ArchiveEntry(
                     member.name,
@@ -207,7 +207,7 @@ def _tar_blocks(stream: Forward, member: tarfile.TarInfo) -> Iterator[bytes]:
 
 
 def _require_tar_end(stream: Forward) -> None:
-    """Two blocks of zeros, and nothing but zeros after them."""
+    """Check that two blocks of zeros end the tar, and that nothing but zeros follows."""
     if len(stream.last) < tarfile.BLOCKSIZE:
         raise tarfile.ReadError("it ends before its end mark")
     if any(stream.last):

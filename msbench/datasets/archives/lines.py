@@ -1,4 +1,4 @@
-"""Text files of a source line by line: for those that are too large for memory."""
+"""Text files of a source line by line, for files too large for memory."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -8,17 +8,17 @@ from msbench.datasets.archives.member_files import described, entries, plain_nam
 from msbench.datasets.progress import Progress, silent
 
 LONGEST = 64
-"""Blocks that a line may have: what has no line feed at all must not be read into memory."""
+"""Most blocks of a line: a file without line feeds must not be read into memory."""
 
 
 def lines(
     source: Path, names: Collection[str], progress: Progress = silent
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Name and lines of every file in `source` that has one of these names, each line with its end.
+    """Yield name and lines of every file in `source` that has one of these names, each line with its end.
 
-    The lines of a file are read before the next file is asked for. In a folder the files are looked up, and
-    come in the order of `names`; of an archive all is read, and only who reads to the end knows that it is
-    whole. Raises DataError naming the source, and the file where it is one.
+    The lines of a file must be read before the next file is requested. In a folder the files are looked up,
+    in the order of `names`; an archive is read completely, and is known to be whole only once it is read to
+    the end. Raises DataError naming the source, and the file where it concerns one.
     """
     if source.is_dir():
         for name in names:
@@ -31,7 +31,7 @@ def lines(
             name = plain_name(entry.name)
             if name in names:
                 _refuse(entry, name, seen)
-                assert entry.blocks is not None  # those of an archive have them
+                assert entry.blocks is not None  # entries of an archive have blocks
                 yield name, _described(source, entry.blocks())
 
 
@@ -55,7 +55,7 @@ def _described(source: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def split(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines, each with its end; only a line feed ends one, and the last may have none."""
+    """Yield lines, each with its end; only a line feed ends one, and the last may have none."""
     rest: list[bytes] = []
     for block in blocks:
         *whole, last = block.split(b"\n")

@@ -31,14 +31,14 @@ DAMAGE = (
     OSError,
     EOFError,
     ValueError,
-    RuntimeError,  # zipfile's for what is encrypted, and for what it cannot decompress
+    RuntimeError,  # from zipfile, for encryption and unsupported compression
     struct.error,
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
 )
-"""What Python's readers raise for bytes that are no archive, or no longer."""
+"""Exceptions that Python's readers raise for bytes that are no archive or a damaged one."""
 TWICE = "{} comes twice, with different bytes"
 
 
@@ -49,11 +49,12 @@ def members(
     *,
     nested: bool = False,
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every file in `source` that is `wanted`, in its order; folders sorted.
+    """Yield name and bytes of every file in `source` that is `wanted`, in its order; folders sorted.
 
-    Only who reads to the end knows that the source is whole: use it inside `manifest.build`. With `nested`,
-    the files of a tar within stand for it, as ``<its name without .tar>/<their name>``; `wanted` is asked
-    about them, and every tar is read. Raises DataError naming the source, and the file where it is one.
+    The source is known to be whole only once it is read to the end: use it inside `manifest.build`. With
+    `nested`, the files of an inner tar replace it, as ``<its name without .tar>/<their name>``; `wanted` is
+    called for them, and every tar is read. Raises DataError naming the source, and the file where it concerns
+    one.
     """
     seen = SeenFiles()
     with described(source), entries(source, progress) as found:
@@ -64,7 +65,7 @@ def members(
 
 
 def content(source: Path, progress: Progress = silent) -> bytes:
-    """The bytes of a file, decompressed where it is gzip, xz or bzip2, and verified as these can be."""
+    """Return a file's bytes, decompressed if gzip, xz or bzip2, and verified as far as these allow."""
     with described(source), source.open("rb") as raw:
         kind = kind_of(source)
         counted = Counted(raw, f"reading {source.name}", source.stat().st_size, progress)
@@ -79,7 +80,7 @@ def content(source: Path, progress: Progress = silent) -> bytes:
 
 @contextmanager
 def entries(source: Path, progress: Progress = silent) -> Iterator[Iterator[ArchiveEntry]]:
-    """All that `source` holds, while it is open."""
+    """Yield all entries of `source`, which stays open meanwhile."""
     if source.is_dir():
         yield folder_entries(source, partial(progress, f"reading {source.name}", 0, 1))
         return
@@ -98,7 +99,7 @@ def entries(source: Path, progress: Progress = silent) -> Iterator[Iterator[Arch
 
 @contextmanager
 def described(source: Path) -> Iterator[None]:
-    """Say in one DataError what is wrong with `source`."""
+    """Turn errors of `source` into one DataError."""
     try:
         yield
     except RefusedEntry as error:
@@ -106,7 +107,7 @@ def described(source: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{error.filename or source}: no such file") from None
     except DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:  # without one, bzip2 speaks of its data
+        if isinstance(error, OSError) and error.errno is not None:  # without errno: from bzip2, on its data
             raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from None
         raise DataError(f"{source}: is cut short or damaged: {error}: get it again") from error
 
@@ -114,7 +115,7 @@ def described(source: Path) -> Iterator[None]:
 def _files(
     entry: ArchiveEntry, wanted: Callable[[str], bool], *, nested: bool
 ) -> Iterator[tuple[str, bytes]]:
-    """The file, where it is wanted; those of a tar within, where `nested`."""
+    """Yield the file if it is wanted; if `nested`, the files of an inner tar."""
     name = plain_name(entry.name)
     if nested and name.endswith(".tar") and not entry.special:
         yield from _files_within(name, read_entry(entry, name), wanted)
@@ -133,7 +134,7 @@ def _files_within(tar: str, data: bytes, wanted: Callable[[str], bool]) -> Itera
 
 
 def read_entry(entry: ArchiveEntry, name: str) -> bytes:
-    """Its bytes. Raises Refused for what is no ordinary file."""
+    """Return the bytes of an entry. Raises RefusedEntry if it is no ordinary file."""
     if entry.special:
         raise RefusedEntry(f"{name} is {entry.special}")
     require_small(entry.size, name)
@@ -144,7 +145,7 @@ def read_entry(entry: ArchiveEntry, name: str) -> bytes:
 
 
 def plain_name(name: str) -> str:
-    """The name without ``./``. Raises Refused for one that leads out of the folder, or is no text."""
+    """Return the name without ``./``. Raises RefusedEntry if it leads out of the folder or is not UTF-8."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or not parts:
         raise RefusedEntry(f"the name {name!r} leads elsewhere")
@@ -162,21 +163,21 @@ class Spellings:
         self._known: dict[str, str] = {}
 
     def check(self, name: str) -> None:
-        """Raises Refused for a name that differs from an earlier one in case only."""
+        """Raise RefusedEntry for a name that differs from an earlier one in case only."""
         earlier = self._known.setdefault(name.casefold(), name)
         if earlier != name:
             raise RefusedEntry(f"{earlier} and {name} differ in case only")
 
 
 class SeenFiles:
-    """Which files came already."""
+    """Files already read."""
 
     def __init__(self) -> None:
         self._spellings = Spellings()
         self._digests: dict[str, bytes] = {}
 
     def is_new(self, name: str, data: bytes) -> bool:
-        """False for the same file again. Raises Refused for one that contradicts an earlier one."""
+        """Return False for a repeated file. Raises RefusedEntry for one that contradicts an earlier one."""
         self._spellings.check(name)
         digest = hashlib.blake2b(data, digest_size=16).digest()
         if name not in self._digests:

@@ -1,6 +1,6 @@
-"""Bytes out of compressed files, forwards only, with nothing missing and nothing after the end.
+"""Forward-only decompression of files, with nothing missing and nothing after the end.
 
-Python's own readers of xz and bzip2 pass over whatever follows the end of the data; these do not.
+Python's own readers of xz and bzip2 ignore whatever follows the end of the data; these do not.
 """
 
 import bz2
@@ -13,12 +13,12 @@ from msbench.datasets.progress import Progress
 
 FEED = 2**15
 MOST = 2**20
-"""Bytes that are decompressed at once: bzip2 makes a million of one."""
+"""Bytes that are decompressed at once: bzip2 can make a million of one."""
 REPORT_EVERY = 2**23
 
 
 class Decoder(Protocol):
-    """What the decompressors of zlib, lzma and bz2 have in common."""
+    """Interface shared by the decompressors of zlib, lzma and bz2."""
 
     @property
     def eof(self) -> bool:
@@ -26,18 +26,18 @@ class Decoder(Protocol):
 
     @property
     def unused_data(self) -> bytes:
-        """What came after the end mark."""
+        """Bytes after the end mark."""
 
     @property
     def needs_input(self) -> bool:
-        """False while it can make more of what it has."""
+        """False while more output can be made of the input so far."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """What `data` adds, `max_length` bytes of it at most."""
+        """Return at most `max_length` bytes of the output that `data` adds."""
 
 
 class _Gzip:
-    """zlib's decompressor, which leaves it to others to keep what it has not used yet."""
+    """zlib's decompressor with the `Decoder` interface: it keeps the input that zlib has not used yet."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(16 + zlib.MAX_WBITS)  # 16: with gzip's header, CRC and length
@@ -65,7 +65,7 @@ def _decoder(kind: str) -> Decoder:
 
 
 class Counted(io.RawIOBase):
-    """A file that tells `progress` how much of it was read."""
+    """File that reports to `progress` how much of it was read."""
 
     def __init__(self, raw: BinaryIO, what: str, size: int, progress: Progress) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Counted(io.RawIOBase):
         self._next, self._ended = REPORT_EVERY, False
 
     def read(self, size: int = -1) -> bytes:
-        """As the file's."""
+        """Read from the file."""
         data = self._raw.read(size)
         if (done := self._raw.tell()) >= self._next or (not data and not self._ended):
             self._ended = not data
@@ -82,16 +82,16 @@ class Counted(io.RawIOBase):
         return data
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """As the file's."""
+        """Seek in the file."""
         return self._raw.seek(position, whence)
 
     def tell(self) -> int:
-        """As the file's."""
+        """Return the position in the file."""
         return self._raw.tell()
 
 
 class Decompressed:
-    """What a gzip, xz or bzip2 file holds; several streams end to end are one, as their tools have it."""
+    """Content of a gzip, xz or bzip2 file; concatenated streams are read as one, as their tools do."""
 
     def __init__(self, raw: Counted, kind: str) -> None:
         self._raw, self._kind = raw, kind
@@ -100,7 +100,7 @@ class Decompressed:
         self._buffer = bytearray()
 
     def read(self, size: int) -> bytes:
-        """`size` bytes, or fewer at the end. Raises EOFError where the file is cut short."""
+        """Return `size` bytes, or fewer at the end. Raises EOFError where the file is truncated."""
         while len(self._buffer) < size and self._fill():
             pass
         with memoryview(self._buffer) as view:  # a slice of the buffer itself would be a second copy
@@ -109,7 +109,7 @@ class Decompressed:
         return data
 
     def _fill(self) -> bool:
-        """Decompress a little more; False at the end."""
+        """Decompress a little more; return False at the end."""
         if self._decoder is not None and not self._decoder.needs_input:
             return self._decompress(self._decoder, b"")
         data = self._rest or self._raw.read(FEED)

@@ -24,17 +24,17 @@ class FileTree(Protocol):
     """Files by name; for one process and one thread."""
 
     def names(self) -> list[str]:
-        """All names, in the order of the source."""
+        """Return all names, in the order of the source."""
 
     def read(self, name: str) -> bytes:
-        """The bytes of one file. Raises DataError where there is none, or it is damaged."""
+        """Return the bytes of one file. Raises DataError where it is missing or damaged."""
 
 
 @contextmanager
 def open_tree(source: Path, progress: Progress = silent) -> Iterator[FileTree]:
-    """The files of `source`, while it is open. Raises DataError for what is no folder, zip or plain tar.
+    """Yield the files of `source` while it is open. Raises DataError unless it is a folder, zip or plain tar.
 
-    Opening looks at the names and at the end; the bytes of a file are verified when they are read.
+    Opening reads the names and the end; the bytes of a file are verified when they are read.
     """
     with described(source):
         if source.is_file() and kind_of(source) in COMPRESSED:
@@ -48,7 +48,7 @@ def open_tree(source: Path, progress: Progress = silent) -> Iterator[FileTree]:
 
 
 def _at(stream: BinaryIO, entry: ArchiveEntry) -> ArchiveEntry:
-    """The same file of a tar, to be read at any time."""
+    """Return an entry for the same file of a tar that can be read at any time."""
 
     def read() -> bytes:
         stream.seek(entry.start)

@@ -1,4 +1,4 @@
-"""An archive's files on disk: all of them, or none."""
+"""Unpacking of an archive's files to disk: all of them, or none."""
 
 import json
 import os
@@ -17,14 +17,14 @@ from msbench.errors import DataError
 from msbench.results.safe_reads import parse_json, read_bytes
 
 Origin = dict[str, str | int]
-"""Name and size of an archive, as the file `UNPACKED`, written last, has them."""
+"""Name and size of an archive, as stored in the file `UNPACKED`, which is written last."""
 
 
 def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: bool = False) -> None:
     """Unpack the archive `source` into `folder`, which appears whole or not at all.
 
-    Done again it changes nothing. With `nested`, a tar within becomes a folder of its name without .tar, as
-    ImageNet's train set wants. Raises DataError naming the archive, or a folder that holds something else.
+    Repeating it changes nothing. With `nested`, an inner tar becomes a folder of its name without .tar, as
+    for ImageNet's train set. Raises DataError naming the archive, or a folder that holds something else.
     """
     with described(source):
         origin: Origin = {"archive": source.name, "bytes": source.stat().st_size}
@@ -39,9 +39,9 @@ def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: b
 def opened(
     source: Path, wanted: Callable[[str], bool], scratch: Path, progress: Progress = silent
 ) -> Iterator[Path]:
-    """A folder with the files of `source`: itself, or what is `wanted` of an archive, for as long as needed.
+    """Yield a folder with the files of `source`: itself, or the `wanted` files of an archive.
 
-    Those are unpacked into a folder in `scratch` of their own. Raises DataError as `members` does.
+    The latter are unpacked into a temporary folder in `scratch`. Raises DataError as `members` does.
     """
     if source.is_dir():
         yield source
@@ -50,7 +50,7 @@ def opened(
         made: set[Path] = set()
         for name, data in members(source, wanted, progress):
             path = folder / name
-            if path.parent not in made:  # of 200,000 files in a few hundred folders
+            if path.parent not in made:  # 200,000 files lie in a few hundred folders
                 path.parent.mkdir(parents=True, exist_ok=True)
                 made.add(path.parent)
             path.write_bytes(data)
@@ -77,7 +77,7 @@ def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: b
         with path.open("xb") as stream:
             stream.write(data)
         files, total = files + 1, total + len(data)
-    os.sync()  # once for all: one fsync a file is what makes unpacking a million of them slow
+    os.sync()  # once at the end: an fsync for each of a million files would be slow
     with (new / UNPACKED).open("x", encoding="utf-8") as stream:
         json.dump({**origin, "files": files, "total": total}, stream)
         stream.flush()
@@ -85,7 +85,7 @@ def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: b
 
 
 def _known_size(source: Path) -> int:
-    """How many bytes the files need, as far as the archive says so beforehand."""
+    """Return the total size of the files, as far as the archive states it beforehand."""
     with described(source):
         kind = kind_of(source)
         if kind == "zip":

@@ -1,1 +1,1 @@
-"""ImageNet-1K, read from the images where they are."""
+"""ImageNet-1K, read from the image files in place."""

@@ -1,4 +1,4 @@
-"""The published archives of ImageNet, unpacked once: 144 GB of which the images are then read in place."""
+"""The published archives of ImageNet, unpacked once: 144 GB, from which the images are then read in place."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,14 +16,14 @@ MD5 = {
 
 
 def holds_archives(source: Path) -> bool:
-    """Whether `source` is a folder with the archives and without the unpacked images."""
+    """Return True if `source` is a folder with the archives and without the unpacked images."""
     return not (source / "train").is_dir() and any((source / name).is_file() for name in ARCHIVES.values())
 
 
 def unpacked(source: Path, folder: Path, progress: Progress) -> list[str]:
-    """Unpack the archives in `source` into ``train`` and ``val`` of `folder`; notes on what they are.
+    """Unpack the archives in `source` into ``train`` and ``val`` of `folder`; return notes on their origin.
 
-    Done again it changes nothing. Raises DataError where one is missing, cut short or damaged.
+    Repeating it changes nothing. Raises DataError where one is missing, truncated or damaged.
     """
     for name in ARCHIVES.values():
         if not (source / name).is_file():
@@ -34,7 +34,7 @@ def unpacked(source: Path, folder: Path, progress: Progress) -> list[str]:
 
 
 def _notes(source: Path, progress: Progress) -> Iterator[str]:
-    """A tar has no checksum of what is in it: only the digest of the whole tells the published one."""
+    """Yield a note for each archive with another MD5 than published: a tar has no checksum of its files."""
     stamps = Stamps(source)
     for split, name in ARCHIVES.items():
         md5 = stamps.digest(source / name, "md5", progress)

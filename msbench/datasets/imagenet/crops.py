@@ -1,4 +1,4 @@
-"""From a picture of any size to standardised patches, by chance or the same each time."""
+"""Conversion of a picture of any size to standardised patches, by random or fixed crops."""
 
 import math
 
@@ -9,7 +9,7 @@ from PIL import Image
 from msbench.datasets.imagenet.rand_augment import FILTERS, Generator, Picture
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's colours, from 0 to 1."""
+"""Mean and standard deviation of ImageNet's colours, from 0 to 1."""
 FACTOR = (1 / (255 * np.array(DEVIATION))).astype(np.float32)
 OFFSET = (np.array(MEAN) / np.array(DEVIATION)).astype(np.float32)
 COLOURS = len(MEAN)
@@ -23,7 +23,7 @@ Pixels = NDArray[np.float32]
 
 
 def centre_crop(picture: Picture, side: int, share: float) -> Picture:
-    """The square of `side` in the middle, once the shorter side is floor(side / share)."""
+    """Return the central square of `side`, after resizing the shorter side to floor(side / share)."""
     shorter = int(side / share)
     width, height = picture.size
     if width <= height:
@@ -36,7 +36,7 @@ def centre_crop(picture: Picture, side: int, share: float) -> Picture:
 
 
 def random_crop(picture: Picture, side: int, generator: Generator, *, any_filter: bool = False) -> Picture:
-    """A square of `side` out of 8 to 100 % of the area, 3:4 to 4:3 before it is scaled; bicubic.
+    """Return a random crop resized to `side`: 8 to 100 % of the area, ratio 3:4 to 4:3; bicubic.
 
     With `any_filter` it is bilinear half of the time.
     """
@@ -52,7 +52,7 @@ def _box(width: int, height: int, generator: Generator) -> tuple[int, int, int, 
             left = int(generator.integers(width - drawn[0] + 1))
             top = int(generator.integers(height - drawn[1] + 1))
             return left, top, left + drawn[0], top + drawn[1]
-    # as torchvision and timm do: the whole picture, or what of its middle has an allowed ratio
+    # as torchvision and timm do: the largest central crop with an allowed ratio
     across = min(width, round(height * RATIO[1]))
     down = min(height, round(width / RATIO[0]))
     left, top = (width - across) // 2, (height - down) // 2
@@ -62,14 +62,14 @@ def _box(width: int, height: int, generator: Generator) -> tuple[int, int, int, 
 def _rectangle(
     area: int, share: tuple[float, float], ratio: tuple[float, float], generator: Generator
 ) -> tuple[int, int]:
-    """Width and height of a rectangle: its share of the area uniform, its ratio log-uniform."""
+    """Draw width and height of a rectangle: its share of the area uniform, its ratio log-uniform."""
     target = area * generator.uniform(*share)
     drawn = math.exp(generator.uniform(math.log(ratio[0]), math.log(ratio[1])))
     return round(math.sqrt(target * drawn)), round(math.sqrt(target / drawn))
 
 
 def standardised(picture: Picture) -> Pixels:
-    """Pixels (height, width, 3) with ImageNet's mean and deviation taken out."""
+    """Return pixels (height, width, 3), standardised by ImageNet's mean and deviation."""
     # A row at a time: numpy is ten times slower where its innermost loop is over three colours.
     rows = np.asarray(picture).reshape(picture.height, -1).astype(np.float32)
     rows *= np.tile(FACTOR, picture.width)
@@ -92,7 +92,7 @@ def erase(pixels: Pixels, generator: Generator) -> None:
 
 
 def patches(pixels: Pixels, patch: int) -> Pixels:
-    """Patches (positions, 3 patch²) in reading order, each with its pixels in reading order."""
+    """Return patches (positions, 3 patch²) in reading order, each with its pixels in reading order."""
     height, width, colours = pixels.shape
     grid = pixels.reshape(height // patch, patch, width // patch, patch, colours)
     return grid.transpose(0, 2, 1, 3, 4).reshape(-1, colours * patch * patch)

@@ -1,9 +1,9 @@
-"""ImageNet-1K (ILSVRC 2012) as sequences of patches, read in place: kept is an index, not the images.
+"""ImageNet-1K (ILSVRC 2012) as sequences of patches, read in place: only an index is stored, not the images.
 
 ::
 
     <root>/imagenet/<key>/train/, test/    names, offsets, sizes, checksums and labels of all files
-    <root>/imagenet/images/                the images, where they came as the published archives
+    <root>/imagenet/images/                the images, where imported from the published archives
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ABOUT = About(
 
 @dataclass(frozen=True)
 class ReadableImages:
-    """The readable images of a split, and what is wrong with the others, by path."""
+    """The readable images of a split, and the faults of the others, by path."""
 
     listed: Listed
     sizes: Numbers
@@ -54,7 +54,7 @@ class ReadableImages:
 
 
 def fill(config: ImageNetConfig, making: Making) -> None:
-    """Find all images, look at each, and keep the index."""
+    """Find and check all images, and store the index."""
     tree, notes = _tree(making)
     found = {split: _look(config, making, tree, getattr(tree, split)) for split in ("train", "test")}
     _refuse(config, tree, found)
@@ -131,7 +131,7 @@ def _skips(found: Mapping[str, ReadableImages]) -> Iterator[str]:
 def view(
     config: ImageNetConfig, arrays: manifest.Arrays, facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Split]]:
-    """The splits; validation is drawn from train. Raises DataError where the images are gone."""
+    """Return facts and splits; validation is drawn from train. Raises DataError if the images are missing."""
     root = Path(facts["images"])
     if not root.is_dir():
         raise DataError(
@@ -150,14 +150,14 @@ def view(
 
 
 def _drawn(config: ImageNetConfig, count: int) -> tuple[Numbers, Numbers]:
-    """Numbers of the images held back and of the rest, one or more each, in the order of the files."""
+    """Return numbers of the validation images and of the rest, at least one each, in file order."""
     held_back = min(max(1, int(count * config.validation)), count - 1)
     order = np.random.default_rng(config.split_seed).permutation(count)
     return np.sort(order[:held_back]), np.sort(order[held_back:])
 
 
 def outline(config: ImageNetConfig) -> TaskInfo:
-    """What is known of the task before any data is there: the classes are those of ImageNet-1K."""
+    """Return the facts known without data: the classes are those of ImageNet-1K."""
     return _info(config, CLASSES, {})
 
 
@@ -176,10 +176,10 @@ def _info(config: ImageNetConfig, classes: int, rules: Mapping[str, float]) -> T
 
 @dataclass(frozen=True)
 class ImageNet(Kept["ImageNetConfig"]):
-    """ImageNet by its parts; where all is to be read again, its images are looked at too."""
+    """The ImageNet dataset; where everything is to be read again, its images are checked too."""
 
     def open_dataset(self, config: ImageNetConfig, root: Path) -> Dataset:
-        """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+        """Open the dataset, verified. Raises DataError saying what is wrong and what to run."""
         dataset = super().open_dataset(config, root)
         if (progress := rereading()) is not None:
             for split in ("train", "test"):
@@ -190,7 +190,7 @@ class ImageNet(Kept["ImageNetConfig"]):
 
 
 def _compare(config: ImageNetConfig, index: Index, progress: Progress) -> None:
-    """Raise DataError where images are not those that set-up saw."""
+    """Raise DataError where images differ from those at set-up."""
     names = [index.name(number) for number in range(len(index.labels))]
     seen = picture_files.look(
         index.root, names, full=config.verify == "full", processes=default_processes(), progress=progress

@@ -1,12 +1,12 @@
-"""What a flat val folder of ImageNet shows: lists of labels, as they come with it.
+"""Labels of a flat val folder of ImageNet, from the lists distributed with it.
 
-In this order, the first one that is found counting:
+The first list found counts, in this order:
 
 - ``LOC_val_solution.csv`` (Kaggle): for each image its class and boxes;
 - ``imagenet_2012_validation_synset_labels.txt``: a class a line, in the order of the images' numbers;
 - the devkit ``ILSVRC2012_devkit_t12``, as ``.tar.gz``, as a folder, or its two files ``meta.mat`` and
   ``ILSVRC2012_validation_ground_truth.txt``: the latter numbers classes in an order of its own, which is not
-  that of their names, and which only the former tells.
+  that of their names and is given only by the former.
 """
 
 import csv
@@ -30,9 +30,9 @@ IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
 def labels_of(
     images: Sequence[str], folders: Sequence[Path], classes: Sequence[str]
 ) -> tuple[list[int], str]:
-    """The label of each image, by the list in the first of `folders` that has one, and that list's name.
+    """Return the label of each image, by the list in the first of `folders` with one, and that list's name.
 
-    Raises DataError where there is no list, or it does not go with images and classes.
+    Raises DataError where there is no list, or it does not match images and classes.
     """
     for folder in dict.fromkeys(folders):
         for name, read in {CSV: _from_csv, SYNSETS: _from_synsets, DEVKIT: _from_devkit}.items():
@@ -55,7 +55,7 @@ def _label(where: Path, image: str, known: dict[str, str], labels: dict[str, int
 
 
 def _from_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
-    """Class by image without suffix; empty where the list is not there."""
+    """Return the class by image without suffix; empty where the list is missing."""
     path = folder / CSV
     if not path.is_file():
         return {}
@@ -115,8 +115,8 @@ def _devkit_files(place: Path) -> dict[str, bytes]:
 
 
 def _wnids(where: str, content: bytes) -> dict[int, str]:
-    """Names of the classes by the devkit's numbers, from MATLAB's table of all synsets."""
-    from scipy.io import loadmat  # takes a fifth of a second, which other lists do not need
+    """Return the names of the classes by the devkit's numbers, from MATLAB's table of all synsets."""
+    from scipy.io import loadmat  # slow import (0.2 s) that other lists do not need
 
     try:
         table: Any = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
@@ -126,7 +126,7 @@ def _wnids(where: str, content: bytes) -> dict[int, str]:
 
 
 def _by_number(path: Path, classes: Sequence[str], images: Sequence[str]) -> dict[str, str]:
-    """Line i is of the image with the number i, counted from 1."""
+    """Return the class by image without suffix; line i belongs to image number i, counted from 1."""
     known = {}
     for image in images:
         number = IMAGE.fullmatch(image)

@@ -1,7 +1,7 @@
-"""RandAugment as timm's ``rand-m9-mstd0.5-inc1`` has it (Cubuk et al. 2020, with timm's increasing levels).
+"""RandAugment as in timm's ``rand-m9-mstd0.5-inc1`` (Cubuk et al. 2020, with timm's increasing levels).
 
-Two of 15 operations, each done with a chance of one half, at a level around 9 of 10. Every number is drawn
-from the generator that is handed in, so that a picture's changes do not depend on threads or on the order.
+Two of 15 operations, each applied with probability one half, at a level around 9 of 10. Every number is
+drawn from the given generator, so that a picture's changes do not depend on threads or on the order.
 """
 
 import math
@@ -17,12 +17,12 @@ Operation = Callable[[Picture, float, Generator], Picture]
 COUNT, CHANCE = 2, 0.5
 LEVEL, LEVEL_DEVIATION, TOP = 9.0, 0.5, 10.0
 FILL = (124, 116, 104)
-"""ImageNet's mean colour, for what comes in from outside of the picture."""
+"""ImageNet's mean colour, for pixels from outside of the picture."""
 FILTERS = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
 
 
 def rand_augment(picture: Picture, generator: Generator) -> Picture:
-    """The picture after two operations."""
+    """Return the picture after two random operations."""
     for number in generator.integers(len(OPERATIONS), size=COUNT):
         if generator.random() < CHANCE:
             level = min(max(generator.normal(LEVEL, LEVEL_DEVIATION), 0.0), TOP) / TOP
@@ -80,7 +80,7 @@ def _invert(picture: Picture, _level: float, _generator: Generator) -> Picture:
 
 
 def _posterize(picture: Picture, level: float, _generator: Generator) -> Picture:
-    # timm keeps no bit at the top level: a black picture, which Pillow refuses to make today.
+    # timm keeps 0 bits at the top level: a black picture, which current Pillow refuses to make.
     return ImageOps.posterize(picture, max(1, 4 - int(4 * level)))
 
 
@@ -95,7 +95,7 @@ def _solarize_add(picture: Picture, level: float, _generator: Generator) -> Pict
 
 
 def _factor(level: float, generator: Generator) -> float:
-    """How much of the picture there is in its blend with a picture without colour, contrast and so on."""
+    """Return the weight of the picture in its blend with a picture without colour, contrast and so on."""
     return max(0.1, 1 + _signed(0.9 * level, generator))
 
 

@@ -1,4 +1,4 @@
-"""Splits of ImageNet, decoded when a batch is asked for, over the cores that this process may use."""
+"""Splits of ImageNet, decoded when a batch is requested, over the cores that this process may use."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,13 +26,13 @@ Numbers = NDArray[np.int64]
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """One for all splits: Pillow decodes and scales without the interpreter's lock."""
+    """Return one thread pool for all splits: Pillow decodes and scales without the interpreter's lock."""
     return ThreadPoolExecutor(default_processes(), "decode")
 
 
 @dataclass(frozen=True)
 class Index:
-    """Files below `root`: names end to end with `offsets` (n + 1,), sizes, CRCs and labels (n,)."""
+    """Files below `root`: concatenated names with `offsets` (n + 1,), sizes, CRCs and labels (n,)."""
 
     root: Path
     names: NDArray[np.uint8]
@@ -42,22 +42,22 @@ class Index:
     labels: NDArray[np.uint16]
 
     def name(self, number: int) -> str:
-        """A file's path below `root`."""
+        """Return a file's path below `root`."""
         start, end = self.offsets[number : number + 2]
         return self.names[start:end].tobytes().decode(errors="surrogateescape")
 
     def path(self, number: int) -> Path:
-        """Where a file is."""
+        """Return the full path of a file."""
         return self.root / self.name(number)
 
     def read(self, number: int, *, full: bool) -> bytes:
-        """Its bytes. Raises DataError where they are not those that set-up saw."""
+        """Return the bytes of a file. Raises DataError where they differ from those at set-up."""
         size, checksum = int(self.sizes[number]), int(self.checksums[number])
         return picture_files.read(self.path(number), size, checksum, full=full)
 
 
 def joined(names: Sequence[str]) -> tuple[NDArray[np.uint8], Numbers]:
-    """Names end to end, and where each begins and the last one ends."""
+    """Return the concatenated names, the start of each and the end of the last one."""
     encoded = [name.encode(errors="surrogateescape") for name in names]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     return np.frombuffer(b"".join(encoded), np.uint8), offsets
@@ -65,7 +65,7 @@ def joined(names: Sequence[str]) -> tuple[NDArray[np.uint8], Numbers]:
 
 @dataclass(frozen=True)
 class Pictures:
-    """A split: the files of these `numbers`, in patches; by chance where `chance` (seed, epoch) is given."""
+    """A split: the files with these `numbers`, in patches; augmented if `chance` (seed, epoch) is given."""
 
     config: "ImageNetConfig"
     index: Index
@@ -79,7 +79,7 @@ class Pictures:
 
     @property
     def lengths(self) -> Numbers:
-        """The one length, for every example (n,)."""
+        """The common length, for every example (n,)."""
         return np.full(len(self), self.config.positions, np.int64)
 
     @property
@@ -88,11 +88,11 @@ class Pictures:
         return self.index.labels[self.numbers]
 
     def augmented(self, seed: int, epoch: int) -> Self:
-        """The split as this epoch sees it: a picture is changed by seed, epoch and its number alone."""
+        """Return the split for this epoch; augmentation depends on seed, epoch and picture number alone."""
         return self if self.config.augmentation == "none" else replace(self, chance=(seed, epoch))
 
     def batch(self, indices: Numbers, pad_to: int | None = None) -> Batch:
-        """The examples of these numbers, padded on the right with 0. Raises DataError naming the file."""
+        """Return these examples, padded on the right with 0. Raises DataError naming the file."""
         length = self.config.positions
         numbers = self.numbers[indices]
         inputs = np.zeros((len(numbers), max(length, pad_to or 0), self.config.channels), np.float32)
@@ -106,7 +106,7 @@ class Pictures:
         return Batch(inputs, lengths, self.index.labels[numbers].astype(np.int64))
 
     def pixels(self, number: int) -> crops.Pixels:
-        """One picture (image_size, image_size, 3), standardised."""
+        """Return one picture (image_size, image_size, 3), standardised."""
         config = self.config
         data = self.index.read(number, full=config.verify == "full")
         try:

@@ -1,16 +1,16 @@
-"""Where the images of ImageNet are and what they show, told by folders.
+"""Image files and classes of ImageNet, as found in its folders.
 
 ::
 
-    <root>/train/<class>/<image>      <root> may be ILSVRC/Data/CLS-LOC below what is given, as Kaggle has it
-    <root>/val/<class>/<image>        or flat, with a list of labels beside it
+    <root>/train/<class>/<image>      <root> may be ILSVRC/Data/CLS-LOC below the given path, as from Kaggle
+    <root>/val/<class>/<image>        or flat, with a list of labels next to it
 
 The rules:
 
 - Classes are the folders of train, sorted by name. Where names are numbers they must be 0 to n - 1 and are
   sorted as numbers: sorted as text, 10 would come before 2.
-- Hidden files and folders are passed over and counted, and so are files between the folders of classes.
-- An empty class, one class alone, a class of val that train does not have: each is an error.
+- Hidden files and folders are skipped and counted, and so are files between the folders of classes.
+- An empty class, a single class, a class of val that train does not have: each is an error.
 """
 
 import os
@@ -41,7 +41,7 @@ class Listed:
 
 @dataclass
 class ImageTree:
-    """All images below `root`; `passed_over` counts what is hidden or stands between classes."""
+    """All images below `root`; `passed_over` counts entries hidden or between the folders of classes."""
 
     root: Path
     classes: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class ImageTree:
     labels_from: str = "folders"
 
     def entries(self, name: str) -> tuple[list[str], list[str]]:
-        """Names of the visible folders and files in a folder below the root, sorted."""
+        """Return the names of the visible folders and files in a folder below the root, sorted."""
         folders, files = [], []
         with os.scandir(self.root / name) as scan:
             for entry in scan:
@@ -65,9 +65,9 @@ class ImageTree:
 
 
 def find(source: Path, beside: Sequence[Path] = ()) -> ImageTree:
-    """The images of `source`; lists of labels are looked for there, around val, and in `beside`.
+    """Find the images of `source`; lists of labels are searched for there, around val, and in `beside`.
 
-    Raises DataError saying which folder is not as it must be.
+    Raises DataError naming the folder that is wrong.
     """
     tree = ImageTree(_root(source))
     folders, files = tree.entries("train")
@@ -88,7 +88,7 @@ def _root(source: Path) -> Path:
 
 
 def _classes(folder: Path, names: list[str]) -> tuple[str, ...]:
-    """The classes in the order of their numbers."""
+    """Return the classes in the order of their numbers."""
     if len(names) < 2:
         what = f"only the class {names[0]}" if names else "no folders of classes"
         raise DataError(f"{folder}: holds {what}")
@@ -155,7 +155,7 @@ def _listed(pairs: list[tuple[int, str]]) -> Listed:
 
 
 def differences(tree: ImageTree) -> Iterator[str]:
-    """In which ways this is not ImageNet-1K as published."""
+    """Yield the differences from ImageNet-1K as published."""
     if tree.passed_over:
         yield f"passed over {tree.passed_over:,} hidden entries and files between the folders of classes"
     named = {"train": 1_281_167, "test": 50_000}

@@ -1,4 +1,4 @@
-"""As many different ListOps expressions as are wanted, block after block, or an error that says why not."""
+"""Collection of a given number of different ListOps expressions, or an error if there are too few."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,14 +13,14 @@ from msbench.datasets.parallel import default_processes, ordered
 from msbench.datasets.progress import Progress, silent
 from msbench.errors import DataError
 
-WINDOW = 2**20  # draws after which the yield is looked at: a second or two
-PATIENCE = 256  # windows that may be needed at the present yield: minutes
+WINDOW = 2**20  # draws between checks of the yield: a second or two
+PATIENCE = 256  # most windows still needed at the current yield: minutes
 ALONE = 2_000  # expressions that are drawn before a second interpreter has started
 
 
 @dataclass(frozen=True)
 class CollectedExpressions:
-    """`examples` in the order of drawing; `draws` were made for them, `duplicates` were dropped."""
+    """`examples` in the order of drawing, the number of `draws` made, and of `duplicates` dropped."""
 
     examples: ExpressionBlock
     draws: int
@@ -30,7 +30,7 @@ class CollectedExpressions:
 def collect(
     grammar: Grammar, wanted: int, *, processes: int | None = None, progress: Progress = silent
 ) -> CollectedExpressions:
-    """The first `wanted` different expressions that the grammar draws, the same for any number of processes.
+    """Collect the first `wanted` different expressions of the grammar, the same for any number of processes.
 
     Raises DataError where the grammar has too few, or so few that they would not be found in reasonable time.
     """
@@ -76,13 +76,13 @@ def _fill(
 
 
 def _different(block: ExpressionBlock, seen: set[bytes], room: int) -> ExpressionBlock:
-    """The first `room` expressions of the block that were not seen before; they are, from now on."""
+    """Return the first `room` expressions of the block not in `seen`, and add them to `seen`."""
     kept = np.zeros(len(block.labels), bool)
     tokens, offsets = block.tokens.data, block.offsets.tolist()
     for index in range(len(kept)):
         if room == 0:
             break
-        # 16 bytes stand for about 1,000: two expressions share them once in 10^28 data sets
+        # 16 bytes represent about 1,000: two expressions collide once in 10^28 data sets
         digest = blake2b(tokens[offsets[index] : offsets[index + 1]], digest_size=16).digest()
         if digest not in seen:
             seen.add(digest)

@@ -51,7 +51,7 @@ def setup(
 
 
 def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
-    """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+    """Open the dataset, verified. Raises DataError saying what is wrong and what to run."""
     folder = folder_of(config, root)
     if not (folder / manifest.MANIFEST).exists():
         raise DataError(f"listops is not set up in {folder}: run `{command(config)}`")
@@ -65,23 +65,23 @@ def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
 
 
 def outline(config: ListOpsConfig) -> TaskInfo:
-    """What is known of the task before any data is there: the longest length is its bound, no baselines."""
+    """Return the facts known without data: the longest length is its upper bound; no baselines."""
     return _info(config.max_length, {})
 
 
 def is_ready(config: ListOpsConfig, root: Path) -> bool:
-    """True where `open_dataset` finds every file with its size; what is in them it checks itself."""
+    """Return True if `open_dataset` finds every file with its size; contents are verified on opening."""
     return manifest.is_whole(folder_of(config, root))
 
 
 def stored_digest(config: ListOpsConfig, root: Path) -> str | None:
-    """The digest that `open_dataset` would give, from the manifest alone; None without a whole one."""
+    """Return the digest as `open_dataset` would, from the manifest alone; None without a whole one."""
     facts = manifest.find_manifest(folder_of(config, root))
     return None if facts is None else facts["digest"]
 
 
 def folder_of(config: ListOpsConfig, root: Path) -> Path:
-    """Where the data of this config are: one folder a grammar, one for the published files."""
+    """Return the folder of this config's data: one for each grammar, one for the published files."""
     if config.source == "release":
         return root / "listops" / "release"
     values = {"generator": VERSION, "config": config.model_dump(mode="json")}
@@ -89,7 +89,7 @@ def folder_of(config: ListOpsConfig, root: Path) -> Path:
 
 
 def command(config: ListOpsConfig) -> str:
-    """What sets up this config."""
+    """Return the command that sets up this config."""
     return setup_command(config, "" if config.source == "generated" else "PATH")
 
 
@@ -129,7 +129,7 @@ def _generate(config: ListOpsConfig, folder: Path, processes: int | None, progre
 
 
 def _in_order(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
-    """The first examples to train, the next to validation, the last to test."""
+    """Assign the first examples to train, the next to validation, the last to test."""
     splits: dict[str, RaggedTokens] = {}
     first = 0
     for name in SPLITS:

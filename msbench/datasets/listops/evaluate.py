@@ -1,4 +1,4 @@
-"""ListOps expressions evaluated one symbol at a time.
+"""Evaluation of ListOps expressions, one symbol at a time.
 
 Shares no code with the vectorised evaluation of the generator: each is checked against the other.
 """
@@ -27,7 +27,7 @@ REDUCE: dict[str, Callable[[list[int]], int]] = {
 
 
 def evaluate(symbols: Iterable[str]) -> int:
-    """The value, 0..9, of an expression such as ``[MAX 2 [SM 4 9 ] ]``, given symbol by symbol.
+    """Return the value, 0..9, of an expression such as ``[MAX 2 [SM 4 9 ] ]``, given symbol by symbol.
 
     Raises ValueError, saying what is wrong, where the symbols are no expression or more than one.
     """

@@ -7,9 +7,9 @@ length without round brackets lies strictly between the bounds. The original rec
 no seed; here all trees of a block grow together, level by level, which is about 50 times as fast.
 
 Data are a function of the grammar alone. Block `i` has its own stream, ``PCG64(SeedSequence(seed,
-spawn_key=(i,)))``, read by nothing but ``Generator.integers`` with dtype uint8. NumPy promises the
-stream of bits, but may change that method in a feature release: a golden digest in the tests would show it,
-and `VERSION` would then be raised.
+spawn_key=(i,)))``, read only by ``Generator.integers`` with dtype uint8. NumPy guarantees the stream of
+bits, but may change that method in a feature release: a golden digest in the tests would then differ, and
+`VERSION` would have to be raised.
 
 Runs in worker processes: imports NumPy and nothing heavier.
 """
@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from msbench.datasets.listops.symbols import CLOSE, EOS, MAX, MED, MIN, OPERATORS, SM, ZERO
 
 VERSION = 1
-NODES_PER_BLOCK = 2**23  # a bound for the worst grammar: about 100 MB at work
+NODES_PER_BLOCK = 2**23  # limits the memory of the worst grammar to about 100 MB
 LONGEST = 100_000
-DRAWN = 40  # one uniform draw of 40 is an operator below 10 (1/4) and else a digit, its last decimal
+DRAWN = 40  # a uniform draw below 40: below 10 (1/4) an operator, else a digit: its last decimal
 
 Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
@@ -33,7 +33,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grammar:
-    """What is drawn and what is kept; both bounds of the length are exclusive."""
+    """Parameters of drawing and of selection; both bounds of the length are exclusive."""
 
     min_length: int
     max_length: int
@@ -43,12 +43,12 @@ class Grammar:
 
     @property
     def draws_per_block(self) -> int:
-        """Expressions drawn, kept or not, in each block."""
+        """Number of expressions drawn, kept or not, in each block."""
         return max(64, min(4096, NODES_PER_BLOCK // self.max_length))
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest expression that the grammar has, whatever the bounds."""
+        """Number of tokens of the grammar's longest expression, regardless of the bounds."""
         length = 1
         for _ in range(self.max_depth - 1):
             length = 2 + self.max_args * length
@@ -59,7 +59,8 @@ class Level(NamedTuple):
     """The nodes of one depth of a forest, tree by tree, left to right.
 
     `ids` (nodes,) are token ids; `counts` (operators,) the numbers of children, which are the nodes of the
-    next level in the same order; `nodes` and `operators` (trees,) say how many of each a tree has here.
+    next level in the same order; `nodes` and `operators` (trees,) are the numbers of both in each tree at
+    this depth.
     """
 
     ids: Bytes
@@ -69,7 +70,7 @@ class Level(NamedTuple):
 
 
 class ExpressionBlock(NamedTuple):
-    """Expressions end to end, ``<eos>`` after each: `tokens` (total,), `offsets` (n + 1,), `labels` (n,)."""
+    """Concatenated expressions, each with ``<eos>``: `tokens` (total,), `offsets` (n + 1,), `labels` (n,)."""
 
     tokens: Bytes
     offsets: Indices
@@ -77,7 +78,7 @@ class ExpressionBlock(NamedTuple):
 
 
 def draw_block(grammar: Grammar, number: int) -> ExpressionBlock:
-    """All kept expressions among the draws of this block, in the order they were drawn."""
+    """Return all kept expressions among the draws of this block, in the order they were drawn."""
     sequence = np.random.SeedSequence(grammar.seed, spawn_key=(number,))
     levels, lengths = grow(np.random.Generator(np.random.PCG64(sequence)), grammar, grammar.draws_per_block)
     kept = (lengths > grammar.min_length) & (lengths < grammar.max_length)
@@ -86,7 +87,7 @@ def draw_block(grammar: Grammar, number: int) -> ExpressionBlock:
 
 
 def grow(rng: np.random.Generator, grammar: Grammar, trees: int) -> tuple[list[Level], Indices]:
-    """A forest, and the length in tokens of each of its trees.
+    """Grow a forest; return its levels and the length in tokens of each tree.
 
     A tree that is sure to reach `max_length` stops growing there: its length is then only a lower bound.
     """
@@ -111,7 +112,7 @@ def grow(rng: np.random.Generator, grammar: Grammar, trees: int) -> tuple[list[L
 def _draw_nodes(
     rng: np.random.Generator, nodes: int, grammar: Grammar, *, last: bool
 ) -> tuple[Bytes, Indices]:
-    """Token ids of the next nodes, and the number of children of each operator among them."""
+    """Draw token ids of the next nodes, and the number of children of each operator among them."""
     if last:
         return rng.integers(0, 10, nodes, np.uint8) + np.uint8(ZERO), np.zeros(0, np.int64)
     drawn = rng.integers(0, DRAWN, nodes, np.uint8)
@@ -124,7 +125,7 @@ def _draw_nodes(
 
 
 def _sum_by_group(values: NDArray[np.bool_] | Indices, sizes: Indices) -> Indices:
-    """Sums of consecutive groups of these sizes; a group may be empty."""
+    """Return the sums of consecutive groups of these sizes; a group may be empty."""
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=running[1:])
     ends = np.cumsum(sizes)
@@ -139,7 +140,7 @@ def _only_trees(level: Level, kept: NDArray[np.bool_]) -> Level:
 
 
 def serialise(levels: list[Level], lengths: Indices) -> ExpressionBlock:
-    """Tokens of every tree in reading order, and its value; `lengths` are those of the trees."""
+    """Return the tokens of every tree in reading order, and its value; `lengths` are those of the trees."""
     sizes, labels = _from_the_leaves_up(levels)
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths + 1, out=offsets[1:])
@@ -150,7 +151,7 @@ def serialise(levels: list[Level], lengths: Indices) -> ExpressionBlock:
         opens = positions[is_operator]
         tokens[positions] = level.ids
         tokens[opens + own[is_operator] - 1] = CLOSE
-        if len(opens) == 0:  # trees that were stopped are gone, so nothing lies below
+        if len(opens) == 0:  # stopped trees were removed, so nothing lies below
             break
         before = np.cumsum(below) - below
         positions = before + np.repeat(opens + 1 - before[_starts(level.counts)], level.counts)
@@ -158,7 +159,7 @@ def serialise(levels: list[Level], lengths: Indices) -> ExpressionBlock:
 
 
 def _from_the_leaves_up(levels: list[Level]) -> tuple[list[Indices], Bytes]:
-    """Tokens of the subtree under every node, level by level, and the values of the roots."""
+    """Return the tokens of the subtree under every node, level by level, and the values of the roots."""
     sizes: list[Indices] = []
     size, value = np.zeros(0, np.int64), np.zeros(0, np.uint8)
     for level in reversed(levels):
@@ -173,7 +174,7 @@ def _from_the_leaves_up(levels: list[Level]) -> tuple[list[Indices], Bytes]:
 
 
 def apply(operators: Bytes, counts: Indices, arguments: Bytes) -> Bytes:
-    """Values (n,) of n operators; the arguments of each, `counts` of them, lie one after the other."""
+    """Return the values (n,) of n operators; each has `counts` consecutive `arguments`."""
     values = np.zeros(len(operators), np.uint8)
     owners = np.repeat(operators, counts)
     for operator, reduce in (
@@ -198,7 +199,7 @@ def _sum(arguments: Bytes, starts: Indices) -> Bytes:
 
 
 def _median(arguments: Bytes, starts: Indices) -> Bytes:
-    """The floor of each median: sorting (group, value) pairs as one number sorts every group at once."""
+    """Return the floor of each median; sorting (group, value) pairs as numbers sorts all groups at once."""
     counts = np.diff(starts, append=len(arguments))
     groups = np.repeat(np.arange(len(starts), dtype=np.int32) * 10, counts)
     ranked = np.sort(groups + arguments) - groups

@@ -1,8 +1,8 @@
 """The published ListOps files, ``basic_{train,val,test}.tsv``, read strictly.
 
 Every physical line is a row; quotation marks are data, not quoting; columns are found by the header's names.
-Round brackets say nothing that the closing brackets do not, and are dropped, as in the public PyTorch
-loaders. Every target is computed again.
+Round brackets carry no information beyond that of the closing brackets, and are dropped, as in the public
+PyTorch loaders. Every target is recomputed.
 """
 
 from collections.abc import Iterator
@@ -21,21 +21,21 @@ from msbench.errors import DataError
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 FOLDERS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
 PATHS = frozenset(PurePosixPath(folder, file).as_posix() for folder in FOLDERS for file in FILES.values())
-"""Where the files may be in a folder or an archive."""
+"""Possible paths of the files in a folder or an archive."""
 COLUMNS = {"Source", "Target"}
 REPORT_EVERY = 500
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that data came from; `sha256` is of its bytes."""
+    """A source file; `sha256` is of its bytes."""
 
     path: Path
     sha256: str
 
 
 def find(source: Path) -> dict[str, SourceFile]:
-    """The file of each split in `source`, or in the first of `FOLDERS` below it that has any.
+    """Find the file of each split in `source`, or in the first of `FOLDERS` below it that has any.
 
     Raises DataError naming what is missing, or both of two copies that differ.
     """
@@ -65,7 +65,7 @@ def _source_file(path: Path) -> SourceFile:
 
 
 def read_split(path: Path, progress: Progress = silent) -> RaggedTokens:
-    """All rows of one file, in its order. Raises DataError naming file and line."""
+    """Read all rows of one file, in its order. Raises DataError naming file and line."""
     tokens, ends, labels = bytearray(), [0], bytearray()
     for ids, label in _rows(path, progress):
         tokens += ids
@@ -97,7 +97,7 @@ def _rows(path: Path, progress: Progress) -> Iterator[tuple[bytes, int]]:
 
 
 def _columns(path: Path, header: bytes) -> tuple[str, ...]:
-    # a byte order mark is what a spreadsheet leaves behind
+    # utf-8-sig: spreadsheets may write a byte order mark
     names = tuple(header.decode("utf-8-sig", errors="replace").rstrip("\r\n").split("\t"))
     if set(names) != COLUMNS or len(names) != len(COLUMNS):
         raise DataError(f"{path}, line 1: the header must name the columns Source and Target, not {names}")
@@ -105,7 +105,7 @@ def _columns(path: Path, header: bytes) -> tuple[str, ...]:
 
 
 def _row(line: bytes, columns: tuple[str, ...]) -> tuple[bytes, int]:
-    """Token ids of the expression, and its value. Raises ValueError saying what is wrong."""
+    """Return token ids and value of an expression. Raises ValueError saying what is wrong."""
     fields = line.decode().removesuffix("\n").removesuffix("\r").split("\t")
     if len(fields) != len(columns):
         raise ValueError(f"{len(fields)} fields instead of {len(columns)}")

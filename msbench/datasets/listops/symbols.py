@@ -1,7 +1,7 @@
 """The vocabulary of ListOps: 18 token ids, fixed here and the same for every source of the data.
 
 ====== ===========================  ==============================================
-id     symbol                       why
+id     symbol                       purpose
 ====== ===========================  ==============================================
 0      ``<pad>``                    right padding
 1      ``<unk>``                    never occurs: an unknown symbol is an error
@@ -13,7 +13,7 @@ id     symbol                       why
 
 The public PyTorch loaders of Long Range Arena number the symbols by their frequency in the training file;
 ours have a fixed order, so that the ids never depend on the data. As in those loaders, round brackets are
-no tokens and ``<eos>`` is appended; lengths that are compared with bounds do not count it.
+no tokens and ``<eos>`` is appended; it is not counted where lengths are compared with bounds.
 """
 
 SYMBOLS = ("<pad>", "<unk>", "<eos>", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")

@@ -1,6 +1,6 @@
 """Pathfinder (Linsley et al. 2018; Kim et al. 2020) and Path-X of Long Range Arena, pixel by pixel.
 
-Are the two discs on one of the dashed snakes? Kept are all images of a size and a difficulty, as bytes, in
+Are the two discs on one of the dashed snakes? All images of a size and a difficulty are stored, as bytes, in
 the order of their generation or of the release's metadata; splits are rows of them.
 """
 
@@ -40,7 +40,7 @@ ABOUT = About(
 )
 ALL = "images"
 FOLDERS = ("lra_release/lra_release/", "lra_release/", "")
-"""Where a release has its sets, the copy first that counts: the outer ones are those of an older build."""
+"""Folders of the sets in a release, the preferred copy first: the outer ones are those of an older build."""
 PUBLISHED = 200_000
 REPORT_EVERY = 500
 
@@ -59,7 +59,7 @@ def fill(config: PathfinderConfig, making: Making) -> None:
 def view(
     config: PathfinderConfig, arrays: manifest.Arrays, _facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Samples]]:
-    """The splits of the public loaders."""
+    """Return the facts of the task and the splits of the public loaders."""
     values, labels = arrays[ALL]["values"], arrays[ALL]["labels"]
     shift, scale = (127.5, 127.5) if config.centred else (0.0, 255.0)
     rows = public_split(len(labels))
@@ -69,7 +69,7 @@ def view(
 
 
 def outline(config: PathfinderConfig) -> TaskInfo:
-    """What is known of the task before any data is there."""
+    """Return the facts of the task known without data."""
     return _info(config, {})
 
 
@@ -103,7 +103,7 @@ def _described(config: PathfinderConfig, labels: NDArray[np.uint8]) -> dict[str,
 
 
 def _generate(config: PathfinderConfig, parameters: Parameters, making: Making) -> NDArray[np.uint8]:
-    """Draw into arrays that outlive this process: who was stopped goes on after the last whole batch."""
+    """Draw into arrays that outlive this process: a later run resumes after the last whole batch."""
     require_space(making.folder, config.images * config.size**2, "pathfinder")
     kept = manifest.beside(making.folder, "drawn")
     values, labels, done = _drawn(kept, config)
@@ -129,15 +129,15 @@ def _generate(config: PathfinderConfig, parameters: Parameters, making: Making) 
 
 
 def _drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
-    """The arrays of a generation that was stopped, and how many of their images are there; or new ones."""
+    """Return the arrays of an interrupted generation and their number of images, or new arrays and 0."""
     try:
         state = json.loads((kept / "done.json").read_bytes())
         paths = (kept / ALL / f"{name}.npy" for name in ("values", "labels"))
         there = [np.lib.format.open_memmap(path, mode="r+") for path in paths]
         if state["version"] == VERSION:
             return there[0], there[1], int(state["images"])
-    # Nothing is there, or what is there is of no use: images can be drawn again. Hours of drawing that only
-    # cannot be opened stay: any other OSError ends the set-up.
+    # No usable arrays: images can be drawn again. Any other OSError ends the set-up, so that hours of
+    # drawing that merely cannot be opened are kept.
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         pass
     shutil.rmtree(kept, ignore_errors=True)
@@ -147,7 +147,7 @@ def _drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDA
 
 
 def _note(kept: Path, done: int, *arrays: Any) -> None:
-    """Say how many images are there, once they are."""
+    """Record the number of finished images, once they are on disk."""
     for array in arrays:
         array.flush()
     written = kept / "done.json.new"
@@ -180,14 +180,14 @@ def _import(config: PathfinderConfig, making: Making) -> None:
 
 
 def _folders(source: Path, name: str) -> list[tuple[str, Path]]:
-    """Places in `source` with images of this size and their folders, that first which counts."""
+    """Return the places in `source` with images of this size and their folders, the preferred one first."""
     places = [(f"{folder}{name}", source / f"{folder}{name}") for folder in FOLDERS]
     found = [(place, path) for place, path in places if path.is_dir()]
     return found or [(source.name, source)]
 
 
 def _read(release: Release, making: Making) -> NDArray[np.uint8]:
-    """All images of a release into arrays; their labels."""
+    """Read all images of a release into arrays; return their labels."""
     listed = sum(1 for _ in release.rows())
     require_space(making.folder, listed * release.window**2, "pathfinder")
     values = manifest.create(making.folder, ALL, "values", (listed, release.window**2, 1), "u1")

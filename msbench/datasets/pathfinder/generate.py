@@ -1,8 +1,8 @@
-"""Pathfinder and Path-X images without end, drawn as the original draws them.
+"""Unlimited Pathfinder and Path-X images, drawn as by the original.
 
-An image is a function of its parameters, a seed, its batch and its index there, and of nothing else: neither
-the number of processes nor the engine nor what was drawn before it. It may change only with `VERSION`, and
-golden digests in the tests watch over that: Pillow draws the paddles and reduces the pictures.
+An image is a function of its parameters, a seed, its batch and its index in the batch, and of nothing else:
+not of the number of processes, the engine or the images drawn before. It may change only with `VERSION`,
+which golden digests in the tests check: Pillow draws the paddles and reduces the pictures.
 
 Runs in worker processes: imports NumPy and Pillow and nothing heavier.
 """
@@ -41,14 +41,14 @@ ENGINES = {"cpp": pathfinder_native.draw, "python": pathfinder_snakes.draw}
 
 @dataclass(frozen=True)
 class DrawnImages:
-    """Images (n, window, window) that follow each other in one batch, and their rows."""
+    """Consecutive images (n, window, window) of one batch, and their rows."""
 
     images: Bytes
     rows: tuple[ImageMetadata, ...]
 
 
 def default_engine() -> Engine:
-    """``cpp`` where it was compiled; both draw the same images."""
+    """Return ``cpp`` if it was compiled, else ``python``; both draw the same images."""
     return "cpp" if pathfinder_native.function() else "python"
 
 
@@ -62,10 +62,10 @@ def generate(
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Generator[DrawnImages, None, None]:
-    """Images `first` to `images` - 1 of this seed, in order and in blocks.
+    """Yield images `first` to `images` - 1 of this seed, in order and in blocks.
 
     Image i is index i modulo `BATCH` of batch i // `BATCH`. Raises DataError where the target snakes of an
-    image find no room, or where a worker process dies.
+    image do not fit, or where a worker process dies.
     """
     if processes is None:
         processes = 1 if images - first <= ALONE else default_processes()
@@ -81,7 +81,7 @@ def generate(
 
 
 def draw(parameters: Parameters, seed: int, numbers: range, engine: Engine) -> Drawings:
-    """The snakes of these images of a seed."""
+    """Draw the snakes of these images of a seed."""
     states = [first_state(seed, *divmod(number, BATCH)) for number in numbers]
     return ENGINES[engine](parameters, np.array(states, np.uint64))
 
@@ -89,7 +89,7 @@ def draw(parameters: Parameters, seed: int, numbers: range, engine: Engine) -> D
 def _draw_block(
     parameters: Parameters, seed: int, starts: tuple[int, ...], engine: Engine, block: int
 ) -> DrawnImages:
-    """Block `block`, which is empty behind the last: workers are ahead of what is asked of them."""
+    """Draw block `block`, which is empty after the last: workers run ahead of what is requested."""
     numbers = range(*starts[block : block + 2]) if block + 1 < len(starts) else range(0)
     drawings = draw(parameters, seed, numbers, engine)
     labels = drawings.labels.tolist()

@@ -1,4 +1,4 @@
-"""The line of metadata that every Pathfinder image has, in the order of the release's columns."""
+"""The line of metadata of every Pathfinder image, in the order of the release's columns."""
 
 from dataclasses import astuple, dataclass
 from pathlib import PurePosixPath
@@ -7,12 +7,12 @@ from typing import Any, Final, get_type_hints
 from msbench.datasets.pathfinder.parameters import Parameters
 
 CONTRASTS: Final = 1
-"""How many contrasts a paddle may have; in Long Range Arena always this one."""
+"""Number of contrasts a paddle may have; in Long Range Arena always this one."""
 
 
 @dataclass(frozen=True)
 class ImageMetadata:
-    """What the generator notes about an image; `label` is 1 where both markers are on one snake."""
+    """Metadata of one image; `label` is 1 where both markers are on one snake."""
 
     subpath: str
     filename: str
@@ -27,7 +27,7 @@ class ImageMetadata:
     n_contrasts: int
 
     def __str__(self) -> str:
-        """The line of the release, without its end."""
+        """Return the line of the release, without its line end."""
         return " ".join(map(str, astuple(self)))
 
 
@@ -35,7 +35,7 @@ COLUMNS: Final = get_type_hints(ImageMetadata)
 
 
 def row(parameters: Parameters, batch: int, index: int, label: int, margin: int) -> ImageMetadata:
-    """The row of image `index` of a batch."""
+    """Return the row of image `index` of a batch."""
     return ImageMetadata(
         subpath=f"imgs/{batch}",
         filename=f"sample_{index}.png",
@@ -52,7 +52,7 @@ def row(parameters: Parameters, batch: int, index: int, label: int, margin: int)
 
 
 def parse(line: str) -> ImageMetadata:
-    """The row of a line. Raises ValueError saying what is wrong with it."""
+    """Parse the row of a line. Raises ValueError saying what is wrong with it."""
     values = line.split()
     if len(values) != len(COLUMNS):
         raise ValueError(f"{len(values)} fields instead of {len(COLUMNS)}")

@@ -1,7 +1,7 @@
 """The engine of `msbench.datasets.pathfinder.snakes` in C++ (``native/pathfinder.cpp``).
 
-It is in the library of `msbench.ops.scan_native`, which is looked for here without torch: worker processes
-import nothing as heavy.
+It is in the library of `msbench.ops.scan_native`, which is located here without torch, as torch is too heavy
+for worker processes to import.
 """
 
 import ctypes
@@ -50,14 +50,14 @@ class PathfinderProblem(ctypes.Structure):
 
 @cache
 def function() -> Any | None:
-    """The compiled function, or None where the library was not built or cannot be loaded."""
+    """Return the compiled function, or None where the library was not built or cannot be loaded."""
     spec = PathFinder.find_spec("_native", [str(LIBRARY)])
     if spec is None or spec.origin is None:
         return None
     try:
         found = getattr(ctypes.CDLL(spec.origin), FUNCTION)
     except (OSError, AttributeError) as error:
-        # Built, but of no use: not the same as no compiler, and not to be passed over in silence.
+        # Built but unusable: unlike a missing compiler, this deserves a warning.
         warnings.warn(f"pathfinder is generated without C++, slowly: {error}", RuntimeWarning, stacklevel=2)
         return None
     found.argtypes = (ctypes.c_void_p, ctypes.c_int64, *(ctypes.c_void_p,) * 3)
@@ -65,7 +65,7 @@ def function() -> Any | None:
 
 
 def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
-    """See `msbench.datasets.pathfinder.snakes.draw`."""
+    """Draw the snakes as `msbench.datasets.pathfinder.snakes.draw` does."""
     call = function()
     assert call is not None, "the choice of engines has seen that the library is there"
     problem, *_kept = _problem(parameters)
@@ -85,7 +85,7 @@ def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
 def _problem(
     parameters: Parameters,
 ) -> tuple[PathfinderProblem, ctypes.Array[NativeTables], tuple[Tables, ...]]:
-    """The arguments, and what they point to, which must live as long."""
+    """Return the arguments, and the objects they point to, which must live as long."""
     made = tables(parameters)
     margins = (NativeTables * len(made))(*map(_native, made))
     problem = PathfinderProblem(

@@ -1,4 +1,4 @@
-"""What Pathfinder and Path-X images are drawn with: Long Range Arena's settings of the original generator.
+"""Parameters of Pathfinder and Path-X images: Long Range Arena's settings of the original generator.
 
 The settings are those that lra_benchmarks/data/pathfinder.py of google-research/long-range-arena documents
 for snakes2.py of drewlinsley/pathfinder; every quotient there is Python 2's, rounded down.
@@ -13,8 +13,9 @@ CONTOUR_LENGTHS: Final = {"curv_baseline": 6, "curv_contour_length_9": 9, "curv_
 """Paddles of a target snake, by the release's name of the difficulty: easy, intermediate, hard."""
 
 PATH_X_DISTRACTOR_PADDLES: Final = 35 * 2
-"""Divided by the length of a distractor (17 on the hard level): closer to the released images, by their
-fraction of lit pixels, than what is documented."""
+"""Divided by the length of a distractor: 17 distractors on the hard level. Closer to the released images, by
+their fraction of lit pixels, than the documented value.
+"""
 DOCUMENTED_PATH_X_DISTRACTOR_PADDLES: Final = 35
 
 
@@ -32,12 +33,12 @@ class Parameters:
     seed_distance : between the tails of the two target snakes, which start twice as far from the border
     marker_radius : of the two discs
     contour_length : paddles of each of the two target snakes
-    continuity : how straight a snake goes on: its bend times this stays below 90 degrees
+    continuity : straightness of a snake: its bend times this stays below 90 degrees
     distractor_length : paddles of a distractor
-    distractors : how many are tried; one that finds no room is left out
+    distractors : number of attempts; one that does not fit is left out
     snake_contrast : brightness of distractors, where markers have 1
     paddle_contrast : brightness of target snakes as a fraction of that of distractors, which are brighter
-        where it is below 1: a quirk of the original, whose distractors leave this factor out
+        where it is below 1: a quirk of the original, which does not apply this factor to distractors
     paddle_retries, distractor_retries : further attempts after the first
     """
 
@@ -59,7 +60,7 @@ class Parameters:
     distractor_retries: int = 4
 
     def __post_init__(self) -> None:
-        """ConfigError where no image can be meant."""
+        """Raise ConfigError for invalid settings."""
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name in ("distractors", "paddle_retries", "distractor_retries") else None
@@ -76,18 +77,18 @@ class Parameters:
 
     @property
     def most_paddles(self) -> int:
-        """Paddles of an image where every distractor found room."""
+        """Number of paddles of an image in which every distractor fits."""
         return 2 * self.contour_length + self.distractors * self.distractor_length
 
     @property
     def line_width(self) -> int:
-        """Width of a paddle where it is drawn."""
+        """Width of a paddle as drawn, before it is reduced."""
         return round(self.paddle_thickness * self.antialias)
 
 
 @dataclass(frozen=True)
 class _Size:
-    """What a size has whatever the difficulty; `distractor_paddles` is shared out among distractors."""
+    """Settings of a size for all difficulties; `distractor_paddles` is divided among distractors."""
 
     paddle_length: int
     paddle_thickness: float
@@ -110,7 +111,7 @@ SIZES: Final = {
 
 
 def preset(window: int, difficulty: str, *, documented_distractors: bool = False) -> Parameters:
-    """The settings of a size and a difficulty; `documented_distractors` matters to 128 pixels alone.
+    """Return the settings of a size and a difficulty; `documented_distractors` only affects 128 pixels.
 
     Raises ConfigError where there is no such size or difficulty.
     """

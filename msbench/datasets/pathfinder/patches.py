@@ -1,4 +1,4 @@
-"""Pictures of one paddle and of one marker, drawn large and reduced by Pillow as the original does it.
+"""Pictures of one paddle and of one marker, drawn large and reduced by Pillow as in the original.
 
 Numbers are bytes: a paddle's brightness and its mask are in 255ths until an image is complete.
 """
@@ -18,7 +18,7 @@ LANCZOS_REACH = 3
 
 
 def disc(radius: float) -> NDArray[np.bool_]:
-    """True where a pixel's centre is within `radius` of the middle one; the side is odd."""
+    """Return a mask: True where a pixel's centre is within `radius` of the middle one; the side is odd."""
     reach = int(radius)
     y, x = np.ogrid[-reach : reach + 1, -reach : reach + 1]
     inside: NDArray[np.bool_] = y**2 + x**2 <= radius**2
@@ -26,7 +26,7 @@ def disc(radius: float) -> NDArray[np.bool_]:
 
 
 def dilated(pictures: Bytes, kernel: NDArray[np.bool_]) -> Bytes:
-    """The largest value under the kernel, over the last two axes; beyond the borders there is none."""
+    """Return the largest value under the kernel, over the last two axes; there is none beyond the borders."""
     reach = kernel.shape[0] // 2
     height, width = pictures.shape[-2:]
     padded = np.pad(pictures, [(0, 0)] * (pictures.ndim - 2) + [(reach, reach)] * 2)
@@ -37,13 +37,13 @@ def dilated(pictures: Bytes, kernel: NDArray[np.bool_]) -> Bytes:
 
 
 def reduced(pictures: Bytes, side: int) -> Bytes:
-    """Each of these pictures (n, h, h) reduced to (n, side, side)."""
+    """Reduce each of these pictures (n, h, h) to (n, side, side)."""
     small = [Image.fromarray(picture).resize((side, side), Image.Resampling.LANCZOS) for picture in pictures]
     return np.stack([np.asarray(picture) for picture in small])
 
 
 def paddles(parameters: Parameters, margin: int, angles: list[float]) -> tuple[Bytes, Bytes]:
-    """Brightness and mask of paddles from the middle of a picture in each of n directions.
+    """Return brightness and mask of paddles from the middle of a picture in each of n directions.
 
     Both are (n, s, s), s = 2 (paddle_length + ceil(paddle_thickness) + margin) + 1.
     """
@@ -54,7 +54,7 @@ def paddles(parameters: Parameters, margin: int, angles: list[float]) -> tuple[B
 
 
 def half_side(parameters: Parameters, margin: int) -> int:
-    """Pixels from the start of a paddle to the border of its picture."""
+    """Return the number of pixels from the start of a paddle to the border of its picture."""
     return parameters.paddle_length + int(np.ceil(parameters.paddle_thickness)) + margin
 
 
@@ -71,7 +71,7 @@ def add_marker(picture: Bytes, tip: tuple[int, int], parameters: Parameters) -> 
     reach = int(np.ceil(parameters.marker_radius)) + LANCZOS_REACH
     starts = [max(0, at - reach) for at in tip]
     stops = [min(parameters.window, at + reach + 1) for at in tip]
-    # What the filter does differs at a border of the image, so the picture ends where the image does.
+    # The filter acts differently at a border of the image, so the picture ends where the image does.
     marker = _marker(
         parameters.marker_radius,
         parameters.antialias,

@@ -1,4 +1,4 @@
-"""The stream of numbers that one image is drawn from: SplitMix64, which Python and C++ compute alike."""
+"""Random number stream of one image: SplitMix64, with equal results in Python and C++."""
 
 from hashlib import blake2b
 
@@ -6,19 +6,19 @@ WORD = 2**64 - 1
 
 
 def first_state(seed: int, batch: int, index: int) -> int:
-    """Where the stream of image `index` of `batch` starts: a hash of the three."""
+    """Return the first state of the stream of image `index` of `batch`: a hash of seed, batch and index."""
     key = f"{seed} {batch} {index}".encode()
     return int.from_bytes(blake2b(key, digest_size=8, person=b"pathfinder").digest(), "little")
 
 
 class RandomStream:
-    """Numbers without end (Steele, Lea and Flood 2014); see ``below`` of ``native/pathfinder.cpp``."""
+    """Unlimited random numbers (Steele, Lea and Flood 2014); see ``below`` of ``native/pathfinder.cpp``."""
 
     def __init__(self, state: int) -> None:
         self.state = state
 
     def below(self, bound: int) -> int:
-        """Uniform in [0, bound); the remainder's bias is under bound / 2^64."""
+        """Draw uniformly from [0, bound); the modulo bias is under bound / 2^64."""
         self.state = (self.state + 0x9E3779B97F4A7C15) & WORD
         mixed = self.state
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & WORD

@@ -1,8 +1,8 @@
 """Pathfinder images of the published release, or of any folder in its layout, read strictly.
 
 The order is that of the public PyTorch loaders: metadata files by the number in their names, then line by
-line. Pixels become grey as theirs do, by Pillow's conversion to ``L``; pictures with more than 8 bits a
-channel, which it would cut, are refused.
+line. Pixels are converted to grey as in those loaders, by Pillow's conversion to ``L``; pictures with more
+than 8 bits a channel, which it would truncate, are refused.
 """
 
 import io
@@ -23,7 +23,7 @@ from msbench.datasets.pictures import BROKEN
 from msbench.errors import ConfigError, DataError
 
 EMPTY: Final = "curv_baseline/imgs/0/sample_172.png"
-"""Without a byte in the published Pathfinder of 32 pixels, as public loaders know; listed all the same."""
+"""An empty file in the published Pathfinder of 32 pixels, known to public loaders; the metadata list it."""
 NUMPY_MAGIC = b"\x93NUMPY"
 MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
@@ -32,7 +32,7 @@ MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 class Release:
     """One difficulty below `folder`, for images of `window` pixels.
 
-    `skipped` counts the image that is known to be empty, once `images` has come past it.
+    `skipped` counts the image that is known to be empty, once `images` has passed it.
     """
 
     folder: Path
@@ -41,14 +41,14 @@ class Release:
     skipped: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        """ConfigError where there is no such difficulty."""
+        """Raise ConfigError for an unknown difficulty."""
         if self.difficulty not in CONTOUR_LENGTHS:
             raise ConfigError(
                 f"pathfinder: unknown difficulty {self.difficulty!r}; known: {', '.join(CONTOUR_LENGTHS)}"
             )
 
     def rows(self) -> Iterator[ImageMetadata]:
-        """All rows in order, that of the empty image too. Raises DataError naming file and line."""
+        """Yield all rows in order, that of the empty image too. Raises DataError naming file and line."""
         for path in self._metadata():
             lines = _lines(path)
             if not lines:
@@ -60,7 +60,7 @@ class Release:
                     raise DataError(f"{path}, line {number}: {error}") from None
 
     def images(self) -> Iterator[tuple[ImageMetadata, Bytes]]:
-        """Every row with its image (window, window). Raises DataError naming the file."""
+        """Yield every row with its image (window, window). Raises DataError naming the file."""
         self.skipped = 0
         for row in self.rows():
             name = f"{self.difficulty}/{row.subpath}/{row.filename}"
@@ -93,7 +93,7 @@ def _content(path: Path) -> bytes:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a metadata file: text in the release, an array from the public generator itself."""
+    """Return the lines of a metadata file: text in the release, an array from the public generator itself."""
     content = _content(path)
     if content.startswith(NUMPY_MAGIC):
         return [" ".join(values) for values in _array(path, content).tolist()]
@@ -118,7 +118,7 @@ def _decoded(path: Path, content: bytes, window: int) -> Bytes:
         raise DataError(f"{path}: an empty file; unpack the archive again")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # such as one of a size that only an attack has
+            warnings.simplefilter("error")  # such as Pillow's on decompression bombs
             picture = Image.open(io.BytesIO(content), formats=("PNG",))
             if picture.size != (window, window):
                 width, height = picture.size

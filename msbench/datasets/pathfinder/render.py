@@ -1,7 +1,7 @@
-"""Images of snakes: paddles and markers painted over each other, stretched to 0 to 255 as the original does.
+"""Images of snakes: paddles and markers painted over each other, stretched to 0 to 255 as in the original.
 
-A brightness is a byte of a picture over 255, times a contrast, to float32 for paddles; the larger of two
-wins. An image is saved with its smallest brightness as 0 and its largest as 255.
+A brightness is a byte of a picture over 255, times a contrast, as float32 for paddles; where pictures
+overlap, the larger counts. An image is saved with its smallest brightness as 0 and its largest as 255.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ from msbench.datasets.pathfinder.tables import tables
 
 
 def render(parameters: Parameters, drawings: Drawings) -> Bytes:
-    """The images (n, window, window) of these drawings."""
+    """Return the images (n, window, window) of these drawings."""
     images = np.empty((len(drawings.labels), parameters.window, parameters.window), np.uint8)
     for number, image in enumerate(images):
         lines = tables(parameters)[drawings.margins[number]].lines
@@ -35,7 +35,7 @@ def render(parameters: Parameters, drawings: Drawings) -> Bytes:
 def markers(
     parameters: Parameters, drawings: Drawings, number: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Row and column of both markers: the tail of a target, and the end of the same where the label is 1."""
+    """Return row and column of both markers: a target's tail, and the end of it (label 1) or of the other."""
     origin = int(drawings.origins[number])
     end = origin if drawings.labels[number] else 1 - origin
     paddles = drawings.paddles[number, :, 1:].tolist()
@@ -59,7 +59,7 @@ def _paint(layer: Bytes, paddles: NDArray[np.int32], lines: Bytes) -> None:
 
 
 def _stretched(parameters: Parameters, layers: Bytes) -> Bytes:
-    """The image of the bytes of targets, distractors and markers (3, h, w), rounded halves up."""
+    """Return the image of the bytes of targets, distractors and markers (3, h, w), rounded half up."""
     brightness = np.take_along_axis(_scales(parameters), layers.reshape(3, -1), axis=1).max(axis=0)
     lowest, highest = brightness.min(), brightness.max()
     stretched = (brightness - lowest) * (255 / (highest - lowest))
@@ -69,7 +69,7 @@ def _stretched(parameters: Parameters, layers: Bytes) -> Bytes:
 
 @lru_cache(maxsize=8)
 def _scales(parameters: Parameters) -> NDArray[np.float64]:
-    """The brightness (3, 256) of each byte of targets, distractors and markers."""
+    """Return the brightness (3, 256) of each byte of targets, distractors and markers."""
     shares = np.arange(256) / 255
     distractor = parameters.snake_contrast
     contrasts = parameters.paddle_contrast * distractor, distractor

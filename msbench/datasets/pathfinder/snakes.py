@@ -1,15 +1,15 @@
-"""How the snakes of an image grow, paddle by paddle: the plain engine.
+"""Growth of an image's snakes, paddle by paddle, in plain Python.
 
-Every paddle keeps a mask around itself, and a further one must not overlap the masks of the others. The
+Every paddle has a mask around itself, and a further one must not overlap the masks of the others. The
 original's order is kept with its quirks:
 
 - A paddle's mask is added when its successor is accepted, so that neighbours of a snake may touch; the last
   mask of the first target snake is never added.
 - The second target snake starts at a fixed distance from the first, wherever that is: nothing is tested.
-- A dead end starts both target snakes anew, and a distractor up to `distractor_retries` times.
+- A dead end restarts both target snakes, and a distractor up to `distractor_retries` times.
 - No snake starts in an orientation whose kernel is blind; see `msbench.datasets.pathfinder.tables`.
 
-The same steps are in ``ops/native/pathfinder.cpp``, about 100 times as fast.
+The same steps are in ``native/pathfinder.cpp``, about 100 times as fast.
 """
 
 from typing import NamedTuple
@@ -24,9 +24,9 @@ from msbench.datasets.pathfinder.tables import BLOCKED, DEGREES, LEAST_WEIGHT, I
 from msbench.errors import DataError
 
 MOST_ATTEMPTS = 1_000_000
-"""To place both target snakes of one image; the presets need a few hundred."""
+"""Attempts to place both target snakes of one image; the presets need a few hundred."""
 LEAST_ROOM = 100
-"""Distractors are left out where less than one pixel in so many is free."""
+"""No more distractors are drawn where less than one pixel in this many is free."""
 
 Point = tuple[int, int]
 
@@ -40,7 +40,7 @@ class Paddle(NamedTuple):
 
 
 class Tip(NamedTuple):
-    """Where and how a snake goes on."""
+    """Position and orientation from which a snake continues."""
 
     pivot: Point
     orientation: int
@@ -49,8 +49,8 @@ class Tip(NamedTuple):
 class Drawings(NamedTuple):
     """The snakes of n images, to be rendered.
 
-    ``labels``, ``margins`` (which of `paddle_margins`), ``origins`` (the snake whose tail is marked),
-    ``distractors`` (how many found room) and ``attempts`` (at both targets) are (n,); ``paddles`` is
+    ``labels``, ``margins`` (indices into `paddle_margins`), ``origins`` (the snake whose tail is marked),
+    ``distractors`` (the number placed) and ``attempts`` (at both targets) are (n,); ``paddles`` is
     (n, most_paddles, 3): those of both targets in turn, from tail to end, then those of each distractor.
     """
 
@@ -63,9 +63,9 @@ class Drawings(NamedTuple):
 
 
 def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
-    """The snakes of one image from each of these states of `RandomStream`.
+    """Draw the snakes of one image from each of these states of `RandomStream`.
 
-    Raises DataError where the target snakes of an image find no room.
+    Raises DataError where the target snakes of an image do not fit.
     """
     facts = np.zeros((len(states), 5), np.int32)
     paddles = np.zeros((len(states), parameters.most_paddles, 3), np.int32)
@@ -76,13 +76,13 @@ def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
 
 
 def gathered(facts: Integers, paddles: Integers) -> Drawings:
-    """Drawings from facts (n, 5): labels, margins, origins, distractors, attempts; and from paddles."""
+    """Build drawings from facts (n, 5): labels, margins, origins, distractors, attempts; and from paddles."""
     labels, margins, origins, distractors, attempts = facts.T
     return Drawings(labels, margins, origins, distractors, attempts, paddles)
 
 
 def no_room(parameters: Parameters) -> DataError:
-    """What is raised where the target snakes of an image find no room."""
+    """Return the error for an image whose target snakes do not fit."""
     return DataError(
         f"pathfinder: two snakes of {parameters.contour_length} paddles found no room in {MOST_ATTEMPTS:,} "
         f"attempts on {parameters.window} x {parameters.window} pixels; shorten them or enlarge the window"
@@ -106,14 +106,14 @@ def _draw_image(parameters: Parameters, stream: RandomStream) -> tuple[tuple[int
 
 
 class Artist:
-    """Draws the snakes of one image; an empty list of paddles means that there was no room."""
+    """Drawing of the snakes of one image; an empty list of paddles means that there was no room."""
 
     def __init__(self, parameters: Parameters, tables: Tables, stream: RandomStream) -> None:
         self.parameters, self.tables, self.stream = parameters, tables, stream
         self.mask, self.spread = tables.canvas.copy(), tables.spread.copy()
 
     def draw_targets(self) -> list[Paddle]:
-        """The paddles of both target snakes in turn."""
+        """Draw both target snakes; return their paddles in turn."""
         self.mask[:], self.spread[:] = self.tables.canvas, self.tables.spread
         first = self._start_first()
         second = first and self._start_second(first)
@@ -131,7 +131,7 @@ class Artist:
         return paddles
 
     def draw_distractors(self) -> list[list[Paddle]]:
-        """The paddles of every distractor that finds room."""
+        """Draw the distractors; return the paddles of each that fits."""
         snakes: list[list[Paddle]] = []
         for _ in range(self.parameters.distractors):
             taken, free = self._taken()
@@ -161,7 +161,7 @@ class Artist:
         return paddles
 
     def _start_first(self) -> Paddle | None:
-        """The first paddle of the first snake, far from the border."""
+        """Return the first paddle of the first snake, far from the border."""
         for _ in range(self.parameters.paddle_retries + 1):
             orientation = self.stream.below(DEGREES)
             first_y, rows, first_x, columns = self.tables.cells[orientation].tolist()
@@ -174,7 +174,7 @@ class Artist:
         return None
 
     def _start_second(self, first: Paddle) -> Paddle | None:
-        """The first paddle of the second snake, at the seed distance from the first."""
+        """Return the first paddle of the second snake, at the seed distance from the first."""
         for _ in range(self.parameters.paddle_retries + 1):
             orientation = self.stream.below(DEGREES)
             tail = self._step(self.tables.seconds, self.stream.below(DEGREES), first[1:])
@@ -184,7 +184,7 @@ class Artist:
         return None
 
     def _start_distractor(self, taken: NDArray[np.bool_]) -> Paddle | None:
-        """The first paddle of a distractor, wherever there is room."""
+        """Return the first paddle of a distractor, wherever there is room."""
         for _ in range(self.parameters.paddle_retries + 1):
             orientation = self.stream.below(DEGREES)
             places = self._places(orientation, taken)
@@ -197,9 +197,9 @@ class Artist:
         return None
 
     def _taken(self) -> tuple[NDArray[np.bool_], int]:
-        """Which pixels of the canvas are taken where a distractor starts, and how many pixels are free.
+        """Return the canvas pixels where no distractor may start, and the number of free pixels.
 
-        To the former the outermost pixels of the image are taken too.
+        The former include the outermost pixels of the image.
         """
         border, window = self.tables.border, self.parameters.window
         image = slice(border, border + window)
@@ -210,7 +210,7 @@ class Artist:
         return taken, free
 
     def _places(self, orientation: int, taken: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Where a first paddle of this orientation has room, as row times window plus column."""
+        """Return the places with room for a first paddle in this orientation: row * window + column."""
         border, window = self.tables.border, self.parameters.window
         start, stop = self.tables.kernel_starts[orientation : orientation + 2].tolist()
         forbidden = np.full((window, window), start == stop)
@@ -235,7 +235,7 @@ class Artist:
         return all(0 <= at < self.parameters.window for end in ends for at in end)
 
     def _extend(self, tip: Tip, last: Paddle) -> tuple[Tip, Paddle] | None:
-        """The snake's next paddle, drawn from the places around its pivot by their weights and their room."""
+        """Return the snake's next paddle, drawn from the places around its pivot by weight and room."""
         pivot = self._step(self.tables.advances, tip.orientation, tip.pivot)
         y, x = (self.tables.ends + pivot + self.tables.border).T
         room = 255 - self.spread[y, x].astype(np.int64)
@@ -256,7 +256,7 @@ class Artist:
         return bool((_around(self.mask, self.tables.border, paddle, limits) > limits).any())
 
     def _merge(self, paddle: Paddle) -> None:
-        """Add the paddle's mask; of what lies outside the image nothing is kept in `mask`."""
+        """Add the paddle's mask; in `mask`, only inside the image."""
         border, window = self.tables.border, self.parameters.window
         added = self.tables.masks[paddle.orientation]
         region = _around(self.mask, border, paddle, added)
@@ -269,7 +269,7 @@ class Artist:
 
 
 def _around(canvas: Bytes, border: int, paddle: Paddle, picture: Bytes) -> Bytes:
-    """The part of the canvas that the picture of this paddle covers."""
+    """Return the part of the canvas that the picture of this paddle covers."""
     half = len(picture) // 2
     y, x = paddle.y + border - half, paddle.x + border - half
     return canvas[y : y + len(picture), x : x + len(picture)]

@@ -9,9 +9,9 @@ SEED = 42
 
 
 def public_split(images: int) -> dict[str, NDArray[np.int64]]:
-    """Which images, by their number in the order of reading, are in each split and in which order.
+    """Return the image numbers, in the order of reading, of each split in its order.
 
-    A tenth each, rounded down, is for validation and test; the rest, drawn first, is trained on.
+    A tenth each, rounded down, is for validation and test; the rest, drawn first, is for training.
     """
     held_out = int(0.1 * images)
     train, rest = random_split(images, images - 2 * held_out, SEED)

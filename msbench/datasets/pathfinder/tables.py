@@ -1,16 +1,15 @@
-"""All that the drawing of snakes computes with real numbers, as tables of integers made once.
+"""All computations of snake drawing with real numbers, as tables of integers made once.
 
-Snakes grow on integer coordinates, so every sine, weight and picture that they can need is known before.
-Both engines read these tables and compute with integers alone, which is why they agree to the last bit.
+Snakes grow on integer coordinates, so every sine, weight and picture that they may need is known in advance.
+Both engines read these tables and compute with integers alone, so their results agree to the last bit.
 
-An orientation has a number: 0 to 359 are the degrees -180 to 179, which the first paddle of a snake has;
-360 + c is that of `ends[c]`, the place where a further paddle may end, seen from its pivot. Coordinates are
-(row, column).
+An orientation has a number: 0 to 359 are the degrees -180 to 179 of a snake's first paddle; 360 + c is that
+of `ends[c]`, the place where a further paddle may end, seen from its pivot. Coordinates are (row, column).
 
-Where a step leads depends on where it starts: the original rounds up the sum of a coordinate and a sine,
-whose last bit is lost beside a large coordinate, but near the upper and left border lifts it by a pixel. So
-steps are tables over all coordinates. Sums that lie as near to an integer are all through which the machine's
-sine could matter; a golden digest in the tests would show it.
+The end of a step depends on its start: the original rounds up the sum of a coordinate and a sine. The sine's
+last bit is lost in the sum with a large coordinate, but near the upper and left border it raises the result
+by a pixel. So steps are tables over all coordinates. The machine's sine can only matter for sums as near to
+an integer as that; a golden digest in the tests would show it.
 """
 
 import math
@@ -28,13 +27,13 @@ Integers = NDArray[np.int32]
 
 DEGREES = 360
 WEIGHT_ONE = 2**24
-"""What the weight 1 of a place is; times 255 and summed it stays far below 2^63."""
+"""Integer that represents the weight 1 of a place; times 255 and summed it stays far below 2^63."""
 LEAST_WEIGHT = math.ceil(1e-4 * 255 * WEIGHT_ONE)
 """Below this sum of weights a snake is at a dead end."""
 OVERLAP = 459
-"""Where the masks of two paddles add up to this (1.8), they overlap."""
+"""Two paddles overlap where their masks add up to this (1.8) or more."""
 BLOCKED = 77
-"""From this on (above 0.3), a mask counts as taken where a first paddle is placed."""
+"""From this value on (above 0.3), a mask counts as taken where a first paddle is placed."""
 
 
 class Tables(NamedTuple):
@@ -48,22 +47,22 @@ class Tables(NamedTuple):
     canvas: Bytes
     """Masks before the first paddle, 0 outside the image."""
     spread: Bytes
-    """The same dilated by the margin, 255 outside the image."""
+    """`canvas` dilated by the margin, 255 outside the image."""
     heads: Integers
     """(360, 2, p) from the tail of a first paddle to its head, for p coordinates of the canvas."""
     pivots: Integers
     """(360, 2, p) from the head of a first paddle to its pivot, which lies behind it."""
     cells: Integers
-    """(360, 4) where the very first tail may be: first row, rows, first column, columns."""
+    """(360, 4) positions allowed for the very first tail: first row, rows, first column, columns."""
     seconds: Integers
     """(360, 2, p) from the first snake's tail to the second's."""
     kernel: Integers
     """(k, 2) pixels that must be free for a first paddle, seen from its tail, orientation by orientation.
 
-    None means that no snake starts in this orientation.
+    An orientation without pixels is one in which no snake starts.
     """
     kernel_starts: Integers
-    """(361,) where each degree starts in `kernel`."""
+    """(361,) start of each degree in `kernel`."""
     ends: Integers
     """(c, 2) from a pivot to the places where the next paddle may end, in reading order."""
     advances: Integers
@@ -82,7 +81,7 @@ class Tables(NamedTuple):
 
 @lru_cache(maxsize=8)
 def tables(parameters: Parameters) -> tuple[Tables, ...]:
-    """The tables of each margin."""
+    """Return the tables of each margin."""
     return tuple(_of_margin(parameters, margin) for margin in parameters.paddle_margins)
 
 
@@ -124,7 +123,7 @@ def _turned(angle: float) -> float:
 
 
 def _moved(places: NDArray[Any], angles: list[float], distance: int) -> NDArray[np.float64]:
-    """Where steps from each of these coordinates lead, (angles, 2, places); rows go with the sine."""
+    """Return the ends of steps from each of these coordinates, (angles, 2, places); rows go with the sine."""
     steps = [(distance * math.sin(angle), distance * math.cos(angle)) for angle in angles]
     moved: NDArray[np.float64] = places + np.array(steps)[:, :, None]
     return moved
@@ -135,7 +134,7 @@ def _integers(values: NDArray[Any]) -> Integers:
 
 
 def _ends(radius: int) -> Integers:
-    """The different pixels on a circle, looked at in steps of one pixel along it."""
+    """Return the distinct pixels on a circle, sampled in steps of one pixel along it."""
     angles = [step / radius for step in range(math.ceil(2 * math.pi * radius))]
     points = np.array([(radius * math.sin(angle), radius * math.cos(angle)) for angle in angles])
     return _integers(np.unique(np.floor(points), axis=0))
@@ -144,7 +143,7 @@ def _ends(radius: int) -> Integers:
 def _weights(
     orientations: NDArray[np.float64], directions: NDArray[np.float64], continuity: float
 ) -> Integers:
-    """How likely each direction follows each orientation: the squared cosine of the bend times continuity."""
+    """Return weights of directions after each orientation: cosine squared of the bend times continuity."""
     bend = np.abs(directions - orientations[:, None])
     bend = np.minimum(bend, 2 * np.pi - bend)
     cosine = np.cos(np.minimum(continuity * bend, np.pi / 2))
@@ -152,7 +151,7 @@ def _weights(
 
 
 def _kernel(mask: Bytes, half: int, reach: int) -> NDArray[np.int64]:
-    """Pixels (k, 2), seen from a tail, that must be free: those where the mask is full, one further on.
+    """Return pixels (k, 2), seen from a tail, that must be free: those of a full mask, shifted by one.
 
     The original centres the mask on the pixel after the middle of its kernel, and cuts it to the kernel.
     """
@@ -165,10 +164,10 @@ def _kernel(mask: Bytes, half: int, reach: int) -> NDArray[np.int64]:
 
 
 def _is_blind(kernel: NDArray[np.int64], reach: int) -> bool:
-    """Whether somewhere in an image all of the kernel lies outside.
+    """Return True if there is a place in an image from which all of the kernel lies outside.
 
-    There OpenCV's dilation returns the lowest number that there is, which the original takes for an image
-    without room: no snake starts in such an orientation. With 32 pixels most are such.
+    There OpenCV's dilation returns the lowest representable number, which the original takes for an image
+    without room: no snake starts in such an orientation. With 32 pixels this holds for most.
     """
     side = 2 * reach + 1
     seen = np.zeros((side, side), bool)
@@ -178,7 +177,7 @@ def _is_blind(kernel: NDArray[np.int64], reach: int) -> bool:
 
 
 def _cells(parameters: Parameters, kernel: NDArray[np.int64]) -> tuple[int, int, int, int]:
-    """The rectangle of tails whose kernel keeps twice the seed distance from the border."""
+    """Return the rectangle of tails whose kernel keeps twice the seed distance from the border."""
     if not len(kernel):
         return 0, 0, 0, 0
     frame = max(2 * parameters.seed_distance, parameters.padding)

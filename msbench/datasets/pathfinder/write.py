@@ -3,12 +3,12 @@
 ::
 
     <folder>/
-        generator.json           what all of it is drawn from
+        generator.json           the parameters of all images
         imgs/<batch>/sample_<i>.png
-        metadata/<batch>.npy     text, in spite of its name; written last: it means that the batch is whole
+        metadata/<batch>.npy     text, in spite of its name; written last, when the batch is complete
 
-Files and folders get their names when they are whole, so a run that stops leaves whole batches and goes on
-behind them.
+Files and folders get their names when they are complete, so an interrupted run leaves whole batches and
+resumes after them.
 """
 
 import json
@@ -61,7 +61,7 @@ def _record(parameters: Parameters, seed: int, images: int) -> str:
 
 
 def _claim(folder: Path, record: str) -> None:
-    """Note what the folder is to hold, or see that it was to hold the same."""
+    """Record the parameters of the folder, or check that they are those recorded."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / RECORD
     if not path.exists():
@@ -75,7 +75,7 @@ def _claim(folder: Path, record: str) -> None:
 
 
 def _whole_batches(folder: Path) -> int:
-    """How many batches are there, from the first on without a gap."""
+    """Return the number of complete batches, from the first on without a gap."""
     batch = 0
     while (folder / "metadata" / f"{batch}.npy").exists():
         batch += 1

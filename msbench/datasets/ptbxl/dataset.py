@@ -1,7 +1,7 @@
-"""PTB-XL (Wagner et al. 2020): electrocardiograms of 10 s with 12 leads, and what cardiologists said of them.
+"""PTB-XL (Wagner et al. 2020): electrocardiograms of 10 s with 12 leads, and their labels by cardiologists.
 
-The signals are kept once; a set of labels, its splits and the standardisation are views of them. Kept are, of
-all records in the order of the database:
+The signals are stored once; a set of labels, its splits and the standardisation are views of them. The stored
+arrays, for all records in the order of the database:
 
 ::
 
@@ -87,7 +87,7 @@ def fill(config: PtbXlConfig, making: Making) -> None:
 def view(
     config: PtbXlConfig, arrays: Arrays, facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Samples]]:
-    """The records with a label of the chosen set, standardised by those that are trained on."""
+    """Select the records with a label of the chosen set, standardised by the training records."""
     kept = arrays[RECORDS]
     unit = THOUSANDTHS if THOUSANDTHS in kept else MILLIVOLTS
     statements = {code: Statement(**values) for code, values in facts["statements"].items()}
@@ -101,16 +101,16 @@ def view(
 
 
 def outline(config: PtbXlConfig) -> TaskInfo:
-    """What is known before any data is there: all."""
+    """Return all facts of the task, which are known without data."""
     return _info(CLASSES[config.labels])
 
 
 @dataclass(frozen=True)
 class PtbXl(Kept["PtbXlConfig"]):
-    """PTB-XL by its parts; its manifest says of the chosen labels too what came of them."""
+    """The PTB-XL dataset; its manifest also describes the chosen labels."""
 
     def open_dataset(self, config: PtbXlConfig, root: Path) -> Dataset:
-        """The dataset, verified. Raises DataError saying what is wrong and what to run."""
+        """Open the dataset, verified. Raises DataError saying what is wrong and what to run."""
         dataset = super().open_dataset(config, root)
         return replace(dataset, manifest={**dataset.manifest, **_described(config, dataset)})
 
@@ -128,7 +128,7 @@ PTBXL = PtbXl(
 
 
 def moments(signals: NDArray[Any]) -> NDArray[np.float64]:
-    """Sums (n, 2) of the values of each record and of their squares: of int16 both are exact."""
+    """Return the sums (n, 2) of the values of each record and of their squares: of int16 both are exact."""
     found = np.empty((len(signals), 2))
     for row, signal in zip(found, signals, strict=True):
         values = signal.astype(np.float64).reshape(-1)
@@ -137,7 +137,7 @@ def moments(signals: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def mean_and_deviation(sums: NDArray[np.float64]) -> tuple[float, float]:
-    """One mean and one deviation (divisor n) of all samples and leads of records, from their `moments`."""
+    """Return one mean and one deviation (divisor n) of all samples and leads, from the records' `moments`."""
     mean, square = (sums.sum(axis=0) / (len(sums) * STEPS * len(LEADS))).tolist()
     variance = square - mean**2
     if not variance > 1e-12 * square:  # what rounding leaves of 0
@@ -146,7 +146,7 @@ def mean_and_deviation(sums: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def per_millivolt(signals: NDArray[Any]) -> float:
-    """Stored units in one mV."""
+    """Return the number of stored units in one mV."""
     return float(UNITS_PER_MILLIVOLT) if signals.dtype == np.int16 else 1.0
 
 
@@ -165,7 +165,7 @@ def _info(classes: int) -> TaskInfo:
 
 
 def _find(files: FileTree, source: Path) -> str:
-    """The folder within `files` that has the database, ending in ``/`` unless it is the uppermost."""
+    """Return the folder within `files` that has the database, ending in ``/`` unless it is the uppermost."""
     found = [name for name in files.names() if name.rpartition("/")[2] == DATABASE]
     if len(found) != 1:
         listed = f"in {', '.join(sorted(found))}" if found else "nowhere in it"
@@ -174,7 +174,7 @@ def _find(files: FileTree, source: Path) -> str:
 
 
 def _read(making: Making, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
-    """All records in one array on disk, and what had to be repaired."""
+    """Read all records into one array on disk; return it and the counts of repairs."""
     shape = (len(blocks.records), STEPS, len(LEADS))
     require_space(making.folder, int(np.prod(shape)) * np.dtype(np.int16).itemsize, "ptbxl")
     signals = manifest.create(making.folder, RECORDS, THOUSANDTHS, shape, "<i2")
@@ -190,7 +190,7 @@ def _read(making: Making, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
 
 
 def _in_millivolts(folder: Path, signals: NDArray[Any], done: int) -> NDArray[Any]:
-    """Go on in float32: a record has come that does not count in 1/1000 mV."""
+    """Convert to float32, because a record does not count in 1/1000 mV."""
     wider = manifest.create(folder, RECORDS, MILLIVOLTS, signals.shape, "<f4")
     for start in range(0, done, CHUNK):
         chunk = slice(start, min(start + CHUNK, done))
@@ -216,7 +216,7 @@ def _keep(
 
 
 def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
-    """What the manifest says of the labels that were chosen."""
+    """Return the manifest fields of the chosen labels."""
     facts = dataset.manifest
     names = facts["set_classes"][config.labels]
     labels = {name: split.targets for name, split in dataset.splits.items()}

@@ -1,14 +1,14 @@
-"""Twelve-lead electrocardiograms of ten seconds, in one form whatever the record: which rules make it so.
+"""Twelve-lead electrocardiograms of ten seconds, converted to one form by these rules.
 
 1. Leads are placed by name, whatever their order and case; a record that lacks one or has one twice is
    refused, and leads beyond the twelve are left out.
-2. Samples marked invalid are filled on the line between their neighbours, at an end with the nearest sample;
-   a lead without any valid sample becomes 0. So nothing that is no number reaches a model.
-3. Any other rate is resampled to 100 Hz behind an anti-aliasing filter, after the filling, as one sample that
-   is no number would spread over the whole lead. What is not ten seconds long is refused.
-4. Samples that do not add up to the checksum in their header are damage, and an error.
+2. Samples marked invalid are interpolated linearly between their neighbours, at an end replaced by the
+   nearest sample; a lead without any valid sample becomes 0. So no NaN reaches a model.
+3. Any other rate is resampled to 100 Hz with an anti-aliasing filter, after the filling, as one NaN would
+   spread over the whole lead. A record that is not ten seconds long is refused.
+4. Samples that do not add up to the checksum in their header are damaged, which is an error.
 
-Whatever a rule changes is counted.
+All changes by these rules are counted.
 """
 
 from collections import Counter
@@ -41,9 +41,9 @@ Stored = NDArray[np.int16] | NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Ecg:
-    """`signal` (1000, 12) float64 in mV, leads in the order of `LEADS`.
+    """An electrocardiogram: `signal` (1000, 12) float64 in mV, leads in the order of `LEADS`.
 
-    `exact` says that the record itself counts in thousandths of mV; `repairs` how often a rule was needed.
+    `exact` is True if the record itself counts in thousandths of mV; `repairs` counts the uses of each rule.
     """
 
     signal: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Ecg:
 
 
 def read_ecg(files: FileTree, record: str) -> Ecg:
-    """One record by the rules above. Raises DataError naming it."""
+    """Read one record by the rules above. Raises DataError naming it."""
     samples = read_record(files, record)
     leads = samples.header.leads
     chosen = _placed(leads, record)
@@ -70,7 +70,7 @@ def read_ecg(files: FileTree, record: str) -> Ecg:
 
 
 def _placed(leads: Sequence[Lead], record: str) -> list[int]:
-    """Where each of `LEADS` stands in the record."""
+    """Return the position of each of `LEADS` in the record."""
     names = [lead.name.lower() for lead in leads]
     faults = [f"lacks {name}" for name in LEADS if name.lower() not in names]
     faults += [f"has {name} twice" for name in LEADS if names.count(name.lower()) > 1]
@@ -85,7 +85,7 @@ def _counts_thousandths(lead: Lead) -> bool:
 
 
 def _filled(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np.float64]:
-    """`values` (length,) without NaN."""
+    """Return `values` (length,) with NaN replaced."""
     missing = np.isnan(values)
     if not missing.any():
         return values
@@ -98,7 +98,7 @@ def _filled(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np.fl
 
 
 def _resampled(values: NDArray[np.float64], samples: Recording, record: str) -> NDArray[np.float64]:
-    """`values` (length, 12) -> (1000, 12)."""
+    """Resample `values` (length, 12) to (1000, 12)."""
     rate = samples.header.rate
     if len(values) * RATE != STEPS * rate:
         raise DataError(f"record {record}: has {len(values) / rate:g} s at {rate:g} Hz instead of 10 s")
@@ -107,7 +107,7 @@ def _resampled(values: NDArray[np.float64], samples: Recording, record: str) -> 
     from scipy.signal import resample_poly
 
     ratio = Fraction(STEPS, len(values))
-    # Beyond its ends a signal goes on as its line, not as 0, which would bend its first and last samples.
+    # Beyond its ends a signal continues as a line, not as 0, which would distort its first and last samples.
     resampled: NDArray[np.float64] = resample_poly(
         values, ratio.numerator, ratio.denominator, axis=0, padtype="line"
     )
@@ -125,7 +125,7 @@ class Blocks:
         return -(-len(self.records) // BLOCK)
 
     def read(self, files: FileTree, number: int) -> tuple[Stored, Counter[str]]:
-        """The signals (64 or fewer, 1000, 12) of one block, none for a number beyond the last; and repairs.
+        """Return the signals (64 or fewer, 1000, 12) of a block, none for one after the last; and repairs.
 
         They are int16 in thousandths of mV where all records count so and fit, else float32 in mV.
         """
@@ -135,7 +135,7 @@ class Blocks:
         return _stored(signals, all(each.exact for each in found)), repairs
 
     def __call__(self, number: int) -> tuple[Stored, Counter[str]]:
-        """The same in a worker process, which keeps the archive open until it ends."""
+        """Read a block in a worker process, which keeps the archive open until it ends."""
         return self.read(_kept_open(self.source)[1], number)
 
 
@@ -153,7 +153,7 @@ def _stored(signals: NDArray[np.float64], exact: bool) -> Stored:
 
 
 def read_all(blocks: Blocks, processes: int) -> Iterator[tuple[Stored, Counter[str]]]:
-    """Every block in order, whatever `processes`. Raises DataError naming the record that is wrong."""
+    """Yield every block in order, whatever `processes`. Raises DataError naming the record that is wrong."""
     processes = min(processes, len(blocks))
     if processes <= 1:
         with open_tree(blocks.source) as files:

@@ -1,4 +1,4 @@
-"""What PTB-XL says of its records: ``ptbxl_database.csv`` and ``scp_statements.csv``, read strictly.
+"""Labels and metadata of PTB-XL: ``ptbxl_database.csv`` and ``scp_statements.csv``, read strictly.
 
 Every statement of a record counts as a label, whatever its likelihood: for statements of form and rhythm 0
 means that none was given. The six sets of labels are those of Strodthoff et al. (2020).
@@ -23,7 +23,7 @@ SPLIT_OF_FOLD = {**dict.fromkeys(range(1, 9), "train"), 9: "validation", 10: "te
 
 @dataclass(frozen=True)
 class Statement:
-    """A code of the SCP-ECG standard: what kinds it is of, and for a diagnosis its sub- and superclass."""
+    """A code of the SCP-ECG standard: its kinds, and for a diagnosis its subclass and superclass."""
 
     diagnostic: bool
     form: bool
@@ -45,7 +45,7 @@ class DatabaseRow:
 
     @property
     def split(self) -> str:
-        """Folds 1 to 8 are for training, 9 for validation, 10 for the test."""
+        """Split of the record: folds 1 to 8 are for training, 9 for validation, 10 for the test."""
         return SPLIT_OF_FOLD[self.fold]
 
 
@@ -61,7 +61,7 @@ class Labels:
 
 
 def parse_statements(content: bytes) -> dict[str, Statement]:
-    """Every statement by its code. Raises DataError naming the line."""
+    """Read every statement by its code. Raises DataError naming the line."""
     columns = ("diagnostic", "form", "rhythm", "diagnostic_class", "diagnostic_subclass")
     found: dict[str, Statement] = {}
     for where, row in _rows(content, STATEMENTS, columns, index=""):
@@ -80,9 +80,9 @@ def parse_statements(content: bytes) -> dict[str, Statement]:
 
 
 def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[DatabaseRow]:
-    """Every record, in the order of the file. Raises DataError naming the line.
+    """Read every record, in the order of the file. Raises DataError naming the line.
 
-    Refused too: a record that is there twice, and a patient with records in two splits.
+    Also refused: a record that occurs twice, and a patient with records in two splits.
     """
     columns = ("patient_id", "scp_codes", "strat_fold", "filename_lr", "filename_hr")
     entries: dict[int, DatabaseRow] = {}
@@ -117,7 +117,7 @@ def _entry(row: Mapping[str, str], statements: Mapping[str, Statement], where: s
 def _rows(
     content: bytes, file: str, columns: Sequence[str], index: str
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where each row is, and its fields by column."""
+    """Yield the location of each row, and its fields by column."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -139,14 +139,14 @@ def _rows(
 
 
 def _flag(text: str, what: str) -> bool:
-    """1 or nothing, as pandas writes a column with gaps."""
+    """Read 1 or nothing, as pandas writes a column with gaps."""
     if text not in ("", "0", "0.0", "1", "1.0"):
         raise DataError(f"{what} is {text!r}, and must be 1.0 or empty")
     return text in ("1", "1.0")
 
 
 def _whole(text: str, what: str) -> int:
-    """A whole number, also as pandas writes one in a column with gaps: ``15709.0``."""
+    """Read a whole number, also as pandas writes one in a column with gaps: ``15709.0``."""
     try:
         return int(text.removesuffix(".0"))
     except ValueError:
@@ -154,7 +154,7 @@ def _whole(text: str, what: str) -> int:
 
 
 def _codes(text: str, statements: Mapping[str, Statement], what: str) -> dict[str, float]:
-    """``{'NORM': 100.0, 'SR': 0.0}``, read without running anything."""
+    """Read ``{'NORM': 100.0, 'SR': 0.0}`` without running anything."""
     try:
         codes = ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -181,12 +181,12 @@ def _refuse_shared_patients(entries: Iterable[DatabaseRow]) -> None:
 
 
 def classes(chosen: str, statements: Mapping[str, Statement]) -> tuple[str, ...]:
-    """The classes of a set, sorted: those of the statements file, whichever of them occur."""
+    """Return the classes of a set, sorted: those of the statements file, whichever of them occur."""
     return tuple(sorted({name for code in statements if (name := class_of(code, chosen, statements))}))
 
 
 def class_of(code: str, chosen: str, statements: Mapping[str, Statement]) -> str:
-    """The class of a statement in a set, empty where it has none."""
+    """Return the class of a statement in a set, empty where it has none."""
     statement = statements[code]
     found = {
         "all": code,
@@ -200,7 +200,7 @@ def class_of(code: str, chosen: str, statements: Mapping[str, Statement]) -> str
 
 
 def likelihoods(entries: Sequence[DatabaseRow], statements: Mapping[str, Statement]) -> NDArray[np.float64]:
-    """What the records say (records, statements): a likelihood, or NaN where a statement is not made."""
+    """Return the likelihoods (records, statements), NaN where a statement is not made."""
     column = {code: index for index, code in enumerate(statements)}
     found = np.full((len(entries), len(statements)), np.nan)
     for row, entry in zip(found, entries, strict=True):
@@ -212,7 +212,7 @@ def likelihoods(entries: Sequence[DatabaseRow], statements: Mapping[str, Stateme
 def label(
     said: NDArray[np.float64], statements: Mapping[str, Statement], chosen: str, min_likelihood: float = 0.0
 ) -> Labels:
-    """The labels of every record in one of `SETS`, from what `likelihoods` gives.
+    """Return the labels of every record in one of `SETS`, from the result of `likelihoods`.
 
     Diagnoses below `min_likelihood` do not count; statements of form and rhythm alone always do.
     """
@@ -226,7 +226,7 @@ def label(
 
 
 def rows_of(folds: NDArray[np.integer], labels: Labels) -> dict[str, NDArray[np.int64]]:
-    """The numbers of the labelled records of each split, in order. Raises DataError for an empty one."""
+    """Return the numbers of each split's labelled records, in order. Raises DataError for an empty split."""
     labelled = labels.values.max(axis=1) > 0
     splits = np.array([SPLIT_OF_FOLD[fold] for fold in folds.tolist()])
     rows = {split: np.flatnonzero(labelled & (splits == split)) for split in SPLITS}

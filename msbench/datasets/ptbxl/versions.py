@@ -1,7 +1,7 @@
-"""Which version of PTB-XL the records are of, and whether their labels are as published.
+"""Versions of PTB-XL by number of records, and comparison of the labels with the published ones.
 
 Counts of 1.0.1 are those behind the published predictions of Strodthoff et al. (2020), counts of 1.0.3 those
-of the splits that MERL (2024) published. No file of PTB-XL itself says which version it is of.
+of the splits that MERL (2024) published. No file of PTB-XL itself states its version.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 SUBSET = "subset"
 VERSIONS = {21_837: "1.0.0 or 1.0.1", 21_801: "1.0.2", 21_799: "1.0.3"}
-"""By number of records."""
+"""Versions by number of records."""
 CLASSES = {
     "all": 71,
     "diagnostic": 44,
@@ -37,7 +37,7 @@ EXAMPLES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
         "rhythm": {"train": 16_832, "validation": 2_100, "test": 2_098},
     },
 }
-"""Labelled examples, by version, set and split; where a split is absent its number is not known."""
+"""Labelled examples, by version, set and split; where a split is absent its number is unknown."""
 
 SUPERCLASSES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
     "1.0.0 or 1.0.1": {
@@ -52,7 +52,7 @@ SUPERCLASSES: Mapping[str, Mapping[str, Mapping[str, int]]] = {
 
 
 def version_of(records: int) -> str:
-    """The version that has so many records, or ``subset``."""
+    """Return the version with this number of records, or ``subset``."""
     return VERSIONS.get(records, SUBSET)
 
 
@@ -62,9 +62,9 @@ def differences(
     names: Sequence[str],
     labels: Mapping[str, NDArray[np.uint8] | NDArray[np.uint16]],
 ) -> list[str]:
-    """A line for each count that is not the published one, from the labels (n, classes) of each split.
+    """Return a line for each count that differs from the published one; `labels` (n, classes) by split.
 
-    None for versions whose counts are not known.
+    The list is empty for versions whose counts are not known.
     """
     found = _class_difference(chosen, names)
     for split, expected in EXAMPLES.get(version, {}).get(chosen, {}).items():

@@ -1,7 +1,7 @@
-"""Headers of WFDB records (``.hea``): which signals a record has, in which files, and what they count in.
+"""Headers of WFDB records (``.hea``): the signals of a record, their files and their units.
 
 Read here rather than by the `wfdb` package, which takes 20 ms a header, drops the µ of µV, and refuses
-records for a date that nobody asks for. Dates and times of day are therefore not even looked at.
+records because of dates that are not needed here. Dates and times of day are therefore not parsed.
 """
 
 import math
@@ -19,7 +19,7 @@ SAMPLE_BITS = {"8": 8, "16": 16, "24": 24, "32": 32, "61": 16, "80": 8, "160": 1
 GAINS = (1e-30, 1e30)
 """Least and greatest size of a gain: beyond them, every sample is 0 or infinite in float32."""
 WHOLE = range(-(2**31), 2**31)
-"""Of the whole numbers in a header: samples have 32 bits at most."""
+"""Range of the whole numbers in a header: samples have 32 bits at most."""
 
 RECORD_LINE = re.compile(
     r"(?P<name>[^\s/]+)(?P<segments>/\d+)?\s+(?P<signals>\d+)(?P<rest>(\s.*)?)", re.ASCII
@@ -78,14 +78,14 @@ class Header:
     leads: tuple[Lead, ...]
 
     def bytes_of(self, file: str, length: int) -> range | None:
-        """How large the signal file may be for `length` frames; None where its format does not tell."""
+        """Return the possible file sizes for `length` frames; None where the format does not fix them."""
         leads = [lead for lead in self.leads if lead.file == file]
         kind, offset = leads[0].format, leads[0].offset
         samples = length * sum(lead.frame for lead in leads)
         if kind in (
             "310",
             "311",
-        ):  # three samples in four bytes, of which the last may be cut to what is used
+        ):  # three samples in four bytes; the last group may be cut to the bytes in use
             least = samples // 3 * 4 + (0, 2, 4 if kind == "310" else 3)[samples % 3]
             return range(offset + least, offset + -(-samples // 3) * 4 + 1)
         bits = SAMPLE_BITS.get(kind)
@@ -96,7 +96,7 @@ class Header:
 
 
 def parse_header(content: bytes, record: str) -> Header:
-    """The header of `record`, UTF-8 or Latin-1. Raises DataError naming the record and what is wrong."""
+    """Parse the header of `record`, UTF-8 or Latin-1. Raises DataError naming the record and the fault."""
     lines = [line.strip() for line in _decoded(content).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     found = RECORD_LINE.fullmatch(lines[0]) if lines else None
@@ -134,7 +134,7 @@ def _decoded(content: bytes) -> str:
 
 
 def _rate_and_length(fields: list[str], record: str) -> tuple[float, int | None]:
-    """What follows the number of signals; a length of 0 is one that is not given."""
+    """Parse the fields after the number of signals; a length of 0 means that none is given."""
     if not fields:
         return DEFAULT_RATE, None
     rate = RATE_FIELD.fullmatch(fields[0])
@@ -182,7 +182,7 @@ def _lead(line: str, number: int, record: str) -> Lead:
 
 
 def _gain(text: str, where: str) -> float:
-    """Units per mV, or whatever they are of; 0 only where it is written so."""
+    """Return units per mV, or per the unit in the header; 0 only where it is written so."""
     gain = float(text)
     written_zero = not re.search("[1-9]", text.lower().partition("e")[0])
     if not written_zero and not GAINS[0] <= abs(gain) <= GAINS[1]:
@@ -201,7 +201,7 @@ def _whole(text: str, what: str) -> int:
 
 
 def _millivolts(units: str, where: str) -> float:
-    """How many mV one unit is; µ may be the micro sign, the Greek letter or u."""
+    """Return the number of mV in one unit; µ may be the micro sign, the Greek letter or u."""
     plain = units.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
     if plain not in MILLIVOLTS:
         raise DataError(f"{where}: unit {units!r} is no voltage; known: {', '.join(MILLIVOLTS)}")

@@ -1,6 +1,6 @@
-"""Samples of WFDB records, from any place that hands out files by name.
+"""Samples of WFDB records, from any source that provides files by name.
 
-Plain 16-bit files, which are most, are decoded here; every other storage format by the `wfdb` package.
+Plain 16-bit files, the most common, are decoded here; every other storage format by the `wfdb` package.
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from msbench.datasets.ptbxl.wfdb_header import SAMPLE_BITS, WHOLE, Header, Lead,
 from msbench.errors import DataError
 
 INVALID = -(2**15)
-"""What a 16-bit sample is where nothing was measured."""
+"""Value of a 16-bit sample where nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Recording:
     valid: NDArray[np.bool_]
 
     def millivolts(self, lead: int) -> NDArray[np.float64]:
-        """The values (length,) of one lead in mV, NaN where invalid; exactly those of the `wfdb` package."""
+        """Return a lead's values (length,) in mV, NaN where invalid; exactly those of the `wfdb` package."""
         about = self.header.leads[lead]
         values: NDArray[np.float64] = (self.digital[:, lead] - about.baseline) / about.gain
         if about.millivolts != 1.0:
@@ -42,7 +42,7 @@ class Recording:
 
 
 def read_record(files: FileTree, record: str) -> Recording:
-    """The samples of ``<record>.hea`` and of the files that it names, which lie beside it.
+    """Read the samples of ``<record>.hea`` and of the files that it names, which lie next to it.
 
     Raises DataError naming the record where a file is shorter or longer than its header says, its samples do
     not add up to the checksums in the header, or the header cannot be read.
@@ -62,7 +62,7 @@ def read_record(files: FileTree, record: str) -> Recording:
 
 
 def _length(header: Header, content: Mapping[str, bytes]) -> int | None:
-    """Frames as given, else as many as the first file holds; None where its format does not tell."""
+    """Return the frames as given, else those in the first file; None where its format does not fix them."""
     if header.length is not None:
         return header.length
     name, data = next(iter(content.items()))
@@ -87,7 +87,7 @@ def _check_sizes(header: Header, content: Mapping[str, bytes], length: int) -> N
 
 def _check_sums(header: Header, sums: Sequence[int]) -> None:
     """Raise DataError where the samples of a lead do not add up to its checksum, by the low 16 bits."""
-    if header.length is None:  # without a length, the format says, checksums mean nothing
+    if header.length is None:  # by the format, checksums mean nothing without a length
         return
     wrong = [
         f"{lead.name or '(no name)'} ({total % 2**16} instead of {lead.checksum % 2**16})"
@@ -108,9 +108,9 @@ def _plain(header: Header, data: bytes, length: int) -> Recording:
 
 
 def _by_wfdb(header: Header, content: Mapping[str, bytes]) -> Recording:
-    """Let `wfdb` decode: it reads files on disk only, next to a header that has all that it may need.
+    """Decode with `wfdb`, which only reads files on disk, next to a header with all the fields it may need.
 
-    Frames and skew are resolved here: its own means take the mark of an invalid sample for a number.
+    Frames and skew are resolved here: its own means treat the mark of an invalid sample as a number.
     """
     import wfdb
 
@@ -125,7 +125,7 @@ def _by_wfdb(header: Header, content: Mapping[str, bytes]) -> Recording:
         try:
             found = wfdb.rdrecord(f"{folder}/r", physical=False, smooth_frames=not framed, ignore_skew=True)
             values = found.dac(expanded=True) if framed else found.dac().T
-        except Exception as error:  # what it raises on bad input is not documented, and not of one kind
+        except Exception as error:  # wfdb documents no exception types for bad input
             raise DataError(f"record {header.record}: cannot be decoded: {error}") from error
     stored = found.e_d_signal if framed else found.d_signal.T
     samples = [np.asarray(each).astype(np.int64) for each in stored]
@@ -140,13 +140,13 @@ def _by_wfdb(header: Header, content: Mapping[str, bytes]) -> Recording:
 
 
 def _fields(lead: Lead) -> str:
-    """What decoding may need of a lead's line; its units and gain are applied here."""
+    """Return the fields of a lead's line needed for decoding; its units and gain are applied here."""
     checksum = "0" if lead.checksum is None else lead.checksum
     return f"{lead.storage} 200 {lead.resolution} {lead.zero} {lead.initial} {checksum} {lead.block}"
 
 
 def _check_differences(header: Header, samples: Sequence[NDArray[np.int64]]) -> None:
-    """Raise DataError where adding up differences may have gone beyond 32 bits, where `wfdb` starts anew."""
+    """Raise DataError where sums of differences may have exceeded 32 bits, where `wfdb` wraps around."""
     for lead, numbers in zip(header.leads, samples, strict=True):
         if lead.format == "8" and abs(lead.initial) + 128 * len(numbers) not in WHOLE:
             raise DataError(f"record {header.record}: initial value {lead.initial} leads beyond 32 bits")
@@ -155,9 +155,9 @@ def _check_differences(header: Header, samples: Sequence[NDArray[np.int64]]) -> 
 def _column(
     lead: Lead, numbers: NDArray[np.int64], valid: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """A lead's samples (length * frame,) as values a frame and which are valid, both (length,)."""
+    """Return a lead's samples (length * frame,) as frame means and a mask of valid ones, both (length,)."""
     length, skew = len(numbers) // lead.frame, lead.skew
-    # What the skew asks for beyond the end of the file was not recorded.
+    # Samples that the skew moves beyond the end of the file were not recorded.
     means = np.zeros(length)
     whole = np.zeros(length, np.bool_)
     means[: max(0, length - skew)] = numbers.reshape(-1, lead.frame).mean(axis=1)[skew:]

@@ -1,1 +1,1 @@
-"""Runs looked at closely: one record, two records, and the way from a table's cell back to its runs."""
+"""Inspection of single runs, differences between two runs, and traces of a table's cell to its runs."""

@@ -1,4 +1,4 @@
-"""From ``TABLE:ROW:COLUMN`` to a cell of a table, forgiving about case and about which name is meant."""
+"""Lookup of a table's cell by ``TABLE:ROW:COLUMN``, tolerant of case and of alternative names."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FORM = "TABLE:ROW:COLUMN, or TABLE ROW COLUMN where a name has a colon in it"
 
 @dataclass(frozen=True)
 class CellAddress:
-    """A cell: its table, its row, and the number of its column; `name` is what the table was called."""
+    """A cell: its table, its row, and the number of its column; `name` is the table's name as typed."""
 
     name: str
     report: Report
@@ -25,17 +25,17 @@ class CellAddress:
 
     @property
     def column(self) -> Column:
-        """The column that it stands in."""
+        """The column of the cell."""
         return self.table.columns[self.number]
 
     @property
     def cell(self) -> Cell:
-        """What stands there."""
+        """The cell itself."""
         return self.row.cells[self.number]
 
 
 def split(words: Sequence[str]) -> tuple[str, str, str]:
-    """Table, row and column of one word with colons, or of two or three; no column where there is none.
+    """Split one word with colons, or two or three words, into table, row and column (may be empty).
 
     Raises ConfigError for anything else.
     """
@@ -46,10 +46,10 @@ def split(words: Sequence[str]) -> tuple[str, str, str]:
 
 
 def locate(words: Sequence[str], results: Path) -> CellAddress:
-    """The cell that `words` name: a table as ``msbench report`` has it, a row or model, a heading or task.
+    """Find the cell that `words` name: a table of ``msbench report``, a row or model, a heading or task.
 
-    The column may be left out where there is but one. Raises UnknownName, which offers a near name, and
-    ConfigError where more than one is meant.
+    The column may be omitted where there is only one. Raises UnknownName, which suggests a similar name, and
+    ConfigError where the name is ambiguous.
     """
     name, row, column = split(words)
     found = report.load([name], results)
@@ -78,12 +78,12 @@ def _column(table: Table, name: str) -> int:
 
 
 def _plain(name: str) -> str:
-    """Letters and digits alone: avg finds AVG., and pathx Path-X."""
+    """Return only letters and digits, in lower case: avg finds AVG., and pathx Path-X."""
     return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _named(kind: str, name: str, table: Table, among: Iterable[T], names: Sequence[Callable[[T], str]]) -> T:
-    """What has this name: as it is written before alike, by the first of `names` before others."""
+    """Return the item of this name: exact matches before similar ones, earlier `names` before later."""
     listed = list(among)
     for same in (str, str.casefold, _plain):
         for named in names:

@@ -1,4 +1,4 @@
-"""What a run answered, example by example: its predictions held against its record."""
+"""Predictions of a run by example, checked against its record."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,16 @@ from msbench.results.predictions import FILE, read_correct, read_examples, read_
 from msbench.training.auroc import macro_auroc
 
 CLOSE = 1e-6
-"""A result as recorded and as counted from the predictions may differ by rounding and no more."""
+"""Tolerance, for rounding, between the recorded result and that computed from the predictions."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """`examples` are numbers (n,); `labels` are (n,), or (n, classes) of 0 and 1 with several an example.
+    """Predictions of a run on its test examples.
 
-    `correct` (n,) says which examples are right, `scores` (n, classes) how classes are ranked: the former
-    where an example has one label, the latter where it may have several.
+    `examples` are numbers (n,); `labels` are (n,), or (n, classes) of 0 and 1 with several per example.
+    `correct` (n,) is True for correct predictions and is set where an example has one label; `scores`
+    (n, classes) rank the classes and are set where it may have several.
     """
 
     examples: NDArray[np.int64]
@@ -37,10 +38,10 @@ class Answers:
 
 
 def read_answers(found: FoundRun) -> Answers:
-    """The answers behind the result of a finished run.
+    """Read the predictions of a finished run.
 
-    Raises DataError, naming the file, where there are none, where they are no predictions, and where they do
-    not give the result that the record has.
+    Raises DataError, naming the file, where it is absent, where it has no valid predictions, and where they
+    do not give the recorded result.
     """
     path = found.folder / FILE
     answers = _answers(found)

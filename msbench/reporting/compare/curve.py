@@ -1,4 +1,4 @@
-"""Learning curves: ``metrics.csv`` read back, and shortened to what fits on a screen."""
+"""Learning curves: ``metrics.csv`` read back, and thinned to fit on a screen."""
 
 import csv
 import io
@@ -11,14 +11,14 @@ from msbench.results.safe_reads import read_bytes
 from msbench.results.store import Metric, metric_key
 
 ROWS = 12
-"""As many epochs are shown; documents have all."""
+"""The most epochs on a page; JSON documents have all."""
 BAR = 28
-"""Characters of the longest bar."""
+"""Length of the longest bar in characters."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch gave; `score` is the metric of the task on the validation split, a fraction."""
+    """The metrics of one epoch; `score` is that of the task on the validation split, a fraction."""
 
     epoch: int
     train_loss: float
@@ -27,7 +27,7 @@ class Epoch:
 
 
 def read_curve(folder: Path, metric: Metric) -> list[Epoch]:
-    """The epochs of a run; none where it had none. DataError where its ``metrics.csv`` is none."""
+    """Return the epochs of a run, none if it had none. Raises DataError if ``metrics.csv`` is invalid."""
     path, score = folder / "metrics.csv", metric_key("validation", metric)
     names = ("epoch", "train_loss", "validation_loss", score)
     try:
@@ -43,7 +43,7 @@ def read_curve(folder: Path, metric: Metric) -> list[Epoch]:
 
 
 def thinned(count: int, keep: Sequence[int] = (), rows: int = ROWS) -> list[int]:
-    """Indices of at most `rows` of `count` epochs: first, last, those of `keep`, others evenly between."""
+    """Return indices of at most `rows` of `count` epochs: first, last, `keep`, others evenly between."""
     if count <= rows:
         return list(range(count))
     wanted = {index for index in keep if 0 <= index < count}
@@ -52,6 +52,6 @@ def thinned(count: int, keep: Sequence[int] = (), rows: int = ROWS) -> list[int]
 
 
 def bar(value: float, low: float, high: float) -> str:
-    """A bar of ``#`` between two values; the lowest has one mark, so that nothing looks absent."""
+    """Return a bar of ``#`` for a value from `low` to `high`, of at least one mark to be visible."""
     share = (value - low) / (high - low) if high > low else 1.0
     return "#" * (1 + round(share * (BAR - 1)))

@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs between them, and whether their results do."""
+"""Comparison of two runs: their settings, data, sources, environments and results."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,14 +14,14 @@ from msbench.reporting.compare.paired import NoPairedTest, PairedTest, paired_te
 from msbench.results.store import RunRecord
 
 LABELS = ("suite", "task")
-"""Where a run is filed takes no part in what it is."""
+"""Settings that only place a run in the results folder, and are not compared."""
 KINDS = {"settings": "settings", "data": "data", "sources": "source files", "environment": "machine"}
-"""What may differ, by field, in words."""
+"""Names of the compared fields in words."""
 
 
 @dataclass(frozen=True)
 class RunDifference:
-    """Two runs and what they do not share."""
+    """Two runs and the differences between them."""
 
     first: FoundRun
     second: FoundRun
@@ -32,11 +32,11 @@ class RunDifference:
     test: PairedTest | NoPairedTest
     curves: tuple[list[Epoch], list[Epoch]]
     unreadable: tuple[str, ...] = ()
-    """What is wrong with learning curves that cannot be read, and are empty here."""
+    """Errors for learning curves that cannot be read, which are empty here."""
 
     @property
     def gain(self) -> float | None:
-        """Second less first, a fraction; None where either has no result or their metrics differ."""
+        """Second - first, a fraction; None where either has no result or their metrics differ."""
         ours, theirs = self.first.record, self.second.record
         if ours.result is None or theirs.result is None or ours.metric != theirs.metric:
             return None
@@ -44,12 +44,12 @@ class RunDifference:
 
     @property
     def same_run(self) -> bool:
-        """True where both are the one run in the one folder."""
+        """True where both are the same run in the same folder."""
         return self.first.folder.resolve() == self.second.folder.resolve()
 
     @property
     def identical(self) -> bool:
-        """True where neither what was asked nor what came of it differs, wherever and whenever it ran."""
+        """True where inputs and outcome are the same, wherever and whenever the runs were executed."""
         outcome = [(each.record.status, each.record.metrics) for each in (self.first, self.second)]
         drawn = None if isinstance(self.test, NoPairedTest) else self.test.bootstrap
         same_answers = drawn is None or drawn.low == drawn.high == 0
@@ -84,7 +84,7 @@ def _environment(record: RunRecord) -> dict[str, Any]:
 
 
 def _curve(found: FoundRun) -> tuple[list[Epoch], str]:
-    """The epochs of a run, and what is wrong where they cannot be read."""
+    """Return the epochs of a run, and an error message where they cannot be read."""
     try:
         return read_curve(found.folder, found.record.metric), ""
     except DataError as error:
@@ -92,7 +92,7 @@ def _curve(found: FoundRun) -> tuple[list[Epoch], str]:
 
 
 def as_dict(found: RunDifference) -> dict[str, Any]:
-    """For JSON: results and differences are fractions, and always second less first."""
+    """Return plain values for JSON: results and differences are fractions, and always second - first."""
     sides = ("first", "second")
     refused = isinstance(found.test, NoPairedTest)
     document: dict[str, Any] = {
@@ -125,7 +125,7 @@ def _plain(epoch: Epoch | None) -> dict[str, Any] | None:
 
 
 def pages(found: RunDifference) -> Iterable[Part]:
-    """The parts that are printed, in their order."""
+    """Yield the parts to print, in order."""
     ours, theirs = found.first.record, found.second.record
     yield Facts("two runs", [("first", title(ours)), ("second", title(theirs)), ("", _verdict(found))])
     yield Facts("result", list(_result(found)))
@@ -183,7 +183,7 @@ def _grid(name: str, found: Sequence[Change]) -> Grid:
 
 
 def _one_sided(sources: Sequence[Change]) -> Iterable[tuple[str, str]]:
-    """Another model imports other files; that is no change of any."""
+    """Yield the files that only one run uses: another model imports other files, which is no change."""
     for name, sides in (("first", (True, False)), ("second", (False, True))):
         if files := [change.name for change in sources if change.sides == sides]:
             yield name, ", ".join(files)
@@ -217,5 +217,5 @@ def _curve_row(epoch: int, first: Epoch | None, second: Epoch | None) -> tuple[s
 
 
 def _points(fraction: float) -> str:
-    """A difference of two percentages, in percentage points."""
+    """Return a difference of two fractions as text in percentage points."""
     return f"{100 * fraction:+.2f} pp"

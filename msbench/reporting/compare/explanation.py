@@ -1,4 +1,4 @@
-"""Why each planned run would be trained: under the plan, what changed since the nearest stored run."""
+"""Explanation of planned training: the changes of each planned run since the nearest stored run."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from msbench.runs.plan import PlannedRun
 
 
 def document(entries: Iterable[PlannedRun]) -> list[dict[str, Any]]:
-    """For JSON: the rows of the plan, each with the run that it is nearest to and what changed since."""
+    """Return the rows of the plan for JSON, each with its nearest stored run and the changes since."""
     return [
         agenda.describe(entry, estimate=False)
         | {
@@ -22,7 +22,7 @@ def document(entries: Iterable[PlannedRun]) -> list[dict[str, Any]]:
 
 
 def pages(entries: Iterable[PlannedRun]) -> Iterable[Part]:
-    """One table for all runs that the same changes concern."""
+    """Yield a table for each group of runs with the same changes."""
     groups: dict[str, list[PlannedRun]] = {}
     for entry in entries:
         if entry.changes:
@@ -36,7 +36,7 @@ def _row(change: Change) -> tuple[str, str, str]:
 
 
 def _title(group: Sequence[PlannedRun]) -> str:
-    """Which runs, by task and model with their seeds, and which stored runs they are unlike."""
+    """Return a title with the runs by task and model, their seeds, and the stored runs they differ from."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for entry in group:
         seeds.setdefault((entry.spec.task, entry.spec.model_name), []).append(str(entry.spec.seed))

@@ -1,4 +1,4 @@
-"""One run of those on disk, by the start of its id, by its place, or by its folder."""
+"""Lookup of a stored run by the start of its id, by suite, task and model, or by its folder."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from msbench.results import store
 from msbench.results.store import RunRecord
 
 LISTED = 8
-"""How many of many runs a message names."""
+"""The most runs that a message names."""
 
 
 @dataclass(frozen=True)
 class FoundRun:
-    """A run and its folder; `note` says which of several it is, and which others could not be read."""
+    """A run and its folder; `note` names which of several it is, and others that could not be read."""
 
     record: RunRecord
     folder: Path
@@ -23,16 +23,16 @@ class FoundRun:
 
 
 def title(record: RunRecord) -> str:
-    """What the run is of, and its id."""
+    """Return suite, task, model, seed and id of the run as a title."""
     return f"{record.suite} · {record.task} · {record.model} · seed {record.seed} · run {record.run_id}"
 
 
 def find(results: Path, name: str) -> FoundRun:
-    """The run that `name` means: the start of its id, ``suite:task:model[:seed]``, or its folder.
+    """Find the run of this `name`: the start of its id, ``suite:task:model[:seed]``, or its folder.
 
-    Of several runs of one seed at a place it is the newest, and the note says so. Raises ConfigError where
-    there is none, where it has not ended, or where more than one is meant, and DamagedRecord where it is not
-    readable.
+    Of several runs of one suite, task, model and seed it is the newest, which the note reports. Raises
+    ConfigError where there is none, where it has not ended, or where the name is ambiguous, and
+    DamagedRecord where it is not readable.
     """
     if (Path(name) / "run.json").is_file():
         folder = Path(name)
@@ -62,7 +62,7 @@ def _by_id(results: Path, name: str, folders: Sequence[Path]) -> FoundRun:
 
 
 def _placed(results: Path, folders: Sequence[Path], name: str) -> list[FoundRun]:
-    """The runs at ``suite:task:model[:seed]`` that have ended."""
+    """Return the runs at ``suite:task:model[:seed]`` that have ended."""
     parts = name.split(":")
     if len(parts) not in (3, 4) or (len(parts) == 4 and not parts[3].isdecimal()):
         raise ConfigError(f"{name!r}: a place is suite:task:model or suite:task:model:seed")
@@ -84,7 +84,7 @@ def _placed(results: Path, folders: Sequence[Path], name: str) -> list[FoundRun]
 
 
 def _read(folders: Iterable[Path]) -> tuple[list[FoundRun], list[MsbenchError]]:
-    """The runs that have ended, and what is wrong with those that cannot be read: they hide no other."""
+    """Return the runs that have ended, and the errors of unreadable ones, which do not hide others."""
     found: list[FoundRun] = []
     damaged: list[MsbenchError] = []
     for folder in folders:

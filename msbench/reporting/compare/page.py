@@ -1,4 +1,4 @@
-"""A page of facts and small tables: wrapped at a terminal, whole lines into a pipe, names verbatim."""
+"""Pages of facts and small tables: wrapped at a terminal, whole lines in a pipe, names verbatim."""
 
 import shutil
 import sys
@@ -34,7 +34,7 @@ Part = Facts | Grid
 
 
 def print_page(parts: Iterable[Part], *, after: bool = False) -> None:
-    """Print all parts that hold anything, an empty line between them; with `after` also before the first."""
+    """Print all non-empty parts, an empty line between them; with `after` also before the first."""
     filled = [part for part in parts if (part.pairs if isinstance(part, Facts) else part.rows)]
     for number, part in enumerate(filled):
         if number or after:
@@ -64,7 +64,7 @@ def _print_facts(part: Facts) -> None:
 
 
 def _lines(value: str, first: str, whole: bool) -> list[str]:
-    """The lines of a fact; later ones stand under its value."""
+    """Return the lines of a fact; later ones are indented to its value."""
     later = " " * len(first)
     lines = value.splitlines() or [""]
     if whole or not sys.stdout.isatty():

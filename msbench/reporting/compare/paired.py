@@ -1,4 +1,4 @@
-"""Two runs on the same examples: is the one better, or is it chance? And which examples changed."""
+"""Paired significance tests of two runs on the same examples, with counts of changed examples."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ AUROC_DRAWS = 1_000
 
 @dataclass(frozen=True)
 class PairedCounts:
-    """Examples by which of two runs has them right."""
+    """Counts of examples by which of two runs has them right."""
 
     both: int
     only_first: int
@@ -26,7 +26,7 @@ class PairedCounts:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Second less first on the same examples: the difference, its 95 % bootstrap interval, p-values.
+    """The test of second - first on the same examples: difference, 95 % bootstrap interval, p-values.
 
     `counts` and `mcnemar` (exact, two-sided) are of examples that are right or wrong, so None for an AUROC.
     """
@@ -40,13 +40,13 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class NoPairedTest:
-    """Why there is no paired test."""
+    """The reason why there is no paired test."""
 
     reason: str
 
 
 def paired_test(first: FoundRun, second: FoundRun) -> PairedTest | NoPairedTest:
-    """Test the difference of two runs, where both answered the same examples."""
+    """Test the difference of two runs, if both were tested on the same examples."""
     if reason := _not_comparable(first, second):
         return NoPairedTest(reason)
     try:
@@ -59,7 +59,7 @@ def paired_test(first: FoundRun, second: FoundRun) -> PairedTest | NoPairedTest:
 
 
 def interval(found: FoundRun) -> str:
-    """The 95 % interval of the result of one run, and how it is made; empty where the run has no result."""
+    """Return the 95 % interval of a run's result, with its method; empty where the run has no result."""
     record = found.record
     if record.result is None or not record.n_test:
         return ""

@@ -1,4 +1,4 @@
-"""One run as its user wants to see it: the result first, then how to make it again."""
+"""Page of a single run: the result first, then the command that reproduces it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from msbench.runs.reproduce import KEPT, Again, again
 from msbench.stats.rules import learned_rule
 
 FILES = 12
-"""Changed source files are named up to this number."""
+"""The most changed source files that are named."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A run and all that is known of it here. `interval` is that of its result, with a word on how."""
+    """A run and all that is known of it here. `interval` is that of its result, with its method."""
 
     found: FoundRun
     again: Again
@@ -35,7 +35,7 @@ class Shown:
 
 
 def look_at(found: FoundRun, results: Path, data_root: Path, suite_file: Path | None = None) -> Shown:
-    """Gather what `pages` shows. Reads, never writes."""
+    """Gather the contents of `pages`. Reads, never writes."""
     record, curve, error = found.record, list[Epoch](), ""
     try:
         curve = read_curve(found.folder, record.metric)
@@ -46,13 +46,13 @@ def look_at(found: FoundRun, results: Path, data_root: Path, suite_file: Path | 
 
 
 def files_of(folder: Path) -> list[tuple[str, int]]:
-    """Name and bytes of the files of a run, those of sub-folders too."""
+    """Return name and size in bytes of the files of a run, including those of sub-folders."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "run.lock")
     return [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
 
 
 def pages(shown: Shown) -> Iterable[Part]:
-    """The parts that are printed, in their order."""
+    """Yield the parts to print, in order."""
     record = shown.found.record
     yield Facts(title(record), list(_result(record, shown.interval)))
     yield again_facts(shown.again, record)
@@ -68,7 +68,7 @@ def pages(shown: Shown) -> Iterable[Part]:
 
 
 def _result(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]:
-    """Status, the metric on the test split with its interval, and what it is to be compared with."""
+    """Yield status, the metric on the test split with its interval, and values to compare it with."""
     yield "status", record.status
     if record.failure is not None:
         yield "failure", f"{record.failure.type}: {record.failure.message}"
@@ -101,7 +101,7 @@ def _explaining_rule(record: RunRecord) -> str | None:
 
 
 def again_facts(found: Again, record: RunRecord) -> Facts:
-    """The command, or why there is none."""
+    """Return the command that reproduces the run, or the reason why there is none."""
     if not found.command:
         return Facts("to make it again", [("", f"no command is known: {found.reason}")])
     kept = record.status in ("finished", "diverged")
@@ -110,7 +110,7 @@ def again_facts(found: Again, record: RunRecord) -> Facts:
 
 
 def _now(shown: Shown) -> Facts:
-    """Whether that command would give this id now."""
+    """Return facts on the id that the command would give now, and on what has changed."""
     record, now = shown.found.record, shown.standing
     files = [change for change in now.changes if change.kind == "source"]
     others = [change for change in now.changes if change.kind != "source"]
@@ -123,7 +123,7 @@ def _now(shown: Shown) -> Facts:
 
 
 def verdict(record: RunRecord, now: RunStanding) -> str:
-    """Whether the same command would give the same id now."""
+    """Return a text on whether the same command would give the same id now."""
     if now.run_id == record.run_id:
         return "the same: settings, data and source are as they were"
     if now.run_id is not None:
@@ -186,7 +186,7 @@ def _time(record: RunRecord) -> Iterable[tuple[str, str]]:
 
 
 def environment_facts(record: RunRecord) -> list[tuple[str, str]]:
-    """Machine, versions and the state of the checkout; what an older record lacks is left out."""
+    """Return machine, versions and state of the checkout; values missing in an older record are left out."""
     found = record.environment
     git, packages = found.get("git") or {}, found.get("packages") or {}
     versions = {"python": found.get("python"), **packages, "cuda": found.get("cuda")}
@@ -205,7 +205,7 @@ def environment_facts(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def numerics_text(found: Mapping[str, Any]) -> str:
-    """How arithmetic was done, as the environment of a record has it; older ones say less."""
+    """Return the numerical settings in the environment of a record; older records have fewer of them."""
     precision, cudnn = found.get("matmul_precision"), found.get("cudnn") or {}
     places = [
         name for name, on in (("products", found.get("tf32")), ("cuDNN", cudnn.get("tf32"))) if on is True

@@ -1,4 +1,4 @@
-"""Whether a run would still be the same run: its settings, data and source against what is here now."""
+"""Comparison of a stored run's settings, data and source with the present ones."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,10 @@ from msbench.runs.reproduce import record_spec, resolved
 
 @dataclass(frozen=True)
 class RunStanding:
-    """What the same settings would be now.
+    """The run that the same settings would give now.
 
-    `run_id` is the id that they would have, None where that cannot be told; `reason` then says why. `changes`
-    are what keeps it from being the old one, as far as can be seen here.
+    `run_id` is its id, None where unknown, for the `reason` given. `changes` are the known differences from
+    the stored run.
     """
 
     run_id: str | None
@@ -27,7 +27,7 @@ class RunStanding:
 
 
 def standing(record: RunRecord, data_root: Path) -> RunStanding:
-    """Compare a run with the source and, where they are set up, the data that are here. Writes nothing."""
+    """Compare a run with the present source and, where set up, the present data. Writes nothing."""
     try:
         spec = resolved(record)
     except ConfigError as error:
@@ -44,7 +44,7 @@ def standing(record: RunRecord, data_root: Path) -> RunStanding:
 
 
 def _data_digest(spec: RunSpec, data_root: Path) -> tuple[str, str]:
-    """The digest of the data here, or why there is none."""
+    """Return the digest of the present data, or the reason why there is none."""
     if not data.is_ready(spec.data, data_root):
         return "", f"its data are not set up here: {data.command(spec.data)}"
     try:

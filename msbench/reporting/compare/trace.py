@@ -1,4 +1,4 @@
-"""Where a number of a table comes from: its reported value, its runs, and what makes it again."""
+"""Origin of a number of a table: its reported value, its runs, and the commands that reproduce it."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ from msbench.runs.reproduce import Executed, how, words_of
 
 @dataclass(frozen=True)
 class Printed:
-    """A cell of the paper, and the line of the file that has it."""
+    """A cell of the paper, with its file and line."""
 
     cell: ReportedCell
     path: Path
@@ -37,9 +37,9 @@ class Printed:
 class Source:
     """The runs of one task behind a cell; an average has several of these.
 
-    `used` are the runs in the mean and `values` theirs, in the unit of the column. `aside` are the others of
-    this task and model, each with the reason. `commands` make the number again, each with a word on what it
-    does; `problem` says why there are none. `now` is the standing of the first run in use.
+    `used` are the runs in the mean and `values` theirs, in the unit of the column. `aside` are the other runs
+    of this task and model, each with the reason. `commands` reproduce the number, each with a label;
+    `problem` is the reason if there are none. `now` is the standing of the first run in use.
     """
 
     suite: str
@@ -54,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Trace:
-    """A cell with all that it is made from."""
+    """A cell with everything that it is computed from."""
 
     place: CellAddress
     printed: Printed | None
@@ -70,7 +70,7 @@ def trace(place: CellAddress, results: Path, data_root: Path) -> Trace:
 
 
 def _printed(place: CellAddress, results: Path) -> Printed | None:
-    """The reported cell here, also where the paper prints a dash; None where it has no such cell."""
+    """Return the reported cell, also where the paper prints a dash; None where it has no such cell."""
     path = report.find_reported(results) / f"{_reported_table(place)}.csv"
     here = (place.row.group, place.row.name, place.column.label)
     if not path.is_file():
@@ -91,7 +91,7 @@ def _reported_table(place: CellAddress) -> str:
 
 
 def _parts(place: CellAddress, results: Path) -> Iterator[CellAddress]:
-    """The cells that this one is made from: itself, or those of the tasks of an average."""
+    """Yield the cells that this one is computed from: itself, or those of the tasks of an average."""
     if place.column.source != "average":
         yield place
         return
@@ -109,7 +109,7 @@ def _in_table(place: CellAddress, where: tuple[str, str]) -> CellAddress | None:
 
 
 def _elsewhere(place: CellAddress, where: tuple[str, str], results: Path) -> CellAddress | None:
-    """The cell of a task that the table does not show itself, in the table of its suite."""
+    """Return the cell of a task that the table itself does not show, from the table of its suite."""
     try:
         found = report.load([where[0]], results)
     except Undecided:
@@ -153,7 +153,7 @@ def _order(record: RunRecord) -> tuple[int, str, str]:
 
 
 def _value(place: CellAddress, column: Column, record: RunRecord) -> float | None:
-    """What this run adds to the cell, in the unit of the column; None where it adds nothing."""
+    """Return the value of this run in the unit of the column; None where it has none for the cell."""
     unit = UNITS[column.unit]
     if column.source == "mixing":
         measured = counted(read_distances(place.report.folder(record))[0])
@@ -163,7 +163,7 @@ def _value(place: CellAddress, column: Column, record: RunRecord) -> float | Non
 
 
 def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSpec]) -> str:
-    """Why a run of this task and model is not in the mean."""
+    """Return the reason why a run of this task and model is not in the mean."""
     planned = list(specs)
     if record.spec_digest not in {spec.digest for spec in planned}:
         near = sorted(planned, key=lambda spec: spec.seed != record.seed)
@@ -183,7 +183,7 @@ def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSp
 
 
 def _unplanned(record: RunRecord, planned: RunSpec) -> str:
-    """How the settings of a run differ from the planned ones."""
+    """Return a text on how the settings of a run differ from the planned ones."""
     found = changes.settings(planned.model_dump(mode="json"), record.spec)
     departures = [str(each) for each in found if each.name.partition(".")[0] in SECTIONS]
     return f"modified: {', '.join(departures) or 'another version of the spec'}"
@@ -197,7 +197,7 @@ def _commands(
     results: Path,
     data_root: Path,
 ) -> Iterator[tuple[str, str]]:
-    """What to run, in order: set-up of absent data, the runs in use or all planned, the seeds that lack."""
+    """Yield the commands in order: set-up of absent data, runs in use or all planned, missing seeds."""
     if not specs:
         return
     task, model = specs[0].task, specs[0].model_name
@@ -214,14 +214,14 @@ def _commands(
     for executed, seeds in ways.items():
         yield "runs", run(seeds, executed)
     if lacking:
-        # As the others were, where these agree.
+        # Execute them as the others were, where those agree.
         yield "missing seeds" if done else "runs", run(lacking, *(ways if len(ways) == 1 else ()))
     if column.source == "mixing":
         yield "distances", command_line(words_of("mixing", name, model, task, [*done, *lacking], (), results))
 
 
 def _executed(used: Iterable[RunRecord]) -> dict[Executed, list[int]]:
-    """The seeds of runs by how they were executed, which their digits depend on."""
+    """Return the seeds of runs by execution settings, on which exact numbers depend."""
     found: dict[Executed, list[int]] = {}
     for record in used:
         found.setdefault(how(record.environment), []).append(record.seed)

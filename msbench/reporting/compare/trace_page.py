@@ -1,4 +1,4 @@
-"""A trace in words, and as a document."""
+"""Display of a trace as text and as a JSON document."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -12,11 +12,11 @@ from msbench.results.store import RunRecord
 from msbench.runs.reproduce import KEPT
 
 ADDED = 5
-"""As many values are written out as a sum."""
+"""The most values that are written out as a sum."""
 
 
 def as_dict(found: Trace) -> dict[str, Any]:
-    """For JSON: numbers in the unit of the column, unrounded; reported ones as they are printed."""
+    """Return plain values for JSON: numbers in the column's unit, unrounded; reported ones as printed."""
     place = found.place
     return {
         "table": place.table.id,
@@ -66,14 +66,14 @@ def _run(found: Trace, record: RunRecord) -> dict[str, Any]:
 
 
 def _notes(found: Trace) -> list[str]:
-    """What the marks of the cell stand for."""
+    """Return the notes that the marks of the cell refer to."""
     cell = found.place.cell
     marks = {*cell.marks, *cell.reported_marks}
     return [note.text for note in found.place.table.notes if note.mark and note.mark in marks]
 
 
 def pages(found: Trace) -> Iterable[Part]:
-    """The parts that are printed, in their order."""
+    """Yield the parts to print, in order."""
     place = found.place
     number = "" if place.table.number is None else f" (Table {place.table.number})"
     title = f"{place.table.id}{number} · {place.row.name} · {place.column.label}"
@@ -106,7 +106,7 @@ def _number(found: Trace) -> str:
 
 
 def how(found: Trace) -> str:
-    """The arithmetic from runs to the cell."""
+    """Return a text on how the cell is computed from its runs."""
     place, cell = found.place, found.place.cell
     if cell.status == "trivial-rule":
         return "counted on the test split; records of runs have it"
@@ -153,7 +153,7 @@ def _source_pages(found: Trace, source: Source) -> Iterable[Part]:
 
 
 def _minute(record: RunRecord) -> str:
-    """When it ended, as short as a table wants it."""
+    """Return the end time of a run to the minute."""
     return record.ended[:16].replace("T", " ")
 
 

@@ -1,11 +1,11 @@
-"""The figures of a report, each with its numbers beside it as CSV.
+"""The figures of a report, each with its numbers in a CSV next to it.
 
 ::
 
     Report -> Series -> rows (the data step of a module) -> Figure (its draw step)
 
-A module a figure: pure functions from values to rows (frozen dataclasses, the lines of the CSV), and from
-rows to a picture. What cannot be drawn for want of data is in the list too, with the reason.
+Each figure has a module: pure functions from values to rows (frozen dataclasses, the lines of the CSV), and
+from rows to a picture. Figures that lack data are in the list too, with the reason.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from msbench.reporting.tables.names import safe, unique
 __all__ = ["KINDS", "WITHOUT_MODELS", "FigureFile", "figures", "write"]
 
 WITHOUT_MODELS = tuple(name for name in KINDS if name != "initialisation")
-"""The kinds for which no model is built, so that PyTorch is not imported."""
+"""The kinds that build no model, and so do not import PyTorch."""
 
 
 def figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[FigureFile]:
-    """The figures of these kinds of each table, then those of the benchmarks in ``results/bench``.
+    """Return the figures of these kinds of each table, then those of the benchmarks in ``results/bench``.
 
-    A model looks alike in all of them, and no two have the same `stem`.
+    A model has the same style in all of them, and no two have the same `stem`.
     """
     series = [series_of(report, table) for table in report.tables]
     seen = looks(each.name for of_table in series for each in of_table if each.shown)
@@ -46,7 +46,7 @@ def figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[Figur
 
 
 def _of_scan(path: Path) -> list[FigureFile]:
-    """The two figures of a benchmark of the scan, or what is wrong with the document."""
+    """Return the two figures of a scan benchmark, or one with the reason why its document is invalid."""
     found, problem = scan.read(path)
     stem = f"bench-{safe(path.stem)}"
     if found is None:

@@ -1,7 +1,7 @@
-"""What a model reaches against what it costs: its parameters, or the time that it trains.
+"""Result of a model against its cost: number of parameters, or training time.
 
-Times are compared within one class of hardware: the GPU of the same name, or the CPU of the same name with as
-many threads. The class with most runs of a task is drawn and the others are told.
+Times are compared within one class of hardware: the GPU of the same name, or the CPU of the same name with
+as many threads. The class with most runs of a task is drawn and the others are listed in notes.
 """
 
 import statistics
@@ -37,8 +37,8 @@ TIMES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
 class AccuracyPoint:
     """One model on one task. `value` and `sd` (over `n` seeds) are in `unit`.
 
-    `cost` is a number of parameters, or the mean of seconds of training over `timed` runs on `hardware`, with
-    the sample's standard deviation over those; None for a single one.
+    `cost` is a number of parameters, or the mean training time in seconds over `timed` runs on `hardware`,
+    with the sample standard deviation over those; None for a single one.
     """
 
     table: str
@@ -58,7 +58,7 @@ class AccuracyPoint:
 
 
 def of_parameters(series: Iterable[Series]) -> tuple[tuple[AccuracyPoint, ...], tuple[str, ...]]:
-    """The models whose records say how many parameters they have, and notes on the others."""
+    """Return the models whose records have their number of parameters, and notes on the others."""
     found, notes = [], []
     for each in _measured(series):
         counts = {record.parameters for record in each.runs} - {None}
@@ -71,7 +71,7 @@ def of_parameters(series: Iterable[Series]) -> tuple[tuple[AccuracyPoint, ...], 
 
 
 def of_time(series: Iterable[Series]) -> tuple[tuple[AccuracyPoint, ...], tuple[str, ...]]:
-    """The models with runs on the hardware that most runs of their task were on, and notes on other runs."""
+    """Return models with runs on the most common hardware of their task, and notes on other runs."""
     found: list[AccuracyPoint] = []
     notes: list[str] = []
     for column, of_task in grouped((each.column, each) for each in _measured(series)).items():
@@ -89,7 +89,7 @@ def of_time(series: Iterable[Series]) -> tuple[tuple[AccuracyPoint, ...], tuple[
 
 
 def hardware(record: RunRecord) -> str:
-    """What times may be compared on, such as ``NVIDIA H100`` or ``AMD EPYC, 2 threads``."""
+    """Return the hardware class of a run, such as ``NVIDIA H100`` or ``AMD EPYC, 2 threads``."""
     parts = ("host", "device", "threads")
     if len({tuple(attempt.get(part) for part in parts) for attempt in record.attempts}) > 1:
         return SEVERAL
@@ -100,7 +100,7 @@ def hardware(record: RunRecord) -> str:
 
 
 def _measured(series: Iterable[Series]) -> list[Series]:
-    """The series with a result of runs; the mixing distance is a number too, but no accuracy."""
+    """Return the series with results of runs; mixing distances are left out, as they are no accuracy."""
     results = (each for each in series if each.column.source == "run")
     return [each for each in results if each.cell.measured is not None and each.runs]
 
@@ -128,7 +128,7 @@ def _ids(records: Iterable[RunRecord]) -> tuple[str, ...]:
 
 
 def _most_common(classes: Iterable[str]) -> str:
-    """The class with most runs, the first by name of several; never that of runs that moved."""
+    """Return the class with most runs, ties broken by name; never that of runs on several machines."""
     counts = Counter(each for each in classes if each != SEVERAL)
     return min(counts, key=lambda each: (-counts[each], each), default="one machine")
 
@@ -143,18 +143,18 @@ def _elsewhere(column: Column, runs: Sequence[RunRecord], chosen: str) -> list[s
 
 
 def draw_parameters(found: Sequence[AccuracyPoint], looks: Mapping[str, SeriesStyle]) -> Figure:
-    """One panel a task: parameters across, the metric upwards, bars of one standard deviation over seeds."""
+    """Draw a panel per task: parameters on x, the metric on y, bars of one standard deviation over seeds."""
     return _draw(found, looks, partial(_across, label="parameters", unit=1.0))
 
 
 def draw_time(found: Sequence[AccuracyPoint], looks: Mapping[str, SeriesStyle]) -> Figure:
-    """One panel a task: time of training across, with a bar where several seeds were timed."""
+    """Draw a panel per task: training time on x, with a bar where several seeds were timed."""
     unit, name = time_unit(point.cost for point in found)
     return _draw(found, looks, partial(_across, label=f"training time ({name})", unit=unit))
 
 
 def time_unit(seconds: Iterable[float]) -> tuple[float, str]:
-    """The largest unit of which the longest time has at least two, in seconds, and its name."""
+    """Return the largest unit of which the longest time has at least two, in seconds, and its name."""
     longest = max(seconds)
     return next((each for each in reversed(TIMES) if longest >= 2 * each[0]), TIMES[0])
 

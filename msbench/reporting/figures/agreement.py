@@ -1,4 +1,4 @@
-"""Reported against measured: a point on the line is a number that was reproduced."""
+"""Measured against reported numbers: a point on the line is a number that was reproduced."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,14 +21,14 @@ from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.figures.style import INK
 
 SQUARES = ((4, 3, 2.05), (1, 2, 2.9), (0, 1, 3.4))
-"""For more panels than the first number: how many stand beside each other, and how high one is in inches."""
+"""For more panels than the first number: the panels per row, and the height of one in inches."""
 
 
 @dataclass(frozen=True)
 class Pair:
     """One model on one task, both numbers and both standard deviations in `unit`.
 
-    `sd` is over the `n` seeds that were measured; of what `reported_sd` is, the source of the number says.
+    `sd` is over the `n` measured seeds; `reported_sd` is as defined by the source of the number.
     """
 
     table: str
@@ -46,7 +46,7 @@ class Pair:
 
 
 def pairs(series: Iterable[Series]) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
-    """The cells that have both numbers, and notes on those whose reported one is no number."""
+    """Return the cells that have both numbers, and notes on those whose reported value is no number."""
     found, notes = [], []
     for each in series:
         column, cell = each.column, each.cell
@@ -71,7 +71,7 @@ def _number(text: str) -> float | None:
 
 
 def draw(found: Sequence[Pair], looks: Mapping[str, SeriesStyle]) -> Figure:
-    """One square panel a task, the line of equal numbers in it, bars of one standard deviation."""
+    """Draw a square panel per task with the line of equal numbers and bars of one standard deviation."""
     tasks = grouped(((pair.task, pair.label, pair.unit), pair) for pair in found)
     names = dict.fromkeys(pair.name for pair in found)
     columns, height = next((columns, height) for more, columns, height in SQUARES if len(tasks) > more)

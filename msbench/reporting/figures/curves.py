@@ -1,4 +1,4 @@
-"""Learning curves: the metric on the validation split and the loss in training, epoch by epoch.
+"""Learning curves: the validation metric and the training loss by epoch.
 
 ::
 
@@ -24,8 +24,8 @@ from msbench.results.store import RunRecord
 class CurvePoint:
     """One epoch of one run, or of the mean over the finished seeds of a model where it has several.
 
-    `epochs` counts those that are done. `validation` is in `unit`; it and `train_loss` are None where they
-    are not finite. A mean ends with the shortest of its runs.
+    `epochs` counts those completed. `validation` is in `unit`; it and `train_loss` are None where they are
+    not finite. A mean ends with the shortest of its runs.
     """
 
     table: str
@@ -44,7 +44,7 @@ class CurvePoint:
 
 
 def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[CurvePoint, ...]:
-    """A point for every epoch in the log of every run, then one for every epoch of the mean of a model."""
+    """Return a point for every epoch of every run's log, then for every epoch of the mean of a model."""
     found: list[CurvePoint] = []
     for each in series:
         runs = [curve for record in each.runs if (curve := _curve(each, record, logs.get(record.run_id, ())))]
@@ -97,9 +97,9 @@ def _fmean(values: Sequence[float | None]) -> float | None:
 
 
 def draw(found: Sequence[CurvePoint], looks: Mapping[str, SeriesStyle]) -> Figure:
-    """A row of panels a task: the metric on validation, the loss in training.
+    """Draw a row of panels per task: validation metric and training loss.
 
-    Thin lines are seeds, thick ones their mean; a run that broke ends in a cross.
+    Thin lines are seeds, thick ones their mean; a run that failed ends in a cross.
     """
     tasks = grouped(((point.task, point.label, point.unit), point) for point in found)
     names = list(dict.fromkeys(point.name for point in found))

@@ -1,4 +1,4 @@
-"""A figure and the numbers in it: CSV, PDF, PNG and SVG with bytes that depend on nothing but those."""
+"""A figure with its numbers as CSV, PDF, PNG and SVG, whose bytes depend only on the figure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
@@ -17,8 +17,8 @@ from msbench.reporting.render.files import write_files
 class FigureFile:
     """A figure that can be drawn, or the reason why there is none.
 
-    `stem` names its files. `description` says in words what is drawn, `notes` what is not, and why. `rows`
-    are the numbers, one dataclass, and become the CSV. `reason` is empty where there is a figure.
+    `stem` names its files. `description` describes in words what is drawn, `notes` what is not drawn and why.
+    `rows` are the numbers, of one dataclass, and become the CSV. `reason` is empty where there is a figure.
     """
 
     stem: str
@@ -35,7 +35,7 @@ class FigureFile:
         return " ".join((self.description, *(f"{note}." for note in self.notes)))
 
     def figure(self) -> Figure:
-        """Drawn anew and laid out, once and for all formats."""
+        """Draw the figure anew, with one layout for all formats."""
         with styled():
             drawn = self.draw()
             drawn.draw_without_rendering()
@@ -43,23 +43,23 @@ class FigureFile:
         return drawn
 
     def csv(self) -> bytes:
-        """A line a row, unrounded, names as they are; what is missing is empty."""
+        """Return the CSV: a line per row, numbers unrounded, names unchanged, missing values empty."""
         header = [field.name for field in fields(self.rows[0])]
         lines = (tuple(map(_field, astuple(row))) for row in self.rows)
         return csv_renderer.encoded(header, lines)
 
     def pictures(self) -> dict[str, bytes]:
-        """The bytes of ``pdf``, ``png`` and ``svg``."""
+        """Return the bytes of ``pdf``, ``png`` and ``svg``."""
         drawn = self.figure()
         return {form: picture(drawn, form) for form in FORMATS}
 
     def svg(self) -> str:
-        """The figure as an element of an HTML page, in light and dark: see `inline`."""
+        """Return the figure as an element of an HTML page, in light and dark mode: see `inline`."""
         return inline.svg(self.figure(), prefix=self.stem, title=self.title, description=self.caption)
 
 
 def write(figures: Iterable[FigureFile], out: Path) -> list[Path]:
-    """``<stem>.csv``, ``.pdf``, ``.png`` and ``.svg`` of every figure there is, written by `write_files`."""
+    """Write ``<stem>.csv``, ``.pdf``, ``.png`` and ``.svg`` of every drawable figure by `write_files`."""
     files: dict[str, bytes] = {}
     for figure in figures:
         if not figure.reason:

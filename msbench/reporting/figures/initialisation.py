@@ -1,12 +1,12 @@
-"""Where a model's states start: the paper's Figure 2, drawn from a built model.
+"""Initial poles of a model's states: the paper's Figure 2, drawn from a built model.
 
 ::
 
     model -> initial_poles -> Poles -> dots -> draw
 
 A dot is a diagonal element of A-bar = exp(dt A) of one channel, or its absolute value where it is complex:
-between 0 (forgets at once) and 1 (never forgets). A row is a stream. Step sizes are those that a model has
-before its input says anything. The figure of the paper has a single step size, 0.2, so that its channels are
+between 0 (forgets at once) and 1 (never forgets). A row is a stream. Step sizes are those of a model without
+the contribution of its input. The figure of the paper has a single step size, 0.2, so that its channels are
 alike. This is the only figure that needs PyTorch, which is imported when a model is built.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NO_LOOKS: Mapping[str, SeriesStyle] = {}
 NEAR = 0.002
-"""What two dots differ by that cannot be told apart: a fifth of a dot."""
+"""The distance below which two dots cannot be distinguished: a fifth of a dot."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Poles:
 
     @property
     def dots(self) -> list[float]:
-        """All channels together, ascending; of those nearer to each other than `NEAR` the first."""
+        """The poles of all channels, ascending; of those closer than `NEAR` only the first."""
         found: list[float] = []
         for pole in sorted({pole for channel in self.channels for pole in channel}):
             if not found or pole - found[-1] >= NEAR:
@@ -65,7 +65,7 @@ class Dot:
 
 
 def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
-    """The poles of every stream of a layer of MS-SSM, fine to coarse, as the model's parameters have them.
+    """Return the poles of every stream of an MS-SSM layer, fine to coarse, by the model's parameters.
 
     Both directions of a bidirectional layer count as layers. Raises ValueError where the model has no such
     layer, or its layers have no SSMs.
@@ -85,7 +85,7 @@ def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
 
 
 def dots(streams: Sequence[Poles], model: tuple[str, str, str, str] = ("", "", "", "")) -> tuple[Dot, ...]:
-    """A row for every dot, stream by stream; one without a pole for a stream without states.
+    """Return a row for every dot, stream by stream; one without a pole for a stream without states.
 
     `model` is its table, name, kind and run id.
     """
@@ -93,7 +93,7 @@ def dots(streams: Sequence[Poles], model: tuple[str, str, str, str] = ("", "", "
 
 
 def of_series(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, ...]]:
-    """The first layer of every MS-SSM, as the first run of its row starts it, and notes on the others."""
+    """Return the first layer of every MS-SSM as initialised by its row's first run, and notes on others."""
     firsts: dict[str, tuple[Series, RunRecord]] = {}
     for each in series:
         if each.runs:
@@ -112,7 +112,7 @@ def of_series(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, ...
 
 
 def _built(record: RunRecord) -> nn.Module | None:
-    """The MS-SSM of a run before its training, for the task as known without its data; None of others."""
+    """Build the untrained MS-SSM of a run, without loading its data; return None for other models."""
     from msbench import datasets as data
     from msbench import models
     from msbench.config import MsSsmConfig, RunSpec
@@ -125,9 +125,9 @@ def _built(record: RunRecord) -> nn.Module | None:
 
 
 def draw(found: Sequence[Dot], looks: Mapping[str, SeriesStyle] = NO_LOOKS) -> Figure:
-    """One panel a model, one row a stream in it, the first on top: a bar over its range, a dot a pole.
+    """Draw a panel per model with a row per stream, the first on top: a bar over its range, a dot per pole.
 
-    Of `looks` only the labels are used: the colours here are those of streams.
+    Of `looks` only the labels are used, as colours distinguish streams.
     """
     of_names = grouped((dot.name, dot) for dot in found)
     streams = max(len({dot.stream for dot in of_model}) for of_model in of_names.values())

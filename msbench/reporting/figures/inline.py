@@ -1,7 +1,7 @@
-"""A figure as SVG for an HTML page: no background, text in the page's own colour, ids that clash with none.
+"""A figure as SVG for an HTML page: no background, text in the page's colour, unique ids.
 
-What is black in print is ``currentColor``. A series has the colour ``var(--series-1, #4477aa)`` and so on,
-so that a page can set other ones for its dark mode; without them those of print hold.
+Black in print becomes ``currentColor``. A series has the colour ``var(--series-1, #4477aa)`` and so on, so
+that a page can set other colours for its dark mode; the defaults are those of print.
 """
 
 import re
@@ -26,14 +26,14 @@ ROOT = {
 
 
 def svg(figure: Figure, *, prefix: str, title: str, description: str) -> str:
-    """The element ``<svg>`` alone, with a title and a description for who cannot see it.
+    """Return the element ``<svg>`` with a title and a description for screen readers.
 
-    `prefix` goes before every id and must be a figure's own on its page.
+    `prefix` goes before every id and must be unique on the page.
     """
     root = ElementTree.fromstring(picture(figure, "svg", transparent=True))
     for parent in list(root.iter()):
         for child in list(parent):
-            # matplotlib's rule is for `*`: inside a page it would hold for all of it.
+            # matplotlib's style rule is for `*`: inside a page it would apply to the whole page.
             if child.tag in (f"{{{NAMESPACE}}}metadata", f"{{{NAMESPACE}}}style"):
                 parent.remove(child)
     for element in root.iter():
@@ -62,7 +62,7 @@ def _head(root: ElementTree.Element, prefix: str, title: str, description: str) 
     points = root.get("width", "").removesuffix("pt")
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
-    # A point of print is a pixel and a third.
+    # A point in print is 4/3 CSS pixels.
     root.attrib |= {"xmlns": NAMESPACE, "width": f"{float(points) * 4 / 3:.0f}", **ROOT}
     root.set("aria-labelledby", f"{prefix}-title {prefix}-description")
     for place, (tag, identity, words) in enumerate(

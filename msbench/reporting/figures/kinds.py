@@ -1,4 +1,4 @@
-"""The figures that every table has: what each is called, shows, is made of, and why there may be none."""
+"""The kinds of figures of a table: name, description, data, and the reason if there is none."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from msbench.results.mixing_documents import read_distances
 from msbench.results.store import RunRecord
 
 Folder = Callable[[RunRecord], Path]
-"""Where the files of a run are."""
+"""A function from a record to the folder with the files of its run."""
 Drawn = tuple[Sequence[Any], Sequence[str]]
-"""Rows, and notes on what is not among them."""
+"""Rows, and notes on what is missing from them."""
 SEED_BARS = "Bars are one standard deviation over seeds; a single seed has none."
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A figure of a table. `reason` is why there is none where `data` finds no rows."""
+    """A kind of figure of a table. `reason` explains why there is none if `data` returns no rows."""
 
     title: str
     description: str
@@ -40,9 +40,9 @@ class Kind:
 def figure(
     name: str, table: Table, series: Sequence[Series], seen: Mapping[str, SeriesStyle], folder: Folder
 ) -> FigureFile:
-    """The figure of this kind, or the reason why the table has none."""
+    """Return the figure of this kind, or the reason why the table has none."""
     kind = KINDS[name]
-    # Panels stand in the order of the columns, whichever of them has results first.
+    # Panels are in the order of the columns, not of the first results.
     in_order = sorted(series, key=lambda each: table.columns.index(each.column))
     rows, notes = kind.data(in_order, folder)
     title, stem = f"{clean(table.heading)}: {kind.title}", f"{file_stem(table.id)}-{name}"
@@ -62,7 +62,7 @@ def _curves(series: Sequence[Series], folder: Folder) -> Drawn:
 def _mixing(series: Sequence[Series], folder: Folder) -> Drawn:
     read = {identity: read_distances(path) for identity, path in _folders(series, folder).items()}
     kept, notes = mixing.chosen({identity: found for identity, (found, _) in read.items()})
-    # The same runs may stand in a column of results and in one of distances: one panel shows them.
+    # The same runs may be in a column of results and in one of distances: one panel shows them.
     own = {each.column.places for each in series if each.column.source == "mixing"}
     shown = [each for each in series if each.column.source == "mixing" or each.column.places not in own]
     return mixing.layers(shown, kept), [

@@ -1,4 +1,4 @@
-"""How the figures of a report are made up: as wide as a column, with names that are told apart.
+"""Layout of a report's figures: as wide as a column, with a distinct style for each name.
 
 Palette and style are those of `msbench.reporting.figures.style`.
 """
@@ -20,7 +20,7 @@ from msbench.reporting.tables.cells import UNITS
 Line = Literal["-", "--", "-.", ":", ""]
 LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
 WIDTH, NARROW = 5.5, 3.4
-"""Inches: the text of a one-column paper, and a figure that has a single panel."""
+"""Widths in inches: the text of a one-column paper, and a figure with a single panel."""
 AXIS = {
     "percent": "accuracy (%)",
     "auroc": "macro AUROC",
@@ -30,12 +30,12 @@ AXIS = {
 STEPS = (1, 2, 2.5, 5, 10)
 CROWD = 6
 LEGEND_LINE = 0.17
-"""Inches."""
+"""Height of a line of the legend in inches."""
 
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """How the series of one name is drawn."""
+    """The label, colour, marker and line of the series of one name."""
 
     label: str
     colour: str
@@ -44,7 +44,7 @@ class SeriesStyle:
 
 
 def slimmer(figure: Figure, names: int) -> None:
-    """Thinner lines and smaller markers where there are so many names that they hide each other."""
+    """Make lines thinner and markers smaller where many names would hide each other."""
     if names > CROWD:
         for axes in figure.axes:
             for line in axes.get_lines():
@@ -52,7 +52,7 @@ def slimmer(figure: Figure, names: int) -> None:
 
 
 def looks(names: Iterable[str]) -> dict[str, SeriesStyle]:
-    """A look for each name, in their order; no two are alike as long as there are at most 56."""
+    """Return a style for each name, in their order; all distinct for up to 56 names."""
     return {
         name: SeriesStyle(
             label,
@@ -65,14 +65,14 @@ def looks(names: Iterable[str]) -> dict[str, SeriesStyle]:
 
 
 def dots(looks: Iterable[SeriesStyle]) -> list[SeriesStyle]:
-    """The same looks without their lines."""
+    """Return the same styles without their lines."""
     return [replace(look, line="") for look in looks]
 
 
 def panels(
     rows: int, columns: int, entries: Sequence[SeriesStyle], *, height: float = 1.9
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `rows` × `columns` axes, in reading order, with a legend of `entries` below them."""
+    """Make a figure of `rows` × `columns` axes, in reading order, with a legend of `entries` below them."""
     width = NARROW if columns == 1 else WIDTH
     across = _legend_columns(entries, width)
     below = LEGEND_LINE * math.ceil(len(entries) / across) + 0.1 if entries else 0.0
@@ -90,7 +90,7 @@ def panels(
 def grid_panels(
     count: int, entries: Sequence[SeriesStyle], columns: int = 2, *, height: float = 2.1
 ) -> tuple[Figure, list[Axes]]:
-    """`count` axes, at most `columns` beside each other, with the legend below them."""
+    """Make a figure of `count` axes, at most `columns` per row, with the legend below them."""
     columns = min(count, columns)
     figure, axes = panels(-(-count // columns), columns, entries, height=height)
     for spare in axes[count:]:
@@ -99,7 +99,7 @@ def grid_panels(
 
 
 def _legend_columns(entries: Sequence[SeriesStyle], width: float) -> int:
-    # 7 points: 0.06 inches a character, and half an inch for the line and its marker.
+    # At 7 points: 0.06 inches per character, and half an inch for the line and its marker.
     widest = max((0.06 * len(look.label) + 0.55 for look in entries), default=width)
     return min(max(1, int(width / widest)), max(1, len(entries)))
 
@@ -107,7 +107,7 @@ def _legend_columns(entries: Sequence[SeriesStyle], width: float) -> int:
 def bars(
     axes: Axes, place: tuple[float, float], spreads: tuple[float | None, float | None], look: SeriesStyle
 ) -> None:
-    """A point with bars of these half widths, across and upwards; none where a spread is None."""
+    """Draw a point with error bars of these half widths on x and y; none where a spread is None."""
     axes.errorbar(
         *place,
         xerr=spreads[0],
@@ -120,18 +120,18 @@ def bars(
 
 
 def title(axes: Axes, text: str) -> None:
-    """The name of a panel, above it; as much of it as fits."""
+    """Set the title of a panel, shortened to fit."""
     axes.set_title(shortened(text, 40))
 
 
 def axis_label(unit: str, *, before: str = "") -> str:
-    """What an axis in this unit of a column is called, with its unit."""
+    """Return the label of an axis in this unit of a column."""
     words = AXIS.get(unit) or UNITS[unit].words
     return f"{before} {words}".strip()
 
 
 def scaled_axis(axes: Axes, values: Iterable[float], *, which: str = "x", ratio: float = 8.0) -> None:
-    """Round numbers along an axis; a logarithmic one where the positive values span more than `ratio`."""
+    """Set round ticks; make the axis logarithmic if its positive values span more than `ratio`."""
     known = list(values)
     axis = axes.xaxis if which == "x" else axes.yaxis
     if known and min(known) > 0 and max(known) / min(known) > ratio:
@@ -145,7 +145,7 @@ def scaled_axis(axes: Axes, values: Iterable[float], *, which: str = "x", ratio:
 
 
 def compact(value: float) -> str:
-    """A number for a tick: 67466 -> 67.5k, 1e7 -> 10M, 0.05 -> 0.05."""
+    """Return a number as text for a tick: 67466 -> 67.5k, 1e7 -> 10M, 0.05 -> 0.05."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"

@@ -1,10 +1,10 @@
-"""How far back the layers of models look: mean mixing distances, compared layer by layer.
+"""Mean mixing distances, which measure how far back a model looks, compared layer by layer.
 
 ::
 
     <run folder>/mixing/*.json -> Distances -> chosen -> layers -> draw
 
-Distances compare only where they were measured in the same way, so one set of options is drawn, and told.
+Distances are comparable only if measured in the same way, so one set of options is drawn and reported.
 """
 
 import json
@@ -38,7 +38,7 @@ class LayerPoint:
     """One layer of one run, in tokens, or the mean over the seeds of a model where it has several.
 
     `distance` is None where no gradient reached the layer, and a layer that any seed lacks has no mean.
-    `sd` is over what the measurement averaged (`n` of them) for a run, and over the seeds for their mean.
+    `sd` is over the `n` values that the measurement averaged for a run, and over the seeds for their mean.
     """
 
     table: str
@@ -58,9 +58,9 @@ class LayerPoint:
 
 
 def chosen(documents: Mapping[str, Sequence[Distances]]) -> tuple[dict[str, Distances], tuple[str, ...]]:
-    """The newest measurement of each run in one way: trained before not, the default before others.
+    """Return the newest measurement of each run with one set of options, and notes on those left out.
 
-    Of other ways the one that most runs have is taken; what is left out is noted.
+    Trained models are preferred to untrained, default options to others, then options that most runs have.
     """
     by_way = grouped((_way(each), each) for of_run in documents.values() for each in of_run)
     if not by_way:
@@ -84,12 +84,12 @@ def chosen(documents: Mapping[str, Sequence[Distances]]) -> tuple[dict[str, Dist
 
 
 def _way(measured: Distances) -> tuple[bool, str]:
-    """What must be alike for two to be compared."""
+    """Return the key that two comparable measurements share."""
     return measured.trained, measured.options_digest
 
 
 def layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tuple[LayerPoint, ...]:
-    """A row a layer of every run, then one a layer of the mean of a model with several."""
+    """Return a row per layer of every run, then a row per layer of the mean of a model with several."""
     found: list[LayerPoint] = []
     for each in series:
         runs = [
@@ -127,7 +127,7 @@ def _mean(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
 
 
 def draw(found: Sequence[LayerPoint], looks: Mapping[str, SeriesStyle]) -> Figure:
-    """One panel a task: layers across, distances upwards; thin lines are seeds, thick ones their mean."""
+    """Draw a panel per task: layers on x, distances on y; thin lines are seeds, thick ones their mean."""
     tasks = grouped(((layer.task, layer.label), layer) for layer in found)
     names = dict.fromkeys(layer.name for layer in found)
     figure, axes = grid_panels(len(tasks), [looks[name] for name in names])

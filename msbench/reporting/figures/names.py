@@ -1,4 +1,4 @@
-"""Names as they can be drawn: on one line, short enough for a legend, told apart."""
+"""Names for drawing: on one line, short enough for a legend, unique."""
 
 import textwrap
 import unicodedata
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from msbench.reporting.tables.names import unique
 
 LONGEST = 34
-"""Characters of a name in a legend, which is as wide as a column of a paper."""
+"""The most characters of a name in a legend, which is as wide as a column of a paper."""
 
 
 def clean(text: str) -> str:
-    """One line without control characters and half surrogates, which neither SVG nor a font can hold."""
+    """Return one line without control characters and lone surrogates, which SVG and fonts cannot hold."""
     kept = (" " if unicodedata.category(mark).startswith("C") else mark for mark in text)
     return " ".join("".join(kept).split()) or "(no name)"
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """`clean`, with an ellipsis in the middle of what is longer: names often differ in their ends."""
+    """Apply `clean` and shorten with an ellipsis in the middle, as names often differ at their ends."""
     line = clean(text)
     if len(line) <= longest:
         return line
@@ -26,13 +26,13 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 def folded(text: str, width: int, lines: int = 2) -> str:
-    """`shortened` to about what `lines` lines of `width` characters hold, and broken into those."""
-    # A word that does not fit leaves the end of its line empty, so a few characters are held back.
+    """Apply `shortened` to about `lines` lines of `width` characters, and wrap to those."""
+    # A word that does not fit leaves the end of its line empty, so keep a margin of a few characters.
     short = shortened(text, lines * width - width // 3)
     return "\n".join(textwrap.wrap(short, width, max_lines=lines, placeholder="…"))
 
 
 def shown(names: Iterable[str]) -> dict[str, str]:
-    """What stands in a legend for each name; no two are alike."""
+    """Return the legend entry of each name; all are distinct."""
     each = list(dict.fromkeys(names))
     return dict(zip(each, unique(map(shortened, each)), strict=True))

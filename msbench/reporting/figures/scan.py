@@ -1,7 +1,7 @@
 """The speed of the scan, from the documents that ``msbench bench scan --out`` writes.
 
-Over the length: a call at each length, where a scan that is linear takes in proportion. Beside its peers:
-time and memory of each backend for one channel of one token, as not all were run at the same size.
+One figure shows a call by length, to which the time of a linear scan is proportional. The other compares
+backends: time and memory of each for one channel of one token, as not all were run at the same size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a document says; `notes` are on who took no part."""
+    """The contents of a document; `notes` are on backends that were not measured."""
 
     document: str
     machine: str
@@ -76,7 +76,7 @@ class Scan:
 
 
 def read(path: Path) -> tuple[Scan | None, str]:
-    """The document in a file, or what is wrong with it."""
+    """Read a document from a file; return None and an error message if it is invalid."""
     try:
         values = parse_json(read_bytes(path))
         if values["schema"] != SCHEMA or values["what"] != "scan":
@@ -89,7 +89,7 @@ def read(path: Path) -> tuple[Scan | None, str]:
 
 
 def scan(document: str, values: Mapping[str, Any]) -> Scan:
-    """A document's values -> rows; KeyError, TypeError or ValueError where it lacks what it must have."""
+    """Convert a document's values to rows; raise KeyError, TypeError or ValueError if it is incomplete."""
     machine = _machine(values)
     notes = [
         f"{clean(row['name'])} took no part: {clean(row.get('reason') or row['status'])}"
@@ -101,7 +101,7 @@ def scan(document: str, values: Mapping[str, Any]) -> Scan:
 
 
 def _machine(values: Mapping[str, Any]) -> str:
-    """Where and when, such as ``AMD EPYC, 2 threads, 2026-11-28``."""
+    """Return the device and date, such as ``AMD EPYC, 2 threads, 2026-11-28``."""
     threads = f", {values['threads']} threads" if values["device"]["type"] == "cpu" else ""
     name = values["device"]["name"] or values["device"]["type"]
     return f"{clean(name)}{threads}, {values['ended'][:10]}"
@@ -150,14 +150,14 @@ def _cost(row: Mapping[str, Any]) -> float:
 
 
 def _label(row: Mapping[str, Any], size: Mapping[str, int]) -> str:
-    """The backend and its version; with what differs where it was run at another size than the rest."""
+    """Return the label of a backend, with the differing sizes if it was run at another size than the rest."""
     other = [f"{name} {row['size'][name]}" for name in SIZES if row["size"][name] != size[name]]
     name = str(row.get("label") or row["name"])
     return f"{name} ({', '.join(other)})" if other else name
 
 
 def draw_lengths(found: Sequence[Length]) -> Figure:
-    """Time of a call over the length, both logarithmic; memory beside it, where it was measured."""
+    """Draw the time of a call over the length, both logarithmic, and memory next to it where measured."""
     engines = list(dict.fromkeys(each.engine for each in found))
     shown = {
         (engine, mode): _look(f"{shortened(engine)}, {words}", index, mode)
@@ -204,7 +204,7 @@ def _line(axes: Axes, across: Sequence[int], upwards: Sequence[float], look: Ser
 
 
 def _guide(axes: Axes, found: Sequence[Length]) -> None:
-    """A line in proportion to the length, below all others."""
+    """Draw a guide line proportional to the length, below all others."""
     first, last = min(each.l for each in found), max(each.l for each in found)
     start = 0.6 * min(each.seconds * first / each.l for each in found)
     ends = (start, start * last / first)
@@ -225,7 +225,7 @@ def _where(figure: Figure, machine: str, below: str = "") -> None:
 
 
 def draw_backends(found: Sequence[Backend]) -> Figure:
-    """A row a backend, the fastest on top: time, and memory, for one channel of one token."""
+    """Draw a row per backend, the fastest on top: time and memory for one channel of one token."""
     names = list(dict.fromkeys(each.name for each in found))
     shown = [
         SeriesStyle(words, COLOURS[index], "os"[index], "") for index, words in enumerate(MODES.values())
@@ -253,7 +253,7 @@ def _row_dots(axes: Axes, across: Sequence[float], rows: Sequence[int], look: Se
 
 
 def seconds_in_words(value: float) -> str:
-    """A time for a tick: 0.001 -> 1 ms."""
+    """Return a time as text for a tick: 0.001 -> 1 ms."""
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= 0.9995 * size:
             return f"{value / size:.3g} {unit}"

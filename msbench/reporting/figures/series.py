@@ -1,4 +1,4 @@
-"""What figures are made of: the cells of a table with the records of their runs."""
+"""The input of figures: the cells of a table with the records of their runs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Series:
-    """One model on one task. `name` is its row's; where rows of a table share one, the later have a number.
+    """One model on one task. `name` is its row's, numbered where rows of a table share one.
 
     `runs` are those behind the cell, none behind an average over tasks.
     """
@@ -30,27 +30,27 @@ class Series:
 
     @property
     def shown(self) -> bool:
-        """Whether any figure may show it: trivial rules, and numbers that are reported alone, are in none."""
+        """True if a figure may show it: not for trivial rules and numbers that are only reported."""
         return bool(self.cell.run_ids or (self.cell.reported and self.cell.measured is not None))
 
     @property
     def place(self) -> str:
-        """What a note calls it."""
+        """The name of the series in notes."""
         return f"{clean(self.name)} on {clean(self.column.label)}"
 
     @property
     def scale(self) -> float:
-        """From what a record holds to the unit of the column."""
+        """The factor from the value in a record to the unit of the column."""
         return UNITS[self.column.unit].scale
 
     @property
     def metric(self) -> str:
-        """What the result is called in a record."""
+        """The key of the result in a record."""
         return UNITS[self.column.unit].metric
 
 
 def series_of(report: Report, table: Table) -> list[Series]:
-    """Every cell of the table, row by row."""
+    """Return every cell of the table, row by row."""
     names = unique(row.name for row in table.rows)
     return [
         Series(table.id, name, row.model, column, row.cells[index], runs)
@@ -61,7 +61,7 @@ def series_of(report: Report, table: Table) -> list[Series]:
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Values by key, both in their order."""
+    """Group values by key, both in their order."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)

@@ -1,4 +1,4 @@
-"""How every figure looks and is saved: one palette, one style, the same bytes for the same figure."""
+"""Palette, style and saving of all figures: the same figure is always saved as the same bytes."""
 
 import io
 import warnings
@@ -10,12 +10,12 @@ import matplotlib
 from matplotlib.figure import Figure
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
-"""Told apart by colour-blind readers (Tol's bright scheme); markers and line styles differ besides."""
+"""Tol's bright scheme, distinguishable for colour-blind readers; markers and line styles differ too."""
 INK = "#000000"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 BARS: Mapping[str, Any] = {"elinewidth": 0.9, "capthick": 0.9, "capsize": 2.0}
 STYLE: Mapping[str, Any] = {
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so that it is the same everywhere
+    "font.family": ["DejaVu Sans"],  # bundled with matplotlib, so the same on every machine
     "font.size": 8.0,
     "axes.labelsize": 8.0,
     "axes.titlesize": 8.0,
@@ -37,9 +37,9 @@ STYLE: Mapping[str, Any] = {
     "lines.markeredgewidth": 0.0,
     "figure.constrained_layout.use": True,
     "text.parse_math": False,
-    "svg.fonttype": "none",  # text stays text: searched, read aloud, in the reader's own colour
+    "svg.fonttype": "none",  # keep text as text: searchable, accessible, in the page's colour
     "svg.hashsalt": "msbench",
-    "pdf.fonttype": 42,  # TrueType: many venues refuse Type 3
+    "pdf.fonttype": 42,  # TrueType: many venues reject Type 3
 }
 DPI = 300
 Format = Literal["pdf", "png", "svg"]
@@ -48,24 +48,24 @@ UNDATED: Mapping[Format, Mapping[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
 }
-"""What a file of each format would say about when and by what it was made."""
+"""The metadata of each format on date and software, which are left out of the files."""
 FORMATS: tuple[Format, ...] = tuple(UNDATED)
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Within it figures are made, laid out and saved; whatever was set before holds again after it."""
+    """Apply the style while figures are made, laid out and saved; restore the previous settings after."""
     settings: dict[Any, Any] = {
         key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith("backend")
     }
     with matplotlib.rc_context(settings | dict(STYLE)), warnings.catch_warnings():
-        # A character that the font lacks is a box in PDF and PNG and itself in SVG: no reason to stop.
+        # A character that the font lacks is a box in PDF and PNG and correct in SVG: ignore the warning.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
         yield
 
 
 def picture(figure: Figure, form: Format, *, transparent: bool = False) -> bytes:
-    """A figure as a file: the same figure is the same bytes, whenever it is drawn."""
+    """Return a figure as the bytes of a file; the same figure always gives the same bytes."""
     out = io.BytesIO()
     with styled():
         figure.savefig(out, format=form, dpi=DPI, metadata=dict(UNDATED[form]), transparent=transparent)

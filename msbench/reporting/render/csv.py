@@ -1,6 +1,6 @@
-"""A table as CSV: long (a row a cell, everything) and wide (a row a model). Unrounded, names as they are.
+"""Tables as CSV: long (a row per cell, all fields) and wide (a row per model); unrounded, names unchanged.
 
-Read back with all fields as text, or models called None, NA, 1e5 or 007 change:
+Read them back with all fields as text, or models named None, NA, 1e5 or 007 change:
 ``pandas.read_csv(path, dtype=str, keep_default_na=False)``, or ``csv.DictReader(open(path, newline=""))``.
 """
 
@@ -17,7 +17,7 @@ LONG = (
 
 
 def long(table: Table) -> bytes:
-    """A row a cell, UTF-8 with LF; `measured` and `sd` are in `unit` and empty where there is none."""
+    """Return a row per cell, UTF-8 with LF; `measured` and `sd` are in `unit`, empty where missing."""
     texts = {note.mark: note.text for note in table.notes if note.mark}
     rows = [
         (
@@ -36,9 +36,9 @@ def long(table: Table) -> bytes:
 
 
 def wide(table: Table) -> bytes:
-    """A row a model; every column has ``reported``, ``measured``, ``sd``, ``n`` and ``status``.
+    """Return a row per model; every column has ``reported``, ``measured``, ``sd``, ``n`` and ``status``.
 
-    They begin with the name of the task; with the suite's too, where two suites have tasks of one name.
+    Headers begin with the name of the task, and with the suite's where two suites share a task name.
     """
     parts = ("reported", "measured", "sd", "n", "status")
     header = ["group", "row", "model", *(f"{name} {part}" for name in _names(table) for part in parts)]
@@ -61,7 +61,7 @@ def _names(table: Table) -> list[str]:
 
 
 def _verdict(cell: Cell) -> tuple[object, ...]:
-    """The verdict's columns, with rates as fractions; empty where there is none."""
+    """Return the fields of the verdict, with rates as fractions; empty where there is none."""
     if cell.standing is not None:
         return (cell.standing.verdict, cell.standing.reason, *("",) * 5)
     given = cell.judgement
@@ -73,18 +73,18 @@ def _verdict(cell: Cell) -> tuple[object, ...]:
 
 
 def number(value: float | None) -> str:
-    """The shortest text that reads back as the same float; empty for None."""
+    """Return the shortest text that reads back as the same float; empty for None."""
     return "" if value is None else repr(value)
 
 
 def encoded(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    """A header and rows as UTF-8 with LF, each field quoted where it must be."""
+    """Return a header and rows as UTF-8 with LF, each field quoted where necessary."""
     text = "".join(",".join(map(_field, row)) + "\n" for row in (header, *rows))
-    # A name from the command line may hold bytes that were no UTF-8; they must not end the report.
+    # A name from the command line may contain bytes that are not UTF-8; they must not abort the report.
     return text.encode("utf-8", "backslashreplace")
 
 
 def _field(value: object) -> str:
-    """Quoted where it must be; the standard writer leaves a lone CR bare, which its own reader refuses."""
+    """Quote a value where necessary; the standard writer leaves a lone CR, which its own reader refuses."""
     text = str(value)
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\r\n') else text

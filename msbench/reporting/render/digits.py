@@ -1,12 +1,13 @@
-"""How many decimals a number is shown with: those that its spread leaves a meaning."""
+"""Rounding of numbers to the decimals that are significant given their spread."""
 
 import math
 
 
 def decimals(sd: float | None, most: int) -> int:
-    """Decimals for a mean and its standard deviation: two significant digits of the latter, at most `most`.
+    """Return the decimals for a mean and its sd: two significant digits of the sd, at most `most`.
 
-    Without a spread, or with one of zero, `most`. Raises ValueError where the spread is no finite number.
+    Without a spread, or with one of zero, return `most`. Raises ValueError where the spread is not finite or
+    negative.
     """
     if sd is None or sd == 0:
         return most
@@ -18,7 +19,7 @@ def decimals(sd: float | None, most: int) -> int:
 
 
 def shown(mean: float, sd: float | None, most: int) -> tuple[str, str]:
-    """A mean and its standard deviation as text, to the same decimals; the latter is empty for None.
+    """Return a mean and its standard deviation as text, to the same decimals; the latter empty for None.
 
     Raises ValueError where either is no finite number.
     """

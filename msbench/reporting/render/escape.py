@@ -1,4 +1,4 @@
-"""Any text -> LaTeX that prints it, with nothing but the packages of the table: escaped once, reversibly.
+"""Reversible escaping of any text as LaTeX, without further packages than those of the table.
 
 Characters that pdflatex has no glyph for become ``\\unicodechar{4E00}{...}``, which a table defines: XeTeX
 and LuaTeX print the character, pdflatex its number.
@@ -8,7 +8,7 @@ import unicodedata
 
 DEFINITION = r"\providecommand{\unicodechar}[2]{\ifdefined\Umathcode#2\else\texttt{U+#1}\fi}"
 
-# Brackets and stars would be read as arguments of the \\ of the row above; quotes are active under babel.
+# TeX would read brackets and stars as arguments of the preceding row's \\; babel makes quotes active.
 MACROS = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -48,11 +48,11 @@ MACROS = {
     "Δ": r"$\Delta$",
 }
 LIGATURES = "-',"
-"""Doubled, TeX would join them into another character."""
+"""Characters that TeX joins into another character when doubled."""
 
 
 def escape(text: str) -> str:
-    """`text` as LaTeX source, on one line."""
+    """Return `text` as LaTeX source, on one line."""
     parts: list[str] = []
     for index, character in enumerate(text):
         before = text[index - 1] if index else ""
@@ -66,16 +66,16 @@ def escape(text: str) -> str:
 
 
 def _plain(character: str) -> str:
-    """ASCII and accented Latin letters as they are; all else by number."""
+    """Return ASCII and accented Latin letters unchanged, other characters by number."""
     if " " <= character <= "~" or _accented(character):
         return character
-    # A control character or half a pair in the source would end the run, so it is left to its number.
+    # A control character or lone surrogate in the source would stop TeX, so only its number is written.
     visible = character if unicodedata.category(character)[0] not in "CZ" else ""
     return rf"\unicodechar{{{ord(character):04X}}}{{{visible}}}"
 
 
 def _accented(character: str) -> bool:
-    """True for a letter that TeX can compose from an ASCII letter and an accent above it."""
+    """Return True for a letter that TeX can compose from an ASCII letter and an accent above it."""
     if not "À" <= character <= "ž":
         return False
     parts = unicodedata.decomposition(character).split()

@@ -1,4 +1,4 @@
-"""The files of tables, named after them."""
+"""Output files of tables, named after their ids."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,9 +16,9 @@ def write_all(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: b
     """Write the files of `tables` to `out`, each whole or not at all, and return their paths.
 
     CSV: ``<id>.csv`` (long), ``<id>-wide.csv``. LaTeX: ``<id>.tex``, ``<id>-report.tex`` to show it, and,
-    for several tables, ``all-report.tex`` to show them all. `out` is a folder, never a file: it is made where
-    absent, and other files in it are left alone. Raises ConfigError where it is a file, is named like one, or
-    cannot be written to.
+    for several tables, ``all-report.tex`` to show them all. `out` is a folder: it is created if absent, and
+    other files in it are left unchanged. Raises ConfigError where it is a file, is named like one, or cannot
+    be written to.
     """
     tables = list(tables)
     files: dict[str, bytes] = {}

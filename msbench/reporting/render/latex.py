@@ -1,4 +1,4 @@
-r"""A table as LaTeX: a fragment for ``\input``, and a document that shows it alone."""
+r"""Tables as LaTeX: a fragment for ``\input``, and a standalone document."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -23,10 +23,10 @@ DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {name}-report.tex
 """
 
 MANY = 8
-"""Numbers a row: with more, a portrait page would shrink the table beyond reading."""
+"""Numbers per row beyond which a table would become illegibly small on a portrait page."""
 WIDE_PAPER = "a3paper,landscape,"
 
-# A table wider than the text is shrunk to it, and one that is too tall for a page with its notes to fit one.
+# A table wider than the text is shrunk to its width, and one too tall for a page with its notes to a page.
 FIT_WIDTH = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
 FIT_HEIGHT = (
     r"\ifdim\dimexpr\ht2+\dp2\relax>0.8\textheight\resizebox*{!}{0.8\textheight}{\usebox2}\else\usebox2\fi"
@@ -47,23 +47,23 @@ VERDICT_SIGNS: dict[Verdict | ClaimVerdict, str] = {
     "contradicts": r"$\ominus$",
     "undecided": r"$\approx$",
 }
-"""Signs that need no package."""
+"""Signs of the verdicts, which need no package."""
 
 
 def fragment(table: Table) -> str:
-    r"""The table float, for ``\input`` into a document that loads booktabs and graphicx."""
+    r"""Return the table float, for ``\input`` into a document that loads booktabs and graphicx."""
     return "\n".join(_fragment(table)) + "\n"
 
 
 def document(tables: Sequence[Table], name: str) -> str:
-    """A document that inputs the fragments of these tables and nothing else; `name` is its file's."""
+    """Return a document that inputs only the fragments of these tables; `name` is that of its file."""
     inputs = "\n\\clearpage\n".join(map(_input, tables))
     wide = any(sum(map(len, table.kinds)) > MANY for table in tables)
     return DOCUMENT.format(name=name, inputs=inputs, paper=WIDE_PAPER if wide else "")
 
 
 def _input(table: Table) -> str:
-    """The fragment, under the paper's number where the table has one."""
+    """Return the ``\\input`` of a fragment, with the paper's table number where there is one."""
     number = "" if table.number is None else rf"\setcounter{{table}}{{{table.number - 1}}}" "\n"
     return rf"{number}\input{{{stem(table.id)}.tex}}"
 
@@ -118,7 +118,7 @@ def _row(table: Table, row: Row) -> Iterator[str]:
 
 
 def _number(number: Words) -> str:
-    """The parts of a number; what is mathematics here is ours, never a user's text."""
+    """Return the LaTeX of a number; its math is generated here and never a user's text."""
     value = escape(number.value) if number.value != "--" else "--"
     text = rf"\textbf{{{value}}}" if number.best else value
     if number.sd:
@@ -135,7 +135,7 @@ def _superscript(marks: Sequence[str]) -> str:
 
 
 def _footnotes(table: Table) -> Iterator[str]:
-    """What is marked in one paragraph, what is of the whole table in another: a line each would be a page."""
+    """Yield marked notes in one paragraph and general notes in another: single lines would fill a page."""
     notes = [(mark, escape(" ".join(text.split()))) for mark, text in words.footnotes(table)]
     marked = [_superscript((mark,)) + text for mark, text in notes if mark]
     general = [text for mark, text in notes if not mark]

@@ -1,6 +1,6 @@
-"""A table in plain text: at a terminal in parts that fit it, into a pipe whole, one line a row.
+"""Tables in plain text: at a terminal in parts that fit its width, in a pipe with one line per row.
 
-Names are printed verbatim: nothing here is read as markup. Escapes are written to a terminal only, and not
+Names are printed verbatim, never parsed as markup. Escape sequences are written to a terminal only, and not
 where ``NO_COLOR`` is set or ``TERM`` is ``dumb``; there, as in a pipe, a star marks the best value.
 """
 
@@ -22,7 +22,7 @@ from msbench.reporting.tables.cells import Table
 
 GAP = "  "
 WIDEST_NAME = 30
-"""Where not all columns fit beside longer ones."""
+"""The maximum width of names if not all columns fit next to longer ones."""
 ASCII = str.maketrans({"±": "+/-", "†": "+", "–": "-", "×": "x", "→": "->", "Δ": "Delta"})
 
 
@@ -53,7 +53,7 @@ def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: i
 
 
 def render(table: Table, width: int | None = None, *, styled: bool = False, encoding: str = "utf-8") -> str:
-    """The table as text, as wide as it needs where `width` is None. What `encoding` lacks becomes ASCII."""
+    """Return the table as text, of any width if `width` is None. What `encoding` lacks becomes ASCII."""
     buffer = io.StringIO()
     console = Console(
         file=buffer,
@@ -78,7 +78,7 @@ class _Layout:
         self.heads = tuple(self.show(column.label) for column in table.columns)
 
     def lines(self) -> Iterator[Text]:
-        """Title and caption, the table in as many parts as the width asks for, then the notes."""
+        """Yield title and caption, the table in as many parts as the width requires, then the notes."""
         yield Text(self.show(self.table.heading), style="bold")
         yield Text(self.show(self.table.caption))
         for part in self._parts():
@@ -93,7 +93,7 @@ class _Layout:
             yield Text(self.show(f"{verdict}: {meaning}"))
 
     def show(self, text: str) -> str:
-        """One printable line that the encoding has."""
+        """Return one printable line that the encoding can represent."""
         plain = printable(text)
         try:
             plain.encode(self.encoding)
@@ -127,7 +127,7 @@ class _Layout:
         return max(len("Model"), widest)
 
     def _widths(self) -> list[list[int]]:
-        """For every column the widths of its parts, reported and measured; the label fits over them."""
+        """Return for every column the widths of its parts, reported and measured, which fit its label."""
         result = []
         rows = [line.cells for line in self.body if line.cells]
         for column, head in enumerate(self.heads):
@@ -140,12 +140,12 @@ class _Layout:
         return result
 
     def _places(self, column: int) -> range:
-        """Where the parts of a column stand among the numbers of a row."""
+        """Return the positions of a column's parts among the numbers of a row."""
         first = sum(len(self.table.kinds[each]) for each in range(column))
         return range(first, first + len(self.table.kinds[column]))
 
     def _parts(self) -> list[list[int]]:
-        """Columns by number, as many to a part as fit beside the names; at least one."""
+        """Split column indices into parts, with as many as fit next to the names; at least one each."""
         parts: list[list[int]] = []
         room = 0
         for column, widths in enumerate(self._widths()):
@@ -158,7 +158,7 @@ class _Layout:
         return parts
 
     def _part(self, columns: Sequence[int]) -> Iterator[Text]:
-        """One part of the table: two lines of headings, a rule, the rows."""
+        """Yield one part of the table: two lines of headings, a rule, the rows."""
         every = self._widths()
         widths = [every[column] for column in columns]
         places = [place for column in columns for place in self._places(column)]
@@ -181,7 +181,7 @@ class _Layout:
 
 
 def _span(widths: Sequence[int]) -> int:
-    """The width of neighbours with the gaps between them."""
+    """Return the total width of adjacent parts with the gaps between them."""
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 

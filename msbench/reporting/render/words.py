@@ -36,14 +36,14 @@ VERDICTS: dict[Verdict | ClaimVerdict, str] = {
     "undecided": "not told apart from the base row over seeds",
 }
 SAID_BY_CELL: tuple[Verdict, ...] = ("missing", "diverged")
-"""Verdicts that a cell without a mean says by itself; beside a mean they are shown, as all others are."""
+"""Verdicts that are omitted for a cell without a mean, whose status implies them."""
 
 
 @dataclass(frozen=True)
 class Words:
     """The parts of a number: `value`, `sd` (empty where there is none), `count` such as (2/3), and marks.
 
-    `verdict` is None where none was asked for or the value says as much.
+    `verdict` is None where none was requested or the value implies it.
     """
 
     value: str
@@ -55,19 +55,19 @@ class Words:
 
 
 def numbers(table: Table, row: Row) -> list[Words]:
-    """The row's numbers in the order in which they are shown: for each column what `table.kinds` says."""
+    """Return the row's numbers in display order: for each column those of `table.kinds`."""
     show = {"reported": reported, "measured": measured}
     pairs = enumerate(zip(row.cells, table.columns, strict=True))
     return [show[kind](cell, column) for index, (cell, column) in pairs for kind in table.kinds[index]]
 
 
 def reported(cell: Cell, _column: Column) -> Words:
-    """What the paper prints, or ``--``."""
+    """Return the paper's value, or ``--``."""
     return Words(cell.reported or STATUS["missing"], cell.reported_sd, marks=cell.reported_marks)
 
 
 def measured(cell: Cell, column: Column) -> Words:
-    """What was measured, to the decimals that its spread allows, or the mark of what came instead."""
+    """Return the measured value, to the decimals that its spread allows, or the sign of its status."""
     verdict = verdict_of(cell)
     if cell.measured is None:
         said = None if verdict in SAID_BY_CELL else verdict
@@ -78,9 +78,9 @@ def measured(cell: Cell, column: Column) -> Words:
 
 
 def footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
-    """Mark and text of every line below the table: its notes, then the legend of what it shows.
+    """Return mark and text of every line below the table: its notes, then the legend.
 
-    `counts` is off where seeds are not shown as ``(2/3)``.
+    `counts` is False if seeds are not shown as ``(2/3)``.
     """
     cells = [cell for row in table.rows for cell in row.cells]
     statuses = {cell.status for cell in cells}
@@ -91,12 +91,12 @@ def footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
 
 
 def verdict_of(cell: Cell) -> Verdict | ClaimVerdict | None:
-    """The verdict on the cell: of the gate, or on a claim; a table has one kind."""
+    """Return the verdict on the cell: of the gate, or on a claim; a table has one kind."""
     given = cell.judgement or cell.standing
     return given.verdict if given else None
 
 
 def verdicts(table: Table) -> list[tuple[Verdict | ClaimVerdict, str]]:
-    """The verdicts that the table shows, and what they mean."""
+    """Return the verdicts that the table shows, and their meanings."""
     shown = {number.verdict for row in table.rows for number in numbers(table, row)}
     return [(verdict, meaning) for verdict, meaning in VERDICTS.items() if verdict in shown]

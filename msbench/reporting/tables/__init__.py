@@ -1,1 +1,1 @@
-"""Runs and reported numbers -> a table of cells, which every renderer is fed with."""
+"""Tables of cells, built from runs and reported numbers; the input of every renderer."""

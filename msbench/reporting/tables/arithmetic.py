@@ -1,4 +1,4 @@
-"""What the runs of a column were computed on and with, where that alone could make their numbers unlike."""
+"""Detection of hardware and precision differences between a column's runs, which alone change numbers."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from msbench.results.store import RunRecord
 
 
 def unlike(label: str, records: Iterable[RunRecord]) -> str | None:
-    """A note where the runs of a column were not all computed alike; None where they were."""
+    """Return a note if the runs of a column used different hardware or precision; None if not."""
     groups: dict[str, set[str]] = defaultdict(set)
     for record in records:
         if found := arithmetic(record):
@@ -19,12 +19,12 @@ def unlike(label: str, records: Iterable[RunRecord]) -> str | None:
 
 
 def arithmetic(record: RunRecord) -> str:
-    """The class of device, and on a GPU what its precision was; empty where the record does not tell."""
+    """Return the class of device, on a GPU with its precision; empty where the record lacks it."""
     found = record.environment
     if not record.hardware or found.get("device") != "cuda":
         return record.hardware
     cudnn = found.get("cudnn")
-    # Earlier records tell of matrix products alone; PyTorch's default for cuDNN was on.
+    # Earlier records have TF32 for matrix products only; PyTorch's default for cuDNN was on.
     in_cudnn = cudnn.get("tf32") is True if isinstance(cudnn, dict) else True
     places = [
         name for name, on in (("products", found.get("tf32") is True), ("convolutions", in_cudnn)) if on

@@ -8,10 +8,10 @@ from msbench.reporting.tables.cells import Cell
 
 
 def average(label: str, parts: Sequence[tuple[str, Cell]]) -> Cell:
-    """The mean over tasks, each with its heading: a cell only where every task was measured.
+    """Return the mean over tasks, each given with its heading: a value only if every task was measured.
 
-    Elsewhere it is missing, and a mark says what lacks where anything was measured. The spread is that of an
-    average of one run a task: runs of different tasks are independent, whatever their seeds are called.
+    Otherwise it is missing, with a mark that names the missing tasks if any task was measured. The spread is
+    that of an average of one run per task: runs of different tasks are independent, whatever their seeds.
     Without a spread in every task there is none. `n` and `n_planned` are those of the task that lacks most.
     """
     cells = [cell for _, cell in parts]

@@ -1,4 +1,4 @@
-"""Which measured cell of a column is the best."""
+"""Marking of the best measured cell of each column."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +8,9 @@ from msbench.reporting.tables.cells import UNITS, Cell, Column, Row, Unit
 
 
 def mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
-    """The rows, with the best measured cell of each column marked, and all that print the same.
+    """Return the rows with the best measured cell of each column marked, and all that print the same.
 
-    Of two cells with different decimals the fewer decide. A unit that is not ranked has no best.
+    Two cells are compared at the fewer of their decimals. A unit that is not ranked has no best.
     """
     best = [_best([row.cells[index] for row in rows], column) for index, column in enumerate(columns)]
     return [replace(row, cells=tuple(map(_marked, row.cells, columns, best))) for row in rows]

@@ -1,4 +1,4 @@
-"""Runs and reported numbers -> a table, as its definition says. Pure: records in, `Table` out."""
+"""Construction of a `Table` from a definition, runs and reported numbers; pure functions, no I/O."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,13 +41,13 @@ def build_table(
     *,
     include_modified: bool = False,
 ) -> Table:
-    """The table of `definition` from the runs of its suites: reported beside measured.
+    """Build the table of `definition` from the runs of its suites, with reported and measured numbers.
 
     A cell takes finished records whose spec digest is that of a planned spec. Runs that differ from the plan
     are counted in a note, or listed below the table with `include_modified`. A suite that is not among
     `material` has no runs.
 
-    Raises UnknownName where the definition names a reported table or column that there is not.
+    Raises UnknownName where the definition names a reported table or column that does not exist.
     """
     pool = Pool(material, definition.places, definition.own_places)
     builder = _Builder(definition, pool, _printed(definition, list(reported)))
@@ -65,7 +65,7 @@ def build_table(
 
 
 class _Builder:
-    """One table in the making."""
+    """Builder of one table."""
 
     def __init__(self, definition: TableDefinition, pool: Pool, printed: list[ReportedCell]) -> None:
         self.definition, self.pool, self.printed = definition, pool, printed
@@ -74,10 +74,10 @@ class _Builder:
         self.made: dict[tuple[Column, str], Cell] = {}
 
     def rows(self, include_modified: bool) -> list[Row]:
-        """All rows, in the order in which they are shown."""
+        """Return all rows, in display order."""
         others = self._other_rows() if self.definition.others else []
         rows = mark_best([*self._reported_rows(), *others], self.columns)
-        # A table of claims has the paper's rows alone; all else stands in the suite's own.
+        # A table of claims has only the paper's rows; everything else is in the suite's own table.
         of_paper = self.definition.claim is not None
         rows += [] if of_paper else self._rule_rows()
         if include_modified and not of_paper:
@@ -89,7 +89,7 @@ class _Builder:
         return rows
 
     def _cell(self, column: Column, model: str) -> Cell:
-        """What was measured of a model, made once however many rows it stands in."""
+        """Return the measured cell of a model, cached as the model may be in several rows."""
         if (column, model) not in self.made:
             self.made[column, model] = self._make(column, model)
         return self.made[column, model]
@@ -98,7 +98,7 @@ class _Builder:
         if column.source == "average":
             parts = [self._part(place, column) for place in column.of]
             cell = average(column.label, [(part.label, self._cell(part, model)) for part in parts])
-            # A row without any number of its own needs no word on what its average lacks.
+            # A row without any number of its own needs no note on what its average lacks.
             some = any(self._cell(part, model).n for part in parts if part in self.columns)
             return cell if some else replace(cell, marks=())
         (place,) = column.places
@@ -108,7 +108,7 @@ class _Builder:
         return measure(column, found, n_planned, self.notes)
 
     def _part(self, place: Place, whole: Column) -> Column:
-        """The column of one task of an average: the table's own, where it has it."""
+        """Return the column of one task of an average: the table's own column, if it has one."""
         own = (column for column in self.columns if column.source == "run" and column.places == (place,))
         return next(own, Column(place[1], place[1], whole.unit, place[0]))
 
@@ -128,7 +128,7 @@ class _Builder:
         return rows
 
     def _other_rows(self) -> list[Row]:
-        """Models that the paper's table has no row for: those that the suites list, and those that ran."""
+        """Return rows for models missing in the paper's table: listed in the suites, or with runs."""
         shown = {cell.model for cell in self.printed}
         group = MEASURED_GROUP if self.printed else MODELS_GROUP
         places = {column.places[0] for column in self.columns if column.source != "average"}
@@ -154,7 +154,7 @@ class _Builder:
         ]
 
     def _note_more_seeds(self, shown: set[str]) -> None:
-        """Seeds beyond the plan follow the protocol and count, but a reader must know where they do."""
+        """Add a note on seeds beyond the plan, which follow the protocol and count."""
         places = list(dict.fromkeys(place for column in self.columns for place in column.places))
         counted = [
             _counts(model, {place[1]: self.pool.n_planned(place, model) for place in places})
@@ -200,7 +200,7 @@ class _Builder:
 
 
 def _counts(model: str, seeds: Mapping[str, int]) -> str:
-    """``mamba 3``, or ``mamba 3 (text), 1 (image)`` where its tasks differ."""
+    """Return text such as ``mamba 3``, or ``mamba 3 (text), 1 (image)`` where its tasks differ."""
     tasks: dict[int, list[str]] = defaultdict(list)
     for task, count in seeds.items():
         if count:
@@ -212,7 +212,7 @@ def _counts(model: str, seeds: Mapping[str, int]) -> str:
 
 
 def _printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[ReportedCell]:
-    """The cells of the reported table that the definition names."""
+    """Return the cells of the reported table that the definition names."""
     tables = {cell.table for cell in reported}
     if definition.reported and definition.reported not in tables:
         raise UnknownName("reported table", definition.reported, tables, definition.where)
@@ -223,7 +223,7 @@ def _printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[
 def _rows_alone(
     definition: TableDefinition, claim: Claim, printed: Sequence[ReportedCell]
 ) -> list[ReportedCell]:
-    """The rows of a column without its numbers, under this table's heading, for models of the suite."""
+    """Return a column's rows without numbers, under this table's heading, for models of the suite."""
     columns = {cell.column for cell in printed}
     if claim.column not in columns:
         raise UnknownName("reported column", claim.column, columns, definition.where)
@@ -241,7 +241,7 @@ def _rows_alone(
 
 
 def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool: Pool) -> tuple[Column, ...]:
-    """The columns, in the paper's unit where it prints them, else in that of the metric that runs have."""
+    """Return the columns, in the paper's unit where it prints them, else in that of the runs' metric."""
     units = {cell.column: cell.unit for cell in printed}
     for column in definition.columns:
         if column.printed and column.label not in units:
@@ -260,7 +260,7 @@ def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool:
 
 
 def _own_unit(column: ColumnDefinition, pool: Pool, part: Part) -> str:
-    """The unit of a column that the paper does not print; without any run it is accuracy."""
+    """Return the unit of a column that the paper does not print; accuracy if there are no runs."""
     if column.source == "mixing":
         return "tokens"
     runs = (record for runs in (pool.planned, pool.modified) for key in runs for record in runs[key])

@@ -1,4 +1,4 @@
-"""The caption of a table: what it shows, protocol, units, seeds and sizes."""
+"""The caption of a table: contents, protocol, units, seeds and sizes."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from msbench.reporting.tables.pool import Pool
 
 
 def caption(definition: TableDefinition, pool: Pool, columns: Sequence[Column], *, reported: bool) -> str:
-    """The definition's caption, then protocol, units, seeds and the sizes of the test splits."""
+    """Return the definition's caption, then protocol, units, seeds and the sizes of the test splits."""
     scaled = "" if definition.protocol == "paper" else " down from the paper's, so no test of its numbers"
     units = ", ".join(dict.fromkeys(UNITS[column.unit].words for column in columns))
     measured = _measured(columns, _seeds(pool), more=bool(pool.more))
@@ -22,7 +22,7 @@ def caption(definition: TableDefinition, pool: Pool, columns: Sequence[Column], 
 
 
 def _seeds(pool: Pool) -> dict[str, int]:
-    """How many seeds each suite plans."""
+    """Return the number of planned seeds of each suite."""
     return {each.suite.name: len({spec.seed for spec in each.specs}) for each in pool.material}
 
 

@@ -1,4 +1,4 @@
-"""A table of the paper as plain values: what every renderer is fed with."""
+"""A table of the paper as plain values, the input of every renderer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,23 +12,24 @@ CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
 ]
 Source = Literal["run", "mixing", "average"]
-"""What a column shows: results of runs, their mean mixing distances, or an average of tasks."""
+"""The content of a column: results of runs, their mean mixing distances, or an average of tasks."""
 Place = tuple[str, str]
 """Suite and task."""
 
 RULES_GROUP = "Trivial rules"
 MEASURED_GROUP = "Measured only"
 MODELS_GROUP = "Models"
-"""The same, where the table has no reported rows to tell it from."""
+"""The heading of measured rows in a table without reported rows."""
 MODIFIED_GROUP = "Modified runs"
 MODIFIED_MARK = "†"
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How a metric is shown: its key in a record, the factor from there, decimals, and words for captions.
+    """Display settings of a metric: key in a record, scale factor, decimals, and words for captions.
 
-    `digits` are the most decimals: a spread may leave fewer. `ranked` is off where more is not better.
+    `digits` is the maximum of decimals: a spread may allow fewer. `ranked` is False where higher is not
+    better.
     """
 
     metric: str
@@ -51,11 +52,11 @@ UNITS = {
     "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens", ranked=False),
 }
 COMPARED = frozenset(unit.metric for unit in UNITS.values() if unit.ranked)
-"""The metrics by which models are compared: more is better, and 1 is perfect."""
+"""The metrics by which models are compared: higher is better, and 1 is perfect."""
 RESULTS = COMPARED - {metric_key("validation", "accuracy"), metric_key("validation", "macro-auroc")}
-"""Those of them that are results, and judged."""
+"""The metrics of `COMPARED` that are results and get verdicts."""
 Part = Literal["test", "validation"]
-"""The split that a table is of: results, or what settings are chosen by."""
+"""The split that a table shows: test for results, validation for choosing settings."""
 UNIT_OF_METRIC: Mapping[Part, Mapping[Metric, str]] = {
     "test": {"accuracy": "percent", "macro-auroc": "auroc-percent"},
     "validation": {"accuracy": "validation-percent", "macro-auroc": "validation-auroc"},
@@ -67,7 +68,7 @@ UNIT_OF_METRIC: Mapping[Part, Mapping[Metric, str]] = {
 class Column:
     """A task of a suite; `label` heads the paper's column and `unit` is a key of `UNITS`.
 
-    An average (`source`) has a task name of its own, and the tasks `of` which it is.
+    An average (`source`) has a task name of its own, and is over the tasks `of`.
     """
 
     task: str
@@ -88,9 +89,9 @@ ClaimVerdict = Literal["agrees", "contradicts", "undecided"]
 
 @dataclass(frozen=True)
 class ClaimStanding:
-    """How a cell stands to that of the table's base row, held against how the paper has them.
+    """A verdict on a claim: the order of a cell and the base row's cell, compared with the paper's order.
 
-    `reason` has the evidence in one sentence.
+    `reason` is the evidence in one sentence.
     """
 
     verdict: ClaimVerdict
@@ -103,9 +104,9 @@ class Cell:
 
     `reported` and `reported_sd` are as the paper prints them, empty where it has none. `measured` (mean over
     `n` seeds of `n_planned`) and `sd` (of the sample; None for one seed) are in the unit of the column,
-    unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. Marks are those of
-    the table's notes. `evidence` is what a verdict is made from, in fractions; `judgement` is the verdict,
-    where one was asked for, and `standing` the one on a claim, in tables of claims.
+    unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. Marks refer to the
+    table's notes. `evidence` is the input of a verdict, in fractions; `judgement` is the verdict, where one
+    was requested, and `standing` the verdict on a claim, in tables of claims.
     """
 
     reported: str = ""
@@ -126,7 +127,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A model; `cells` has one for each column. `provenance` says where its numbers come from."""
+    """A model; `cells` has one for each column. `provenance` is the source of its numbers."""
 
     name: str
     group: str
@@ -142,7 +143,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Note:
-    """A line below the table; `mark` is empty where it speaks of the whole table."""
+    """A line below the table; `mark` is empty if it concerns the whole table."""
 
     mark: str
     text: str
@@ -150,10 +151,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper, or of one suite: reported beside measured.
+    """A table of the paper, or of one suite, with reported and measured numbers.
 
-    `id` is the name of either, `number` the paper's, None for a suite's own. `base` is the model that rows of
-    a table of claims are held against.
+    `id` is the name of either, `number` the paper's, None for a suite's own. `base` is the model that the
+    rows of a table of claims are compared with.
     """
 
     id: str
@@ -167,28 +168,28 @@ class Table:
     base: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
     @cached_property
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """What each column shows: reported and measured, the latter alone where nothing is reported."""
+        """The kinds of numbers in each column: reported and measured, or measured alone."""
         printed = (any(row.cells[index].reported for row in self.rows) for index in range(len(self.columns)))
         return tuple(("reported", "measured") if found else ("measured",) for found in printed)
 
     @property
     def heading(self) -> str:
-        """The title, after the number that the paper gives the table."""
+        """The title, preceded by the paper's table number if there is one."""
         return self.title if self.number is None else f"Table {self.number}: {self.title}"
 
     @property
     def measured(self) -> int:
-        """How many cells have a measured mean; 0 means that every run failed or is missing."""
+        """The number of cells with a measured mean; 0 means that every run failed or is missing."""
         return sum(cell.status == "measured" for row in self.rows for cell in row.cells)
 
 
 def lettered(rows: Sequence[Row], general: Iterable[str]) -> tuple[tuple[Row, ...], tuple[Note, ...]]:
-    """Rows whose marks are texts -> rows whose marks are letters, in reading order, and the notes.
+    """Replace the text marks of rows by letters, in reading order; return the rows and the notes.
 
     The same text has the same letter everywhere; `general` notes come last, each once.
     """
@@ -216,7 +217,7 @@ def lettered(rows: Sequence[Row], general: Iterable[str]) -> tuple[tuple[Row, ..
 
 
 def letters(number: int) -> str:
-    """0 -> a, 25 -> z, 26 -> aa."""
+    """Return the letters of a number: 0 -> a, 25 -> z, 26 -> aa."""
     text = ""
     number += 1
     while number:

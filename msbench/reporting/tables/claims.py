@@ -1,4 +1,4 @@
-"""Does a row stand to the base row as the paper has them, above or below? By docs/statistics.md."""
+"""Verdicts on claims: is a row above or below the base row as in the paper? Rules: docs/statistics.md."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -17,10 +17,10 @@ Order = Mapping[tuple[str, str], float]
 
 
 def standings(table: Table, claim: Claim, reported: Iterable[ReportedCell], results: Path) -> Table:
-    """The table of a claim with `Cell.standing` wherever a row can be held against the base row.
+    """Return the table of a claim with `Cell.standing` wherever a row is comparable with the base row.
 
-    Means are compared as ``--versus`` compares them, mixing distances by Welch's test over seeds; Holm's
-    correction is over the table.
+    Means are compared as by ``--versus``, mixing distances by Welch's test over seeds; Holm's correction is
+    over the table.
     """
     printed = {
         (cell.group, cell.row): float(cell.value)
@@ -58,14 +58,14 @@ def _signed(value: float) -> str:
 
 
 def _verdict(compared: Comparison, *, higher: bool) -> ClaimVerdict:
-    # One seed tells two trained models apart, and not what the paper claims of two methods.
+    # A single seed distinguishes two trained models, but does not test a claim on two methods.
     if compared.p_holm >= LEVEL or not compared.over_seeds:
         return "undecided"
     return "agrees" if (compared.difference > 0) == higher else "contradicts"
 
 
 def _compare_distances(table: Table, results: Path, reference: str) -> Versus:
-    """Mean mixing distances of two seeds or more on both sides, by Welch's test over seeds."""
+    """Compare mean mixing distances of two seeds or more on both sides, by Welch's test over seeds."""
     means = [_distances(row, table, results) for row in table.rows]
     theirs = next(
         (found for row, found in zip(table.rows, means, strict=True) if row.model == reference and found),
@@ -84,7 +84,7 @@ def _compare_distances(table: Table, results: Path, reference: str) -> Versus:
 
 
 def _distances(row: Row, table: Table, results: Path) -> list[float]:
-    """The mean mixing distance of each run behind a row, whose cells have none that lacks it."""
+    """Return the mean mixing distance of each run behind a row; its cells use only runs that have one."""
     (column,), (cell,) = table.columns, row.cells
     folders = (results / column.suite / column.task / row.model / identity for identity in cell.run_ids)
     measured = (counted(read_distances(folder)[0]) for folder in folders)

@@ -1,4 +1,4 @@
-"""Which runs speak for a cell: the planned ones, from the newest data and source, one a seed."""
+"""Selection of the runs of a cell: planned ones, of the newest data and source, one per seed."""
 
 import math
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from msbench.reporting.tables.contracts import Planned
 from msbench.results.store import RunRecord
 
 DECIDED = ("finished", "diverged")
-"""What another attempt of a run would not change."""
+"""Final statuses, which another attempt of the run would not change."""
 
 
 @dataclass(frozen=True)
 class Present:
-    """What a run of one model on one task would be made of now.
+    """The present code and data for runs of one model on one task.
 
-    `source` is the digest of the code here and `data` that of the data here; they are empty where that is
-    not known. `chance` is the task's chance level. `unread` has a line for each run of the present code that
-    has no readable record.
+    `source` is the digest of the present code and `data` that of the present data; they are empty where
+    unknown. `chance` is the task's chance level. `unread` has a line for each run of the present code without
+    a readable record.
     """
 
     source: str = ""
@@ -29,7 +29,7 @@ class Present:
     unread: tuple[str, ...] = ()
 
     def made(self, record: RunRecord) -> bool:
-        """True for a run of the code that is here, on the data that are here as far as they are known."""
+        """Return True for a run of the present code and, where the present data are known, on them."""
         return (
             bool(self.source)
             and record.source_digest == self.source
@@ -38,15 +38,15 @@ class Present:
 
 
 NOWHERE = Present()
-"""Where neither code nor data are known."""
+"""The `Present` with code and data unknown."""
 
 
 @dataclass(frozen=True)
 class CellRuns:
-    """What the runs of one model on one task came to.
+    """The runs of one model on one task, by outcome.
 
-    `finished` has one run a seed, `unfinished` the newest run of every seed without a result, and `left_out`
-    those on other data or from other source code than those that count.
+    `finished` has one run per seed, `unfinished` the newest run of every seed without a result, and
+    `left_out` those on other data or from other source code than those that count.
     """
 
     finished: tuple[RunRecord, ...] = ()
@@ -56,9 +56,9 @@ class CellRuns:
 
     @property
     def newer(self) -> tuple[RunRecord, ...]:
-        """Those left out that keep the others from standing for the present code.
+        """The runs left out because of which the counted ones may not represent the present code.
 
-        They are of the code and data that are here, or ended without a result after all that count.
+        They are of the present code and data, or ended without a result after all that count.
         """
         counted = [ended(record) for record in (*self.finished, *self.unfinished)]
         return tuple(
@@ -69,14 +69,14 @@ class CellRuns:
 
     @property
     def stale(self) -> bool:
-        """True where the results are of other source code than what is here."""
+        """True where the results are of other source code than the present one."""
         return any(
             record.source_digest != self.present.source for record in self.finished if self.present.source
         )
 
 
 def ended(record: RunRecord) -> datetime:
-    """When the run ended, in UTC; the beginning of time where its record does not say."""
+    """Return the end time of the run, in UTC; the minimum `datetime` where the record has none."""
     try:
         moment = datetime.fromisoformat(record.ended)
     except ValueError:
@@ -85,9 +85,9 @@ def ended(record: RunRecord) -> datetime:
 
 
 def newest(records: Iterable[RunRecord]) -> RunRecord:
-    """The run that ended last among those that came to a result or diverged, else among all.
+    """Return the run that ended last among those that finished or diverged, else among all.
 
-    A rerun that was interrupted says nothing about the code or data it ran with.
+    An interrupted rerun is no evidence about the code or data that it ran with.
     """
     pool = list(records)
     decided = [record for record in pool if record.status in DECIDED]
@@ -95,7 +95,7 @@ def newest(records: Iterable[RunRecord]) -> RunRecord:
 
 
 def chosen_data(records: Iterable[RunRecord], present: str = "") -> str:
-    """The digest of the data whose runs count: the `present` ones, or else those of the newest run."""
+    """Return the digest of the data whose runs count: the `present` data, or those of the newest run."""
     pool = list(records)
     return present if any(each.data_digest == present for each in pool) else newest(pool).data_digest
 
@@ -103,8 +103,8 @@ def chosen_data(records: Iterable[RunRecord], present: str = "") -> str:
 def outcome(records: Iterable[RunRecord], data_digest: str, present: Present = NOWHERE) -> CellRuns:
     """Sort the runs of one model on one task, of which those on the data `data_digest` count.
 
-    Of these, runs of the present code count once one has come to a result, whatever their clocks say; without
-    such a run, those of the newest.
+    Of these, runs of the present code count once one has finished or diverged, whatever their timestamps;
+    without such a run, those of the code of the newest run.
     """
     pool = list(records)
     current = [record for record in pool if record.data_digest == data_digest]
@@ -126,19 +126,19 @@ def outcome(records: Iterable[RunRecord], data_digest: str, present: Present = N
 
 
 def usable(value: float | None) -> TypeGuard[float]:
-    """True for a value that may enter a mean."""
+    """Return True for a value that may enter a mean."""
     return value is not None and math.isfinite(value)
 
 
 def difference(record: RunRecord, planned: Planned | None) -> str:
-    """How the spec of a run differs from the planned one, such as ``modified: train.max_steps 20``."""
+    """Return how a run's spec differs from the planned one, such as ``modified: train.max_steps 20``."""
     if planned is None:
         return "modified: not in the suite"
     asked, done = (
         {key: part for key, part in values.items() if key not in ("suite", "task", "seed")}
         for values in (planned.model_dump(mode="json"), record.spec)
     )
-    # Most have another seed and nothing else: thousands of them must not be flattened one by one.
+    # Most differ only in the seed; flattening thousands of them one by one would be slow.
     found = () if asked == done else changes.settings(asked, done)
     changed = [f"{change.name} {change.now_text}" for change in found]
     if not changed and record.seed != planned.seed:

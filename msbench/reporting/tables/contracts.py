@@ -1,4 +1,4 @@
-"""What a table needs of a suite and of its planned runs; `Suite` and `RunSpec` have it."""
+"""Protocols for what a table needs of a suite and its planned runs; `Suite` and `RunSpec` satisfy them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from msbench.runs.suite_claims import Claim
 
 
 class Planned(Protocol):
-    """What a table needs of a RunSpec."""
+    """The part of a RunSpec that a table needs."""
 
     @property
     def task(self) -> str: ...
@@ -21,7 +21,7 @@ class Planned(Protocol):
 
 
 class ReportedColumns(Protocol):
-    """Which table of the paper a suite answers, and under which heading each task stands there."""
+    """The paper's table that a suite corresponds to, and the heading of each task in it."""
 
     @property
     def table(self) -> str: ...
@@ -30,7 +30,7 @@ class ReportedColumns(Protocol):
 
 
 class SuiteFacts(Protocol):
-    """What a table needs of a Suite."""
+    """The part of a Suite that a table needs."""
 
     @property
     def name(self) -> str: ...

@@ -1,6 +1,6 @@
-"""The paper's seven tables, and a suite's own table as the same thing: where each column comes from.
+"""Definitions of the paper's seven tables and of a suite's own table: the source of each column.
 
-Rows are not here: they are those of ``results/reported``, whose ``model`` says what is measured for a row.
+Rows are those of ``results/reported``, whose ``model`` is the model that is measured for a row.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,8 +15,9 @@ from msbench.runs.suite_claims import Claim
 class ColumnDefinition:
     """A column: its heading, and the suite's task that it shows.
 
-    `source` says what of the task's runs: their result, or their mean mixing distance. An average is over the
-    tasks `of`, and its `task` is a name of its own. `printed` is off where the paper has no such column.
+    `source` is what is shown of the task's runs: their result, or their mean mixing distance. An average is
+    over the tasks `of`, and its `task` is a name of its own. `printed` is False where the paper has no such
+    column.
     """
 
     label: str
@@ -34,11 +35,11 @@ class ColumnDefinition:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A table: a name, what is said of it, the table of ``results/reported`` beside it, and its columns.
+    """A table: name, title and caption, its table in ``results/reported``, and its columns.
 
-    `number` is the paper's, and None for a suite's own table. `others` says whether models that the paper has
-    no row for are listed too. A table of a `claim` has the rows of `reported`, and none of its numbers;
-    one of the `part` validation shows what settings are chosen by.
+    `number` is the paper's, and None for a suite's own table. With `others`, models without a row in the
+    paper are listed too. A table of a `claim` has the rows of `reported`, and none of its numbers; one of the
+    `part` validation shows the scores that settings are chosen by.
     """
 
     id: str
@@ -60,7 +61,7 @@ class TableDefinition:
 
     @property
     def own_places(self) -> tuple[Place, ...]:
-        """Those of them whose results are a column, and no mere part of an average or of another measure."""
+        """Those of `places` whose results are a column, not just part of an average or another measure."""
         return tuple(dict.fromkeys(each.places[0] for each in self.columns if each.source == "run"))
 
     @property
@@ -70,7 +71,7 @@ class TableDefinition:
 
     @property
     def where(self) -> str:
-        """What a message calls it."""
+        """The name of the table in messages."""
         if self.claim is not None:
             return f"suite {self.suites[0]}: claims: {self.claim.table}"
         return f"suite {self.id}" if self.number is None else f"table {self.id}"
@@ -85,7 +86,7 @@ def paper(
     notes: tuple[str, ...] = (),
     others: bool = True,
 ) -> TableDefinition:
-    """A table of the paper, named as its file in ``results/reported``."""
+    """Return a table of the paper, named as its file in ``results/reported``."""
     return TableDefinition(name, title, caption, name, columns, number, "paper", notes, others)
 
 
@@ -179,7 +180,7 @@ PAPER_TABLES = (
 
 
 def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition:
-    """The table of one suite: a column a task, under the paper's heading where the suite names it.
+    """Return the table of one suite: a column per task, under the paper's heading where the suite names it.
 
     Tasks in `mixed` have a column for the mean mixing distance of their runs too.
     """
@@ -200,7 +201,7 @@ def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition
 
 
 def validation_table(suite: SuiteFacts) -> TableDefinition:
-    """The same of the validation split, without anything of the paper's."""
+    """Return the table of one suite for the validation split, without the paper's numbers."""
     columns = tuple(ColumnDefinition(task, suite.name, task, printed=False) for task in suite.tasks)
     return TableDefinition(
         f"{suite.name}-validation",
@@ -214,7 +215,7 @@ def validation_table(suite: SuiteFacts) -> TableDefinition:
 
 
 def claim_tables(suite: SuiteFacts) -> list[TableDefinition]:
-    """A table for each claim that the suite holds against the paper."""
+    """Return a table for each claim of the paper that the suite tests."""
     return [_claim_table(suite, claim) for claim in suite.claims]
 
 
@@ -239,5 +240,5 @@ def _claim_table(suite: SuiteFacts, claim: Claim) -> TableDefinition:
 
 
 def paper_names(table: TableDefinition) -> Sequence[str]:
-    """What a table of the paper can be called: its id, ``table-5`` and ``5``."""
+    """Return the accepted names of a table of the paper: its id, ``table-5`` and ``5``."""
     return (table.id, f"table-{table.number}", str(table.number))

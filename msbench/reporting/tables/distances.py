@@ -1,4 +1,4 @@
-"""Measured mean mixing distances -> a cell."""
+"""Conversion of measured mean mixing distances to a cell."""
 
 import math
 import statistics
@@ -15,10 +15,10 @@ def distance(
     measured: Mapping[str, Sequence[Distances]],
     notes: list[str],
 ) -> Cell:
-    """The cell of these finished runs, one a seed: of each run the newest measurement that counts.
+    """Return the cell of these finished runs, one per seed: of each the newest measurement that counts.
 
-    The spread is over layers, channels and examples: the root mean square of that of the seeds. What is not
-    shown is told in `notes`.
+    The spread is over layers, channels and examples: the root mean square of that of the seeds. `notes`
+    gets a line on what is not shown.
     """
     of_runs = [measured.get(record.run_id, ()) for record in runs]
     found = [each for each in map(counted, of_runs) if each is not None and each.mean is not None]

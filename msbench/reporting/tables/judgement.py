@@ -1,4 +1,4 @@
-"""What a verdict is made from, and what it says. Rates are fractions throughout."""
+"""Evidence for verdicts, and the verdicts themselves. Rates are fractions throughout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,16 +21,16 @@ Verdict = Literal[
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the runs behind a cell gave.
+    """The results of the runs behind a cell.
 
-    `values` has the result of each finished seed of `seeds`, as the records have it. `unfinished` counts the
-    seeds without a result by status. `rules` are what trivial rules reach on the same test split; `chance` is
-    what the metric is without a model, where that is known. `hardware` is the class of device, such as
-    ``cpu`` or the name of a GPU; it is empty where runs were on several. `data_notes` are what set-up told of
-    the data, such as that they are not all of the published ones. `newer` counts by status the runs that are
-    not among these, though they are of the code and data that are here or ended after these without a result.
-    `unread` has a line for each run of the present code without a readable record, and `stale` says that
-    these results are of other source code than what is here.
+    `values` has the recorded result of each finished seed of `seeds`. `unfinished` counts the seeds without a
+    result by status. `rules` are the results of trivial rules on the same test split; `chance` is the chance
+    level of the metric, where known. `hardware` is the class of device, such as ``cpu`` or the name of a GPU;
+    it is empty where runs were on several. `data_notes` are the notes of the data setup, such as that part of
+    the published data is missing. `newer` counts by status the runs that are not among these, though they are
+    of the present code and data or ended after these without a result. `unread` has a line for each run of
+    the present code without a readable record, and `stale` is True if these results are of other source code
+    than the present one.
     """
 
     metric: str
@@ -53,9 +53,9 @@ class Evidence:
 class Judgement:
     """A verdict with its evidence in one sentence.
 
-    `expected` and `margin` are what was asked: the mean must not be below ``expected - margin``. `low` and
+    `expected` and `margin` define the test: the mean must not be below ``expected - margin``. `low` and
     `high` are the one-sided 95 % confidence bounds of the mean, the uncertainty of `expected` included;
-    `seeds_needed` is how many more seeds like these would decide, where that can be told.
+    `seeds_needed` is the number of further seeds like these that would decide, where it can be estimated.
     """
 
     verdict: Verdict

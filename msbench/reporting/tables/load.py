@@ -1,4 +1,4 @@
-"""From names to tables: which suites and runs each needs, every one of them read once."""
+"""Loading of tables by name: each suite and run that they need is read once."""
 
 import os
 from collections import defaultdict
@@ -37,19 +37,19 @@ PAPER = "paper"
 HINT = f"'msbench report {PAPER}' shows all seven tables of the paper"
 Show = Literal["results", "claims", "validation"]
 Judge = Callable[[Table], Table]
-"""Sets the `judgement` of a table's cells."""
+"""A function that sets the `judgement` of a table's cells."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Tables, and the records that they are made from, by run id."""
+    """Tables, and their records by run id."""
 
     tables: tuple[Table, ...]
     results: Path
     records: Mapping[str, tuple[RunRecord, ...]]
 
     def behind(self, table: Table, row: Row, column: int) -> tuple[RunRecord, ...]:
-        """The runs behind a cell, in the order of its run ids."""
+        """Return the runs behind a cell, in the order of its run ids."""
         places = table.columns[column].places
         return tuple(
             record
@@ -59,12 +59,12 @@ class Report:
         )
 
     def folder(self, record: RunRecord) -> Path:
-        """Where the files of a run are."""
+        """Return the folder with the files of a run."""
         return run_folder(self.results, record)
 
 
 def run_folder(results: Path, record: RunRecord) -> Path:
-    """Where the files of a run are."""
+    """Return the folder with the files of a run."""
     return results / record.suite / record.task / record.model / record.run_id
 
 
@@ -76,16 +76,16 @@ def load(
     judge: Judge | None = None,
     show: Show = "results",
 ) -> Report:
-    """The tables of these names, each judged by `judge` where there is one.
+    """Load the tables of these names, each judged by `judge` if given.
 
     A name is that of a suite or its file, of a table of the paper (its id, ``table-5`` or ``5``), or
-    ``paper`` for all seven. No name means the tables of the suites that have runs in `results`, and those of
-    the paper with a measured cell. `show` is what of a suite: its results, these and the tables of its
-    claims, or its validation split, of which the paper has no table.
+    ``paper`` for all seven. Without names, the tables are those of the suites that have runs in `results`,
+    and those of the paper with a measured cell. `show` selects for a suite its results, its results and the
+    tables of its claims, or its validation split, for which the paper has no table.
 
     Records that cannot be read are named on stderr and left out. Raises UnknownName, ConfigError where two
-    tables would have one name, Undecided where nothing has been run of a suite that was named, or, without
-    names, at all.
+    tables would have one name, and Undecided where a named suite has no runs or, without names, there are no
+    runs at all.
     """
     library = _Library(results, show)
     reported = read_all(find_reported(results))
@@ -107,7 +107,7 @@ def load(
 
 
 class _Library:
-    """Suites, and the runs of each, read when they are first asked for."""
+    """Suites, and the runs of each, read on first use."""
 
     def __init__(self, results: Path, show: Show) -> None:
         self.results, self.show = results, show
@@ -116,7 +116,7 @@ class _Library:
         self.read: dict[str, SuiteRuns] = {}
 
     def named(self, names: Iterable[str]) -> list[TableDefinition]:
-        """The tables of these names, each once and in the order of asking."""
+        """Return the tables of these names, each once and in the given order."""
         chosen: dict[str, TableDefinition] = {}
         for definition in (each for name in names for each in self._named(name)):
             if chosen.setdefault(definition.id, definition) != definition:
@@ -131,7 +131,7 @@ class _Library:
         return list(chosen.values())
 
     def with_runs(self) -> tuple[list[TableDefinition], list[TableDefinition]]:
-        """The own tables of the suites that have runs, and the tables of the paper that may show some."""
+        """Return the tables of the suites that have runs, and the tables of the paper that may show some."""
         listing = store.list_suites_with_runs(self.results)
         for warning in listing.warnings:
             console.say(f"msbench: {warning}")
@@ -156,13 +156,13 @@ class _Library:
         return [own for each in known if each.name not in ids for own in self._own(each)], papers
 
     def runs(self, name: str) -> SuiteRuns:
-        """What there is of this suite."""
+        """Return the stored runs of this suite."""
         if name not in self.read:
             self.read[name] = self._read(self._suite(name))
         return self.read[name]
 
     def by_id(self) -> dict[str, tuple[RunRecord, ...]]:
-        """All records that were read, by run id; one id may stand in several suites."""
+        """Return all records that were read, by run id; one id may occur in several suites."""
         grouped: dict[str, tuple[RunRecord, ...]] = {}
         for record in (record for each in self.read.values() for record in each.records):
             grouped[record.run_id] = (*grouped.get(record.run_id, ()), record)
@@ -181,7 +181,7 @@ class _Library:
             raise ConfigError(f"{definition.where}: --validation is of suites: name {definition.suites[0]}")
 
     def _refuse_scaled(self, definition: TableDefinition) -> None:
-        """Raise ConfigError where a suite found here took the name of one of the paper's protocol."""
+        """Raise ConfigError if a local suite replaces a paper suite of its name under another protocol."""
         for each in map(self._suite, definition.suites):
             if each.protocol != "paper":
                 raise ConfigError(
@@ -210,7 +210,7 @@ class _Library:
         return SuiteRuns(each, specs, records, distances, more, present)
 
     def _own(self, each: Suite) -> list[TableDefinition]:
-        """The table of a suite, with the mixing distances that count beside its runs, then its claims."""
+        """Return the table of a suite, with the mixing distances of its runs that count, then its claims."""
         if self.show == "validation":
             return [validation_table(each)]
         runs = self.runs(each.name)
@@ -222,11 +222,11 @@ class _Library:
         return [own_table(each, mixed), *(claim_tables(each) if self.show == "claims" else ())]
 
     def _distances(self, records: Iterable[RunRecord], warnings: list[str]) -> dict[str, list[Distances]]:
-        """The mixing distances beside these runs."""
+        """Return the mixing distances stored with these runs."""
         found: dict[str, list[Distances]] = {}
         for record in records:
             folder = run_folder(self.results, record)
-            # A look that costs next to nothing for thousands of runs without any.
+            # A cheap check, as thousands of runs may have none.
             if record.finished and os.path.isdir(folder / "mixing"):
                 found[record.run_id], bad = read_distances(folder)
                 warnings += bad
@@ -245,7 +245,7 @@ def _load(name: str) -> Suite:
 
 
 def _planned(each: Suite, model: str) -> list[RunSpec]:
-    """What the suite plans for a model that it does not list; nothing where it cannot run it."""
+    """Return the planned runs of a model that the suite does not list; none if it cannot run the model."""
     if model not in MODELS:
         return []
     try:
@@ -255,7 +255,7 @@ def _planned(each: Suite, model: str) -> list[RunSpec]:
 
 
 def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[SpecKey, RunSpec]:
-    """The specs of those records that differ from one of `specs` in the seed alone."""
+    """Return the specs of those records that differ from one of `specs` only in the seed."""
     known = {(spec.task, spec.model_name, spec.seed) for spec in specs}
     first = {(spec.task, spec.model_name): spec for spec in reversed(specs)}
     plain = {place: spec.model_dump(mode="json") for place, spec in first.items()}
@@ -264,7 +264,7 @@ def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[S
         place, key = (record.task, record.model), (record.task, record.model, record.spec_digest)
         if (*place, record.seed) in known or key in found or place not in first:
             continue
-        # Plain values are compared, not digests: these would take a second for ten thousand runs.
+        # Compare plain values: digests would take a second for ten thousand runs.
         if record.spec == {**plain[place], "seed": record.seed}:
             found[key] = first[place].model_copy(update={"seed": record.seed})
     return found
@@ -273,9 +273,9 @@ def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[S
 def find_present(
     specs: Sequence[RunSpec], more: Iterable[SpecKey], stored: StoredRuns, results: Path
 ) -> dict[tuple[str, str], Present]:
-    """By task and model, what a run of these specs, and of `more` seeds, would be made of now.
+    """Return the present code and data, by task and model, for runs of `specs` and of `more` seeds.
 
-    Places where nothing can have run are left out.
+    Tasks and models that cannot have any runs are left out.
     """
     groups: dict[tuple[str, str], dict[str, RunSpec]] = defaultdict(dict)
     for spec in specs:

@@ -1,4 +1,4 @@
-"""The runs behind a cell -> its mean, spread, status and marks."""
+"""Computation of a cell's mean, spread, status and marks from its runs."""
 
 import statistics
 from collections import Counter
@@ -13,13 +13,13 @@ from msbench.stats import spread
 from msbench.stats.rules import learned_rule
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")
-"""From the most telling to the least: the first that any seed has stands for a cell without a result."""
+"""Statuses by priority: the first that any seed has is the status of a cell without a result."""
 
 
 def measure(column: Column, found: CellRuns, n_planned: int, notes: list[str]) -> Cell:
-    """The measured half of a cell: only finite results enter its mean, and its marks are texts.
+    """Compute the measured part of a cell: only finite results enter its mean, and its marks are texts.
 
-    What concerns the whole table is appended to `notes`.
+    Notes on the whole table are appended to `notes`.
     """
     unit = UNITS[column.unit]
     failed: Counter[str] = Counter(record.status for record in found.unfinished)
@@ -51,7 +51,7 @@ def measure(column: Column, found: CellRuns, n_planned: int, notes: list[str]) -
 def _evidence(
     metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int], found: CellRuns
 ) -> Evidence:
-    """What a verdict on these runs is made from; they are on the same data, `failed` counts the others."""
+    """Return the evidence of these runs, which are on the same data; `failed` counts the others."""
     sizes = {record.n_test for record in runs}
     chance = runs[0].chance if runs else None
     return Evidence(
@@ -73,7 +73,7 @@ def _evidence(
 
 
 def _common(values: Iterable[str]) -> str:
-    """The value that all have; empty where they differ."""
+    """Return the common value; empty where they differ."""
     found = set(values)
     return found.pop() if len(found) == 1 else ""
 
@@ -99,7 +99,7 @@ def _mean(
 def _rule(
     column: Column, runs: list[RunRecord], mean: float, sd: float | None, notes: list[str]
 ) -> tuple[str, ...]:
-    """The mark of a mean that a trivial rule explains."""
+    """Return the mark of a mean that a trivial rule explains."""
     rules = runs[0].baselines
     if column.unit != "percent" or not rules:
         return ()
@@ -131,5 +131,5 @@ def _left_out(found: CellRuns) -> tuple[str, ...]:
 
 
 def runs_in_words(count: int) -> str:
-    """``1 run``, ``2 runs``."""
+    """Return text such as ``1 run`` or ``2 runs``."""
     return f"{count} run{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Runs under another spec than the planned one, as rows of their own."""
+"""Rows for runs whose spec differs from the planned one."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from msbench.results.store import RunRecord
 
 
 def modified_rows(pool: Pool, columns: Sequence[Column], notes: list[str]) -> list[Row]:
-    """A row for every model and every way in which its runs depart from the plan."""
+    """Return a row for every model and every way in which its runs differ from the plan."""
     groups: dict[tuple[str, str], dict[Place, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
     for (suite, task, model), records in pool.modified.items():
         for record in records:
@@ -32,13 +32,13 @@ def modified_rows(pool: Pool, columns: Sequence[Column], notes: list[str]) -> li
 
 
 def _nearest(pool: Pool, record: RunRecord) -> Planned | None:
-    """The planned spec that a modified run is compared with: that of its seed, else the first."""
+    """Return the planned spec that a modified run is compared with: that of its seed, else the first."""
     specs = pool.plan.get((record.suite, record.task, record.model), [])
     return next((spec for spec in specs if spec.seed == record.seed), specs[0] if specs else None)
 
 
 def _cell(pool: Pool, column: Column, places: dict[Place, list[RunRecord]], notes: list[str]) -> Cell:
-    """What these runs came to; averages and mixing distances are of planned runs alone."""
+    """Return the cell of these runs; averages and mixing distances are of planned runs only."""
     records = places.get(column.places[0], []) if column.source == "run" else []
     if not records:
         return Cell()

@@ -1,21 +1,21 @@
-"""Names of files, of anchors and of rows: safe where they stand, and told apart."""
+"""Safe and unique names for files, anchors and rows."""
 
 import re
 from collections.abc import Iterable
 
 
 def safe(text: str) -> str:
-    """`text` with a hyphen for whatever has no place in the name of a file or in an id of a page."""
+    """Return `text` with hyphens for characters that are unsafe in a file name or an HTML id."""
     return re.sub(r"[^A-Za-z0-9-]+", "-", text)
 
 
 def stem(text: str) -> str:
-    """The id of a table as the name of its files, without a suffix."""
+    """Return the id of a table as the name of its files, without a suffix."""
     return safe(text).strip("-") or "table"
 
 
 def unique(texts: Iterable[str], numbered: str = "{} ({})") -> list[str]:
-    """The same texts in the same order; one that was there before is `numbered`."""
+    """Return the texts in the same order, repeated ones `numbered`."""
     taken: set[str] = set()
     found = []
     for text in texts:

@@ -1,4 +1,4 @@
-"""The runs of the suites and tasks that a table shows: planned or not, and on which data."""
+"""The runs of the suites and tasks that a table shows, sorted by plan and data."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,11 +19,11 @@ SpecKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class SuiteRuns:
-    """What tables take of one suite: its planned runs, its records, and what was measured beside them.
+    """The data that tables use of one suite: its planned runs, records and mixing distances.
 
     `specs` may have models that the suite does not list. `distances` are by run id. `more_seeds` are specs of
-    runs that differ from a planned one in the seed alone: they follow the protocol, and count. `present` says
-    by task and model what a run would be made of now.
+    runs that differ from a planned one only in the seed: they follow the protocol, and count. `present` has
+    the present code and data by task and model.
     """
 
     suite: SuiteFacts
@@ -35,7 +35,7 @@ class SuiteRuns:
 
     @cached_property
     def digests(self) -> Mapping[tuple[str, str], set[str]]:
-        """The digests of all specs that count, by task and model: told once, and used by every table."""
+        """The digests of all specs that count, by task and model; cached, as every table uses them."""
         found: dict[tuple[str, str], set[str]] = defaultdict(set)
         keys = ((spec.task, spec.model_name, spec.digest) for spec in self.specs)
         for task, model, digest in (*keys, *self.more_seeds):
@@ -47,9 +47,9 @@ class Pool:
     """The runs of some `places`, sorted.
 
     `plan`, `more`, `planned` and `modified` are by suite, task and model; `more` has the seeds beyond the
-    plan, whose runs are in `planned` too. `data` is the digest of the data that counts there. Modified runs
-    are those on `own_places`, and those of their suites on tasks that these do not have. `notes` are of the
-    whole table.
+    plan, whose runs are in `planned` too. `data` has the digest of the data that count there. Modified runs
+    are those on `own_places`, and those of their suites on tasks outside them. `notes` concern the whole
+    table.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Pool:
         self.data = self._newest_data()
 
     def listed(self, suites: Collection[str]) -> set[str]:
-        """The models that one of these suites lists."""
+        """Return the models that one of these suites lists."""
         return {model for each in self.material if each.suite.name in suites for model in each.suite.models}
 
     @property
@@ -77,7 +77,7 @@ class Pool:
         return {identity: found for each in self.material for identity, found in each.distances.items()}
 
     def strangers(self) -> dict[str, list[str]]:
-        """By suite the models that it does not list, and that have planned runs all the same."""
+        """Return by suite the models that it does not list but that have planned runs."""
         found = {
             each.suite.name: [model for model in self.models if model not in each.suite.models]
             for each in self.material
@@ -86,17 +86,17 @@ class Pool:
         return {suite: [each for each in models if (suite, each) in ran] for suite, models in found.items()}
 
     def outcome(self, place: Place, model: str) -> CellRuns:
-        """What the planned runs of this model came to."""
+        """Return the planned runs of this model, by outcome."""
         key = (*place, model)
         return outcome(self.planned.get(key, ()), self.data.get(key, ""), self._present(key))
 
     def n_planned(self, place: Place, model: str) -> int:
-        """How many seeds are planned, with those that ran beyond the plan."""
+        """Return the number of planned seeds, plus those that ran beyond the plan."""
         key = (*place, model)
         return len(self.plan.get(key, ())) + len(self.more.get(key, ()))
 
     def counted(self, place: Place) -> list[RunRecord]:
-        """The planned runs of all models, on the data that counts."""
+        """Return the planned runs of all models, on the data that count."""
         return [
             record
             for model in self.models
@@ -131,7 +131,7 @@ class Pool:
                 self.modified[key].append(record)
 
     def _newest_data(self) -> dict[Key, str]:
-        """The data digest of every key: one a task, unless the suite gives models data of their own."""
+        """Return the data digest of every key: one per task, unless the suite sets data for single models."""
         groups: dict[tuple[Place, str], list[Key]] = defaultdict(list)
         for key, specs in self.plan.items():
             groups[key[:2], str(specs[0].model_dump(mode="json").get("data"))].append(key)

@@ -1,4 +1,4 @@
-"""Is a model better than a reference model on a task? By the rules of docs/statistics.md."""
+"""Significance tests of a model against a reference model on a task. Rules: docs/statistics.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +13,17 @@ from msbench.results.store import Metric, RunRecord
 from msbench.stats import Difference, Paired, mcnemar, paired_auroc_bootstrap, paired_bootstrap, welch
 
 LEVEL = 0.05
-"""Below it an adjusted p-value is called a difference; intervals have one less this."""
+"""Significance level for adjusted p-values; intervals have the confidence level 1 - `LEVEL`."""
 DRAWS: dict[Metric, int] = {"accuracy": 10_000, "macro-auroc": 2_000}
-"""Of the paired bootstrap, by the metric; always from the same seed, so that a table is always the same."""
+"""Draws of the paired bootstrap, by metric; the seed is fixed, so that tables are reproducible."""
 SEED = 0
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A finished run, and the folder that its predictions are in.
+    """A finished run, and the folder of its predictions.
 
-    `metric` is another one than its result to compare it by: over seeds alone, as predictions are of the test
+    `metric`, if set, is compared instead of the result: only over seeds, as predictions are of the test
     split.
     """
 
@@ -33,16 +33,17 @@ class ComparedRun:
 
     @property
     def value(self) -> float | None:
-        """What it is compared by."""
+        """The value that is compared."""
         return self.record.metrics.get(self.metric) if self.metric else self.record.result
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`model` less `reference` in one metric, as a fraction, with its two-sided 95 % interval.
+    """The difference `model` - `reference` in one metric, as a fraction, with its two-sided 95 % interval.
 
-    `p` is of no difference; `p_holm` is it adjusted for all comparisons of the table. `over_seeds` tells the
-    two kinds apart, and `how` says in words what was done; `words` are for above and below.
+    `p` is the p-value of no difference, `p_holm` the same adjusted for all comparisons of the table.
+    `over_seeds` distinguishes tests over seeds from tests over examples, and `how` describes the test in
+    words; `words` are for above and below.
     """
 
     model: str
@@ -58,7 +59,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """``better than mamba``, ``worse than mamba`` or ``not told apart from mamba``."""
+        """A text such as ``better than mamba``, or that the two models cannot be distinguished."""
         if self.p_holm >= LEVEL:
             return f"not told apart from {self.reference}"
         more, less = self.words
@@ -71,12 +72,12 @@ class Comparison:
 
 
 def compare(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
-    """The runs of a model with those of the reference on the same task.
+    """Compare the runs of a model with those of the reference on the same task.
 
-    Two seeds or more on both sides: Welch's test over seeds. Else example by example, of two runs, of one
-    seed if there is one that both have: McNemar's exact test with an interval by the paired bootstrap, or,
-    for macro AUROC, the paired bootstrap alone. Raises DataError where the runs are not of the same test set
-    and metric, or the predictions cannot be read.
+    With two seeds or more on both sides: Welch's test over seeds. Else example by example, for one run of
+    each, of the same seed if they share one: McNemar's exact test with an interval by the paired bootstrap,
+    or, for macro AUROC, the paired bootstrap alone. Raises DataError where the runs are not of the same test
+    set and metric, or the predictions cannot be read.
     """
     if not (ours and theirs):
         raise DataError(
@@ -107,7 +108,7 @@ def _refuse_other_tests(runs: Sequence[ComparedRun]) -> None:
 
 
 def _over_seeds(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
-    # An accuracy of n examples comes in steps of 1 / n; few seeds may agree on one by chance.
+    # An accuracy over n examples is a multiple of 1 / n; a few seeds may agree by chance.
     is_result = ours[0].record.metric == "accuracy" and not ours[0].metric
     n_test = ours[0].record.n_test if is_result else None
     first, second = ([each.value for each in side if each.value is not None] for side in (ours, theirs))
@@ -118,7 +119,7 @@ def _over_seeds(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> C
 def over_seeds(
     models: tuple[str, str], first: Sequence[float], second: Sequence[float], *, step: float = 0.0
 ) -> Comparison:
-    """Two models by what their seeds gave, two or more on either side, by Welch's test; `step` is its."""
+    """Compare two models by Welch's test over seeds, two or more on either side; `step` is passed to it."""
     found = welch(first, second, 1 - LEVEL, step=step)
     how = f"Welch over seeds, n = {len(first)} and {len(second)}"
     return _comparison(models, found, how, over_seeds=True)
@@ -127,7 +128,7 @@ def over_seeds(
 def _comparison(
     models: tuple[str, str], found: Difference | Paired, how: str, *, over_seeds: bool
 ) -> Comparison:
-    """Of one pair alone, so that there is nothing to adjust for."""
+    """Return the comparison of a single pair, whose p-value needs no adjustment."""
     return Comparison(
         *models,
         found.difference,
@@ -141,7 +142,7 @@ def _comparison(
 
 
 def _pair(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> tuple[ComparedRun, ComparedRun]:
-    """The runs of the lowest seed that both sides have, else of the lowest of each."""
+    """Return the runs of the lowest common seed, else of the lowest seed of each side."""
     common = {run.record.seed for run in ours} & {run.record.seed for run in theirs}
     return _lowest(ours, common), _lowest(theirs, common)
 
@@ -196,7 +197,7 @@ def _refuse_other_examples(
 
 
 def _refuse_other_answers(run: ComparedRun, correct: NDArray[np.bool_]) -> None:
-    """Predictions may be of another attempt than the record, such as one that was stopped before its end."""
+    """Raise DataError if predictions contradict the record, as those of another attempt of the run may."""
     result = run.record.result
     if result is not None and abs(float(correct.mean()) - result) * len(correct) > 0.5:
         raise DataError(
@@ -208,6 +209,6 @@ def _refuse_other_answers(run: ComparedRun, correct: NDArray[np.bool_]) -> None:
 def _p_in_words(p: float) -> str:
     if p < 0.001:
         return "p < 0.001"
-    # Beside a verdict 0.0497 must not be read as 0.05.
+    # Next to a verdict 0.0497 must not be rounded to 0.05.
     texts = (f"{p:.{digits}g}" for digits in range(2, 17))
     return f"p = {next((text for text in texts if (float(text) < LEVEL) == (p < LEVEL)), repr(p))}"

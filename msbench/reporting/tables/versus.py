@@ -1,4 +1,4 @@
-"""A table's models against one of them: the comparisons of its columns, and their marks and notes."""
+"""Comparison of a table's models with one of them, column by column, with marks and notes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ from msbench.stats import holm
 Place = tuple[int, int]
 """Row and column of a table, counted from 0."""
 NAMED = 3
-"""Rows that a note names, of those that one reason keeps from being compared."""
+"""The most rows that a note names, of those not compared for one reason."""
 
 
 @dataclass(frozen=True)
 class Versus:
-    """All comparisons of a table with one reference model; `notes` say where there are none, and why."""
+    """All comparisons of a table with one reference model; `notes` give the missing ones with reasons."""
 
     reference: str
     comparisons: Mapping[Place, Comparison]
@@ -27,10 +27,10 @@ class Versus:
 
 
 def compare_table(table: Table, results: Path, reference: str) -> Versus:
-    """Every measured cell of `table` with that of the model or row `reference` in its column.
+    """Compare every measured cell of `table` with that of the model or row `reference` in its column.
 
     Holm's correction is over all of them; rows that show the same runs count once. Runs are looked up in
-    `results` by task, model and id. What cannot be compared is left out, with a note.
+    `results` by task, model and id. Cells that cannot be compared are left out, with a note.
     """
     index = _reference_row(table, reference)
     if index is None:
@@ -66,7 +66,7 @@ def _listed(rows: list[str]) -> str:
 
 
 def with_comparisons(table: Table, versus: Versus) -> Table:
-    """The table with a mark on each compared cell, its note below, and what was done for all."""
+    """Return the table with a mark and note for each compared cell, and notes on the method."""
     texts = {note.mark: note.text for note in table.notes if note.mark}
 
     def spelled(cell: Cell, place: Place) -> Cell:
@@ -85,7 +85,7 @@ def with_comparisons(table: Table, versus: Versus) -> Table:
 
 
 def versus(tables: Iterable[Table], results: Path, reference: str) -> list[Table]:
-    """The tables with their comparisons; those of claims have their own.
+    """Return the tables with their comparisons; tables of claims have their own and stay unchanged.
 
     Raises UnknownName where none of them has the reference model.
     """
@@ -100,7 +100,7 @@ def versus(tables: Iterable[Table], results: Path, reference: str) -> list[Table
 
 
 def _reference_row(table: Table, reference: str) -> int | None:
-    """The first row with results of this model, or of this name."""
+    """Return the index of the first row with results of this model, or of this name; None if none has."""
     rows = enumerate(table.rows)
     return next((i for i, row in rows if reference in (row.model, row.name) and _measured(row)), None)
 
@@ -110,12 +110,12 @@ def _measured(row: Row) -> bool:
 
 
 def _has_runs(cell: Cell) -> bool:
-    """True for means of results of one task: not for averages of tasks, nor for trivial rules."""
+    """Return True for means of results of one task: not for averages of tasks, nor for trivial rules."""
     return cell.status == "measured" and cell.evidence is not None and cell.evidence.metric in COMPARED
 
 
 def _places(table: Table, reference: int) -> list[tuple[Place, Row, Column]]:
-    """The cells to compare: with results, and with other runs than those of the reference."""
+    """Return the cells to compare: with results, and with other runs than those of the reference."""
     against = table.rows[reference].cells
     return [
         ((i, j), row, column)
@@ -126,7 +126,7 @@ def _places(table: Table, reference: int) -> list[tuple[Place, Row, Column]]:
 
 
 def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[ComparedRun]:
-    """The runs behind a cell, in whatever suite's folder they are.
+    """Return the runs behind a cell, from the folder of any suite.
 
     Raises DataError where one is not in `results`, or its result is not what the column shows.
     """
@@ -149,7 +149,7 @@ def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[ComparedR
 
 
 def summary(comparisons: Mapping[Place, Comparison], number: int) -> tuple[str, ...]:
-    """What holds for all comparisons of a table."""
+    """Return notes that apply to all comparisons of a table."""
     if not comparisons:
         return ()
     reference = next(iter(comparisons.values())).reference

@@ -1,1 +1,1 @@
-"""Where runs execute: one module a place."""
+"""Launchers: one module for each way of executing runs."""

@@ -1,8 +1,8 @@
-"""The same command inside a container: docker, podman or apptainer is asked for the image, and to run it.
+"""Execution of the same command inside a container of docker, podman or apptainer.
 
-Inside, paths are what was typed: relative ones from `HOME`, absolute ones as they are. The root is read-only,
-there is no network, the user is who called; only the data, the results and a ``/tmp`` of its own can be
-written.
+Inside, paths are as typed: relative ones start at `HOME`, absolute ones stay as they are. The root is
+read-only, there is no network, the user is the caller; only the data, the results and a private ``/tmp`` can
+be written.
 """
 
 import csv
@@ -27,7 +27,7 @@ from msbench.runs.launchers.devices import passing_on
 
 ENGINES = ("docker", "podman", "apptainer")
 OWN = ("--container", "--image")
-"""Options of the command that are not for the command inside."""
+"""Options of this command that are not passed to the command inside."""
 
 HOME = "/work"
 DATA = "/data"
@@ -41,13 +41,13 @@ PASSED_ON = (
     "TERM",
 )
 FAMILIES = ("MSBENCH_", "NCCL_")
-"""Variables that begin so are passed on too."""
-SHARED_MEMORY = "1g"  # NCCL's; an engine's 64 MB end several GPUs with a bus error
+"""Prefixes of variables that are passed on too."""
+SHARED_MEMORY = "1g"  # for NCCL; an engine's default of 64 MB ends runs on several GPUs with a bus error
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image as its engine knows it; `digest` is of all that is in it."""
+    """An image as its engine knows it; `digest` covers all of its content."""
 
     engine: str
     reference: str
@@ -56,7 +56,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of this machine and where it is inside."""
+    """A file or folder of this machine and its path inside."""
 
     source: Path
     target: str
@@ -64,7 +64,7 @@ class Mount:
 
     @property
     def words(self) -> tuple[str, str]:
-        """The option, which all three engines read as one line of CSV: a path may hold commas and quotes."""
+        """The option, which all three engines parse as one line of CSV: a path may hold commas and quotes."""
         fields = ["type=bind", f"source={self.source}", f"destination={self.target}"]
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow(fields if self.writable else [*fields, "ro"])
@@ -73,7 +73,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Inside:
-    """What is run in which image, and what of this machine it gets."""
+    """A command to run in an image, and what it gets of this machine."""
 
     image: Image
     words: Sequence[str]
@@ -86,12 +86,12 @@ class Inside:
 
     @property
     def command(self) -> list[str]:
-        """The engine's words; values of variables are not among them."""
+        """The engine's command line; it does not contain values of variables."""
         return self._apptainer() if self.image.engine == "apptainer" else self._docker()
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the engine's own environment needs to have: the variables under the names it looks for."""
+        """Additions to the engine's own environment: the variables under the names that it looks for."""
         prefix = "APPTAINERENV_" if self.image.engine == "apptainer" else ""
         return {f"{prefix}{name}": value for name, value in self.variables.items()}
 
@@ -99,7 +99,7 @@ class Inside:
         podman = self.image.engine == "podman"
         words = [self.image.engine, "run", "--rm", "--read-only", "--network", "none"]
         words += ["--user", ":".join(map(str, self.user))]
-        if podman and self.user[0] != 0:  # without root, podman's users are others than this machine's
+        if podman and self.user[0] != 0:  # rootless podman maps users to other ids than this machine's
             words += ["--userns", "keep-id"]
         words += ["--cap-drop", "all", "--security-opt", "no-new-privileges"]
         words += ["--security-opt", "label=disable"]  # SELinux would hide the mounts, or relabel a whole home
@@ -114,7 +114,7 @@ class Inside:
         return [*words, "--workdir", HOME, self.image.digest, *self.words]
 
     def _apptainer(self) -> list[str]:
-        # `exec` and not `run`: an image's run script is a shell's.
+        # `exec` and not `run`: an image's run script is executed by a shell.
         words = ["apptainer", "exec", "--containall", "--no-home"]
         words += ["--net", "--network", "none", "--pwd", HOME]
         words += ["--nv"] if self.gpu else []
@@ -123,7 +123,7 @@ class Inside:
 
 
 def words_inside(arguments: Iterable[str]) -> list[str]:
-    """The arguments of this command without those that sent it into a container."""
+    """Return the arguments of this command without those that sent it into a container."""
     left, words = iter(arguments), []
     for word in left:
         if word in OWN:
@@ -134,15 +134,15 @@ def words_inside(arguments: Iterable[str]) -> list[str]:
 
 
 def target(typed: str | Path) -> str:
-    """Where a path that was typed leads to inside."""
+    """Return the path inside that a typed path leads to."""
     return posixpath.normpath(posixpath.join(HOME, str(typed)))
 
 
 def mounts(suite: str, results: Path) -> list[Mount]:
-    """The results, the data and the suite's file, as far as they are there; the data are moved to `DATA`."""
+    """Return mounts of the results, the data (at `DATA`) and the suite's file, as far as they exist."""
     file = Path(suites.load(suite).source.name)
     typed = suite if Path(suite) == file else Path("suites") / file.name
-    # In this order: a job's copy of the suite is among the results, and stays read-only above them.
+    # The order matters: a job's copy of the suite is in the results, and is mounted over them read-only.
     wanted = [
         Mount(results.resolve(), target(results)),
         Mount(data.data_root().resolve(), DATA),
@@ -152,7 +152,7 @@ def mounts(suite: str, results: Path) -> list[Mount]:
 
 
 def check_paths(words: Iterable[str], results: Path) -> None:
-    """Raise ConfigError for what no engine takes: they pass their words on as JSON, which is UTF-8."""
+    """Raise ConfigError for paths that are not UTF-8: engines pass their arguments on as JSON."""
     for text in (*words, str(results.resolve()), str(data.data_root().resolve())):
         if text != encodable(text):
             raise ConfigError(
@@ -161,14 +161,14 @@ def check_paths(words: Iterable[str], results: Path) -> None:
 
 
 def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
-    """What the command inside gets of the environment: msbench's own, a few more, and which image that is."""
+    """Return the variables of the command inside: msbench's own, a few more, and the image's identity."""
     own = {key: value for key, value in environ.items() if key.startswith(FAMILIES) or key in PASSED_ON}
     about = {"engine": image.engine, "image": image.reference, "digest": image.digest}
     return {**own, "MSBENCH_DATA": DATA, **{CONTAINER[key]: value for key, value in about.items()}}
 
 
 def wants_gpu(device: str, driver: Path = Path("/dev/nvidiactl")) -> bool:
-    """Whether the container gets the GPUs; ConfigError where ``cuda`` is asked for without a driver."""
+    """Return True if the container gets the GPUs; ConfigError if ``cuda`` is requested without a driver."""
     there = driver.exists() or Path("/dev/dxg").exists()  # the latter is Windows' own
     if device == "cuda" and not there:
         raise ConfigError(
@@ -179,19 +179,19 @@ def wants_gpu(device: str, driver: Path = Path("/dev/nvidiactl")) -> bool:
 
 
 def default_image(engine: str, *, gpu: bool) -> str:
-    """What the recipes' own commands call the image: a tag, or a file here."""
+    """Return the name of the image in the recipes' own commands: a tag, or a file here."""
     flavour = "cuda" if gpu else "cpu"
     return f"msbench-{flavour}.sif" if engine == "apptainer" else f"msbench:{flavour}"
 
 
 def check_engine(name: str) -> None:
-    """Raise UnknownName for what is no engine."""
+    """Raise UnknownName for an unknown engine."""
     if name not in ENGINES:
         raise UnknownName("container engine", name, ENGINES, "--container")
 
 
 def image_of(engine: str, reference: str) -> Image:
-    """The image as the engine has it here, nothing is fetched; ConfigError where it or the engine is not."""
+    """Return the engine's local image, fetching nothing; ConfigError if it or the engine is missing."""
     check_engine(engine)
     if shutil.which(engine) is None:
         raise ConfigError(
@@ -210,7 +210,7 @@ def image_of(engine: str, reference: str) -> Image:
 
 
 def _digest(engine: str, reference: str) -> str:
-    """The id that the engine keeps the image under: sha256 of its configuration, which names all layers."""
+    """Return the engine's id of the image: sha256 of its configuration, which names all layers."""
     asked = [engine, "image", "inspect", "--", reference]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
     if answer.returncode != 0:
@@ -230,18 +230,18 @@ def _digest(engine: str, reference: str) -> str:
 
 
 def run(inside: Inside) -> int:
-    """The exit code of the command inside; it gets every signal that arrives here."""
-    # A session of its own, or what a terminal sends to all would come twice, and a second signal kills; an
-    # engine that has the terminal gets its keys, not its signals.
+    """Run the command inside, pass on every signal that arrives here, and return its exit code."""
+    # A separate session: otherwise a terminal's signal to all would arrive twice, and the second one kills.
+    # An engine that has the terminal gets its keys, not its signals.
     own = not inside.terminal
     environment = {**os.environ, **inside.environment}
     process = subprocess.Popen(inside.command, env=environment, start_new_session=own)
     with process, passing_on([process]):
         code = process.wait()
-    # An engine that was itself ended by what it passed on says so with a negative number.
+    # A negative code: the engine itself was ended by the signal that it passed on.
     return 128 - code if code < 0 else code
 
 
 def this_machine() -> tuple[tuple[int, int], str]:
-    """Who calls, as user and group, and what the machine is called."""
+    """Return the caller's user and group ids, and the name of the machine."""
     return (os.getuid(), os.getgid()), socket.gethostname()

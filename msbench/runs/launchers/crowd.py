@@ -1,4 +1,4 @@
-"""Commands that are given a few at a time, a process each, by one that looks after them."""
+"""Commands that run a few at a time, a process each, supervised by their parent process."""
 
 import os
 import signal
@@ -15,23 +15,23 @@ from msbench.training.signals import handling
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SEVERE = (ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.DATA)
-"""Exit codes that no record tells, the most severe first."""
+"""Exit codes that no record shows, the most severe first."""
 Slot = Mapping[str, str]
-"""What the environment of a process has beside that of its parent."""
+"""Environment variables of a process in addition to its parent's."""
 
 
 def slots(count: int, device: str) -> list[Slot]:
-    """Places for `count` processes on ``cpu`` or ``cuda``: a share of the cores, and one GPU of several."""
-    # A terminal that cannot move its cursor: bars would overwrite each other.
+    """Return `count` slots on ``cpu`` or ``cuda``, each with a share of the cores, and one GPU of several."""
+    # A terminal without cursor movement: live bars would overwrite each other.
     plain = {"TERM": "dumb"}
-    if not any(os.environ.get(name) for name in THREAD_VARIABLES):  # what the user has set stays
+    if not any(os.environ.get(name) for name in THREAD_VARIABLES):  # the user's settings stay
         plain[THREADS] = str(max(1, (cores() or 1) // count))
     gpus = _gpus() if device == "cuda" else []
     return [plain | ({VISIBLE: gpus[k % len(gpus)]} if gpus else {}) for k in range(count)]
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process may use, each by the name that a child knows it by."""
+    """Return the GPUs that this process may use, each by its name in a child process."""
     import torch
 
     given = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
@@ -40,7 +40,7 @@ def _gpus() -> list[str]:
 
 
 def worst(codes: Collection[int]) -> ExitCode:
-    """What several processes came to, none of which was asked to stop."""
+    """Return one exit code for several processes, none of which was asked to stop."""
     known = {code if code in set(ExitCode) else ExitCode.INTERNAL for code in codes if code > 0}
     for code in SEVERE:
         if code in known:
@@ -49,10 +49,10 @@ def worst(codes: Collection[int]) -> ExitCode:
 
 
 class Crowd:
-    """`count` commands that are given in order, as many at a time as there are `places`.
+    """A pool of `count` commands that start in order, as many at a time as there are `places`.
 
-    One that finds its run `BUSY` in another process is given again, as a `later` one, when no other is left:
-    then it waits by itself. `told` has index and exit code of each that has ended.
+    A command that finds its run `BUSY` in another process is started again, as a `later` one, when no other
+    is left: then it waits by itself. `told` is called with index and exit code of each one that has ended.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Crowd:
         self.working: dict[int, tuple[subprocess.Popen[bytes], Slot]] = {}
 
     def work(self, received: Sequence[int]) -> None:
-        """Return when all have ended. Signals that are `received` are passed on, and no more are started."""
+        """Run all commands to their end; once signals are `received`, pass them on and start no more."""
         passed = 0
         try:
             while self.working or ((self.waiting or self.later) and not received):
                 while (self.waiting or self.later) and self.places and not received:
                     self._start()
-                # Not from a signal's handler: what is being started just then would miss it.
+                # Not from a signal's handler: a process that is just being started would miss it.
                 for number in received[passed:]:
                     passed += 1
                     self._send(number)
@@ -106,7 +106,7 @@ class Crowd:
             process.send_signal(number)
 
     def _end(self) -> None:
-        """Let what still works, after an error here, save and end."""
+        """Let processes that are left after an error here save and end."""
         self._send(signal.SIGTERM)
         end = time.monotonic() + PATIENCE
         for process, _ in self.working.values():
@@ -118,7 +118,7 @@ class Crowd:
 
 @contextmanager
 def noted() -> Iterator[list[int]]:
-    """Inside, the signals that stop a run are only written down; those that are ignored stay so."""
+    """Only record the signals that stop a run, inside the context; ignored signals stay ignored."""
     received: list[int] = []
     with handling(lambda number, _: received.append(number)):
         yield received

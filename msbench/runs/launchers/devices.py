@@ -1,8 +1,8 @@
-"""One run on several devices: as many processes of the same command, and one that looks after them.
+"""One run on several devices: as many processes of the same command, and a parent that supervises them.
 
-The environment says which process is which (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``MASTER_ADDR`` and
-``MASTER_PORT``), as ``torchrun`` does it; ``--devices N`` starts N such processes here. Lightning's own
-launcher and torch's elastic one either pass on no signals or end the others before they have saved.
+The environment identifies each process (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``, ``MASTER_ADDR`` and
+``MASTER_PORT``), as with ``torchrun``; ``--devices N`` starts N such processes here. Lightning's own launcher
+and torch's elastic one either pass on no signals or end the other processes before they have saved.
 """
 
 import os
@@ -23,29 +23,30 @@ from msbench.training.signals import SignalFlag, handling, is_ignored
 
 PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 LIFELINE = "MSBENCH_LIFELINE"
-"""Set where a process's standard input is held open by the one that started it."""
+"""Variable that is set if a process's standard input is held open by its parent."""
 GRACE = 10.0
-"""Seconds that the others have once one has failed: to write down what happened, or to end as well."""
+"""Seconds that the other processes have once one has failed, to record what happened or to end as well."""
 POLL = 0.05
 PATIENCE = 60.0
-"""Seconds in which a process that lost its starter may save."""
+"""Seconds that a process has for saving after its parent died."""
 
 
 def placed() -> bool:
-    """Whether the environment makes this one of several processes."""
+    """Return True if the environment makes this one of several processes."""
     return all(name in os.environ for name in PLACES) and os.environ["WORLD_SIZE"] != "1"
 
 
 def check_single(option: str) -> None:
-    """Raise ConfigError for an option that this process, one of several, would follow once more."""
+    """Raise ConfigError if this is one of several processes, each of which would act on the option."""
     if placed():
         raise ConfigError(f"{option}: not within torchrun: there, each process would do it; use --devices")
 
 
 def prepare(count: int, device: str) -> None:
-    """Let only the first of several processes speak.
+    """Mute all of several processes but the first, and check their number.
 
-    Raises ConfigError where there are not as many devices ``cpu`` or ``cuda``, or processes, as asked for.
+    `device` is ``cpu`` or ``cuda``. Raises ConfigError if there are fewer CUDA devices, or another number of
+    processes, than requested.
     """
     if placed():
         if os.environ["RANK"] != "0":
@@ -64,17 +65,17 @@ def prepare(count: int, device: str) -> None:
 
 
 def python() -> list[str]:
-    """This Python, which looks for modules where this process does: here only if this one was told so.
+    """Return the command of this Python, with the module search of this process: here only if this one does.
 
-    ``python -m`` alone would import any ``random.py`` that lies in the folder.
+    ``python -m`` alone would import any ``random.py`` in the folder.
     """
     return [sys.executable, *([] if sys.path[:1] in ([""], [os.getcwd()]) else ["-P"])]
 
 
 def run_on(count: int, command: Sequence[str]) -> int:
-    """Run a command in `count` processes that know of each other; its exit code.
+    """Run a command in one group of `count` processes, and return its exit code.
 
-    Signals are passed on. Where one process fails before the others have ended, these have `GRACE` seconds.
+    Signals are passed on. If one process fails before the others have ended, these have `GRACE` seconds.
     """
     port = _free_port()
     processes = [_started(rank, count, port, command) for rank in range(count)]
@@ -89,21 +90,21 @@ def run_on(count: int, command: Sequence[str]) -> int:
 
 
 def looked_after() -> bool:
-    """Whether another process started this one, passes signals on, and may have died; before it holds on."""
+    """Return True if a parent, which may have died, passes signals on; valid before `hold_on_to_lifeline`."""
     return LIFELINE in os.environ
 
 
 def hold_on_to_lifeline(signals: SignalFlag) -> None:
-    """End, after saving, where the process that started this one dies."""
+    """End this process, after saving, if its parent dies."""
     if os.environ.pop(LIFELINE, None):
         threading.Thread(target=_await_end, args=(signals,), daemon=True).start()
 
 
 def _await_end(signals: SignalFlag) -> None:
-    # The descriptor itself: what waits in a buffered reader would hold its lock when Python ends.
+    # The descriptor itself: a buffered reader that waits would hold its lock when Python exits.
     while os.read(0, 1):
         pass
-    # A second one would kill what is still in a step or saving.
+    # A second signal would kill a process that is still in a step or saving.
     if signals.received is None:
         if is_ignored(signal.SIGTERM):
             signals.received = signal.SIGTERM
@@ -114,7 +115,7 @@ def _await_end(signals: SignalFlag) -> None:
 
 
 def _started(rank: int, count: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    # What the user has set stays: threads, and the interface of gloo.
+    # The user's settings stay: threads, and gloo's interface.
     own = {"OMP_NUM_THREADS": str(max(1, (cores() or 1) // count)), **_loopback(), **os.environ}
     own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     own |= {"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -124,8 +125,8 @@ def _started(rank: int, count: int, port: int, command: Sequence[str]) -> "subpr
 def held(
     command: Sequence[str], environment: Mapping[str, str], stdout: int | None = None
 ) -> "subprocess.Popen[bytes]":
-    """A process that saves and ends where this one dies, once it holds on to its lifeline."""
-    # A session of its own: what a terminal sends to all would come a second time from here, and kill.
+    """Start a process that saves and ends if this one dies, once it has called `hold_on_to_lifeline`."""
+    # A separate session: a terminal's signal to all would arrive a second time from here, and kill.
     return subprocess.Popen(
         command,
         env={**environment, LIFELINE: "1"},
@@ -136,7 +137,7 @@ def held(
 
 
 def _loopback() -> dict[str, str]:
-    """Where gloo connects processes of one machine: a host's name may not even resolve."""
+    """Return gloo's interface for processes of one machine: a host's name may not even resolve."""
     return {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 
 
@@ -149,9 +150,9 @@ def _free_port() -> int:
 
 @contextmanager
 def passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
-    """Inside, processes get the signals that arrive here; the list is of their numbers, so far.
+    """Pass signals that arrive inside the context on to processes; the list holds their numbers so far.
 
-    Those that are ignored stay so, here and in the processes, which inherit that.
+    Ignored signals stay ignored, here and in the processes, which inherit that.
     """
     passed: list[int] = []
 
@@ -165,10 +166,10 @@ def passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[
 
 
 def _watch(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
-    """Return when all have ended, or those that are left after a failure have had their time."""
+    """Return when all processes have ended, or when those left after a failure have used up their time."""
     failed: float | None = None
     while any(process.poll() is None for process in processes):
-        # After a success nobody is waited for in vain: the first process may still be printing to a pager.
+        # A success sets no deadline for the others: the first process may still be printing to a pager.
         if failed is None and any(process.poll() for process in processes):
             failed = time.monotonic()
         if failed is not None and time.monotonic() - failed > GRACE:
@@ -177,7 +178,7 @@ def _watch(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
 
 
 def _exit_code(codes: Sequence[int], passed: Sequence[int]) -> int:
-    """One code for all; those that died of a signal that was passed on, the second one, were interrupted."""
+    """Return one code for all; processes killed by a second signal passed on count as interrupted."""
     killed = {rank: -code for rank, code in enumerate(codes) if code < 0}
     asked = {code for code in codes if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED)}
     if asked:

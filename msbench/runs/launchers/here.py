@@ -1,4 +1,4 @@
-"""Runs one after the other in this process."""
+"""Runs one after another in this process."""
 
 import os
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from msbench.runs.progress import listener_for, name_of
 
 
 def run_here(specs: Sequence[RunSpec], place: RunContext, *, fresh: bool, quiet: bool) -> RunOutcome:
-    """Execute all specs; a failed one leaves the others going.
+    """Execute all specs; a failed one does not stop the others.
 
     Runs that another process is training are left to the end and then waited for, so that an exit code of 0
-    means that all that was asked is done. Interrupted is raised at once, and nothing more is started.
+    means that all requested runs are done. Interrupted is raised at once, and nothing more is started.
     """
     outcome = RunOutcome()
     may_wait = os.environ.pop(NO_WAIT, None) is None

@@ -1,4 +1,4 @@
-"""How runs that were handed to a cluster stand: submissions, records and the queue, put together."""
+"""States of runs submitted to a cluster, from submissions, records and the queue."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from msbench.runs.launchers.slurm_queue import WAITING, WORKING, States, ask
 from msbench.runs.launchers.submission import Element, Submission, submissions
 
 State = Literal["pending", "running", "submitted", "stopped"]
-"""`submitted` where Slurm cannot be asked, `stopped` where it has no such job and the run no record."""
+"""`submitted` if Slurm cannot be queried, `stopped` if it has no such job and the run no record."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that was submitted and has not ended since, as far as its record tells."""
+    """One run that was submitted and has not ended since, according to its record."""
 
     submission: Submission
     index: int
@@ -23,17 +23,17 @@ class Job:
 
     @property
     def run(self) -> Element:
-        """The run."""
+        """The submitted run."""
         return self.submission.runs[self.index]
 
     @property
     def active(self) -> bool:
-        """True where it may still be trained without anybody's doing."""
+        """True if it may still be trained without further action."""
         return self.state != "stopped"
 
 
 def jobs(results: Path, records: Iterable[RunRecord]) -> tuple[dict[str, Job], list[str]]:
-    """By run id, the jobs of runs that have not ended, and warnings; Slurm is asked once, if need be."""
+    """Return the jobs of runs that have not ended, by run id, and warnings; Slurm is queried at most once."""
     known, warnings = submissions(results)
     if not known:
         return {}, warnings
@@ -50,23 +50,23 @@ def jobs(results: Path, records: Iterable[RunRecord]) -> tuple[dict[str, Job], l
 
 
 class _Ended:
-    """Which submitted runs have ended, by their records."""
+    """The submitted runs that have ended, according to their records."""
 
     def __init__(self, records: Iterable[RunRecord]) -> None:
         self._by_id: dict[str, str] = {}
         self._by_name: dict[tuple[str, str, str, int], str] = {}
         for record in records:
-            if record.status != "interrupted":  # may be waiting to go on
+            if record.status != "interrupted":  # may be waiting to be resumed
                 self._by_id[record.run_id] = record.ended
             name = (record.suite, record.task, record.model, record.seed)
             self._by_name[name] = max(record.ended, self._by_name.get(name, ""))
 
     def since(self, submission: Submission, index: int) -> bool:
-        """True where this very run has ended since it was submitted."""
+        """Return True if this very run has ended since it was submitted."""
         return self._by_id.get(submission.runs[index].run_id, "") > submission.submitted
 
     def otherwise(self, job: Job) -> bool:
-        """True where a run of this name has a record since: of changed source, or interrupted for good."""
+        """Return True if a run of this name has a newer record: of other source, or interrupted for good."""
         run = job.run
         name = (job.submission.suite, run.task, run.model, run.seed)
         return self._by_name.get(name, "") > job.submission.submitted
@@ -82,6 +82,6 @@ def _state(states: States | None, submission: Submission, index: int) -> State:
 
 
 def count(found: Sequence[Job]) -> str:
-    """How many are in which state, in words."""
+    """Return the number of jobs in each state, as text."""
     states = [job.state for job in found]
     return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))

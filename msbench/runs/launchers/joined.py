@@ -1,4 +1,4 @@
-"""This process as one of those that train a run together, as the environment has it."""
+"""This process as one of a group that trains a run together, as defined by the environment."""
 
 import contextlib
 import logging
@@ -15,17 +15,17 @@ from msbench.training.shares import ALONE, Processes
 from msbench.training.signals import SignalFlag
 
 ONCE = 2.0
-"""Seconds in which a signal to all processes, and the same from who started them, is one."""
+"""Seconds within which a signal to all processes and the same one from their parent count as one."""
 
 
 def signal_flag() -> SignalFlag:
-    """A flag that fits one process, or one of several."""
+    """Return a flag that suits a single process, or one of several."""
     return SignalFlag(ONCE if placed() or looked_after() else 0.0)
 
 
 @contextlib.contextmanager
 def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
-    """The processes that train along on ``cpu`` or ``cuda``; Lost where they do not meet."""
+    """Join the processes that train together on ``cpu`` or ``cuda``; raises Lost if they do not meet."""
     hold_on_to_lifeline(signals)
     if not placed():
         yield ALONE
@@ -46,6 +46,6 @@ def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
 
 
 def rank_here() -> Rank:
-    """Which process the environment makes this."""
+    """Return the rank of this process, as defined by the environment."""
     count = int(os.environ["WORLD_SIZE"])
     return Rank(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))

@@ -1,4 +1,4 @@
-"""What the runs of one command came to."""
+"""Outcome of the runs of one command."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,24 +7,24 @@ from msbench.errors import ExitCode
 from msbench.results.store import RunRecord
 
 NO_WAIT = "MSBENCH_NO_WAIT"
-"""Set where a process is not to wait for runs that others train: whoever started it asks again later."""
+"""Variable that is set if a process must not wait for runs that others train: its parent retries later."""
 BUSY = 75
-"""How it ends then; sysexits' EX_TEMPFAIL, which no user's command ends with."""
+"""Its exit code then; sysexits' EX_TEMPFAIL, which no user's command ends with."""
 
 
 @dataclass
 class RunOutcome:
-    """What a command's runs came to."""
+    """The records and errors of a command's runs."""
 
     records: list[RunRecord] = field(default_factory=list)
     data_errors: list[str] = field(default_factory=list)
     damaged: int = 0
     code: int = ExitCode.OK
-    """Of what no record tells."""
+    """Exit code of failures that no record shows."""
 
     @property
     def exit_code(self) -> int:
-        """The most fundamental of what went wrong."""
+        """Exit code of the most fundamental failure."""
         if self.code:
             return self.code
         if self.data_errors:
@@ -35,7 +35,7 @@ class RunOutcome:
 
 
 def summary(records: Sequence[RunRecord]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Header and rows of what was asked for: status, result, and where it is filed."""
+    """Return header and rows of the requested runs: status, result and run id."""
     header = ("task", "model", "seed", "status", "metric", "test", "run")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Data first: what several processes are to train must not be set up by each of them."""
+"""Set-up of data before several processes train, so that they do not each repeat it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from msbench.runs.plan import PlannedRun, agenda
 def ready(
     specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool, quiet: bool
 ) -> tuple[list[PlannedRun], ExitCode]:
-    """What is to be done with each run once its data are set up, and how that ended.
+    """Set up missing data; return what is to be done with each run, and the exit code of the set-up.
 
-    Raises ConfigError where nothing could be written after hours of set-up.
+    Raises ConfigError before the set-up if results cannot be written.
     """
     entries = agenda(specs, results, data_root, fresh=fresh)
     missing = [entry.spec.data for entry in entries if entry.action == "set up"]

@@ -1,6 +1,6 @@
-"""Runs side by side on this machine: a process each, so that none shares threads, memory or signals.
+"""Runs in parallel on this machine: a process each, so that none shares threads, memory or signals.
 
-What the command line is to be told at the end is read from the records that they wrote.
+Their outcome is read from the records that they wrote.
 """
 
 import signal
@@ -24,7 +24,7 @@ from msbench.runs.progress import name_of
 
 @dataclass(frozen=True)
 class Work:
-    """What all runs share: the suite by name or path, overrides and options as they were typed."""
+    """Settings shared by all runs: the suite by name or path, overrides and options as typed."""
 
     suite: str
     sets: Sequence[str]
@@ -35,7 +35,7 @@ class Work:
     quiet: bool
 
     def command(self, entry: PlannedRun, suite_file: Path, *, later: bool) -> list[str]:
-        """The words that train one run; `later`, what another process has trained since counts."""
+        """Return the command that trains one run; if `later`, one that another process has trained counts."""
         spec, where, results = entry.spec, str(suite_file), self.results.absolute()
         _, *words = again.words_of("run", where, spec.model_name, spec.task, [spec.seed], self.sets, results)
         more = [
@@ -47,11 +47,11 @@ class Work:
 
 
 def run_beside(specs: Sequence[RunSpec], work: Work, places: Sequence[Slot]) -> RunOutcome:
-    """Train what is not there yet, as many runs at a time as there are places; as `run_here` otherwise.
+    """Train missing runs, as many at a time as there are places; otherwise as `run_here`.
 
-    Raises Interrupted, once all have saved and ended, where a signal has arrived: then nothing more starts.
+    Raises Interrupted, once all have saved and ended, if a signal has arrived: then nothing more starts.
     """
-    # What is edited in the hours that this takes changes no run that waits.
+    # Edits in the hours that this takes change no waiting run.
     frozen = Path(suite.load(work.suite).source.name).read_bytes()
     entries, code = ready(specs, work.results, work.data_root, fresh=work.fresh, quiet=work.quiet)
     if wanted := [entry for entry in entries if entry.action in TO_TRAIN]:
@@ -63,13 +63,13 @@ def run_beside(specs: Sequence[RunSpec], work: Work, places: Sequence[Slot]) -> 
 
 
 def _train(entries: Sequence[PlannedRun], work: Work, suite_file: Path, places: Sequence[Slot]) -> ExitCode:
-    """The exit code of what no record tells."""
+    """Train these runs; return the exit code of failures that no record shows."""
     codes: list[int] = []
 
     def told(index: int, code: int) -> None:
         codes.append(code)
         name = name_of(entries[index].spec)
-        if code < 0 and not received:  # one that was passed on may come when all is saved
+        if code < 0 and not received:  # a signal that was passed on may arrive after everything is saved
             killer = signal.Signals(-code).name
             say(f"{name}: ended by {killer}; the same command goes on from its checkpoint")
         elif not work.quiet:

@@ -1,4 +1,4 @@
-"""Runs as one array of Slurm jobs: what is submitted, and what is left alone."""
+"""Runs as one array of Slurm jobs: selection, submission and exit code."""
 
 import platform
 import secrets
@@ -28,9 +28,9 @@ from msbench.runs.plan import TO_TRAIN, PlannedRun, agenda
 
 @dataclass(frozen=True)
 class Order:
-    """What all runs of a submission share.
+    """Settings shared by all runs of a submission.
 
-    `suite_file` is frozen with it, `sets` and `options` are passed on as they were typed, such as
+    `suite_file` is frozen with it, `sets` and `options` are passed on as typed, such as
     ``("--device", "cuda")``.
     """
 
@@ -42,7 +42,7 @@ class Order:
     profile: Profile
 
     def words(self, entry: PlannedRun, folder: Path) -> tuple[str, ...]:
-        """The command of one run, after ``msbench``."""
+        """Return the command of one run, after ``msbench``."""
         spec, suite = entry.spec, str(folder / submission.SUITE)
         _, *words = again.words_of(
             "run", suite, spec.model_name, spec.task, [spec.seed], self.sets, self.results.absolute()
@@ -52,9 +52,9 @@ class Order:
 
 @dataclass(frozen=True)
 class Handed:
-    """What a command handed over: its runs as they stood, those that were busy already, and the submission.
+    """Result of a command that submits: its runs as planned, those already busy, and the submission.
 
-    `data` is the exit code of what had to be set up for it.
+    `data` is the exit code of the data set-up.
     """
 
     entries: list[PlannedRun]
@@ -64,12 +64,12 @@ class Handed:
 
 
 def planned(specs: Sequence[RunSpec], order: Order, *, fresh: bool = False) -> list[PlannedRun]:
-    """What is to be done with each of these runs."""
+    """Return what is to be done with each of these runs."""
     return agenda(specs, order.results, order.data_root, fresh=fresh)
 
 
 def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: bool) -> Handed:
-    """Set up data, and submit what is to be trained and nobody trains."""
+    """Set up data, and submit the runs to be trained that are not being trained already."""
     _check_paths(order)
     slurm_array.check_commands()
     with alone(order.results):
@@ -81,7 +81,7 @@ def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: boo
 
 
 def exit_code(entries: Sequence[PlannedRun], *, waited: bool) -> ExitCode:
-    """As a local run would end, of what has ended: without waiting, what has just been submitted has not."""
+    """Return a local run's exit code for runs that have ended; if not `waited`, submitted ones have not."""
     for entry in entries:
         failed = entry.record is not None and not entry.record.finished
         if (
@@ -94,18 +94,18 @@ def exit_code(entries: Sequence[PlannedRun], *, waited: bool) -> ExitCode:
 
 
 def active(results: Path, suite: str) -> dict[str, Job]:
-    """By run id, the jobs that may still train a run of this suite."""
+    """Return the jobs that may still train a run of this suite, by run id."""
     found, _ = jobs(results, store.records(results, suite)[0])
     return {run: job for run, job in found.items() if job.active and job.submission.suite == suite}
 
 
 def to_submit(entries: Sequence[PlannedRun], busy: dict[str, Job]) -> list[PlannedRun]:
-    """The runs that nobody trains and that are not finished."""
+    """Return the runs to be trained that are not being trained already."""
     return [entry for entry in entries if entry.action in TO_TRAIN and entry.run_id not in busy]
 
 
 def preview(entries: Sequence[PlannedRun], order: Order) -> str:
-    """The batch script that would be submitted; empty where there is nothing to submit."""
+    """Return the batch script that would be submitted; empty if there is nothing to submit."""
     if not entries:
         return ""
     _check_paths(order)
@@ -114,7 +114,7 @@ def preview(entries: Sequence[PlannedRun], order: Order) -> str:
 
 
 def _check_paths(order: Order) -> None:
-    """Raise ConfigError for what no batch script holds: Slurm takes UTF-8 alone."""
+    """Raise ConfigError for paths that are not UTF-8: Slurm takes no other batch script."""
     given = {"--results": str(order.results.absolute()), "MSBENCH_DATA": str(order.data_root)}
     given |= {"Python": sys.executable, **dict(pairwise(order.options))}
     for name, text in given.items():
@@ -128,7 +128,7 @@ def _check_paths(order: Order) -> None:
 def alone(results: Path) -> Iterator[None]:
     """Wait until no other command submits from these results: two at once would submit the same runs.
 
-    Raises ConfigError where nothing can be written, or the path cannot stand in a batch script.
+    Raises ConfigError if nothing can be written, or if the path cannot be used in a batch script.
     """
     place = str(results.absolute())
     if "%" in place:
@@ -137,7 +137,7 @@ def alone(results: Path) -> Iterator[None]:
         raise ConfigError(f"--results {results}: a path in a batch script ends with the line; choose another")
     folder = results / submission.FOLDER
 
-    @cache  # said once, however long it takes
+    @cache  # printed once, however long it takes
     def say_waiting() -> None:
         say("waiting for another command that submits from these results")
 
@@ -151,9 +151,9 @@ def alone(results: Path) -> Iterator[None]:
 
 
 def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
-    """Hand these runs over as one array.
+    """Submit these runs as one array.
 
-    Raises ConfigError, and leaves nothing behind, where they are not taken or the folder cannot be written.
+    Raises ConfigError, and leaves nothing behind, if they are refused or the folder cannot be written.
     """
     suite = entries[0].spec.suite
     folder = submission.folder_of(order.results.absolute(), _name(suite))
@@ -168,7 +168,7 @@ def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
     )
     try:
         store.write_atomically(folder / submission.SUITE, order.suite_file.read_bytes())
-        # Before its number is known: were this process killed in between, its jobs are found by their name.
+        # Before its number is known: if this process is killed in between, its jobs are found by name.
         submission.write(folder, written)
         number = slurm_array.submit(folder, len(entries), order.profile, order.data_root)
     except (ConfigError, OSError):
@@ -178,7 +178,7 @@ def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
     try:
         submission.write(folder, written)
     except OSError as error:
-        # The jobs are there, and are found by their name.
+        # The jobs exist, and are found by name.
         say(f"msbench: {unwritten(folder / submission.FILE, error, '--results')}")
     return written
 
@@ -195,5 +195,5 @@ def _element(entry: PlannedRun, order: Order, folder: Path) -> Element:
 
 
 def _name(suite: str) -> str:
-    """A name for the jobs of one submission that no other has."""
+    """Return a unique name for the jobs of one submission."""
     return f"msbench-{suite}-{secrets.token_hex(4)}"

@@ -1,7 +1,7 @@
-"""One batch script, one array: written and submitted through submitit, without any of its pickles.
+"""One batch script for one array, written and submitted through submitit without its pickles.
 
-submitit pickles the functions that it is given; a command needs none. So its job is the header, the quoting
-and the submission, and the command starts `msbench.cli.element`, which reads JSON.
+submitit pickles the functions that it is given; a command needs none. It only provides the header, the
+quoting and the submission, and the command starts `msbench.cli.element`, which reads JSON.
 """
 
 import os
@@ -23,19 +23,19 @@ OF_SBATCH = frozenset(
     f"SBATCH_{name}"
     for name in ("ARRAY_INX", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "REQUEUE", "SIGNAL", "TIMELIMIT", "WAIT")
 )
-"""A user's defaults for sbatch, which it prefers to what the script says: these the script has to say."""
+"""A user's defaults for sbatch that would override the script; they are removed, so the script decides."""
 OF_A_RANK = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
 
 
 def script(folder: Path, size: int, profile: Profile, data_root: Path) -> str:
-    """The batch script of an array of `size` runs whose submission is in `folder`."""
+    """Return the batch script of an array of `size` runs whose submission is in `folder`."""
     values = _parameters(folder, size, profile, data_root)
     make = submitit_slurm()._make_sbatch_string
     return str(make(command=_command(folder), folder=folder, map_count=size, **values))
 
 
 def submit(folder: Path, size: int, profile: Profile, data_root: Path) -> str:
-    """Submit it, and return the array's number; ConfigError with what sbatch says where it is refused."""
+    """Submit the array and return its number; ConfigError with sbatch's message if it is refused."""
     executor = submitit_slurm().SlurmExecutor(folder)
     executor.update_parameters(**_parameters(folder, size, profile, data_root))
     executor.parameters["map_count"] = size
@@ -49,7 +49,7 @@ def submit(folder: Path, size: int, profile: Profile, data_root: Path) -> str:
 
 
 def check_commands() -> None:
-    """Raise ConfigError where nothing can be submitted from, before any work is done for it."""
+    """Raise ConfigError if jobs cannot be submitted from here, before any work is done for them."""
     submitit_slurm()
     for name in ("sbatch", "srun"):
         if shutil.which(name) is None:
@@ -57,7 +57,7 @@ def check_commands() -> None:
 
 
 def submitit_slurm() -> Any:
-    """The module of submitit that writes batch scripts; ConfigError where it is not installed."""
+    """Return submitit's module that writes batch scripts; ConfigError if it is not installed."""
     try:
         from submitit.slurm import slurm
     except ImportError:
@@ -68,13 +68,13 @@ def submitit_slurm() -> Any:
 
 
 def _command(folder: Path) -> str:
-    """What the shell of an element becomes: the signal goes to it alone, so no shell may stay in between."""
+    """Return the command that replaces an element's shell: the signal goes to that process alone."""
     words = [*python(), "-u", "-m", "msbench.cli.element", str(folder / submission.FILE)]
     return f"exec {shlex.join(words)}"
 
 
 def _parameters(folder: Path, size: int, profile: Profile, data_root: Path) -> dict[str, Any]:
-    # Compute nodes often have no network: what a run needs has been set up before.
+    # Compute nodes often have no network: the data have been set up before.
     exports = {"MSBENCH_OFFLINE": "1", "MSBENCH_DATA": str(data_root)}
     if profile.cpus is not None:
         exports["OMP_NUM_THREADS"] = str(profile.cpus)
@@ -89,9 +89,9 @@ def _parameters(folder: Path, size: int, profile: Profile, data_root: Path) -> d
 
 @contextmanager
 def _outside_of_jobs() -> Iterator[None]:
-    """The environment without what would change the script, or an element take for its own.
+    """Remove variables that would change the script, or that an element would take for its own.
 
-    The former are a user's settings, the latter what an enclosing job left in it.
+    The former are a user's settings, the latter are left by an enclosing job.
     """
     leaked = {
         name: value

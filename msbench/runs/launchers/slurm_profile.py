@@ -1,4 +1,4 @@
-"""What a cluster grants a run: ``slurm.yaml``, strict as every file, so that no limit is misspelt unseen."""
+"""Resources that a cluster grants a run: ``slurm.yaml``, strict like every file, so that typos are errors."""
 
 import os
 import re
@@ -23,19 +23,19 @@ OWN = {
     "signal": "grace_seconds",
     "time": "time",
 }
-"""Options of sbatch that have a key of their own here."""
+"""Options of sbatch that have their own key here."""
 FIXED = frozenset(
     {"error", "export", "job-name", "no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"}
     | {"parsable", "quiet", "requeue", "test-only", "wait"}
 )
-"""Options of sbatch that decide how a run is submitted, started, logged or requeued: not the profile's."""
+"""Options of sbatch for submission, start, logs and requeueing, which a profile cannot set."""
 TIME = re.compile(r"(?:(\d+)-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?)|(?:(\d+):)?(\d+):(\d{1,2})")
 SLACK = 60
-"""Seconds by which Slurm may send the signal early: it looks at limits about once a minute."""
+"""Seconds by which Slurm may send the signal early: it checks limits about once a minute."""
 
 
 def _one_line(text: str) -> str:
-    """Text that stays inside of its line of the batch script, whatever it says."""
+    """Return `text` if it stays within its line of the batch script; else raise ValueError."""
     if not text or not text.isprintable():
         raise ValueError(f"{shown(text)}: must be printable text in one line")
     return text
@@ -64,10 +64,10 @@ def _duration(value: int | str) -> int | str:
 
 
 class Profile(Config):
-    """The keys of a profile: `time` in minutes or as ``HH:MM:SS`` or ``D-HH:MM:SS``, `memory` such as 16G.
+    """Keys of a profile: `time` in minutes or as ``HH:MM:SS`` or ``D-HH:MM:SS``, `memory` such as 16G.
 
-    `grace_seconds` ahead of the limit a run is told to save, and is put back into the queue; after
-    `max_requeues` restarts, for whatever reason, it is not started again.
+    `grace_seconds` before the limit, a run is signalled to save and is requeued; after `max_requeues`
+    restarts, for whatever reason, it is not started again.
     """
 
     time: Annotated[Natural | Line, AfterValidator(_duration)]
@@ -94,7 +94,7 @@ class Profile(Config):
 
 
 def seconds(time: int | str) -> int:
-    """Seconds of a time limit; a plain number is minutes. Raises ValueError."""
+    """Return the seconds of a time limit; a plain number is minutes. Raises ValueError."""
     if isinstance(time, int):
         return time * 60
     if (match := TIME.fullmatch(time)) is None:
@@ -105,7 +105,7 @@ def seconds(time: int | str) -> int:
 
 
 def check_devices(profile: Profile, device: str, devices: int) -> None:
-    """Raise ConfigError where each job would, once it is started, for want of GPUs."""
+    """Raise ConfigError if each job would fail once started, for lack of GPUs."""
     count = str(profile.gpus or "").rpartition(":")[2]
     granted = int(count) if count.isdecimal() else 1
     if profile.gpus and device != "cpu" and granted < devices:
@@ -116,9 +116,9 @@ def check_devices(profile: Profile, device: str, devices: int) -> None:
 
 
 def load(given: Path | None) -> Profile:
-    """The profile in this file, or else in ``slurm.yaml`` here or in the user's settings for msbench.
+    """Load the profile in this file, or else in ``slurm.yaml`` here or in the user's settings for msbench.
 
-    Raises ConfigError naming file, line and key, or the places where there is none.
+    Raises ConfigError naming file, line and key, or the places searched if there is none.
     """
     places = [given] if given is not None else [Path(FILE), _settings() / FILE]
     path = next((place for place in places if given is not None or place.is_file()), None)
@@ -136,8 +136,8 @@ def _settings() -> Path:
 
 
 def parameters(profile: Profile) -> dict[str, Any]:
-    """What submitit is to write into the header of the batch script."""
-    # Its own defaults are five minutes, 256 at once and a wckey that no site has.
+    """Return submitit's parameters for the header of the batch script."""
+    # submitit's own defaults are five minutes, 256 at once and a wckey that no site has.
     values: dict[str, Any] = {
         "time": profile.time,
         "partition": profile.partition,

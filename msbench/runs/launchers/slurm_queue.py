@@ -1,24 +1,24 @@
-"""What Slurm says of jobs: asked once for all of them, and never waited for long."""
+"""Job states from Slurm: one query for all jobs, with a short timeout."""
 
 import os
 import subprocess
 from collections.abc import Iterable
 
 SECONDS = 5.0
-"""A controller that is away lets squeue try for minutes."""
+"""Timeout of a query: without a reachable controller, squeue tries for minutes."""
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 )
 WORKING = frozenset({"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"})
 
 States = dict[tuple[str, int], str]
-"""By name of a submission and element of its array, a state as Slurm calls it."""
+"""Slurm's name of a job's state, by name of the submission and element of its array."""
 
 
 def ask(names: Iterable[str]) -> States | None:
-    """The states of the jobs of these names that Slurm still knows; None where it cannot be asked.
+    """Return the states of the jobs of these names that Slurm still knows; None if it cannot be queried.
 
-    By name and not by number: another cluster may have a job of the same number.
+    Jobs are queried by name, not by number: another cluster may have a job of the same number.
     """
     if not (joined := ",".join(names)):
         return {}
@@ -35,7 +35,7 @@ def ask(names: Iterable[str]) -> States | None:
 
 
 def _state(line: str) -> tuple[tuple[str, int], str] | None:
-    """One line of squeue; None for what is no element of an array."""
+    """Parse one line of squeue; None if it is not an element of an array."""
     name, _, rest = line.strip().partition("|")
     index, _, state = rest.partition("|")
     return ((name, int(index)), state) if index.isdecimal() and state else None

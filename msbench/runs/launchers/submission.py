@@ -1,12 +1,12 @@
-"""What has been handed to a cluster: one small file a submission, beside the results.
+"""Submissions to a cluster: one small file each, next to the results.
 
 ::
 
-    results/.slurm/<name>/          named as its jobs are, and only its owner may look or write here
+    results/.slurm/<name>/          named as its jobs are; only its owner can read or write it
         submission.json             its runs, in the order of the array; written before they are submitted
-        suite.yaml                  the suite as it was then: what is edited later changes no waiting run
+        suite.yaml                  the suite as it was then: later edits change no waiting run
         <job>_submission.sh         the batch script
-        <job>_<element>_0_log.out   what a run said
+        <job>_<element>_0_log.out   the output of a run
 """
 
 import json
@@ -27,7 +27,7 @@ SUITE = "suite.yaml"
 
 
 class Element(BaseModel):
-    """One run of an array; `words` are those of its command, after ``msbench``."""
+    """One run of an array; `words` are the arguments of its command, after ``msbench``."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -39,7 +39,7 @@ class Element(BaseModel):
 
 
 class Submission(BaseModel):
-    """One array of jobs. `job_id` is absent where the process died between writing this and being told it."""
+    """One array of jobs. `job_id` is absent if the process died between writing this and receiving it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -52,23 +52,23 @@ class Submission(BaseModel):
     job_id: str | None = None
 
     def job(self, index: int) -> str:
-        """The id of one element, as Slurm's commands take it."""
+        """Return the id of one element, as Slurm's commands take it."""
         return f"{self.job_id or '?'}_{index}"
 
 
 def folder_of(results: Path, name: str) -> Path:
-    """Where a submission of this name is kept."""
+    """Return the folder of the submission of this name."""
     return results / FOLDER / name
 
 
 def write(folder: Path, submission: Submission) -> None:
-    """Write ``submission.json``, whole or not at all."""
+    """Write ``submission.json`` atomically."""
     text = json.dumps(submission.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
     store.write_atomically(folder / FILE, (text + "\n").encode())
 
 
 def read(path: Path) -> Submission:
-    """The submission in this file; ConfigError where it cannot be read or is none."""
+    """Read the submission in this file; ConfigError if it cannot be read or is not one."""
     try:
         return Submission.model_validate_json(read_bytes(path))
     except OSError as error:
@@ -80,9 +80,9 @@ def read(path: Path) -> Submission:
 
 
 def submissions(results: Path) -> tuple[list[Submission], list[str]]:
-    """All submissions, oldest first, and a warning for each that could not be read.
+    """Return all submissions, oldest first, and a warning for each that could not be read.
 
-    Those of other users, who let nobody look, are passed over.
+    Those of other users, which nobody else may read, are skipped.
     """
     found: list[Submission] = []
     warnings: list[str] = []
@@ -99,5 +99,5 @@ def _files(folder: Path) -> Sequence[Path]:
         return sorted(path for path in folder.glob(f"*/{FILE}") if path.is_file())
     except PermissionError:
         return ()
-    except OSError as error:  # runs that wait in the queue would be submitted once more
+    except OSError as error:  # otherwise runs that wait in the queue would be submitted once more
         raise ConfigError(f"{folder}: cannot be read: {error.strerror}; choose another --results") from None

@@ -1,7 +1,7 @@
 // Snakes of Pathfinder images, behind a C interface (pathfinder.h).
 //
-// The same steps, in the same order and with the same numbers drawn as msbench/datasets/pathfinder/snakes.py, which says
-// what they mean. There are no real numbers here, so results are equal to its own whatever the compiler does.
+// The same steps, in the same order and with the same numbers drawn as in msbench/datasets/pathfinder/snakes.py, which
+// explains them. All numbers are integers, so the results of both are equal for any compiler.
 
 #include <algorithm>
 #include <new>
@@ -101,7 +101,7 @@ struct Artist {
         return true;
     }
 
-    // Which pixels, border included, count as taken where a distractor starts; and whether enough do not.
+    // Marks the pixels, border included, where no distractor may start; returns true if enough others are left.
     bool find_taken() {
         const int window = p.window, blocked = p.blocked;
         int64_t free = 0;
@@ -120,7 +120,7 @@ struct Artist {
 
     // Marks the pixels where a first paddle of this orientation has no room, and counts the others.
     int64_t find_room(int orientation) {
-        const int window = p.window;  // a local, since bytes that are written might be a member
+        const int window = p.window;  // a local, since the compiler must assume that bytes written alias a member
         int64_t free = 0;
         std::fill(forbidden.begin(), forbidden.end(), uint8_t{0});
         for (int y = 0; y < window; ++y) {
@@ -134,7 +134,7 @@ struct Artist {
         return free;
     }
 
-    // The free pixel of this number, in reading order.
+    // The free pixel with this number, in reading order.
     Point find_free(int64_t number) const {
         int place = 0;
         for (;; ++place) {
@@ -166,7 +166,7 @@ struct Artist {
         return true;
     }
 
-    // How many found room.
+    // Draws the distractors; returns the number of those that fit.
     int draw_distractors(Paddle* paddles) {
         int drawn = 0;
         std::vector<uint8_t> mask, spread;
@@ -209,7 +209,7 @@ extern "C" {
 
 // Draws `count` images from `states`. facts: (count, 5), see Fact; paddles: (count, most paddles, 3), those of the
 // two targets in turn, then those of each distractor. Returns 0, or 1 where memory ran out, or 2 where the targets
-// of an image found no room in `most_attempts`.
+// of an image did not fit in `most_attempts`.
 int msbench_pathfinder_draw(const PathfinderProblem* p, int64_t count, const uint64_t* states, int32_t* facts,
                             int32_t* paddles) {
     const int64_t most = 2 * int64_t{p->contour_length} + int64_t{p->distractors} * p->distractor_length;

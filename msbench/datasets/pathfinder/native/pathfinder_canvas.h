@@ -24,7 +24,7 @@ struct Paddle {
     int32_t orientation, y, x;
 };
 
-// Where and how a snake goes on.
+// Position and orientation from which a snake continues.
 struct Tip {
     Point pivot;
     int32_t orientation;

@@ -16,8 +16,8 @@ NAME = "report.html"
 def page(
     report: Report, *, made: datetime, names: Sequence[str] = (), figures: Sequence[Figure] = ()
 ) -> Page:
-    """The page of `report`, with the logs of its runs read; `names` are suites and files as they were typed.
+    """Return the page of `report`, with the logs of its runs; `names` are suites and files as typed.
 
-    `made` is the time that it shows; all else follows from what the report and the results folder hold.
+    `made` is the time shown on it; all else is determined by the report and the results folder.
     """
     return Page(report, made, gather(report, names), figures)

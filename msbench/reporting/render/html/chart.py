@@ -1,4 +1,4 @@
-"""A learning curve as a small inline SVG: polylines, axes, labels; a kilobyte or two, whatever its length."""
+"""Learning curves as small inline SVGs: polylines, axes, labels; one or two kilobytes for any length."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 260, 110
 LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 18
 MOST_POINTS = 80
-"""More than the pixels can tell apart; the last point is always kept."""
+"""The most points of a line, more than its pixels resolve; the last point is always kept."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: its name, and a pair of epoch and value for every epoch that has a finite one."""
+    """One curve: its name, and a pair of epoch and value for every epoch with a finite value."""
 
     name: str
     points: tuple[tuple[float, float], ...]
 
     @classmethod
     def of(cls, name: str, pairs: Iterable[tuple[float, float]]) -> "Line":
-        """The line of those pairs that are finite, in the order of their epochs."""
+        """Return the line of the finite pairs, sorted by epoch."""
         return cls(name, tuple(sorted(pair for pair in pairs if all(map(math.isfinite, pair)))))
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What the template draws: paths in a box of `WIDTH` × `HEIGHT`, ticks as position and text."""
+    """The data that the template draws: paths in a box of `WIDTH` × `HEIGHT`, ticks as position and text."""
 
     title: str
     description: str
@@ -38,7 +38,7 @@ class Chart:
 
 
 def chart(title: str, lines: Sequence[Line]) -> Chart | None:
-    """The chart of these lines, or None where none of them has a point."""
+    """Return the chart of these lines, or None if none of them has a point."""
     drawn = [line for line in lines if line.points]
     if not drawn:
         return None
@@ -65,12 +65,12 @@ def chart(title: str, lines: Sequence[Line]) -> Chart | None:
 
 
 def short(value: float) -> str:
-    """A value in at most five figures, for an axis."""
+    """Return a value with three significant digits, for an axis."""
     return f"{value:.3g}"
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Least and greatest; something wider where they are one."""
+    """Return the minimum and maximum, widened if they are equal."""
     low, high = min(values), max(values)
     if high > low:
         return low, high
@@ -79,13 +79,13 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most `MOST_POINTS` of them, evenly, with the last."""
+    """Return at most `MOST_POINTS` evenly spaced points, including the last."""
     step = math.ceil(len(points) / MOST_POINTS)
     return [*points[:-1:step], points[-1]]
 
 
 def _description(title: str, lines: Sequence[Line]) -> str:
-    """What the chart shows, for who does not see it."""
+    """Return a description of the chart for screen readers."""
     parts = [f"{line.name} from {short(line.points[0][1])} to {short(line.points[-1][1])}" for line in lines]
     epochs = f"epoch {lines[0].points[0][0]:g} to {lines[0].points[-1][0]:g}"
     return f"{title}, {epochs}: {'; '.join(parts)}"

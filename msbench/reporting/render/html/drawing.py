@@ -1,4 +1,4 @@
-"""An SVG document -> the same drawing inside a page: ids of its own, nothing that runs or is fetched."""
+"""Embedding of an SVG document in a page: with unique ids, without scripts or external references."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -21,9 +21,9 @@ class Figure:
 
 
 def inlined(svg: str, prefix: str) -> str:
-    """`svg` as an element of a page, its ids beginning with `prefix` and its styles for it alone.
+    """Return `svg` as an element of a page, its ids prefixed with `prefix` and its styles scoped to it.
 
-    Raises ValueError where it holds a script, a handler, or a reference out of itself.
+    Raises ValueError where it contains a script, an event handler, or an external reference.
     """
     root = ET.fromstring(svg)
     for parent in root.iter():
@@ -35,7 +35,7 @@ def inlined(svg: str, prefix: str) -> str:
             raise ValueError(f"a figure may hold no <{element.tag}>")
         element.attrib = dict(_attributes(element, prefix))
         if element.text and element.tag == "style":
-            # Its rules would hold for the whole page: nested, they hold for this drawing.
+            # Its rules would apply to the whole page; nested, they apply to this drawing only.
             element.text = f"#{prefix}root {{ {_own(element.text, prefix)} }}"
     root.attrib |= {"id": f"{prefix}root", "role": "img"}
     return ET.tostring(root, encoding="unicode")
@@ -59,12 +59,12 @@ def _attributes(element: ET.Element, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _own(text: str, prefix: str) -> str:
-    """CSS or a presentation attribute with its references made ours."""
+    """Return CSS or a presentation attribute with its references prefixed."""
     if OUTSIDE.search(text):
         raise ValueError(f"a figure may refer to nothing outside itself: {text[:60]}")
     return REFERENCE.sub(rf"url(#{prefix}\1)", text)
 
 
 def _local(name: object) -> str:
-    """The name without its namespace."""
+    """Return the name without its namespace."""
     return str(name).rpartition("}")[2]

@@ -1,4 +1,4 @@
-"""What a page shows beside its tables: the runs behind their cells, each with its log and its command."""
+"""Collection of the runs behind the cells of a page's tables, each with its log and its command."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from msbench.results.store import RunRecord
 from msbench.runs.reproduce import Again, Commands
 
 MOST_RUNS = 1000
-"""Runs that get a section of their own; a page of more would open slowly and be read by nobody."""
+"""The most runs with a section of their own; a page with more would load slowly."""
 
 Key = tuple[str, str, str, str]
 """Suite, task, model and id: suites with the same settings have runs of the same id."""
@@ -32,7 +32,7 @@ class RunSection:
 class Gathered:
     """The runs behind shown cells, in the order of the cells, and counts of what is left out.
 
-    `others` are run folders that no shown cell rests on, `beyond` runs behind cells that came after
+    `others` counts run folders that no shown cell uses, `beyond` the runs behind cells after the first
     `MOST_RUNS`.
     """
 
@@ -42,12 +42,12 @@ class Gathered:
 
 
 def key(record: RunRecord) -> Key:
-    """What tells the record from all others of a results folder."""
+    """Return the key that identifies the record within a results folder."""
     return record.suite, record.task, record.model, record.run_id
 
 
 def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> Gathered:
-    """The runs behind the cells of `report`, at most `most`; `names` are suites and files as typed."""
+    """Collect at most `most` runs behind the cells of `report`; `names` are suites and files as typed."""
     wanted = {key(record): record for record in _behind(report)}
     folders = len(store.list_run_folders(report.results).folders)
     commands = Commands(names)
@@ -61,7 +61,7 @@ def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> 
 
 
 def _behind(report: Report) -> Iterator[RunRecord]:
-    """Every run behind a cell; one whose id is none, and could be no anchor, is left out."""
+    """Yield every run behind a cell; one with an invalid id, unusable as an anchor, is left out."""
     for table in report.tables:
         for row in table.rows:
             for index in range(len(table.columns)):

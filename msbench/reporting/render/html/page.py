@@ -1,7 +1,7 @@
-"""Tables, runs and figures -> one page: well-formed, without scripts to load, without a request to make.
+"""Rendering of tables, runs and figures as one well-formed page that loads nothing else.
 
-Everything that comes from files passes `printable` and jinja's escaping on its way out. The page says, as its
-content security policy, that a browser may run its one script and load nothing at all.
+Everything that comes from files passes `printable` and jinja's escaping. The page's content security policy
+allows a browser to run its one script and to load nothing.
 """
 
 import base64
@@ -52,7 +52,7 @@ FOOTNOTES = (
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows; `made` is when."""
+    """The contents of a page; `made` is the time of its creation."""
 
     report: Report
     made: datetime
@@ -61,7 +61,7 @@ class Page:
 
 
 def render(page: Page) -> bytes:
-    """The page as UTF-8: the same for the same `page`."""
+    """Return the page as UTF-8; deterministic for the same `page`."""
     tables = page.report.tables
     views = [
         table_view(page.report, table, anchor, page.gathered)
@@ -101,7 +101,7 @@ def _title(tables: Sequence[Table]) -> str:
 
 
 def _with_cells(runs: Sequence[RunView], views: Sequence[TableView]) -> list[RunView]:
-    """The runs by suite and task, each with the cells that rest on it: where they stand and what they are."""
+    """Return the runs by suite and task, each with the anchors and labels of the cells that use it."""
     cells: dict[str, list[tuple[str, str]]] = {}
     for view in views:
         for cell in view.evidence:
@@ -114,13 +114,13 @@ def _with_cells(runs: Sequence[RunView], views: Sequence[TableView]) -> list[Run
 
 
 def _shared(runs: Sequence[RunView]) -> list[Shared]:
-    """Environments, then sources, each once, in the order of their numbers."""
+    """Return environments, then sources, each once, in the order of their numbers."""
     found = [*(run.environment for run in runs), *(run.sources for run in runs)]
     return list({each.anchor: each for each in found}.values())
 
 
 def _left_out(gathered: Gathered) -> list[str]:
-    """What of the results folder has no section on this page, and why."""
+    """Return notes on the runs of the results folder without a section on this page."""
     lines = []
     if not gathered.runs:
         lines.append("No run stands behind a number of this page.")
@@ -153,7 +153,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """What a template prints: markup of ours as it is, any other text without what hides or reorders."""
+    """Return trusted markup unchanged, other text without characters that hide or reorder it."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -177,7 +177,7 @@ def _constants() -> Mapping[str, Any]:
 
 
 def policy(script: str) -> str:
-    """The content security policy of a page whose one script is `script`: nothing can be requested."""
+    """Return the content security policy of a page whose only script is `script`: no requests allowed."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'; "

@@ -1,4 +1,4 @@
-"""The colours of the page, light and dark: its tests hold every pair of text and ground against WCAG AA."""
+"""The colours of the page, light and dark; tests check text against background by WCAG AA."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,11 +39,11 @@ DARK: Mapping[str, str] = {
     "absent-ground": "#2a303a",
 }
 SERIES_LIGHT = ("#4477aa", "#dd5566", "#228833", "#8f7f12", "#1f88aa", "#aa3377", "#777777")
-"""For the ``var(--series-1, ...)`` and so on of figures: the colours of print, dark enough to be seen."""
+"""Colours of ``var(--series-1, ...)`` and so on in figures: those of print, dark enough to be visible."""
 SERIES_DARK = ("#7aa6d9", "#ee6677", "#4fb463", "#ccbb44", "#66ccee", "#d965a6", "#bbbbbb")
 
 
 def variables(colours: Mapping[str, str], series: Sequence[str]) -> str:
-    """The colours as CSS custom properties."""
+    """Return the colours as CSS custom properties."""
     named = {**colours, **{f"series-{number}": value for number, value in enumerate(series, 1)}}
     return " ".join(f"--{name}: {value};" for name, value in named.items())

@@ -1,4 +1,4 @@
-"""A run as the template shows it: what it came to, and everything that its number depends on."""
+"""A run as the template shows it: its outcome, and everything that its result depends on."""
 
 import json
 from collections import Counter
@@ -16,7 +16,7 @@ from msbench.runs.reproduce import Again
 
 Facts = Sequence[tuple[str, str]]
 LABELS = ("suite", "task", "model_name", "seed")
-"""What the heading of a run says already."""
+"""Settings that are in the heading of a run."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class RunView:
     environment: Shared
     sources: Shared
     cells: tuple[tuple[str, str], ...] = ()
-    """The cells that rest on it: id and words."""
+    """The cells that use the run: id and label."""
 
     @property
     def place(self) -> str:
-        """Where it is filed, without model and id."""
+        """The suite and task of the run."""
         return f"{self.record.suite} / {self.record.task}"
 
 
 def run_views(runs: Iterable[RunSection]) -> list[RunView]:
-    """All runs in their order; what they share is one object for all that share it."""
+    """Return the views of all runs in order; runs with the same environment or sources share one object."""
     runs = list(runs)
     records = [run.record for run in runs]
     environments = _shared("environment", "Environment", [record.environment for record in records])
@@ -60,7 +60,7 @@ def run_views(runs: Iterable[RunSection]) -> list[RunView]:
 
 
 def _shared(name: str, title: str, groups: Sequence[Mapping[str, Any]]) -> list[Shared]:
-    """For each mapping its `Shared`, numbered in the order in which they first come."""
+    """Return for each mapping its `Shared`, numbered in the order of first occurrence."""
     keys = [json.dumps(group, sort_keys=True, default=str) for group in groups]
     sizes = Counter(keys)
     order = {key: at + 1 for at, key in enumerate(sizes)}
@@ -72,12 +72,12 @@ def _shared(name: str, title: str, groups: Sequence[Mapping[str, Any]]) -> list[
 
 
 def facts(values: Mapping[str, Any]) -> Facts:
-    """Dotted keys and values as texts: strings as they are, all else as JSON has it."""
+    """Return dotted keys and values as texts: strings unchanged, all else as JSON."""
     return [(key, text(value)) for key, value in changes.flatten(values).items() if value != {}]
 
 
 def text(value: Any) -> str:
-    """A value of a record; a string is printed as it is, None and lists as in the file."""
+    """Return a value of a record as text: a string unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -104,7 +104,7 @@ def _view(run: RunSection, environment: Shared, sources: Shared) -> RunView:
 
 
 def _headline(record: RunRecord) -> str:
-    """The result in the unit of its metric, such as ``85.57 % accuracy``."""
+    """Return the result in the unit of its metric, such as ``85.57 % accuracy``."""
     if record.result is None or not record.finished:
         return ""
     unit = UNITS[UNIT_OF_METRIC["test"][record.metric]]
@@ -145,7 +145,7 @@ def _identity(record: RunRecord) -> Facts:
 
 
 def _charts(epochs: Epochs, record: RunRecord) -> tuple[Chart, ...]:
-    """Loss, and the metric that the best epoch was chosen by, over epochs; none without a log."""
+    """Return charts of the loss and of the metric that selects the best epoch; none without a log."""
     score = f"validation_{record.metric.replace('-', '_')}"
     drawn = [
         chart("Loss", [_line("train", "train_loss", epochs), _line("validation", "validation_loss", epochs)]),

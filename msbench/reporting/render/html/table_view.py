@@ -17,7 +17,7 @@ from msbench.results.store import RunRecord
 
 @dataclass(frozen=True)
 class Number:
-    """A number of the table; `link` is the id of its evidence, empty where it rests on nothing of ours.
+    """A number of the table; `link` is the id of its evidence, empty where it has none.
 
     `marks` are pairs of a mark and the id of its note. `state` is ``reported``, or the status of the cell.
     """
@@ -28,7 +28,7 @@ class Number:
     marks: tuple[tuple[str, str], ...] = ()
     verdict: Verdict | ClaimVerdict | None = None
     seeds: str = ""
-    """How many seeds it is the mean of, and of how many that were planned."""
+    """The number of seeds in the mean, and of planned seeds."""
     rests: bool = False
     """True where runs are behind it."""
     first: bool = False
@@ -54,7 +54,7 @@ class RunOfCell:
 
 @dataclass(frozen=True)
 class EvidenceView:
-    """What a cell rests on, in the unit of its column: its runs, what was asked, and the verdict."""
+    """The evidence of a cell, in the unit of its column: its runs, the test, and the verdict."""
 
     anchor: str
     row: str
@@ -84,17 +84,17 @@ class TableView:
 
     @property
     def width(self) -> int:
-        """How many columns of numbers there are."""
+        """The number of columns of numbers."""
         return sum(map(len, self.table.kinds))
 
     @property
     def reported(self) -> bool:
-        """True where some cell of ours has a reported number to be held against."""
+        """True where some measured cell has a reported number to compare with."""
         return any(each.reported for each in self.evidence)
 
     @property
     def claims(self) -> bool:
-        """True where verdicts are on claims of the paper, and not the gate's."""
+        """True where verdicts are on claims of the paper, not the gate's."""
         return any(each.standing for each in self.evidence)
 
     @property
@@ -104,7 +104,7 @@ class TableView:
 
 
 def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) -> TableView:
-    """A table of `report` with ids that begin with `anchor`; what is `gathered` has a section of its own."""
+    """Return the view of a table, its ids prefixed with `anchor`; `gathered` runs have sections."""
     found = words.footnotes(table, counts=False)
     notes = tuple((_note(anchor, mark) if mark else "", mark, text) for mark, text in found)
     groups = [
@@ -117,7 +117,7 @@ def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) ->
 
 
 def anchors(tables: Sequence[Table]) -> list[str]:
-    """An id for each table, ``table-<suite>``, with a number where two would be one."""
+    """Return an id for each table, ``table-<suite>``, numbered where two would be equal."""
     return unique((f"table-{stem(table.id)}" for table in tables), "{}.{}")
 
 
@@ -130,7 +130,7 @@ def _cell(anchor: str, row: int, column: int) -> str:
 
 
 def _numbers(table: Table, at: int, row: Row, anchor: str) -> tuple[Number, ...]:
-    """The numbers of row `at`, in the order in which they are shown."""
+    """Return the numbers of row `at`, in display order."""
     shown = iter(words.numbers(table, row))
     noted = {note.mark for note in table.notes}
     numbers = []
@@ -158,7 +158,7 @@ def _measured(said: Words, cell: Cell, link: str) -> Number:
 
 
 def _seeds(cell: Cell) -> str:
-    """``3 seeds``, or ``2 of 3 seeds`` where not all that were planned have a result."""
+    """Return text such as ``3 seeds``, or ``2 of 3 seeds`` where some planned ones have no result."""
     if not cell.n:
         return ""
     count = f"{cell.n} of {cell.n_planned}" if cell.n < cell.n_planned else f"{cell.n}"
@@ -166,7 +166,7 @@ def _seeds(cell: Cell) -> str:
 
 
 def _shown_below(cell: Cell) -> bool:
-    """True for a cell that has a row of evidence."""
+    """Return True for a cell that has a row of evidence."""
     return bool(cell.run_ids) or cell.judgement is not None
 
 
@@ -199,13 +199,13 @@ def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: tuple[Run
 
 
 def _shown(column: Column) -> Callable[[float | None], str]:
-    """Fraction -> its text in the unit of the column; empty for None."""
+    """Return a function from a fraction to its text in the unit of the column; empty for None."""
     unit = UNITS[column.unit]
     return lambda value: "" if value is None else f"{value * unit.scale:.{unit.digits}f}"
 
 
 def _difference(cell: Cell, column: Column) -> str:
-    """Measured less reported, signed."""
+    """Return measured - reported as text with a sign; empty where either is missing."""
     if cell.measured is None or not cell.reported:
         return ""
     difference = cell.measured - float(cell.reported)
@@ -220,7 +220,7 @@ def _interval(judgement: Judgement, shown: Callable[[float | None], str]) -> str
 def _runs(
     cell: Cell, records: Sequence[RunRecord], column: Column, gathered: Gathered
 ) -> Iterator[RunOfCell]:
-    """The runs of a cell, then ids of which there is no record."""
+    """Yield the runs of a cell, then ids without a record."""
     shown, metric = _shown(column), UNITS[column.unit].metric
     for record in records:
         run = gathered.runs.get(key(record))

@@ -1,4 +1,4 @@
-"""How a verdict looks: a word, a tone and a shape, so that colour alone never says it."""
+"""Display of verdicts by a word, a tone and a shape, so that none is shown by colour alone."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -39,6 +39,6 @@ LOOKS: Mapping[Verdict | ClaimVerdict, VerdictStyle] = {
 
 
 def count(tables: Iterable[Table]) -> list[tuple[Verdict | ClaimVerdict, int]]:
-    """How many cells have each verdict, in the order of `LOOKS`; those that none has are left out."""
+    """Return the number of cells with each verdict, in the order of `LOOKS`, without zeros."""
     found = Counter(words.verdict_of(cell) for table in tables for row in table.rows for cell in row.cells)
     return [(verdict, found[verdict]) for verdict in LOOKS if found[verdict]]
