@@ -7,7 +7,7 @@ from msbench.config import RunSpec
 from msbench.config.messages import readable_bytes
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import free_memory
-from msbench.training.memory import advice
+from msbench.training.memory import describe_memory_error
 
 COPIES = 4
 """Copies of the parameters: themselves, their gradients, and AdamW's two moments."""
@@ -46,5 +46,6 @@ def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
     # Pieces of a batch would change what batch norm computes.
     help_ = f"--set train.micro_batch=auto (the same results), or {smaller}" if pieces else smaller
     return (
-        f"{advice(error)}; {free} are free on {device} now; try {help_}, a smaller model, or more --devices"
+        f"{describe_memory_error(error)}; {free} are free on {device} now;"
+        f" try {help_}, a smaller model, or more --devices"
     )

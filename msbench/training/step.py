@@ -12,7 +12,7 @@ from msbench.config import TrainConfig
 from msbench.errors import Diverged, OutOfMemory
 from msbench.models.classifier import Classifier
 from msbench.training.feed import Fed, split_up
-from msbench.training.memory import advice, is_out_of_memory
+from msbench.training.memory import describe_memory_error, is_out_of_memory
 from msbench.training.objective import decided, loss_of
 from msbench.training.seeding import restore_torch_generators, torch_generator_states
 from msbench.training.shares import Done, Share
@@ -67,11 +67,11 @@ class GradientComputer:
     def _check_halving(self, examples: int, error: Exception) -> None:
         if self.module.has_batch_norm:
             raise OutOfMemory(
-                f"{advice(error)}; train.micro_batch cannot help: batch norm takes its statistics over all of"
-                " a batch (model.norm layer or rms does not)"
+                f"{describe_memory_error(error)}; train.micro_batch cannot help: batch norm takes its"
+                " statistics over all of a batch (model.norm layer or rms does not)"
             )
         if min(self.size or examples, examples) == 1:
-            raise OutOfMemory(f"not enough memory for a single example: {advice(error)}")
+            raise OutOfMemory(f"not enough memory for a single example: {describe_memory_error(error)}")
 
     def _halve(self, examples: int) -> None:
         self.size = -(-min(self.size or examples, examples) // 2)

@@ -14,7 +14,6 @@ from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, plan
 from msbench.training.feed import split_up
 from msbench.training.loop import Trainer, fabric_for
-from msbench.training.memory import advice, is_out_of_memory
 from msbench.training.signals import SignalFlag
 
 TRIED = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -147,20 +146,3 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
     monkeypatch.setattr(Classifier, "forward", wrong)
     with pytest.raises(RuntimeError, match="shapes differ"):
         trainer(tiny, tmp_path, "mamba", "train.micro_batch=auto").run()
-
-
-def test_a_real_lack_of_memory_is_known_and_told_in_short() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**52, dtype=torch.uint8)
-    assert is_out_of_memory(caught.value)
-    assert advice(caught.value).startswith(
-        "can't allocate memory: you tried to allocate 4503599627370496 bytes"
-    )
-    assert is_out_of_memory(MemoryError())
-    for text in (
-        "CUDA error: out of memory",
-        "Triton Error [CUDA]: out of memory",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    ):
-        assert is_out_of_memory(RuntimeError(text))
-    assert not is_out_of_memory(ValueError("out of range"))

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from msbench.training.memory import is_out_of_memory
+
 SLOW = 5.0
 """Seconds per call above which three repeats are enough."""
 UNBEARABLE = 30.0
@@ -115,12 +117,7 @@ def failure(action: Callable[[], object]) -> str:
 
 def reason(error: Exception) -> str:
     """Return an exception in one line."""
-    if out_of_memory(error):
+    if is_out_of_memory(error):
         return "out of memory"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Return True for the out-of-memory errors of Python, CUDA and PyTorch's CPU allocator."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

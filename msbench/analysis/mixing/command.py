@@ -27,6 +27,7 @@ from msbench.runs import sources
 from msbench.runs.plan import PlannedRun
 from msbench.runs.reproduce import words_of
 from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
+from msbench.training.memory import describe_memory_error, is_out_of_memory
 
 SOURCES = ("msbench.analysis.mixing.measure", "msbench.analysis.mixing.document")
 """Modules that, with their imports, determine a measure besides the run: if they change, it is repeated."""
@@ -117,10 +118,9 @@ def _measured(entry: PlannedRun, dataset: Dataset, request: MixingRequest, devic
     try:
         measured, examples = _measure_split(model, entry, dataset, request, device)
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _ran_out(error):
+        if not is_out_of_memory(error):
             raise
-        first_line = next(iter(str(error).splitlines()), "out of memory")
-        raise OutOfMemory(f"{spec.model_name}: {first_line}") from None
+        raise OutOfMemory(f"{spec.model_name}: {describe_memory_error(error)}") from None
     facts = {
         "run_id": entry.run_id,
         **_named(spec),
@@ -136,11 +136,6 @@ def _measured(entry: PlannedRun, dataset: Dataset, request: MixingRequest, devic
         "seconds": round(time.monotonic() - began, 3),
     }
     return document.build(measured, options, examples, facts)
-
-
-def _ran_out(error: RuntimeError) -> bool:
-    """Return True if memory ran out; for the CPU's, torch raises a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _named(spec: RunSpec) -> Document:
