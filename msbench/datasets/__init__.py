@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msbench.datasets.aan import AAN
 from msbench.datasets.cifar10 import CIFAR10
-from msbench.datasets.dataset import Batch, Dataset, Split, TaskInfo
+from msbench.datasets.dataset import Batch, Dataset, Progress, Split, TaskInfo, ignore_progress
 from msbench.datasets.imagenet.dataset import IMAGENET
 from msbench.datasets.imdb import IMDB
 from msbench.datasets.listops import dataset as listops
 from msbench.datasets.mnist import MNIST
 from msbench.datasets.parallel import refuse_importing_worker
 from msbench.datasets.pathfinder.dataset import PATHFINDER
-from msbench.datasets.progress import Progress, silent
 from msbench.datasets.ptbxl.dataset import PTBXL
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -98,7 +97,9 @@ def setup(
     """
     refuse_importing_worker()
     module = DATASETS[config.dataset]
-    return module.setup(config, root, source=source, processes=processes, progress=progress or silent)
+    return module.setup(
+        config, root, source=source, processes=processes, progress=progress or ignore_progress
+    )
 
 
 def open_dataset(config: DataConfig, root: Path) -> Dataset:

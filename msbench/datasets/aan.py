@@ -24,13 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.datasets import manifest, texts
-from msbench.datasets.about import About
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.archives.lines import lines
-from msbench.datasets.dataset import SPLITS, RaggedPairs, Split, TaskInfo
-from msbench.datasets.kept import Kept, Making
-from msbench.datasets.majority import majority
+from msbench.datasets.dataset import SPLITS, Progress, RaggedPairs, Split, TaskInfo, score_majority_rule
 from msbench.datasets.manifest import Arrays
-from msbench.datasets.progress import Progress
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -103,7 +100,7 @@ def parse(line: bytes) -> tuple[int, bytes, list[bytes]]:
     return int(value), b"\t".join(ids), fields[3:]
 
 
-def read(config: AanConfig, making: Making, stack: ExitStack) -> dict[str, AanTable]:
+def read(config: AanConfig, making: DatasetBuild, stack: ExitStack) -> dict[str, AanTable]:
     """Read the file of each split; `stack` closes them. Raises DataError naming file and line."""
     (source,) = making.sources
     found: dict[str, AanTable] = {}
@@ -151,7 +148,7 @@ def _refuse_gaps(source: Path, found: Mapping[str, AanTable]) -> None:
         raise DataError(f"{source}: {names} do not lie in one folder: give --from the right one")
 
 
-def fill(config: AanConfig, making: Making) -> None:
+def fill(config: AanConfig, making: DatasetBuild) -> None:
     """Write the three splits. Raises DataError naming the file and the line that is wrong."""
     with ExitStack() as stack:
         found = read(config, making, stack)
@@ -168,13 +165,13 @@ def fill(config: AanConfig, making: Making) -> None:
     making.finish(config, splits, vocabulary=vocabulary, tables=tables, notes=_notes(found), **facts)
 
 
-def _save(making: Making, split: str, table: AanTable, encoder: texts.TokenEncoder) -> dict[str, Any]:
+def _save(making: DatasetBuild, split: str, table: AanTable, encoder: texts.TokenEncoder) -> dict[str, Any]:
     """Write a split and return its manifest entry; its `ids` is a digest of the pairs of ids, in order."""
     lengths, labels = table.spool.lengths, np.array(table.labels, np.uint8)
     texts.save(making, split, table.spool, lengths, encoder)
-    manifest.save(making.folder, split, "labels", labels)
+    manifest.save_array(making.folder, split, "labels", labels)
     ids = hashlib.sha256(b"\n".join(table.pairs)).hexdigest()
-    return {**manifest.describe(labels, lengths), "ids": ids}
+    return {**manifest.describe_split(labels, lengths), "ids": ids}
 
 
 def _notes(found: Mapping[str, AanTable]) -> list[str]:
@@ -189,7 +186,7 @@ def view(config: AanConfig, arrays: Arrays, facts: Mapping[str, Any]) -> tuple[T
     """Return the facts of the task and its splits."""
     splits = {name: RaggedPairs(**arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
-    rules = {"majority": majority(splits["train"].labels, splits["test"].labels)}
+    rules = {"majority": score_majority_rule(splits["train"].labels, splits["test"].labels)}
     return _info(texts.size(config, facts["vocabulary"]), longest, rules), splits
 
 
@@ -203,10 +200,12 @@ def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo
     return TaskInfo("pairs", vocabulary, 2, longest, "accuracy", 0.5, rules)
 
 
-ABOUT = About(
+ABOUT = DatasetDescription(
     what="new_aan_pairs.{train,eval,test}.tsv: tsv_data in Long Range Arena's lra_release.gz (7.7 GB)",
     licence="none is stated, and its authors did not wish the texts passed on: msbench does not",
     where="storage.googleapis.com/long-range-arena, often refused; then: msbench setup aan --from PATH",
 )
 
-AAN: Kept[AanConfig] = Kept(name="aan", version=1, about=ABOUT, fill=fill, view=view, outline=outline)
+AAN: ArchiveDataset[AanConfig] = ArchiveDataset(
+    name="aan", version=1, about=ABOUT, fill=fill, view=view, outline=outline
+)

@@ -12,23 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.datasets import cifar10_batches, manifest
-from msbench.datasets.about import About
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.cifar10_batches import CLASSES, COLOURS, PIXELS, TEST
-from msbench.datasets.dataset import Samples, Split, TaskInfo
-from msbench.datasets.download import Remote
-from msbench.datasets.kept import Kept, Making
-from msbench.datasets.majority import majority
-from msbench.datasets.pixels import LEVELS, Bytes, PixelTokens, luma, parted, unchanged
+from msbench.datasets.dataset import Samples, Split, TaskInfo, score_majority_rule
+from msbench.datasets.download import RemoteFile
+from msbench.datasets.pixels import LEVELS, Bytes, PixelTokens, convert_to_grey, keep_colours, split_images
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.images import Cifar10Config
 
-ABOUT = About(
+ABOUT = DatasetDescription(
     what="cifar-10-python.tar.gz, or the folder cifar-10-batches-py in it",
     licence="none is stated (research data; cite Krizhevsky 2009), so msbench does not pass it on",
     where="https://www.cs.toronto.edu/~kriz/cifar.html, then: msbench setup cifar10 --from PATH",
 )
-REMOTE = Remote(
+REMOTE = RemoteFile(
     url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
     name=cifar10_batches.ARCHIVE,
     size=None,
@@ -38,7 +36,7 @@ REMOTE = Remote(
 )
 
 
-def fill(config: Cifar10Config, making: Making) -> None:
+def fill(config: Cifar10Config, making: DatasetBuild) -> None:
     """Store the images of train and test, in the order of their files."""
     found = cifar10_batches.read(making.sources[0], making.progress)
     described = {}
@@ -46,9 +44,9 @@ def fill(config: Cifar10Config, making: Making) -> None:
         blocks = [block for name, block in found.items() if (name == TEST) == (split == "test")]
         images = np.concatenate([block.images for block in blocks])
         labels = np.concatenate([block.labels for block in blocks])
-        manifest.save(making.folder, split, "images", images)
-        manifest.save(making.folder, split, "labels", labels)
-        described[split] = manifest.describe(labels, np.full(len(labels), PIXELS, np.int64))
+        manifest.save_array(making.folder, split, "images", images)
+        manifest.save_array(making.folder, split, "labels", labels)
+        described[split] = manifest.describe_split(labels, np.full(len(labels), PIXELS, np.int64))
     batches = {name: {"images": len(block.labels), "md5": block.md5} for name, block in found.items()}
     making.finish(config, described, batches=batches, notes=list(cifar10_batches.notes(found)))
 
@@ -57,9 +55,9 @@ def view(
     config: Cifar10Config, arrays: manifest.Arrays, _facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Split]]:
     """Return the facts of the task and the splits for `config`."""
-    rules = {"majority": majority(arrays["train"]["labels"], arrays["test"]["labels"])}
-    look = unchanged if config.colour == "rgb" else luma
-    return _info(config, rules), parted(config, arrays, look, _splitting(config))
+    rules = {"majority": score_majority_rule(arrays["train"]["labels"], arrays["test"]["labels"])}
+    look = keep_colours if config.colour == "rgb" else convert_to_grey
+    return _info(config, rules), split_images(config, arrays, look, _splitting(config))
 
 
 def outline(config: Cifar10Config) -> TaskInfo:
@@ -89,7 +87,7 @@ def _info(config: Cifar10Config, rules: Mapping[str, float]) -> TaskInfo:
     )
 
 
-CIFAR10: Kept[Cifar10Config] = Kept(
+CIFAR10: ArchiveDataset[Cifar10Config] = ArchiveDataset(
     name="cifar10",
     version=1,
     about=ABOUT,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets import inert_pickle
 from msbench.datasets.archives import members
-from msbench.datasets.progress import Progress, silent
+from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.errors import DataError
 
 ARCHIVE = "cifar-10-python.tar.gz"
@@ -41,7 +41,7 @@ class Cifar10File:
     md5: str
 
 
-def read(source: Path, progress: Progress = silent) -> dict[str, Cifar10File]:
+def read(source: Path, progress: Progress = ignore_progress) -> dict[str, Cifar10File]:
     """Read the files by name, in order; `source` is an archive, a folder, or a folder that holds either.
 
     Raises DataError where the test file or all train files are missing, and for a file that occurs twice or

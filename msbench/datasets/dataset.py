@@ -1,6 +1,6 @@
 """Interface of a dataset to training: its facts, its splits, its batches. Arrays in, arrays out, no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
@@ -8,6 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 SPLITS = ("train", "validation", "test")
+Progress = Callable[[str, int, int], None]
+"""Callback of long work with the current step, the amount done and the total."""
+
+
+def ignore_progress(_stage: str, _done: int, _total: int) -> None:
+    """Ignore the report."""
 
 
 @dataclass(frozen=True)
@@ -256,3 +262,11 @@ class Samples(Fixed):
             inputs = np.pad(inputs, ((0, 0), (0, pad_to - length), (0, 0)))
         lengths = np.full(len(indices), length, np.int64)
         return Batch(inputs, lengths, self.labels[numbers].astype(np.int64))
+
+
+def score_majority_rule(train: NDArray[Any], test: NDArray[Any]) -> float:
+    """Return the accuracy on labels `test` (n,) of always predicting the most frequent class of `train`.
+
+    A fraction; on ties the rule predicts the first class.
+    """
+    return float(np.mean(test == np.bincount(train).argmax()))

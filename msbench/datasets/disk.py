@@ -1,19 +1,31 @@
-"""File system utilities: locks released when their process dies, free space, durability after power cuts."""
+"""File system utilities: locks released when their process dies, free space, hashes of unchanged files.
 
+A file whose size, mtime, ctime and inode are those at the time of hashing still has that hash: writing into
+it or resetting its mtime changes its ctime, which no call can set. The hashes are stored in ``.hashes.jsonl``
+next to the files, one line a hash, appended whole; the last line of a name counts. Where it cannot be written
+or read, files are hashed again. A disk that loses bytes changes no stamp: within `distrust_stamps` all files
+are read.
+"""
+
+import hashlib
+import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
-from msbench.datasets.progress import Progress
+from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.errors import DataError
 from msbench.results.locks import hold_file, hold_folder
 
 
 @contextmanager
-def locked(path: Path, progress: Progress) -> Iterator[None]:
+def lock_path(path: Path, progress: Progress) -> Iterator[None]:
     """Hold the lock of `path`, ``.<name>.lock`` next to it; the system releases it when the process dies.
 
     While another process holds it, `progress` is called each second and may raise, to stop waiting. Raises
@@ -29,7 +41,7 @@ def locked(path: Path, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
+def make_temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a private folder, removed at the end; first remove those left by killed processes.
 
     The folder is locked while in use; the system releases the lock if the process dies.
@@ -42,7 +54,7 @@ def temporary_folder(parent: Path, prefix: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def shortage(folder: Path, needed: int) -> str:
+def describe_shortage(folder: Path, needed: int) -> str:
     """Return a message if `folder` has fewer than `needed` bytes free; else an empty string."""
     free = shutil.disk_usage(folder).free
     if needed <= free:
@@ -52,7 +64,7 @@ def shortage(folder: Path, needed: int) -> str:
 
 def require_space(folder: Path, needed: int, what: str) -> None:
     """Raise DataError where `folder` has fewer than `needed` bytes free for `what`."""
-    if lacking := shortage(folder, needed):
+    if lacking := describe_shortage(folder, needed):
         raise DataError(f"{what}: {lacking}")
 
 
@@ -63,3 +75,125 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+HASH_CACHE = ".hashes.jsonl"
+CHUNK = 2**22
+TICK_NS = 20_000_000  # clocks of file systems advance every 10 ms or less
+COARSE_NS = 2_000_000_000  # or every second or two, where timestamps have no fractions
+
+
+_rereading: ContextVar[Progress | None] = ContextVar("_rereading", default=None)
+
+
+@contextmanager
+def distrust_stamps(progress: Progress = ignore_progress) -> Iterator[None]:
+    """Compute every hash from the bytes in this context, reporting to `progress`."""
+    token = _rereading.set(progress)
+    try:
+        yield
+    finally:
+        _rereading.reset(token)
+
+
+def find_reread_progress() -> Progress | None:
+    """Return the progress callback for the bytes read again within `distrusted`; outside of it None."""
+    return _rereading.get()
+
+
+class HashCache:
+    """The hashes of the files in and below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known = _read(folder / HASH_CACHE)
+
+    def digest(self, path: Path, algorithm: str = "sha256", progress: Progress = ignore_progress) -> str:
+        """Return the hash of the bytes of `path` in hexadecimal, read again only where its stamp changed.
+
+        Raises OSError where it cannot be read.
+        """
+        name = path.relative_to(self.folder).as_posix()
+        known, again = self._known.get((name, algorithm)), find_reread_progress()
+        if known is not None and again is None and known["stamp"] == _stamp(path.stat()):
+            return str(known["digest"])
+        return self._compute(path, name, algorithm, again or progress)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file in the folder and keep its hashes: renaming changes its ctime, not its bytes."""
+        before = old.stat()
+        old.replace(new)
+        after = new.stat()
+        if _stamp(before)[:2] != _stamp(after)[:2] or before.st_ino != after.st_ino:
+            return
+        for (name, algorithm), known in list(self._known.items()):
+            if name == old.relative_to(self.folder).as_posix() and known["stamp"] == _stamp(before):
+                self._remember(new.relative_to(self.folder).as_posix(), algorithm, after, known["digest"])
+
+    def _compute(self, path: Path, name: str, algorithm: str, progress: Progress) -> str:
+        before = path.stat()
+        settled = _settle(before.st_ctime_ns)
+        digest = hash_file(path, algorithm, progress)
+        after = path.stat()
+        if settled and _stamp(before) == _stamp(after):
+            self._remember(name, algorithm, after, digest)
+        return digest
+
+    def _remember(self, name: str, algorithm: str, status: os.stat_result, digest: str) -> None:
+        entry = {"file": name, "algorithm": algorithm, "stamp": _stamp(status), "digest": digest}
+        self._known[name, algorithm] = entry
+        line = json.dumps(entry).encode() + b"\n"
+        try:
+            descriptor = os.open(self.folder / HASH_CACHE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError:  # not writable: hashed again next time
+            return
+        try:
+            os.write(descriptor, line)
+        except OSError:  # disk full
+            pass
+        finally:
+            os.close(descriptor)
+
+
+def hash_file(path: Path, algorithm: str = "sha256", progress: Progress = ignore_progress) -> str:
+    """Return the hash of the bytes of `path`, in hexadecimal."""
+    computed, done, total = hashlib.new(algorithm), 0, path.stat().st_size
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            computed.update(chunk)
+            done += len(chunk)
+            progress(f"checking {path.name}", done, max(total, done))
+    return computed.hexdigest()
+
+
+def _stamp(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _settle(ctime_ns: int) -> bool:
+    """Wait until a write would change the ctime; return False where that takes longer than a moment.
+
+    A write within the same tick of the clock as the one before it leaves the ctime the same.
+    """
+    if ctime_ns % 1_000_000_000 == 0:
+        return time.time_ns() - ctime_ns > COARSE_NS
+    age = time.time_ns() - ctime_ns
+    if 0 <= age < TICK_NS:
+        time.sleep((TICK_NS - age) / 1e9)
+    return time.time_ns() - ctime_ns >= TICK_NS
+
+
+def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Read the hashes from the lines; invalid lines, as after a full disk, are ignored."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return {}
+    known = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            known[entry["file"], entry["algorithm"]] = {"stamp": entry["stamp"], "digest": entry["digest"]}
+        except (ValueError, KeyError, TypeError):
+            continue
+    return known

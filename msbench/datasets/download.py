@@ -4,26 +4,41 @@
 
     <folder>/<name>             verified: its size, its first bytes, its digest
     <folder>/<name>.part        received so far; the next attempt resumes at its end
+    <folder>/<name>.part.json   version of that file: the server's ETag or Last-Modified, and the size
     <folder>/.<name>.lock       held by the downloading process; others wait, then find the file
+
+A resumed request sends the version as If-Range, so that bytes of two versions are never joined: a server
+that has another version, or does not support ranges, sends all from the start, and the part begins anew.
+Each request runs in its own thread, because neither a read from a socket nor a name lookup can be
+interrupted: the caller's `progress` is called all the while, and may raise.
 """
 
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
 import os
+import queue
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from email.message import Message
 from pathlib import Path
 
-from msbench.datasets.disk import locked, sync_folder
-from msbench.datasets.file_kinds import HEAD, is_kind, is_web_page
-from msbench.datasets.http_feed import Fault
-from msbench.datasets.progress import Progress, silent
-from msbench.datasets.stamps import Stamps
-from msbench.datasets.transfer import Patience, Wish, discard, receive, wrong_kind, wrong_size
+from msbench.datasets.dataset import Progress, ignore_progress
+from msbench.datasets.disk import HashCache, describe_shortage, lock_path, sync_folder
+from msbench.datasets.file_kinds import HEAD, find_title, is_kind, is_web_page
 from msbench.errors import DataError
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteFile:
     """A published file.
 
     `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits; it and `size` (bytes) are None where not
@@ -44,8 +59,11 @@ def is_offline() -> bool:
     return os.environ.get("MSBENCH_OFFLINE", "0") not in ("", "0")
 
 
-def fetch(
-    remote: Remote, folder: Path, progress: Progress = silent, patience: Patience | None = None
+def fetch_file(
+    remote: RemoteFile,
+    folder: Path,
+    progress: Progress = ignore_progress,
+    patience: RetryPolicy | None = None,
 ) -> Path:
     """Return the path of the file in `folder`, downloading it where absent.
 
@@ -56,40 +74,40 @@ def fetch(
     with _explained(remote):
         if not path.exists():
             if is_offline():
-                raise Fault(f"it is not in {folder}, and MSBENCH_OFFLINE forbids to fetch it")
-            with locked(path, progress):
+                raise DownloadFault(f"it is not in {folder}, and MSBENCH_OFFLINE forbids to fetch it")
+            with lock_path(path, progress):
                 if not path.exists():
-                    _fetch(remote, part, path, progress, patience or Patience())
-        if wrong := _difference(remote, path, Stamps(folder), progress):
-            raise Fault(f"{path}: {wrong}; delete it to have it fetched again")
-        discard(part)
+                    _fetch(remote, part, path, progress, patience or RetryPolicy())
+        if wrong := _difference(remote, path, HashCache(folder), progress):
+            raise DownloadFault(f"{path}: {wrong}; delete it to have it fetched again")
+        discard_part(part)
     return path
 
 
-def _fetch(remote: Remote, part: Path, path: Path, progress: Progress, patience: Patience) -> None:
+def _fetch(remote: RemoteFile, part: Path, path: Path, progress: Progress, patience: RetryPolicy) -> None:
     """Receive, verify, rename: in this order, so that only a verified file ever has the final name."""
-    stamps = Stamps(path.parent)
-    wish = Wish(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
-    pieced = receive(wish, part, progress, patience)
+    stamps = HashCache(path.parent)
+    wish = DownloadRequest(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
+    pieced = receive_file(wish, part, progress, patience)
     wrong = _difference(remote, part, stamps, progress)
     if wrong and pieced:  # perhaps pieces of two versions, or holes from a power cut
-        discard(part)
-        receive(wish, part, progress, patience)
+        discard_part(part)
+        receive_file(wish, part, progress, patience)
         wrong = _difference(remote, part, stamps, progress)
     if wrong:
-        discard(part)
-        raise Fault(wrong)
+        discard_part(part)
+        raise DownloadFault(wrong)
     stamps.rename(part, path)
     sync_folder(path.parent)
 
 
-def _difference(remote: Remote, path: Path, stamps: Stamps, progress: Progress) -> str:
+def _difference(remote: RemoteFile, path: Path, stamps: HashCache, progress: Progress) -> str:
     """Describe how the file differs from the published one; empty where it does not, as far as is known."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     if not is_kind(head, remote.kind):
-        return wrong_kind(head, remote.kind, "it is", page=is_web_page(head))
-    if remote.size is not None and (wrong := wrong_size(path.stat().st_size, remote.size)):
+        return describe_wrong_kind(head, remote.kind, "it is", page=is_web_page(head))
+    if remote.size is not None and (wrong := describe_wrong_size(path.stat().st_size, remote.size)):
         return f"it {wrong}"
     algorithm, _, expected = (remote.digest or "").partition(":")
     found = stamps.digest(path, algorithm, progress) if expected else expected
@@ -99,14 +117,345 @@ def _difference(remote: Remote, path: Path, stamps: Stamps, progress: Progress) 
 
 
 @contextmanager
-def _explained(remote: Remote) -> Iterator[None]:
+def _explained(remote: RemoteFile) -> Iterator[None]:
     """Turn a fault into one DataError with the cause, the file and a remedy that always works."""
     try:
         yield
-    except (Fault, OSError) as error:
+    except (DownloadFault, OSError) as error:
         named = isinstance(error, OSError) and error.filename is not None
         what = f"{error.filename}: {error.strerror}" if named else error  # type: ignore[union-attr]
         raise DataError(
             f"{remote.dataset}: {remote.url}: {what}; if you have {remote.name} from elsewhere: "
             f"msbench setup {remote.dataset} --from PATH"
         ) from error
+
+
+GAIN = 2**20
+"""New bytes that make an attempt count as a success, after which the count of failed ones starts anew."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Timeout and retries of a download.
+
+    `timeout` is the longest time in seconds without a byte; after a failed attempt there is a pause of
+    `pause` seconds, doubled after each further one; after `attempts` failures in a row there is an error.
+    """
+
+    timeout: float = 30.0
+    pause: float = 1.0
+    attempts: int = 5
+
+
+@dataclass(frozen=True)
+class DownloadRequest:
+    """Description of a download: its URL, its size in bytes if known, and the format of its first bytes.
+
+    `certain` is True if a digest will verify the result: then bytes of a server that does not state their
+    version may follow those received earlier.
+    """
+
+    url: str
+    size: int | None
+    kind: str
+    certain: bool
+
+
+@dataclass(frozen=True)
+class FileVersion:
+    """File and version that a part belongs to; `total` is 0 where the server did not state it."""
+
+    url: str
+    validator: str
+    total: int
+
+
+def receive_file(wish: DownloadRequest, part: Path, progress: Progress, patience: RetryPolicy) -> bool:
+    """Write the whole file into `part`; return True if its bytes came in more than one attempt.
+
+    Raises Fault; received bytes are kept, and the next call resumes after them.
+    """
+    pieced, failed, furthest = False, 0, 0
+    while True:
+        pieced = pieced or _usable(wish, part) > 0
+        try:
+            _attempt(wish, part, progress, patience)
+            return pieced
+        except TemporaryFault as fault:
+            reached = part.stat().st_size if part.exists() else 0
+            failed = 1 if reached >= furthest + GAIN else failed + 1
+            furthest = max(furthest, reached)
+            if failed >= patience.attempts:
+                raise DownloadFault(f"{fault} (asked {failed} times)") from None
+        _wait(patience.pause * 2 ** (failed - 1), progress)
+
+
+def discard_part(part: Path) -> None:
+    """Remove a part and its version file, where present; a folder without them need not be writable."""
+    for path in (part, _version_file(part)):
+        if path.exists():
+            path.unlink(missing_ok=True)
+
+
+def _attempt(wish: DownloadRequest, part: Path, progress: Progress, patience: RetryPolicy) -> None:
+    offset = _usable(wish, part)
+    version = _read_version(part)
+    if offset and offset == (wish.size or version.total):
+        return
+    what = f"fetching {part.name.removesuffix('.part')}"
+    with HttpResponse(_request(wish, offset, version), patience.timeout) as feed:
+        answer = feed.answer(progress, what)
+        if answer.status == 416 or (answer.status == 206 and not _continues(answer, offset, version)):
+            discard_part(part)
+            raise TemporaryFault("the server sent another part of the file than it was asked for")
+        _refuse_status(answer)
+        total = _total(answer, offset)
+        if answer.status != 206:
+            offset = 0
+        done = _write(wish, answer, feed.chunks(progress, what, offset, total), part, offset, total)
+    expected = total or wish.size or done
+    if done < expected:
+        raise TemporaryFault(f"{describe_incomplete(done, expected)}: the connection ended")
+
+
+def _usable(wish: DownloadRequest, part: Path) -> int:
+    """Return the number of bytes of the part after which the download can resume."""
+    version = _read_version(part)
+    known = version.url == wish.url and (version.validator or wish.certain)
+    size = part.stat().st_size if part.exists() else 0
+    limit = wish.size or version.total
+    return size if known and (not limit or size <= limit) else 0
+
+
+def _request(wish: DownloadRequest, offset: int, version: FileVersion) -> urllib.request.Request:
+    headers = {"User-Agent": "msbench", "Accept-Encoding": "identity"}
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+        if version.validator:
+            headers["If-Range"] = version.validator
+    return urllib.request.Request(wish.url, headers=headers)
+
+
+def _continues(answer: ResponseHead, offset: int, version: FileVersion) -> bool:
+    """Return True if a partial answer begins at `offset` and is, as far as it states, of the same version."""
+    if not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
+        return False
+    now = _validator(answer.headers)
+    same_total = not version.total or _total(answer, offset) in (0, version.total)
+    return same_total and (not now or not version.validator or now == version.validator)
+
+
+def _refuse_status(answer: ResponseHead) -> None:
+    status = answer.status
+    if status in (200, 206):
+        return
+    if status in (404, 410):
+        raise DownloadFault(f"the server has no such file (HTTP {status})")
+    if status in (401, 403):
+        raise DownloadFault(f"the server refuses it (HTTP {status})")
+    if status == 429 or status >= 500:
+        raise TemporaryFault(f"the server is busy or broken (HTTP {status} {answer.reason})")
+    raise DownloadFault(f"the server answers HTTP {status} {answer.reason}")
+
+
+def _total(answer: ResponseHead, offset: int) -> int:
+    """Return the size of the whole file, or 0 where the server does not state it."""
+    if answer.status == 206:
+        total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+        if total.isdecimal():
+            return int(total)
+    length = answer.headers.get("Content-Length", "")
+    return int(length) + (offset if answer.status == 206 else 0) if length.isdecimal() else 0
+
+
+def _validator(headers: Message) -> str:
+    etag = headers.get("ETag", "")
+    # a weak ETag promises equivalent versions, not equal bytes
+    return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
+
+
+def _write(
+    wish: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes], part: Path, offset: int, total: int
+) -> int:
+    """Write the received bytes; return the size of the part."""
+    if offset == 0:
+        chunks = _with_right_head(wish, answer, chunks)
+    if wish.size is not None and total and (wrong := describe_wrong_size(total, wish.size)):
+        raise DownloadFault(f"the server's file {wrong}")
+    if lacking := describe_shortage(part.parent, total - offset):
+        raise DownloadFault(lacking)
+    try:
+        with part.open("ab" if offset else "wb") as stream:
+            if offset == 0:
+                version = FileVersion(wish.url, _validator(answer.headers), total)
+                _version_file(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
+            for chunk in chunks:
+                offset += stream.write(chunk)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise DownloadFault(f"{part} cannot be written: {error.strerror}") from None
+    return offset
+
+
+def _with_right_head(wish: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Return the same bytes, after checking the first. Raises Fault where they are of another file kind."""
+    head = b""
+    while len(head) < HEAD and (chunk := next(chunks, b"")):
+        head += chunk
+    if not head:
+        raise TemporaryFault("the server sent nothing")
+    if not is_kind(head, wish.kind):
+        page = is_web_page(head) or answer.headers.get("Content-Type", "").startswith("text/html")
+        raise DownloadFault(describe_wrong_kind(head, wish.kind, "the server sent", page=page))
+    return itertools.chain((head,), chunks)
+
+
+def describe_wrong_size(size: int, published: int) -> str:
+    """Describe a file of another size than was published; return an empty string for equal sizes."""
+    if size == published:
+        return ""
+    if size < published:
+        return f"is {describe_incomplete(size, published)}"
+    return f"has {size:,} bytes, the published one {published:,}: it is not what was published"
+
+
+def describe_wrong_kind(head: bytes, kind: str, prefix: str, *, page: bool) -> str:
+    """Describe a file that does not begin as a `kind`."""
+    name = f" ({find_title(head)})" if find_title(head) else ""
+    return f"{prefix} {f'a web page{name}' if page else 'something'} that is no {kind} file"
+
+
+def _wait(seconds: float, progress: Progress) -> None:
+    """Sleep, but let `progress` stop it."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        progress("waiting to ask the server again", 0, 1)
+        time.sleep(min(left, 1.0))
+
+
+def _version_file(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _read_version(part: Path) -> FileVersion:
+    """Read the version of the part; return an empty one where it was not written completely."""
+    try:
+        values = json.loads(_version_file(part).read_bytes())
+        return FileVersion(str(values["url"]), str(values["validator"]), int(values["total"]))
+    # Any other OSError ends the download: else hours of it would start again from the first byte.
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return FileVersion("", "", 0)
+
+
+SOCKET_CHUNK = 2**16
+LOOK_EVERY = 0.2
+"""Seconds between two calls of `progress` while no data arrives."""
+
+
+class DownloadFault(Exception):
+    """Permanent error; the message says what is wrong, and another request would not help."""
+
+
+class TemporaryFault(DownloadFault):
+    """Temporary error; another request may succeed."""
+
+
+@dataclass(frozen=True)
+class ResponseHead:
+    """Status line and headers of a response; header names as in HTTP, in any case."""
+
+    status: int
+    reason: str
+    headers: Message
+
+
+class HttpResponse:
+    """The answer to one request, then its bytes as they arrive.
+
+    Raises Fault; Passing where the connection ended, or nothing arrived for `timeout` seconds.
+    """
+
+    def __init__(self, request: urllib.request.Request, timeout: float) -> None:
+        self._request, self._timeout = request, timeout
+        self._items: queue.Queue[ResponseHead | bytes | Exception] = queue.Queue(maxsize=64)
+        self._stopped = threading.Event()
+        # A daemon: a name server that never answers must not keep the process alive.
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> HttpResponse:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+
+    def answer(self, progress: Progress, what: str) -> ResponseHead:
+        """Wait for the answer."""
+        item = self._next(progress, what, 0, 1)
+        if isinstance(item, Exception):
+            raise _fault(item)
+        assert isinstance(item, ResponseHead)
+        return item
+
+    def chunks(self, progress: Progress, what: str, done: int, total: int) -> Iterator[bytes]:
+        """Yield the bytes as they arrive, after `done` already stored; `total` is 0 where unknown."""
+        while item := self._next(progress, what, done, total):
+            if isinstance(item, Exception):
+                raise TemporaryFault(f"{describe_incomplete(done, total)}: {_fault(item)}")
+            assert isinstance(item, bytes)
+            done += len(item)
+            yield item
+            progress(what, done, max(total, done))
+            if done == total:  # a server may leave the connection open
+                return
+
+    def _next(self, progress: Progress, what: str, done: int, total: int) -> ResponseHead | bytes | Exception:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._items.get(timeout=min(LOOK_EVERY, self._timeout))
+            except queue.Empty:
+                progress(what, done, max(total, done, 1))
+                if time.monotonic() > deadline:
+                    return TimeoutError(f"nothing came for {self._timeout:g} s")
+
+    def _run(self) -> None:
+        try:
+            with urllib.request.urlopen(self._request, timeout=self._timeout) as response:
+                self._put(ResponseHead(response.status, response.reason, response.headers))
+                while (chunk := response.read1(SOCKET_CHUNK)) and not self._stopped.is_set():
+                    self._put(chunk)
+                self._put(b"")
+        except urllib.error.HTTPError as error:
+            with error:
+                self._put(ResponseHead(error.code, error.reason, error.headers))
+        except Exception as error:  # any error must reach the waiting thread
+            self._put(error)
+
+    def _put(self, item: ResponseHead | bytes | Exception) -> None:
+        while not self._stopped.is_set():
+            try:
+                return self._items.put(item, timeout=LOOK_EVERY)
+            except queue.Full:
+                continue
+        return None
+
+
+def describe_incomplete(done: int, total: int) -> str:
+    """Describe a file that is not whole."""
+    return f"incomplete, got {done:,} of {f'{total:,}' if total else 'an unknown number of'} bytes"
+
+
+def _fault(error: Exception) -> DownloadFault:
+    """Return the Fault for an exception of urllib or of a socket; raise any other exception again."""
+    if not isinstance(error, (OSError, ValueError, http.client.HTTPException)):
+        raise error
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, TimeoutError):
+        return TemporaryFault("the server does not answer")
+    if isinstance(cause, (ConnectionResetError, BrokenPipeError, http.client.HTTPException)):
+        return TemporaryFault("the connection ended")
+    if isinstance(cause, socket.gaierror):
+        return DownloadFault(f"no network, or no such host ({cause.strerror})")
+    return DownloadFault(f"the server cannot be reached ({getattr(cause, 'strerror', None) or cause})")

@@ -27,7 +27,7 @@ def is_kind(head: bytes, kind: str) -> bool:
     return head.startswith(MAGIC[kind])
 
 
-def kind_of(path: Path) -> str | None:
+def detect_kind(path: Path) -> str | None:
     """Return the kind of an archive or a compressed file, or None."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
@@ -40,7 +40,7 @@ def is_web_page(head: bytes) -> bool:
     return start.startswith((b"<!doctype", b"<html", b"<head", b"<?xml"))
 
 
-def title(head: bytes) -> str:
+def find_title(head: bytes) -> str:
     """Return the title of a web page, or an empty string."""
     found = re.search(rb"<title[^>]*>(.*?)</title", head, re.IGNORECASE | re.DOTALL)
     return " ".join(found[1].decode(errors="replace").split())[:80] if found else ""

@@ -23,19 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest, texts
-from msbench.datasets.about import About
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.archives import members
-from msbench.datasets.dataset import SPLITS, RaggedTokens, Split, TaskInfo
-from msbench.datasets.download import Remote
-from msbench.datasets.kept import Kept, Making
-from msbench.datasets.majority import majority
+from msbench.datasets.dataset import SPLITS, RaggedTokens, Split, TaskInfo, score_majority_rule
+from msbench.datasets.download import RemoteFile
 from msbench.datasets.manifest import Arrays
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.texts import ImdbConfig
 
-ARCHIVE = Remote(
+ARCHIVE = RemoteFile(
     url="http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
     name="aclImdb_v1.tar.gz",
     size=None,
@@ -67,7 +65,7 @@ Half = dict[Review, bytes]
 """The truncated text of each review, in order."""
 
 
-def fill(config: ImdbConfig, making: Making) -> None:
+def fill(config: ImdbConfig, making: DatasetBuild) -> None:
     """Write the three splits. Raises DataError naming the file that is wrong."""
     halves = read(config, making)
     chosen = validation_of(halves["train"], config.validation, config.split_seed)
@@ -87,7 +85,7 @@ def fill(config: ImdbConfig, making: Making) -> None:
     making.finish(config, described, **facts)
 
 
-def read(config: ImdbConfig, making: Making) -> dict[str, Half]:
+def read(config: ImdbConfig, making: DatasetBuild) -> dict[str, Half]:
     """Read both published halves, truncated, in order. Raises DataError naming the file that is wrong."""
     (source,) = making.sources
     found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
@@ -149,16 +147,16 @@ def _vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
 
 
 def _save(
-    config: ImdbConfig, making: Making, name: str, split: Half, encoder: texts.TokenEncoder
+    config: ImdbConfig, making: DatasetBuild, name: str, split: Half, encoder: texts.TokenEncoder
 ) -> dict[str, Any]:
     """Write a split and return its manifest entry; its `ids` is a digest of the reviews in it, in order."""
     lengths = np.array([texts.length(text, config) for text in split.values()], np.int64)
     labels = np.array([review.label for review in split], np.uint8)
     texts.save(making, name, split.values(), lengths, encoder)
-    manifest.save(making.folder, name, "labels", labels)
-    manifest.save(making.folder, name, "ids", np.array([review.number for review in split], np.int32))
+    manifest.save_array(making.folder, name, "labels", labels)
+    manifest.save_array(making.folder, name, "ids", np.array([review.number for review in split], np.int32))
     named = "".join(f"{review}\n" for review in split)
-    return {**manifest.describe(labels, lengths), "ids": hashlib.sha256(named.encode()).hexdigest()}
+    return {**manifest.describe_split(labels, lengths), "ids": hashlib.sha256(named.encode()).hexdigest()}
 
 
 def _duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
@@ -185,7 +183,7 @@ def view(
     """Return the facts of the task and its splits."""
     splits = {name: _split(arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
-    rules = {"majority": majority(splits["train"].labels, splits["test"].labels)}
+    rules = {"majority": score_majority_rule(splits["train"].labels, splits["test"].labels)}
     return _info(texts.size(config, facts["vocabulary"]), longest, rules), splits
 
 
@@ -203,12 +201,12 @@ def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo
     return TaskInfo("tokens", vocabulary, len(LABELS), longest, "accuracy", 1 / len(LABELS), rules)
 
 
-ABOUT = About(
+ABOUT = DatasetDescription(
     what="50,000 film reviews, aclImdb_v1.tar.gz (Maas et al. 2011), or the folder aclImdb that is in it",
     licence="none is stated: published for research, to be cited; msbench does not pass the reviews on",
     where="https://ai.stanford.edu/~amaas/data/sentiment/, then: msbench setup imdb --from PATH",
 )
 
-IMDB: Kept[ImdbConfig] = Kept(
+IMDB: ArchiveDataset[ImdbConfig] = ArchiveDataset(
     name="imdb", version=1, about=ABOUT, fill=fill, view=view, outline=outline, remotes=(ARCHIVE,)
 )

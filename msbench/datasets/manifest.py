@@ -25,10 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.dataset import SPLITS, RaggedTokens
-from msbench.datasets.disk import locked
-from msbench.datasets.progress import Progress
-from msbench.datasets.stamps import Stamps, hash_file
+from msbench.datasets.dataset import SPLITS, Progress, RaggedTokens
+from msbench.datasets.disk import HashCache, hash_file, lock_path
 from msbench.errors import NO_ROOM, DataError, unwritten
 from msbench.results.safe_reads import parse_json, read_bytes
 
@@ -45,7 +43,9 @@ Arrays = dict[str, dict[str, NDArray[Any]]]
 Splits = Mapping[str, RaggedTokens]
 
 
-def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker: str = MANIFEST) -> None:
+def build_folder(
+    folder: Path, fill: Callable[[Path], None], progress: Progress, marker: str = MANIFEST
+) -> None:
     """Let `fill` write a dataset into an empty folder, which then becomes `folder`.
 
     `marker` is the file that `fill` writes last: a folder that has it is left alone, one without it is
@@ -53,7 +53,7 @@ def build(folder: Path, fill: Callable[[Path], None], progress: Progress, marker
     lock nor a folder under the final name; its temporary folder is removed by the next build.
     """
     try:
-        with locked(folder, progress):
+        with lock_path(folder, progress):
             if (folder / marker).exists():
                 return
             _remove(folder, *folder.parent.glob(f".{folder.name}.building-*"))
@@ -79,21 +79,21 @@ def _remove(*folders: Path) -> None:
             shutil.rmtree(folder)
 
 
-def beside(building: Path, name: str) -> Path:
+def path_next_to(building: Path, name: str) -> Path:
     """Return a path next to a folder being built, for data that must outlive an interrupted build."""
     return building.with_name(f"{building.name.partition('.building-')[0]}.{name}")
 
 
-def write(folder: Path, splits: Splits, facts: Mapping[str, Any]) -> None:
+def write_token_splits(folder: Path, splits: Splits, facts: Mapping[str, Any]) -> None:
     """Write splits of tokens, then the manifest: `facts`, a summary of the examples, a hash of every file."""
     for name, split in splits.items():
         for array in ("tokens", "offsets", "labels"):
-            save(folder, name, array, getattr(split, array))
-    described = {name: describe(split.labels, split.lengths) for name, split in splits.items()}
-    finish(folder, facts, described, digest(splits))
+            save_array(folder, name, array, getattr(split, array))
+    described = {name: describe_split(split.labels, split.lengths) for name, split in splits.items()}
+    write_manifest(folder, facts, described, digest_splits(splits))
 
 
-def finish(
+def write_manifest(
     folder: Path,
     facts: Mapping[str, Any],
     splits: Mapping[str, Mapping[str, Any]],
@@ -126,13 +126,13 @@ def finish(
         _flush(stream.fileno())
 
 
-def save(folder: Path, split: str, name: str, array: NDArray[Any]) -> None:
+def save_array(folder: Path, split: str, name: str, array: NDArray[Any]) -> None:
     """Save an array of a split, in a folder that is being built."""
     (folder / split).mkdir(exist_ok=True)
     np.save(folder / split / f"{name}.npy", array, allow_pickle=False)
 
 
-def create(folder: Path, split: str, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def create_array(folder: Path, split: str, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Create an array of a split on disk, to be filled in place: for data too large for memory."""
     (folder / split).mkdir(exist_ok=True)
     path = folder / split / f"{name}.npy"
@@ -154,7 +154,7 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def describe(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]:
+def describe_split(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]:
     """Return the number of examples, of each label, and the lengths in positions (tokens with ``<eos>``).
 
     For labels (n, classes), the count of a class is the number of examples that have it.
@@ -175,7 +175,7 @@ def describe(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]
     }
 
 
-def digest(splits: Splits) -> str:
+def digest_splits(splits: Splits) -> str:
     """Return the sha256 of the decoded examples in order, whatever their storage.
 
     Hashed for train, validation and test: the name and a newline; then the number of examples, every length
@@ -193,7 +193,7 @@ def digest(splits: Splits) -> str:
     return total.hexdigest()
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Return True if the manifest can be read and every file has its size; compute no hashes."""
     return find_manifest(folder) is not None
 
@@ -227,14 +227,14 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
     return manifest
 
 
-def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
+def load_arrays(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
     """Load arrays and manifest, verifying every file's hash; large arrays stay on disk, mapped.
 
     ``made_seconds`` is added to the manifest as written.
     A file that is unchanged since it was last hashed is not hashed again, see `stamps`.
     Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
     """
-    manifest, stamps = read_manifest(folder, remedy), Stamps(folder)
+    manifest, stamps = read_manifest(folder, remedy), HashCache(folder)
     for name, entry in manifest["files"].items():
         path = folder / name
         _check_size(path, entry, remedy)
@@ -252,10 +252,10 @@ def load(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
                 arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
             except OSError as error:
                 raise _unreadable(folder / name, error) from None
-    return arrays, {**manifest, "made_seconds": seconds_to_make(folder)}
+    return arrays, {**manifest, "made_seconds": read_build_seconds(folder)}
 
 
-def seconds_to_make(folder: Path) -> float | None:
+def read_build_seconds(folder: Path) -> float | None:
     """Return the duration of `fill` in seconds; None where unknown."""
     try:
         return float(json.loads((folder / MADE).read_bytes())["seconds"])
@@ -290,12 +290,12 @@ def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
         raise DataError(f"{path}: has {size:,} bytes instead of {entry['bytes']:,}: {remedy}")
 
 
-def short_hash(values: Mapping[str, Any]) -> str:
+def hash_values(values: Mapping[str, Any]) -> str:
     """Return twelve hex digits for plain values, independent of the order of their keys."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def duplicates(splits: Iterable[RaggedTokens]) -> int:
+def count_duplicates(splits: Iterable[RaggedTokens]) -> int:
     """Count the examples that repeat an earlier one, over all splits."""
     seen: set[bytes] = set()
     total = 0

@@ -5,6 +5,8 @@ Validation is 10 % of the train split, as in S4's code: 54,000 / 6,000 / 10,000.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,17 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from msbench.datasets import idx, manifest
-from msbench.datasets.about import About
+from msbench.datasets import manifest
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.archives import content
-from msbench.datasets.dataset import Samples, Split, TaskInfo
-from msbench.datasets.download import Remote
-from msbench.datasets.kept import Kept, Making
-from msbench.datasets.majority import majority
-from msbench.datasets.pixels import Bytes, parted, unchanged
-from msbench.datasets.progress import Progress
-from msbench.datasets.stamps import hash_file
+from msbench.datasets.dataset import Progress, Samples, Split, TaskInfo, score_majority_rule
+from msbench.datasets.disk import hash_file
+from msbench.datasets.download import RemoteFile
+from msbench.datasets.pixels import Bytes, keep_colours, split_images
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -32,7 +32,7 @@ CLASSES, SIDE = 10, 28
 PIXELS = SIDE * SIDE
 MEAN, DEVIATION = 0.1307, 0.3081
 PERMUTATION_SEED = 42
-ABOUT = About(
+ABOUT = DatasetDescription(
     what="the four files train-images-idx3-ubyte.gz to t10k-labels-idx1-ubyte.gz, in one folder",
     licence="CC BY-SA 3.0, as is usually stated",
     where="https://ossci-datasets.s3.amazonaws.com/mnist/, then: msbench setup mnist --from FOLDER",
@@ -57,7 +57,7 @@ FILES = (
     Published("t10k-labels-idx1-ubyte", "ec29112dd5afa0611ce80d1b7f02629c", "test", 1, 10_000),
 )
 REMOTES = tuple(
-    Remote(
+    RemoteFile(
         url=f"https://ossci-datasets.s3.amazonaws.com/mnist/{file.stem}.gz",
         name=f"{file.stem}.gz",
         size=None,
@@ -69,7 +69,7 @@ REMOTES = tuple(
 )
 
 
-def find(sources: tuple[Path, ...]) -> dict[str, Path]:
+def find_files(sources: tuple[Path, ...]) -> dict[str, Path]:
     """Find the path of each file by its stem, among `sources` or in the one folder given.
 
     A file may be plain or ``.gz``, and have a dot before ``idx``, as some copies have. Raises DataError for
@@ -90,9 +90,9 @@ def find(sources: tuple[Path, ...]) -> dict[str, Path]:
     return found
 
 
-def fill(config: MnistConfig, making: Making) -> None:
+def fill(config: MnistConfig, making: DatasetBuild) -> None:
     """Store the images of train and test, in the order of their files."""
-    paths = find(making.sources)
+    paths = find_files(making.sources)
     splits: dict[str, dict[str, Bytes]] = {"train": {}, "test": {}}
     for file in FILES:
         name = "images" if file.dimensions == 3 else "labels"
@@ -101,16 +101,16 @@ def fill(config: MnistConfig, making: Making) -> None:
     for split, arrays in splits.items():
         _check(paths, split, arrays["images"], arrays["labels"])
         images = arrays["images"].reshape(-1, PIXELS, 1)
-        manifest.save(making.folder, split, "images", images)
-        manifest.save(making.folder, split, "labels", arrays["labels"])
-        described[split] = manifest.describe(arrays["labels"], np.full(len(images), PIXELS, np.int64))
+        manifest.save_array(making.folder, split, "images", images)
+        manifest.save_array(making.folder, split, "labels", arrays["labels"])
+        described[split] = manifest.describe_split(arrays["labels"], np.full(len(images), PIXELS, np.int64))
     counts = {split: len(arrays["labels"]) for split, arrays in splits.items()}
     making.finish(config, described, notes=list(_notes(paths, counts)))
 
 
 def _read(file: Published, path: Path, progress: Progress) -> Bytes:
     try:
-        return idx.parse(content(path, progress), file.dimensions)
+        return parse_idx(content(path, progress), file.dimensions)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -142,17 +142,17 @@ def view(
     config: MnistConfig, arrays: manifest.Arrays, _facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, dict[str, Split]]:
     """Return the facts of the task and the splits for `config`."""
-    splits = parted(
+    splits = split_images(
         config,
         arrays,
-        permuted if config.permuted else unchanged,
+        permute_pixels if config.permuted else keep_colours,
         partial(Samples, shift=255 * MEAN, scale=255 * DEVIATION),
     )
-    rules = {"majority": majority(arrays["train"]["labels"], arrays["test"]["labels"])}
+    rules = {"majority": score_majority_rule(arrays["train"]["labels"], arrays["test"]["labels"])}
     return _info(rules), splits
 
 
-def permuted(images: Bytes) -> Bytes:
+def permute_pixels(images: Bytes) -> Bytes:
     """Return images (n, 784, 1) with their pixels permuted as in S4's code."""
     return images[:, np.random.RandomState(PERMUTATION_SEED).permutation(PIXELS)]
 
@@ -175,7 +175,7 @@ def _info(rules: Mapping[str, float]) -> TaskInfo:
     )
 
 
-MNIST: Kept[MnistConfig] = Kept(
+MNIST: ArchiveDataset[MnistConfig] = ArchiveDataset(
     name="mnist",
     version=1,
     about=ABOUT,
@@ -185,3 +185,25 @@ MNIST: Kept[MnistConfig] = Kept(
     remotes=REMOTES,
     views=frozenset({"permuted", "validation", "split_seed"}),
 )
+
+
+UNSIGNED_BYTES = 0x08
+
+
+def parse_idx(content: bytes, dimensions: int) -> NDArray[np.uint8]:
+    """Return the array of unsigned bytes in a file of this many dimensions.
+
+    Raises ValueError where the magic differs, the file is truncated, or bytes follow its end.
+    """
+    magic = UNSIGNED_BYTES << 8 | dimensions
+    header = 4 * (1 + dimensions)
+    if len(content) < header:
+        raise ValueError(f"has {len(content)} bytes, fewer than its header of {header}")
+    found, *shape = struct.unpack(f">{1 + dimensions}I", content[:header])
+    if found != magic:
+        raise ValueError(f"begins with {found:#010x}, not {magic:#010x}: is no IDX file of this kind")
+    expected = header + math.prod(shape)
+    if len(content) != expected:
+        sizes = " x ".join(map(str, shape))
+        raise ValueError(f"has {len(content):,} bytes instead of {expected:,} for {sizes}")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from msbench.datasets.dataset import Progress
 from msbench.datasets.pictures import decode, has_end
-from msbench.datasets.progress import Progress
 from msbench.errors import DataError
 
 END = 64

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from msbench.datasets.dataset import Batch, Fixed, Split
 from msbench.datasets.manifest import Arrays
-from msbench.datasets.random_split import random_split
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -50,7 +49,7 @@ class PixelTokens(Fixed):
         return Batch(inputs, lengths, self.labels[indices].astype(np.int64))
 
 
-def luma(rgb: Bytes) -> Bytes:
+def convert_to_grey(rgb: Bytes) -> Bytes:
     """Return grey levels (n, l, 1) of colours (n, l, 3) as Pillow's ``convert("L")``."""
     grey = np.empty((*rgb.shape[:-1], 1), np.uint8)
     for start in range(0, len(rgb), CHUNK):
@@ -60,12 +59,12 @@ def luma(rgb: Bytes) -> Bytes:
     return grey
 
 
-def unchanged(images: Bytes) -> Bytes:
+def keep_colours(images: Bytes) -> Bytes:
     """Return the images unchanged."""
     return images
 
 
-def parted(
+def split_images(
     config: "PixelConfig",
     arrays: Arrays,
     look: Callable[[Bytes], Bytes],
@@ -83,9 +82,28 @@ def parted(
         raise DataError(
             f"{name}: data.validation {share} of {len(labels):,} train images leaves a split empty"
         )
-    train, validation = random_split(len(labels), count, seed)
+    train, validation = split_randomly(len(labels), count, seed)
     return {
         "train": split_of(values[train], labels[train]),
         "validation": split_of(values[validation], labels[validation]),
         "test": split_of(look(arrays["test"]["images"]), arrays["test"]["labels"]),
     }
+
+
+Numbers = NDArray[np.int64]
+
+
+def split_randomly(count: int, first: int, seed: int) -> tuple[Numbers, Numbers]:
+    """Shuffle the numbers below `count` and return them in two parts: `first` of them, and the rest.
+
+    Equal to ``torch.utils.data.random_split`` with ``torch.Generator().manual_seed(seed)``, by which public
+    loaders split CIFAR-10 and Pathfinder. `seed` is below 2^32.
+    """
+    # Both seed the same Mersenne Twister; torch uses one word per swap, with modulo bias.
+    words = np.random.RandomState(seed).randint(0, 2**32, size=count, dtype=np.uint32).tolist()
+    order = list(range(count))
+    for place in range(count - 1):
+        other = place + words[place] % (count - place)
+        order[place], order[other] = order[other], order[place]
+    drawn = np.array(order, np.int64)
+    return drawn[:first], drawn[first:]

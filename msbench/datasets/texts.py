@@ -30,7 +30,7 @@ from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.texts import TextConfig
-    from msbench.datasets.kept import Making
+    from msbench.datasets.archive_dataset import DatasetBuild
 
 REPORT_EVERY = 1000
 UNKNOWN, EOS = 1, 2
@@ -142,13 +142,13 @@ class Spool:
 
 
 def save(
-    making: Making, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: TokenEncoder
+    making: DatasetBuild, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: TokenEncoder
 ) -> None:
     """Save texts, of `lengths` tokens (n,), as the arrays ``tokens`` and ``offsets`` of a split."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    manifest.save(making.folder, split, "offsets", offsets)
+    manifest.save_array(making.folder, split, "offsets", offsets)
     require_space(making.folder, int(offsets[-1]), f"{split} in token ids")  # else SIGBUS on a full disk
-    tokens = manifest.create(making.folder, split, "tokens", (int(offsets[-1]),), "uint8")
+    tokens = manifest.create_array(making.folder, split, "tokens", (int(offsets[-1]),), "uint8")
     for number, text in enumerate(kept):
         if number % REPORT_EVERY == 0:
             making.progress(f"encoding {split}", number, len(lengths))

@@ -12,7 +12,7 @@ from msbench.config.layers import Located, gather, merge, parse_override
 from msbench.config.run import resolve_data
 from msbench.console import say
 from msbench.datasets.dataset import Dataset
-from msbench.datasets.stamps import distrusted
+from msbench.datasets.disk import distrust_stamps
 from msbench.errors import ConfigError, DataError, ExitCode
 from msbench.runs.suite import load, plan
 from msbench.training.signals import SignalFlag
@@ -104,7 +104,7 @@ def _provision(configs: list[DataConfig], source: Path | None, check_only: bool,
 
         def work(config: DataConfig) -> Dataset:
             if check_only:
-                with distrusted(progress):
+                with distrust_stamps(progress):
                     return data.open_dataset(config, root)
             return data.setup(config, root, source=source, progress=progress)
 

@@ -168,7 +168,7 @@ def test_no_inode_for_the_lock_is_told(unbroken: Home, tmp_path: Path) -> None:
 def make_array(folder: Path) -> None:
     """In a process of its own: it would be killed by a write through a map."""
     try:
-        array = manifest.create(folder, "train", "values", (SIZE,), "u1")
+        array = manifest.create_array(folder, "train", "values", (SIZE,), "u1")
         array[:] = 1
     except OSError as error:
         sys.exit(int(error.errno == errno.ENOSPC) + 40)

@@ -26,7 +26,7 @@ from same_results import assert_same
 from whole_files import assert_whole, leftovers
 
 from msbench import datasets as data
-from msbench.datasets.kept import Kept
+from msbench.datasets.archive_dataset import ArchiveDataset
 
 KILLS = int(os.environ.get("MSBENCH_TEST_CAMPAIGN", "7"))
 """In all, a hundred in a campaign; of each kind there is one at least."""
@@ -145,7 +145,7 @@ def generating(home: Home, unbroken: Home) -> Victim:
 def point(name: str, url: str) -> None:
     """Let a dataset be fetched from there, whatever its digest."""
     kept = data.DATASETS[name]
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, ArchiveDataset)
     (remote,) = kept.remotes
     data.DATASETS[name] = replace(kept, remotes=(replace(remote, url=url, size=None, digest=None),))
 

@@ -17,26 +17,24 @@ from pathlib import Path
 import numpy as np
 
 from msbench.datasets import archives as archive
-from msbench.datasets import manifest, stamps
-from msbench.datasets.dataset import RaggedTokens
-from msbench.datasets.download import Remote, fetch
-from msbench.datasets.progress import Progress, silent
-from msbench.datasets.transfer import Patience
+from msbench.datasets import disk, manifest
+from msbench.datasets.dataset import Progress, RaggedTokens, ignore_progress
+from msbench.datasets.download import RemoteFile, RetryPolicy, fetch_file
 
 STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree")
-QUICK = Patience(timeout=10, pause=0.01, attempts=2)
+QUICK = RetryPolicy(timeout=10, pause=0.01, attempts=2)
 
 
-def fetching(remote: Remote, folder: Path, progress: Progress) -> None:
-    fetch(remote, folder, progress, QUICK)
+def fetching(remote: RemoteFile, folder: Path, progress: Progress) -> None:
+    fetch_file(remote, folder, progress, QUICK)
 
 
-def unpacking(remote: Remote, folder: Path, progress: Progress) -> None:
+def unpacking(remote: RemoteFile, folder: Path, progress: Progress) -> None:
     archive.unpack(folder / remote.name, folder / "unpacked", progress)
 
 
-def building(remote: Remote, folder: Path, progress: Progress) -> None:
-    manifest.build(folder / "dataset", lambda new: fill(folder / remote.name, new, progress), progress)
+def building(remote: RemoteFile, folder: Path, progress: Progress) -> None:
+    manifest.build_folder(folder / "dataset", lambda new: fill(folder / remote.name, new, progress), progress)
 
 
 def fill(path: Path, new: Path, progress: Progress) -> None:
@@ -44,7 +42,9 @@ def fill(path: Path, new: Path, progress: Progress) -> None:
     tokens = np.frombuffer(b"".join(files), np.uint8)
     offsets = np.cumsum([0, *map(len, files)]).astype(np.int64)
     split = RaggedTokens(tokens, offsets, np.zeros(len(files), np.uint8))
-    manifest.write(new, dict.fromkeys(("train", "validation", "test"), split), {"dataset": "tiny"})
+    manifest.write_token_splits(
+        new, dict.fromkeys(("train", "validation", "test"), split), {"dataset": "tiny"}
+    )
 
 
 STAGES = (fetching, unpacking, building)
@@ -88,7 +88,7 @@ def in_child(task: Callable[[], None]) -> int:
     os._exit(0)
 
 
-def check(remote: Remote, folder: Path, stage: int | None = None) -> None:
+def check(remote: RemoteFile, folder: Path, stage: int | None = None) -> None:
     """What has its final name is whole; after a `stage`, so much is there, and nothing else."""
     path, unpacked, dataset = (folder / name for name in FINAL)
     assert not path.exists() or path.stat().st_size == remote.size
@@ -96,14 +96,14 @@ def check(remote: Remote, folder: Path, stage: int | None = None) -> None:
         assert len(list(unpacked.rglob("*.bin"))) == 6
         assert (unpacked / archive.UNPACKED).exists()
     if dataset.exists():
-        manifest.load(dataset, "")
+        manifest.load_arrays(dataset, "")
     if stage is not None:
         names = {found.name for found in folder.iterdir()}
         assert {name for name in names if name[0] != "."} == set(FINAL[: stage + 1])
         assert not any(".building" in name for name in names)
 
 
-def crash_everywhere(remote: Remote, stage: int, before: Path, root: Path) -> Path:
+def crash_everywhere(remote: RemoteFile, stage: int, before: Path, root: Path) -> Path:
     """Kill the stage before each of its steps and do it again; returns a folder in which it was done."""
     step, status = 0, -signal.SIGKILL
     while status == -signal.SIGKILL:
@@ -112,20 +112,20 @@ def crash_everywhere(remote: Remote, stage: int, before: Path, root: Path) -> Pa
         shutil.copytree(before, folder)
         status = in_child(partial(dying, remote, folder, stage, step))
         check(remote, folder)
-        assert in_child(partial(STAGES[stage], remote, folder, silent)) == 0
+        assert in_child(partial(STAGES[stage], remote, folder, ignore_progress)) == 0
         check(remote, folder, stage)
     assert status == 0
     return folder
 
 
-def dying(remote: Remote, folder: Path, stage: int, step: int) -> None:
+def dying(remote: RemoteFile, folder: Path, stage: int, step: int) -> None:
     STAGES[stage](remote, folder, die_before(step, folder))
 
 
 def main(url: str, size: str, digest: str, root: str) -> None:
-    remote = Remote(url, FINAL[0], int(size), digest, "gzip", "tiny")
+    remote = RemoteFile(url, FINAL[0], int(size), digest, "gzip", "tiny")
     replace_syncs(lambda _what: None)
-    stamps.TICK_NS = 0  # nor does anybody change a file that was just hashed
+    disk.TICK_NS = 0  # nor does anybody change a file that was just hashed
     folder = Path(root) / "start"
     folder.mkdir(parents=True)
     for stage in range(len(STAGES)):

@@ -10,8 +10,7 @@ import image_files
 from ecg_files import write_small
 from test_cifar10_batches import FOLDER as BATCHES
 from test_cifar10_batches import archive, content, write
-from test_idx import idx
-from test_mnist import images, labels
+from test_mnist import idx, images, labels
 from text_sources import pairs, reviews, write_archive
 
 from msbench.datasets.cifar10_batches import TEST, TRAIN

@@ -21,8 +21,8 @@ from msbench.datasets.archives import UNPACKED, content, members, open_tree, unp
 from msbench.datasets.archives import streams as archive_streams
 from msbench.datasets.archives.entries import OWN
 from msbench.datasets.archives.streams import Counted, Decompressed
-from msbench.datasets.file_kinds import kind_of
-from msbench.datasets.progress import silent
+from msbench.datasets.dataset import ignore_progress
+from msbench.datasets.file_kinds import detect_kind
 from msbench.errors import DataError
 
 TAR_END = -(-len(tar_bytes(FILES).rstrip(b"\0")) // 512) * 512
@@ -153,9 +153,9 @@ def test_what_makes_much_of_little_is_read_little_by_little(
     monkeypatch.setattr(archive_streams, "MOST", most)
     size = 2000 * most if most < 2**10 else 2**25
     packed = pack(bytes(size)) + pack(b"end")
-    kind = kind_of(write(tmp_path, packed))
+    kind = detect_kind(write(tmp_path, packed))
     assert kind is not None
-    stream = Decompressed(Counted(io.BytesIO(packed), "", len(packed), silent), kind)
+    stream = Decompressed(Counted(io.BytesIO(packed), "", len(packed), ignore_progress), kind)
     tracemalloc.start()
     try:
         assert stream.read(10) == bytes(10)
@@ -440,7 +440,7 @@ def test_progress_tells_bytes_and_may_stop(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(KeyboardInterrupt):
         unpack(source, tmp_path / "out", stop)
     nothing_left(tmp_path / "out")
-    unpack(source, tmp_path / "out", silent)
+    unpack(source, tmp_path / "out", ignore_progress)
 
 
 def bombs() -> dict[str, bytes]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from msbench.datasets.dataset import RaggedPairs, RaggedTokens, Samples
+from msbench.datasets.dataset import RaggedPairs, RaggedTokens, Samples, score_majority_rule
 
 
 def test_batches_are_padded_on_the_right() -> None:
@@ -62,3 +62,8 @@ def test_rows_choose_and_order_the_examples_of_a_split() -> None:
     assert batch.inputs[..., 0].tolist() == [[4.5, 5.0], [2.5, 3.0]]
     assert batch.labels.tolist() == [5, 3]
     assert split.bytes == 3 * 2 * 2
+
+
+def test_it_is_learned_on_train_and_counted_on_test() -> None:
+    assert score_majority_rule(np.array([1, 0, 1]), np.array([1, 0, 0, 0])) == 0.25
+    assert score_majority_rule(np.array([1, 0]), np.array([0, 0, 0, 1])) == 0.75

@@ -15,34 +15,33 @@ from typing import Any
 import pytest
 from faulty_server import FaultyServer, Reply, page, serving, silence, status, whole
 
-from msbench.datasets import download, stamps, transfer
-from msbench.datasets.download import Remote, fetch
-from msbench.datasets.progress import silent
-from msbench.datasets.transfer import Patience
+from msbench.datasets import disk, download
+from msbench.datasets.dataset import ignore_progress
+from msbench.datasets.download import RemoteFile, RetryPolicy, fetch_file
 from msbench.errors import DataError, ExitCode, Interrupted
 
 CONTENT = gzip.compress(random.Random(0).randbytes(300_000), mtime=0)
 OTHER = gzip.compress(random.Random(1).randbytes(300_000), mtime=0)
 HALF = len(CONTENT) // 2
-QUICK = Patience(timeout=0.3, pause=0.01, attempts=3)
+QUICK = RetryPolicy(timeout=0.3, pause=0.01, attempts=3)
 HTML = "<!DOCTYPE html>\n<html><head><title>Virus scan warning</title></head>" + "<p>quota</p>" * 250
 
 
-def remote_of(server: FaultyServer, content: bytes = CONTENT, **changes: Any) -> Remote:
+def remote_of(server: FaultyServer, content: bytes = CONTENT, **changes: Any) -> RemoteFile:
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    remote = Remote(server.url, "data.tar.gz", len(content), digest, "gzip", "cifar10")
+    remote = RemoteFile(server.url, "data.tar.gz", len(content), digest, "gzip", "cifar10")
     return replace(remote, **changes)
 
 
 def names(folder: Path) -> set[str]:
     """What there is but the lock and the hashes."""
-    return {path.name for path in folder.iterdir()} - {".data.tar.gz.lock", stamps.STAMPS}
+    return {path.name for path in folder.iterdir()} - {".data.tar.gz.lock", disk.HASH_CACHE}
 
 
 def fault(folder: Path, *script: Reply, **changes: Any) -> str:
     """What `fetch` says about a server; nothing has the final name then."""
     with serving(*script) as server, pytest.raises(DataError) as caught:
-        fetch(remote_of(server, **changes), folder, silent, QUICK)
+        fetch_file(remote_of(server, **changes), folder, ignore_progress, QUICK)
     message = str(caught.value)
     assert caught.value.exit_code == ExitCode.DATA
     assert message.startswith(f"cifar10: {server.url}: ")
@@ -61,7 +60,7 @@ def test_what_is_fetched_is_what_was_sent(
     digest = algorithm and f"{algorithm}:{hashlib.new(algorithm, CONTENT).hexdigest()}"
     with serving(whole(CONTENT, length=length)) as server:
         remote = remote_of(server, digest=digest, size=len(CONTENT) if known else None)
-        path = fetch(remote, tmp_path / "new" / "folder", silent, QUICK)
+        path = fetch_file(remote, tmp_path / "new" / "folder", ignore_progress, QUICK)
     assert path.read_bytes() == CONTENT
     assert names(path.parent) == {"data.tar.gz"}
 
@@ -71,23 +70,23 @@ def test_a_second_fetch_asks_nobody_and_hashes_nothing(
 ) -> None:
     with serving(whole(CONTENT)) as server:
         remote = remote_of(server)
-        path = fetch(remote, tmp_path, silent, QUICK)
-    monkeypatch.setattr(stamps, "hash_file", None)
-    assert fetch(remote, tmp_path, silent, QUICK) == path
+        path = fetch_file(remote, tmp_path, ignore_progress, QUICK)
+    monkeypatch.setattr(disk, "hash_file", None)
+    assert fetch_file(remote, tmp_path, ignore_progress, QUICK) == path
     assert len(server.ranges) == 1
 
 
 def test_a_fetched_file_that_changed_is_found_and_kept(tmp_path: Path) -> None:
     with serving(whole(CONTENT)) as server:
         remote = remote_of(server)
-        path = fetch(remote, tmp_path, silent, QUICK)
+        path = fetch_file(remote, tmp_path, ignore_progress, QUICK)
     before = path.stat()
     with path.open("r+b") as stream:
         stream.seek(HALF)
         stream.write(bytes([CONTENT[HALF] ^ 1]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(DataError, match=r"hash differs, expected \w+ got \w+: .*; delete it to have it"):
-        fetch(remote, tmp_path, silent, QUICK)
+        fetch_file(remote, tmp_path, ignore_progress, QUICK)
     assert path.exists()
 
 
@@ -110,7 +109,7 @@ def test_a_status_that_nobody_expects(tmp_path: Path) -> None:
 def test_a_busy_server_is_asked_again(tmp_path: Path, code: int) -> None:
     assert f"busy or broken (HTTP {code}" in fault(tmp_path, status(code))
     with serving(status(code), status(code), whole(CONTENT)) as server:
-        assert fetch(remote_of(server), tmp_path, silent, QUICK).read_bytes() == CONTENT
+        assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).read_bytes() == CONTENT
 
 
 def test_a_web_page_is_told_from_a_file(tmp_path: Path) -> None:
@@ -122,13 +121,13 @@ def test_a_web_page_is_told_from_a_file(tmp_path: Path) -> None:
     assert "the server sent something that is no gzip file" in fault(tmp_path, whole(b"PK\x03\x04" * 99))
     assert "the server sent nothing" in fault(tmp_path, whole(b"", ranges=False), size=None)
     with serving(whole(CONTENT)) as server:
-        assert fetch(remote_of(server), tmp_path, silent, QUICK).exists()
+        assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).exists()
 
 
 @pytest.mark.parametrize("hang", [False, True], ids=["cut", "stalled"])
 def test_a_broken_transfer_is_gone_on_with(tmp_path: Path, hang: bool) -> None:
     with serving(whole(CONTENT, until=HALF, hang=hang), whole(CONTENT)) as server:
-        assert fetch(remote_of(server), tmp_path, silent, QUICK).read_bytes() == CONTENT
+        assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).read_bytes() == CONTENT
     assert server.ranges == [None, f"bytes={HALF}-"]
 
 
@@ -142,7 +141,7 @@ def test_a_transfer_that_stays_broken_says_how_far_it_came(tmp_path: Path, hang:
         (tmp_path / "data.tar.gz.part.json").write_text(
             (tmp_path / "data.tar.gz.part.json").read_text().replace(message.split()[1][:-1], server.url)
         )
-        fetch(remote_of(server), tmp_path, silent, QUICK)
+        fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
     assert server.ranges == [f"bytes={HALF}-"]
 
 
@@ -166,16 +165,16 @@ def test_a_server_that_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_long_transfer_may_break_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "GAIN", 10_000)
+    monkeypatch.setattr(download, "GAIN", 10_000)
     places = range(20_000, len(CONTENT), 20_000)
     with serving(*(whole(CONTENT, until=place) for place in places), whole(CONTENT)) as server:
-        fetch(remote_of(server), tmp_path, silent, QUICK)
+        fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
     assert len(server.ranges) == len(places) + 1 > QUICK.attempts
 
 
 def test_a_server_without_ranges_sends_all_again(tmp_path: Path) -> None:
     with serving(whole(CONTENT, until=HALF), whole(CONTENT, ranges=False)) as server:
-        assert fetch(remote_of(server), tmp_path, silent, QUICK).read_bytes() == CONTENT
+        assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).read_bytes() == CONTENT
     assert f"got {HALF:,} of" in fault(tmp_path / "b", whole(CONTENT, until=HALF, ranges=False))
 
 
@@ -185,7 +184,7 @@ def test_a_file_that_changes_between_is_never_glued(tmp_path: Path, digest: bool
     first = whole(CONTENT, until=HALF, etag=etag and '"1"')
     changes: dict[str, Any] = {} if digest else {"digest": None}
     with serving(first, whole(OTHER, etag=etag)) as server:
-        path = fetch(remote_of(server, OTHER, **changes), tmp_path, silent, QUICK)
+        path = fetch_file(remote_of(server, OTHER, **changes), tmp_path, ignore_progress, QUICK)
     assert path.read_bytes() == OTHER
 
 
@@ -196,7 +195,7 @@ def test_a_range_of_another_version_is_not_taken(tmp_path: Path) -> None:
         whole(OTHER, etag='"2"')(handler)
 
     with serving(whole(CONTENT, until=HALF), careless) as server:
-        path = fetch(remote_of(server, OTHER, digest=None), tmp_path, silent, QUICK)
+        path = fetch_file(remote_of(server, OTHER, digest=None), tmp_path, ignore_progress, QUICK)
     assert path.read_bytes() == OTHER
     assert server.ranges == [None, f"bytes={HALF}-", None]
 
@@ -204,10 +203,10 @@ def test_a_range_of_another_version_is_not_taken(tmp_path: Path) -> None:
 def test_a_part_that_the_disk_spoiled_is_fetched_anew(tmp_path: Path) -> None:
     with serving(whole(CONTENT, until=HALF), whole(CONTENT)) as server:
         with pytest.raises(DataError):
-            fetch(remote_of(server), tmp_path, silent, replace(QUICK, attempts=1))
+            fetch_file(remote_of(server), tmp_path, ignore_progress, replace(QUICK, attempts=1))
         part = tmp_path / "data.tar.gz.part"
         part.write_bytes(bytes(HALF))
-        assert fetch(remote_of(server), tmp_path, silent, QUICK).read_bytes() == CONTENT
+        assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).read_bytes() == CONTENT
     assert server.ranges == [None, f"bytes={HALF}-", None]
 
 
@@ -231,10 +230,10 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(silence) as server:
         remote = remote_of(server)
     with pytest.raises(DataError, match=r"cannot be reached \(Connection refused\)"):
-        fetch(remote, tmp_path, silent, QUICK)
+        fetch_file(remote, tmp_path, ignore_progress, QUICK)
     monkeypatch.setattr(socket, "getaddrinfo", nobody)
     with pytest.raises(DataError, match=r"no network, or no such host \(Temporary failure"):
-        fetch(remote, tmp_path, silent, QUICK)
+        fetch_file(remote, tmp_path, ignore_progress, QUICK)
 
 
 def test_a_name_server_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,14 +245,14 @@ def test_a_name_server_that_says_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(socket, "getaddrinfo", nobody)
     with serving(silence) as server, pytest.raises(DataError, match="the server does not answer"):
-        fetch(remote_of(server), tmp_path, silent, replace(QUICK, attempts=1))
+        fetch_file(remote_of(server), tmp_path, ignore_progress, replace(QUICK, attempts=1))
     over.set()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with serving(whole(CONTENT)) as server, pytest.raises(DataError, match=f"{tmp_path}/file.*: Not a dir"):
-        fetch(remote_of(server), tmp_path / "file" / "folder", silent, QUICK)
+        fetch_file(remote_of(server), tmp_path / "file" / "folder", ignore_progress, QUICK)
 
 
 def test_offline_nothing_is_asked_and_what_is_there_is_used(
@@ -263,7 +262,7 @@ def test_offline_nothing_is_asked_and_what_is_there_is_used(
     assert f"it is not in {tmp_path}, and MSBENCH_OFFLINE forbids" in fault(tmp_path, whole(CONTENT))
     with serving(whole(CONTENT)) as server:
         (tmp_path / "data.tar.gz").write_bytes(CONTENT)
-        assert fetch(remote_of(server), tmp_path).exists()
+        assert fetch_file(remote_of(server), tmp_path).exists()
     assert server.ranges == []
     monkeypatch.setenv("MSBENCH_OFFLINE", "0")
     assert not download.is_offline()
@@ -285,9 +284,9 @@ def test_a_disk_that_gets_full_keeps_what_came(tmp_path: Path, monkeypatch: pyte
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
             with pytest.raises(DataError, match="part cannot be written: No space left"):
-                fetch(remote_of(server), tmp_path, silent, QUICK)
+                fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
         assert names(tmp_path) == {"data.tar.gz.part", "data.tar.gz.part.json"}
-        fetch(remote_of(server), tmp_path, silent, QUICK)
+        fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
     assert len(server.ranges) == 1
 
 
@@ -300,14 +299,14 @@ def test_waiting_can_be_stopped(tmp_path: Path, script: list[Reply]) -> None:
             raise Interrupted(signal.SIGINT)
 
     with serving(*script) as server, pytest.raises(Interrupted):
-        fetch(remote_of(server), tmp_path, stop, Patience())
+        fetch_file(remote_of(server), tmp_path, stop, RetryPolicy())
     assert time.monotonic() < started + 2.5
 
 
 def test_progress_tells_bytes(tmp_path: Path) -> None:
     said: list[tuple[str, int, int]] = []
     with serving(whole(CONTENT, until=HALF), whole(CONTENT)) as server:
-        fetch(remote_of(server), tmp_path, lambda *step: said.append(step), QUICK)
+        fetch_file(remote_of(server), tmp_path, lambda *step: said.append(step), QUICK)
     fetching = [step for step in said if step[0] == "fetching data.tar.gz"]
     assert fetching[-1][1:] == (len(CONTENT), len(CONTENT))
     assert all(total > 0 for _, _, total in said)

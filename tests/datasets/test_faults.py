@@ -17,10 +17,9 @@ from faulty_server import FaultyServer, serving, slowly, status, whole
 from typer.testing import CliRunner
 
 from msbench.cli import app
-from msbench.datasets.download import Remote, fetch
+from msbench.datasets.dataset import ignore_progress
+from msbench.datasets.download import RemoteFile, RetryPolicy, fetch_file
 from msbench.datasets.listops import dataset as listops
-from msbench.datasets.progress import silent
-from msbench.datasets.transfer import Patience
 from msbench.errors import ExitCode
 
 CONTENT = gzip.compress(random.Random(0).randbytes(400_000), mtime=0)
@@ -107,8 +106,8 @@ def test_a_signal_in_the_middle_of_a_download(tmp_path: Path, number: signal.Sig
             _, message = process.communicate(timeout=30)
         assert process.returncode == {2: 130, 15: 143, 9: -9}[number], message
         assert not (tmp_path / "data.tar.gz").exists()
-        remote = Remote(server.url, "data.tar.gz", len(CONTENT), DIGEST, "gzip", "tiny")
-        assert fetch(remote, tmp_path, silent).read_bytes() == CONTENT
+        remote = RemoteFile(server.url, "data.tar.gz", len(CONTENT), DIGEST, "gzip", "tiny")
+        assert fetch_file(remote, tmp_path, ignore_progress).read_bytes() == CONTENT
         assert rest_of(server) > 0.3 * len(CONTENT)
 
 
@@ -135,7 +134,7 @@ def test_a_disk_that_gets_full_is_one_message_and_what_came_is_kept(tmp_path: Pa
         assert message.count("\n") == 1
         assert "data.tar.gz.part cannot be written: File too large" in message
         assert not (tmp_path / "data.tar.gz").exists()
-        fetch(Remote(server.url, "data.tar.gz", len(CONTENT), DIGEST, "gzip", "tiny"), tmp_path)
+        fetch_file(RemoteFile(server.url, "data.tar.gz", len(CONTENT), DIGEST, "gzip", "tiny"), tmp_path)
         assert rest_of(server) == len(CONTENT) // 2
 
 
@@ -144,9 +143,11 @@ def test_the_command_says_it_in_one_line_and_ends_in_6(
 ) -> None:
     monkeypatch.setenv("MSBENCH_DATA", str(tmp_path))
     with serving(status(403)) as server:
-        remote = Remote(server.url, "data.tar.gz", None, None, "gzip", "listops")
+        remote = RemoteFile(server.url, "data.tar.gz", None, None, "gzip", "listops")
         monkeypatch.setattr(
-            listops, "_generate", lambda *_: fetch(remote, tmp_path, silent, Patience(timeout=1, attempts=1))
+            listops,
+            "_generate",
+            lambda *_: fetch_file(remote, tmp_path, ignore_progress, RetryPolicy(timeout=1, attempts=1)),
         )
         done = CliRunner().invoke(app, ["setup", "listops"])
     assert done.exit_code == ExitCode.DATA

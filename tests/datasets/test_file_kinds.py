@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from archives import FILES, FORMATS
 
-from msbench.datasets.file_kinds import HEAD, MAGIC, is_kind, is_web_page, kind_of, title
+from msbench.datasets.file_kinds import HEAD, MAGIC, detect_kind, find_title, is_kind, is_web_page
 
 KINDS = {"tar": "tar", "tar.gz": "gzip", "tar.xz": "xz", "tar.bz2": "bzip2", "zip": "zip"}
 
@@ -16,7 +16,7 @@ KINDS = {"tar": "tar", "tar.gz": "gzip", "tar.xz": "xz", "tar.bz2": "bzip2", "zi
 def test_bytes_tell_the_kind_whatever_the_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / "archive.txt"
     path.write_bytes(FORMATS[name](FILES))
-    assert kind_of(path) == KINDS[name]
+    assert detect_kind(path) == KINDS[name]
     head = path.read_bytes()[:HEAD]
     assert [kind for kind in (*MAGIC, "tar", "text") if is_kind(head, kind)] == [KINDS[name]]
 
@@ -46,8 +46,8 @@ def test_other_kinds() -> None:
 @pytest.mark.parametrize("head", [b"<!DOCTYPE html>", b"\n <HTML lang=en>", b"\xef\xbb\xbf<html>", b"<head>"])
 def test_web_pages(head: bytes) -> None:
     assert is_web_page(head)
-    assert title(head) == ""
-    assert title(head + b"<Title id=1>\n Quota  exceeded</title>") == "Quota exceeded"
+    assert find_title(head) == ""
+    assert find_title(head + b"<Title id=1>\n Quota  exceeded</title>") == "Quota exceeded"
 
 
 def test_what_is_no_web_page() -> None:

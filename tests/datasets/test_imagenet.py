@@ -9,7 +9,7 @@ from image_files import damaged_inside, encoded, imagenet, jpeg, pixels, wnid
 from msbench import datasets as data
 from msbench.config import ImageNetConfig
 from msbench.datasets.dataset import SPLITS
-from msbench.datasets.stamps import distrusted
+from msbench.datasets.disk import distrust_stamps
 from msbench.errors import DataError
 
 CLASSES = [wnid(number) for number in (3, 7, 12)]
@@ -148,18 +148,18 @@ def test_where_all_is_read_again_images_are_too(verify: str, tree: Path, tmp_pat
     config = CONFIG.model_copy(update={"verify": verify})
     data.setup(config, tmp_path / "data", source=tree)
     stages: list[str] = []
-    with distrusted(lambda stage, *_: stages.append(stage)):
+    with distrust_stamps(lambda stage, *_: stages.append(stage)):
         data.open_dataset(config, tmp_path / "data")
     assert "looking at images" in stages
     first(tree, "val").write_bytes(jpeg(999))
     data.open_dataset(config, tmp_path / "data")
-    with distrusted(), pytest.raises(DataError) as caught:
+    with distrust_stamps(), pytest.raises(DataError) as caught:
         data.open_dataset(config, tmp_path / "data")
     head, line = str(caught.value).splitlines()
     assert head.startswith("imagenet: 1 of 6 images are not those that were set up")
     assert line == str(first(tree, "val"))
     first(tree).unlink()
-    with distrusted(), pytest.raises(DataError, match=f"{first(tree)}: cannot be read"):
+    with distrust_stamps(), pytest.raises(DataError, match=f"{first(tree)}: cannot be read"):
         data.open_dataset(config, tmp_path / "data")
 
 

@@ -1,20 +1,25 @@
 import gzip
 import hashlib
+import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_idx import idx
 
 from msbench import datasets as data
 from msbench.config import MnistConfig
 from msbench.datasets.dataset import SPLITS
-from msbench.datasets.mnist import FILES, MNIST, find
+from msbench.datasets.mnist import FILES, MNIST, find_files, parse_idx
 from msbench.errors import DataError
 
 PERMUTED = MnistConfig(permuted=True)
+
+
+def idx(array: np.ndarray, magic: int | None = None) -> bytes:
+    word = 0x0800 | array.ndim if magic is None else magic
+    return struct.pack(f">{1 + array.ndim}I", word, *array.shape) + array.tobytes()
 
 
 def images(count: int) -> np.ndarray:
@@ -87,17 +92,17 @@ def test_each_file_must_be_there_once(brought: Path) -> None:
     with pytest.raises(
         DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is twice"
     ):
-        find((brought,))
+        find_files((brought,))
     for path in brought.glob("train-images*"):
         path.unlink()
     with pytest.raises(
         DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is now"
     ):
-        find((brought,))
+        find_files((brought,))
 
 
 def test_fetched_files_are_found_by_their_names(brought: Path) -> None:
-    assert find(tuple(brought.iterdir())) == find((brought,))
+    assert find_files(tuple(brought.iterdir())) == find_files((brought,))
     assert [remote.name for remote in MNIST.remotes] == [f"{file.stem}.gz" for file in FILES]
     assert len({remote.digest for remote in MNIST.remotes}) == 4
 
@@ -120,3 +125,24 @@ def test_real_digits(sample: Callable[..., Path], tmp_path: Path) -> None:
 
 def _md5(path: Path) -> str:
     return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3, 5)])
+def test_the_shape_is_in_the_file(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    assert np.array_equal(parse_idx(idx(array), len(shape)), array)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "has 0 bytes, fewer than its header of 8"),
+        (idx(np.zeros(3, np.uint8))[:-1], "has 10 bytes instead of 11 for 3"),
+        (idx(np.zeros(3, np.uint8)) + b"x", "has 12 bytes instead of 11 for 3"),
+        (idx(np.zeros(3, np.uint8), magic=0x0D01), "begins with 0x00000d01, not 0x00000801"),
+        (idx(np.zeros((1, 1, 1), np.uint8)), "begins with 0x00000803, not 0x00000801"),
+    ],
+)
+def test_what_is_no_such_file_is_refused(content: bytes, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        parse_idx(content, 1)

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from image_files import damaged_inside, encoded, jpeg, pixels
 
+from msbench.datasets.dataset import ignore_progress
 from msbench.datasets.picture_files import described, look, read
-from msbench.datasets.progress import silent
 from msbench.errors import DataError
 
 LARGE = encoded(pixels(64))
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def faults(folder: Path, *, full: bool) -> dict[str, str]:
-    seen = look(folder, list(FILES), full=full, processes=2, progress=silent)
+    seen = look(folder, list(FILES), full=full, processes=2, progress=ignore_progress)
     assert seen.sizes.tolist() == [len(data) for data in FILES.values()]
     return {list(FILES)[number]: fault for number, fault in seen.faults.items()}
 
@@ -46,14 +46,14 @@ def test_decoding_finds_what_is_damaged(folder: Path) -> None:
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     for full in (False, True):
         with pytest.raises(DataError, match=r"gone\.jpg: cannot be read: No such file"):
-            look(tmp_path, ["gone.jpg"], full=full, processes=1, progress=silent)
+            look(tmp_path, ["gone.jpg"], full=full, processes=1, progress=ignore_progress)
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_file_that_changed_is_told(tmp_path: Path, full: bool) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(jpeg())
-    seen = look(tmp_path, ["a.jpg"], full=full, processes=1, progress=silent)
+    seen = look(tmp_path, ["a.jpg"], full=full, processes=1, progress=ignore_progress)
     size, checksum = int(seen.sizes[0]), int(seen.checksums[0])
     assert read(path, size, checksum, full=full) == jpeg()
     others = [jpeg()[:-5], jpeg() + b"\0", jpeg()[:-5] + b"\1" + jpeg()[-4:]]

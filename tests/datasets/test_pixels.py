@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch.utils.data import TensorDataset
+from torch.utils.data import random_split as torchs
 
 from msbench.config import MnistConfig
 from msbench.datasets.dataset import Samples
-from msbench.datasets.pixels import PixelTokens, luma, parted, unchanged
+from msbench.datasets.pixels import PixelTokens, convert_to_grey, keep_colours, split_images, split_randomly
 from msbench.errors import DataError
 
 
@@ -12,7 +15,7 @@ def test_grey_is_pillows() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (5000, 4, 3), dtype=np.uint8)
     rgb[:2, 0] = [[0, 0, 0], [255, 255, 255]]
     expected = np.asarray(Image.fromarray(rgb).convert("L"))
-    assert np.array_equal(luma(rgb)[..., 0], expected)
+    assert np.array_equal(convert_to_grey(rgb)[..., 0], expected)
 
 
 def test_no_grey_level_is_padding() -> None:
@@ -33,7 +36,7 @@ def arrays(train: int) -> dict[str, dict[str, np.ndarray]]:
 
 
 def test_validation_is_a_share_of_train() -> None:
-    splits = parted(MnistConfig(validation=0.25), arrays(20), unchanged, Samples)
+    splits = split_images(MnistConfig(validation=0.25), arrays(20), keep_colours, Samples)
     shown = {name: split.batch(np.arange(len(split))) for name, split in splits.items()}
     assert {name: len(batch.labels) for name, batch in shown.items()} == {
         "train": 15,
@@ -49,4 +52,22 @@ def test_no_split_is_empty() -> None:
     with pytest.raises(
         DataError, match=r"mnist: data.validation 0\.9 of 5 train images leaves a split empty"
     ):
-        parted(MnistConfig(validation=0.9), arrays(5), unchanged, Samples)
+        split_images(MnistConfig(validation=0.9), arrays(5), keep_colours, Samples)
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "seed"),
+    [(2, 1, 0), (10, 3, 42), (1000, 900, 42), (50_000, 45_000, 42), (777, 1, 2**32 - 1)],
+)
+def test_it_is_torchs_own(count: int, first: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    parts = torchs(TensorDataset(torch.empty(count)), (first, count - first), generator)
+    ours = split_randomly(count, first, seed)
+    assert [part.tolist() for part in ours] == [list(part.indices) for part in parts]
+    assert np.array_equal(np.sort(np.concatenate(ours)), np.arange(count))
+
+
+def test_the_split_of_public_loaders() -> None:
+    train, validation = split_randomly(50_000, 45_000, 42)
+    assert (len(train), len(validation)) == (45_000, 5_000)
+    assert not set(train) & set(validation)

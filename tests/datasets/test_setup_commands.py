@@ -19,9 +19,9 @@ from typer.testing import CliRunner, Result
 
 from msbench import datasets as data
 from msbench.cli import app
+from msbench.datasets.archive_dataset import ArchiveDataset
 from msbench.datasets.dataset import SPLITS
-from msbench.datasets.kept import Kept
-from msbench.datasets.stamps import hash_file
+from msbench.datasets.disk import hash_file
 from msbench.errors import ExitCode
 
 SMALL = ("train.max_steps=3", "train.batch_size=4", "model.layers=1", "model.d_model=8")
@@ -74,7 +74,7 @@ def served(published: Published, sources: list[Path], patch: pytest.MonkeyPatch)
 def point(name: str, url: str, sources: list[Path], patch: pytest.MonkeyPatch) -> None:
     """Let a dataset be fetched from this server, with the digests of these files where it has digests."""
     kept = data.DATASETS[name]
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, ArchiveDataset)
     remotes = tuple(
         replace(
             remote,

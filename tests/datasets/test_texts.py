@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from msbench.config.texts import AanConfig, ImdbConfig, TextConfig
 from msbench.datasets import texts
-from msbench.datasets.kept import Making
-from msbench.datasets.progress import silent
+from msbench.datasets.archive_dataset import DatasetBuild
+from msbench.datasets.dataset import ignore_progress
 from msbench.errors import DataError
 
 ACCENTS = "naïve café – 3€"
@@ -116,7 +116,7 @@ def test_a_spool_gives_back_what_it_took_and_leaves_nothing(tmp_path: Path) -> N
         assert list(spool) == kept
         assert list(spool) == kept
         assert spool.lengths.tolist() == [4, 1, 16]
-        making = Making(tmp_path, (), None, lambda *step: said.append(step), "none")
+        making = DatasetBuild(tmp_path, (), None, lambda *step: said.append(step), "none")
         texts.save(making, "train", spool, spool.lengths, texts.TokenEncoder(chosen, "one"))
     assert said == [("encoding train", 0, 3), ("encoding train", 3, 3)]
     gc.collect()
@@ -129,7 +129,10 @@ def test_a_disk_without_room_is_told_before_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=4))
-    making, encoder = Making(tmp_path, (), None, silent, "none"), texts.TokenEncoder(config(), "a")
+    making, encoder = (
+        DatasetBuild(tmp_path, (), None, ignore_progress, "none"),
+        texts.TokenEncoder(config(), "a"),
+    )
     texts.save(making, "test", [b"aaa"], np.array([4]), encoder)
     with pytest.raises(DataError, match=r"train in token ids: 5 bytes are needed and .* has 4 free"):
         texts.save(making, "train", [b"aaaa"], np.array([5]), encoder)

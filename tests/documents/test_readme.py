@@ -9,7 +9,7 @@ from documents import VERBS, options, rows
 from msbench import datasets as data
 from msbench.cli import listings as catalogue
 from msbench.config import DATASETS, MODELS
-from msbench.datasets.kept import Kept
+from msbench.datasets.archive_dataset import ArchiveDataset
 from msbench.errors import ExitCode
 from msbench.runs.suite import available, plan
 
@@ -70,7 +70,7 @@ def test_how_a_dataset_gets_here_is_said(row: list[str]) -> None:
         assert source.default == "generated"
         assert row[2] == "generated; or brought, as published"
     else:
-        assert isinstance(module, Kept)
+        assert isinstance(module, ArchiveDataset)
         assert row[2].split(",")[0] == ("fetched" if module.remotes else "brought")
 
 

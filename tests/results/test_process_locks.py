@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from msbench.cli import app
-from msbench.datasets.disk import locked, temporary_folder
-from msbench.datasets.progress import silent
+from msbench.datasets.dataset import ignore_progress
+from msbench.datasets.disk import lock_path, make_temporary_folder
 from msbench.errors import ConfigError, ExitCode
 from msbench.results import locks, store
 from msbench.runs.launchers import slurm, submission
@@ -35,7 +35,7 @@ def _run(folder: Path) -> None:
 
 
 def _data(folder: Path) -> None:
-    with locked(folder / "listops", silent):
+    with lock_path(folder / "listops", ignore_progress):
         pass
 
 
@@ -112,7 +112,7 @@ def test_without_locks_a_temporary_folder_works_and_those_of_others_stay(
 ) -> None:
     (tmp_path / ".x-other").mkdir()
     refuse_locks(monkeypatch, number)
-    with temporary_folder(tmp_path, ".x-") as folder:
+    with make_temporary_folder(tmp_path, ".x-") as folder:
         assert folder.exists()
     assert [path.name for path in tmp_path.iterdir()] == [".x-other"]
 

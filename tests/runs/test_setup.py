@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from msbench import datasets as data
-from msbench.datasets import stamps
-from msbench.datasets.progress import Progress
+from msbench.datasets import disk
+from msbench.datasets.dataset import Progress
 from msbench.errors import ConfigError, DataError, ExitCode
 from msbench.runs import setup as provision
 
@@ -104,6 +104,6 @@ def test_progress_in_steps_of_any_size_is_said_once_a_tenth(
 def test_check_reads_every_byte_again(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a disk may give back other bytes than were written to it, with the same dates."""
     provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
-    monkeypatch.setattr(stamps, "hash_file", lambda *_: "0" * 64)
+    monkeypatch.setattr(disk, "hash_file", lambda *_: "0" * 64)
     assert provision.provision([str(tiny_file)], None, check_only=False, quiet=True).exit_code == ExitCode.OK
     assert provision.provision([str(tiny_file)], None, check_only=True, quiet=True).exit_code == ExitCode.DATA

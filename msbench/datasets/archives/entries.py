@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from msbench.datasets.dataset import Progress
+from msbench.datasets.disk import HASH_CACHE
 from msbench.datasets.manifest import MADE
-from msbench.datasets.progress import Progress
-from msbench.datasets.stamps import STAMPS
 
 SKIP = 2**20
 LARGEST = 2**31
 """Largest file, or header, in bytes, read as a whole: above any dataset's, below an archive bomb's."""
 UNPACKED = ".unpacked.json"
-OWN = (UNPACKED, MADE, STAMPS)
+OWN = (UNPACKED, MADE, HASH_CACHE)
 """Files that msbench itself leaves in a folder; they are no part of a source."""
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from msbench.datasets.archives.entries import SKIP, ArchiveEntry
 from msbench.datasets.archives.member_files import described, entries, plain_name
-from msbench.datasets.progress import Progress, silent
+from msbench.datasets.dataset import Progress, ignore_progress
 
 LONGEST = 64
 """Most blocks of a line: a file without line feeds must not be read into memory."""
 
 
 def lines(
-    source: Path, names: Collection[str], progress: Progress = silent
+    source: Path, names: Collection[str], progress: Progress = ignore_progress
 ) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield name and lines of every file in `source` that has one of these names, each line with its end.
 

@@ -23,8 +23,8 @@ from msbench.datasets.archives.entries import (
     zip_entries,
 )
 from msbench.datasets.archives.streams import Counted, Decompressed
-from msbench.datasets.file_kinds import COMPRESSED, kind_of
-from msbench.datasets.progress import Progress, silent
+from msbench.datasets.dataset import Progress, ignore_progress
+from msbench.datasets.file_kinds import COMPRESSED, detect_kind
 from msbench.errors import DataError
 
 DAMAGE = (
@@ -45,7 +45,7 @@ TWICE = "{} comes twice, with different bytes"
 def members(
     source: Path,
     wanted: Callable[[str], bool],
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     *,
     nested: bool = False,
 ) -> Iterator[tuple[str, bytes]]:
@@ -64,10 +64,10 @@ def members(
                     yield name, data
 
 
-def content(source: Path, progress: Progress = silent) -> bytes:
+def content(source: Path, progress: Progress = ignore_progress) -> bytes:
     """Return a file's bytes, decompressed if gzip, xz or bzip2, and verified as far as these allow."""
     with described(source), source.open("rb") as raw:
-        kind = kind_of(source)
+        kind = detect_kind(source)
         counted = Counted(raw, f"reading {source.name}", source.stat().st_size, progress)
         if kind not in COMPRESSED:
             return counted.read()
@@ -79,12 +79,12 @@ def content(source: Path, progress: Progress = silent) -> bytes:
 
 
 @contextmanager
-def entries(source: Path, progress: Progress = silent) -> Iterator[Iterator[ArchiveEntry]]:
+def entries(source: Path, progress: Progress = ignore_progress) -> Iterator[Iterator[ArchiveEntry]]:
     """Yield all entries of `source`, which stays open meanwhile."""
     if source.is_dir():
         yield folder_entries(source, partial(progress, f"reading {source.name}", 0, 1))
         return
-    kind = kind_of(source)
+    kind = detect_kind(source)
     if kind is None:
         raise DataError(f"{source}: is no folder, tar or zip")
     if kind == "zip":

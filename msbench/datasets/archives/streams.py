@@ -9,7 +9,7 @@ import lzma
 import zlib
 from typing import BinaryIO, Protocol
 
-from msbench.datasets.progress import Progress
+from msbench.datasets.dataset import Progress
 
 FEED = 2**15
 MOST = 2**20

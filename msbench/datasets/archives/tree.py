@@ -15,8 +15,8 @@ from msbench.datasets.archives.member_files import (
     plain_name,
     read_entry,
 )
-from msbench.datasets.file_kinds import COMPRESSED, kind_of
-from msbench.datasets.progress import Progress, silent
+from msbench.datasets.dataset import Progress, ignore_progress
+from msbench.datasets.file_kinds import COMPRESSED, detect_kind
 from msbench.errors import DataError
 
 
@@ -31,16 +31,16 @@ class FileTree(Protocol):
 
 
 @contextmanager
-def open_tree(source: Path, progress: Progress = silent) -> Iterator[FileTree]:
+def open_tree(source: Path, progress: Progress = ignore_progress) -> Iterator[FileTree]:
     """Yield the files of `source` while it is open. Raises DataError unless it is a folder, zip or plain tar.
 
     Opening reads the names and the end; the bytes of a file are verified when they are read.
     """
     with described(source):
-        if source.is_file() and kind_of(source) in COMPRESSED:
+        if source.is_file() and detect_kind(source) in COMPRESSED:
             raise DataError(f"{source}: is compressed as a whole: unpack it, then name the folder")
         with entries(source, progress) as found:
-            if source.is_file() and kind_of(source) == "tar":
+            if source.is_file() and detect_kind(source) == "tar":
                 with source.open("rb") as stream:
                     yield _Tree(source, [_at(stream, entry) for entry in found])
             else:

@@ -10,9 +10,9 @@ from pathlib import Path
 from msbench.datasets import manifest
 from msbench.datasets.archives.entries import UNPACKED
 from msbench.datasets.archives.member_files import described, members
-from msbench.datasets.disk import require_space, temporary_folder
-from msbench.datasets.file_kinds import kind_of
-from msbench.datasets.progress import Progress, silent
+from msbench.datasets.dataset import Progress, ignore_progress
+from msbench.datasets.disk import make_temporary_folder, require_space
+from msbench.datasets.file_kinds import detect_kind
 from msbench.errors import DataError
 from msbench.results.safe_reads import parse_json, read_bytes
 
@@ -20,7 +20,7 @@ Origin = dict[str, str | int]
 """Name and size of an archive, as stored in the file `UNPACKED`, which is written last."""
 
 
-def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: bool = False) -> None:
+def unpack(source: Path, folder: Path, progress: Progress = ignore_progress, *, nested: bool = False) -> None:
     """Unpack the archive `source` into `folder`, which appears whole or not at all.
 
     Repeating it changes nothing. With `nested`, an inner tar becomes a folder of its name without .tar, as
@@ -31,13 +31,15 @@ def unpack(source: Path, folder: Path, progress: Progress = silent, *, nested: b
     if not (folder / UNPACKED).exists():
         if folder.is_dir() and any(folder.iterdir()):
             raise DataError(f"{folder}: is there and was not unpacked by msbench: move it away")
-        manifest.build(folder, lambda new: _fill(new, source, origin, progress, nested), progress, UNPACKED)
+        manifest.build_folder(
+            folder, lambda new: _fill(new, source, origin, progress, nested), progress, UNPACKED
+        )
     _refuse_other(folder, origin)
 
 
 @contextmanager
 def opened(
-    source: Path, wanted: Callable[[str], bool], scratch: Path, progress: Progress = silent
+    source: Path, wanted: Callable[[str], bool], scratch: Path, progress: Progress = ignore_progress
 ) -> Iterator[Path]:
     """Yield a folder with the files of `source`: itself, or the `wanted` files of an archive.
 
@@ -46,7 +48,7 @@ def opened(
     if source.is_dir():
         yield source
         return
-    with temporary_folder(scratch, ".unpacked-") as folder:
+    with make_temporary_folder(scratch, ".unpacked-") as folder:
         made: set[Path] = set()
         for name, data in members(source, wanted, progress):
             path = folder / name
@@ -87,7 +89,7 @@ def _fill(new: Path, source: Path, origin: Origin, progress: Progress, nested: b
 def _known_size(source: Path) -> int:
     """Return the total size of the files, as far as the archive states it beforehand."""
     with described(source):
-        kind = kind_of(source)
+        kind = detect_kind(source)
         if kind == "zip":
             with zipfile.ZipFile(source) as archive:
                 return sum(info.file_size for info in archive.infolist())

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msbench.datasets.archives import unpack
-from msbench.datasets.progress import Progress
-from msbench.datasets.stamps import Stamps
+from msbench.datasets.dataset import Progress
+from msbench.datasets.disk import HashCache
 from msbench.errors import DataError
 
 ARCHIVES = {"train": "ILSVRC2012_img_train.tar", "val": "ILSVRC2012_img_val.tar"}
@@ -35,7 +35,7 @@ def unpacked(source: Path, folder: Path, progress: Progress) -> list[str]:
 
 def _notes(source: Path, progress: Progress) -> Iterator[str]:
     """Yield a note for each archive with another MD5 than published: a tar has no checksum of its files."""
-    stamps = Stamps(source)
+    stamps = HashCache(source)
     for split, name in ARCHIVES.items():
         md5 = stamps.digest(source / name, "md5", progress)
         if md5 != MD5[split]:

@@ -17,17 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest, picture_files
-from msbench.datasets.about import About
-from msbench.datasets.dataset import Dataset, Split, TaskInfo
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
+from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, score_majority_rule
+from msbench.datasets.disk import find_reread_progress
 from msbench.datasets.imagenet import archives as imagenet_archives
 from msbench.datasets.imagenet import tree as imagenet_tree
 from msbench.datasets.imagenet.split import Index, Numbers, Pictures, joined
 from msbench.datasets.imagenet.tree import ImageTree, Listed
-from msbench.datasets.kept import Kept, Making
-from msbench.datasets.majority import majority
 from msbench.datasets.parallel import default_processes
-from msbench.datasets.progress import Progress
-from msbench.datasets.stamps import rereading
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -35,7 +32,7 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
 
 CLASSES = 1000
 INDEXED = ("names", "offsets", "sizes", "checksums", "labels")
-ABOUT = About(
+ABOUT = DatasetDescription(
     what="ILSVRC 2012: folders train and val, or ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and\n"
     "ILSVRC2012_devkit_t12.tar.gz",
     licence="non-commercial research; image-net.org asks for a registration, so msbench cannot fetch it",
@@ -53,7 +50,7 @@ class ReadableImages:
     faults: dict[str, str]
 
 
-def fill(config: ImageNetConfig, making: Making) -> None:
+def fill(config: ImageNetConfig, making: DatasetBuild) -> None:
     """Find and check all images, and store the index."""
     tree, notes = _tree(making)
     found = {split: _look(config, making, tree, getattr(tree, split)) for split in ("train", "test")}
@@ -64,8 +61,8 @@ def fill(config: ImageNetConfig, making: Making) -> None:
         names, offsets = joined(each.listed.names)
         index = Index(tree.root, names, offsets, each.sizes, each.checksums, labels)
         for name in INDEXED:
-            manifest.save(making.folder, split, name, getattr(index, name))
-        described[split] = manifest.describe(labels, np.full(len(labels), config.positions, np.int64))
+            manifest.save_array(making.folder, split, name, getattr(index, name))
+        described[split] = manifest.describe_split(labels, np.full(len(labels), config.positions, np.int64))
     skipped = {split: each.faults for split, each in found.items() if each.faults}
     making.finish(
         config,
@@ -78,7 +75,7 @@ def fill(config: ImageNetConfig, making: Making) -> None:
     )
 
 
-def _tree(making: Making) -> tuple[ImageTree, list[str]]:
+def _tree(making: DatasetBuild) -> tuple[ImageTree, list[str]]:
     (source,) = making.sources
     if not source.is_dir():
         raise DataError(f"{source}: is no folder: name the one that holds train and val, or the archives")
@@ -89,7 +86,7 @@ def _tree(making: Making) -> tuple[ImageTree, list[str]]:
     return imagenet_tree.find(images, beside=(source,)), notes
 
 
-def _look(config: ImageNetConfig, making: Making, tree: ImageTree, listed: Listed) -> ReadableImages:
+def _look(config: ImageNetConfig, making: DatasetBuild, tree: ImageTree, listed: Listed) -> ReadableImages:
     seen = picture_files.look(
         tree.root,
         listed.names,
@@ -145,7 +142,7 @@ def view(
         "validation": Pictures(config, train, held_back),
         "test": Pictures(config, test, np.arange(len(test.labels), dtype=np.int64)),
     }
-    rules = {"majority": majority(train.labels, test.labels)}
+    rules = {"majority": score_majority_rule(train.labels, test.labels)}
     return _info(config, len(facts["classes"]), rules), splits
 
 
@@ -175,13 +172,13 @@ def _info(config: ImageNetConfig, classes: int, rules: Mapping[str, float]) -> T
 
 
 @dataclass(frozen=True)
-class ImageNet(Kept["ImageNetConfig"]):
+class ImageNet(ArchiveDataset["ImageNetConfig"]):
     """The ImageNet dataset; where everything is to be read again, its images are checked too."""
 
     def open_dataset(self, config: ImageNetConfig, root: Path) -> Dataset:
         """Open the dataset, verified. Raises DataError saying what is wrong and what to run."""
         dataset = super().open_dataset(config, root)
-        if (progress := rereading()) is not None:
+        if (progress := find_reread_progress()) is not None:
             for split in ("train", "test"):
                 pictures = dataset.splits[split]
                 assert isinstance(pictures, Pictures)

@@ -8,9 +8,9 @@ from hashlib import blake2b
 
 import numpy as np
 
+from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.listops.generate import LONGEST, ExpressionBlock, Grammar, draw_block
 from msbench.datasets.parallel import default_processes, ordered
-from msbench.datasets.progress import Progress, silent
 from msbench.errors import DataError
 
 WINDOW = 2**20  # draws between checks of the yield: a second or two
@@ -28,7 +28,7 @@ class CollectedExpressions:
 
 
 def collect(
-    grammar: Grammar, wanted: int, *, processes: int | None = None, progress: Progress = silent
+    grammar: Grammar, wanted: int, *, processes: int | None = None, progress: Progress = ignore_progress
 ) -> CollectedExpressions:
     """Collect the first `wanted` different expressions of the grammar, the same for any number of processes.
 

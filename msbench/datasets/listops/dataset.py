@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.datasets import manifest
-from msbench.datasets.about import GENERATED, About, setup_command
+from msbench.datasets.archive_dataset import GENERATED, DatasetDescription, build_setup_command
 from msbench.datasets.archives import opened
-from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
+from msbench.datasets.dataset import SPLITS, Dataset, Progress, RaggedTokens, TaskInfo, ignore_progress
 from msbench.datasets.listops import release as listops_release
 from msbench.datasets.listops.baselines import baselines
 from msbench.datasets.listops.collect import collect
 from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar
 from msbench.datasets.listops.symbols import CLASSES, SYMBOLS
-from msbench.datasets.progress import Progress, silent
 from msbench.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import ListOpsConfig
 
 PUBLISHED = {"train": 96_000, "validation": 2_000, "test": 2_000}
-ABOUT = About(
+ABOUT = DatasetDescription(
     what="basic_train.tsv, basic_val.tsv, basic_test.tsv: listops-1000 in Long Range Arena's lra_release.gz",
     licence="the code is Apache-2.0; for the data none is stated, so msbench does not pass them on",
     where="there or unpacked, anywhere, then: msbench setup listops --from PATH",
@@ -38,7 +37,7 @@ def setup(
     *,
     source: Path | None = None,
     processes: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Dataset:
     """Generate or import where absent, verify, open. Raises DataError; ConfigError for contradictions."""
     _refuse_contradictions(config, source)
@@ -46,7 +45,7 @@ def setup(
     if config.source == "release":
         _import(config, folder, source, progress)
     elif not (folder / manifest.MANIFEST).exists():
-        manifest.build(folder, lambda new: _generate(config, new, processes, progress), progress)
+        manifest.build_folder(folder, lambda new: _generate(config, new, processes, progress), progress)
     return open_dataset(config, root)
 
 
@@ -56,7 +55,7 @@ def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
     if not (folder / manifest.MANIFEST).exists():
         raise DataError(f"listops is not set up in {folder}: run `{command(config)}`")
     remedy = f"delete {folder}, then run `{command(config)}`"
-    arrays, facts = manifest.load(folder, remedy)
+    arrays, facts = manifest.load_arrays(folder, remedy)
     if config.source == "generated" and facts["config"] != config.model_dump(mode="json"):
         raise DataError(f"{folder / manifest.MANIFEST}: is of another config: {remedy}")
     splits = {name: RaggedTokens(**arrays[name]) for name in SPLITS}
@@ -71,7 +70,7 @@ def outline(config: ListOpsConfig) -> TaskInfo:
 
 def is_ready(config: ListOpsConfig, root: Path) -> bool:
     """Return True if `open_dataset` finds every file with its size; contents are verified on opening."""
-    return manifest.is_whole(folder_of(config, root))
+    return manifest.is_complete(folder_of(config, root))
 
 
 def stored_digest(config: ListOpsConfig, root: Path) -> str | None:
@@ -85,12 +84,12 @@ def folder_of(config: ListOpsConfig, root: Path) -> Path:
     if config.source == "release":
         return root / "listops" / "release"
     values = {"generator": VERSION, "config": config.model_dump(mode="json")}
-    return root / "listops" / manifest.short_hash(values)
+    return root / "listops" / manifest.hash_values(values)
 
 
 def command(config: ListOpsConfig) -> str:
     """Return the command that sets up this config."""
-    return setup_command(config, "" if config.source == "generated" else "PATH")
+    return build_setup_command(config, "" if config.source == "generated" else "PATH")
 
 
 def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
@@ -151,7 +150,7 @@ def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: 
     with opened(source, listops_release.PATHS.__contains__, folder.parent, progress) as place:
         files = listops_release.find(place)
         if not imported:
-            manifest.build(folder, lambda new: _read(config, new, files, progress), progress)
+            manifest.build_folder(folder, lambda new: _read(config, new, files, progress), progress)
     _refuse_other_files(config, folder, files)
 
 
@@ -168,7 +167,7 @@ def _read(
         for name, rows in PUBLISHED.items()
         if len(splits[name]) != rows
     ]
-    kept = manifest.duplicates(splits.values())
+    kept = manifest.count_duplicates(splits.values())
     facts = {"licence": ABOUT.licence, "sources": sources, "notes": notes, "duplicates_kept": kept}
     _write(folder, config, splits, facts)
 
@@ -190,4 +189,4 @@ def _write(
 ) -> None:
     values = {"dataset": "listops", "config": config.model_dump(mode="json"), **facts}
     values["baselines"] = baselines(splits["train"], splits["test"])
-    manifest.write(folder, splits, values)
+    manifest.write_token_splits(folder, splits, values)

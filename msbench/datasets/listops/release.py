@@ -11,11 +11,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from msbench.datasets.dataset import RaggedTokens
+from msbench.datasets.dataset import Progress, RaggedTokens, ignore_progress
+from msbench.datasets.disk import hash_file
 from msbench.datasets.listops.evaluate import evaluate
 from msbench.datasets.listops.symbols import CLASSES, EOS, IDS
-from msbench.datasets.progress import Progress, silent
-from msbench.datasets.stamps import hash_file
 from msbench.errors import DataError
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
@@ -64,7 +63,7 @@ def _source_file(path: Path) -> SourceFile:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def read_split(path: Path, progress: Progress = silent) -> RaggedTokens:
+def read_split(path: Path, progress: Progress = ignore_progress) -> RaggedTokens:
     """Read all rows of one file, in its order. Raises DataError naming file and line."""
     tokens, ends, labels = bytearray(), [0], bytearray()
     for ids, label in _rows(path, progress):

@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest
-from msbench.datasets.about import About
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.archives import opened
-from msbench.datasets.dataset import Samples, TaskInfo
+from msbench.datasets.dataset import Samples, TaskInfo, score_majority_rule
 from msbench.datasets.disk import require_space
-from msbench.datasets.kept import Kept, Making
-from msbench.datasets.majority import majority
 from msbench.datasets.pathfinder.generate import BATCH, VERSION, generate
 from msbench.datasets.pathfinder.parameters import Parameters, preset
 from msbench.datasets.pathfinder.release import Release
@@ -33,7 +31,7 @@ from msbench.errors import DataError
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.pathfinder import PathfinderConfig
 
-ABOUT = About(
+ABOUT = DatasetDescription(
     what="pathfinder32 or pathfinder128 of Long Range Arena's lra_release.gz, in it or unpacked",
     licence="the generator is MIT; for the published images none is stated, so msbench does not pass them on",
     where="anywhere, then: msbench setup pathfinder --from PATH (--set data.size=128 for Path-X)",
@@ -45,7 +43,7 @@ PUBLISHED = 200_000
 REPORT_EVERY = 500
 
 
-def fill(config: PathfinderConfig, making: Making) -> None:
+def fill(config: PathfinderConfig, making: DatasetBuild) -> None:
     """Draw or read all images."""
     if config.source == "release":
         _import(config, making)
@@ -64,7 +62,7 @@ def view(
     shift, scale = (127.5, 127.5) if config.centred else (0.0, 255.0)
     rows = public_split(len(labels))
     splits = {name: Samples(values, labels, shift, scale, chosen) for name, chosen in rows.items()}
-    rules = {"majority": majority(labels[rows["train"]], labels[rows["test"]])}
+    rules = {"majority": score_majority_rule(labels[rows["train"]], labels[rows["test"]])}
     return _info(config, rules), splits
 
 
@@ -73,7 +71,7 @@ def outline(config: PathfinderConfig) -> TaskInfo:
     return _info(config, {})
 
 
-PATHFINDER = Kept["PathfinderConfig"](
+PATHFINDER = ArchiveDataset["PathfinderConfig"](
     name="pathfinder",
     version=1,
     about=ABOUT,
@@ -99,13 +97,13 @@ def _info(config: PathfinderConfig, rules: Mapping[str, float]) -> TaskInfo:
 
 
 def _described(config: PathfinderConfig, labels: NDArray[np.uint8]) -> dict[str, Any]:
-    return {ALL: manifest.describe(labels, np.full(len(labels), config.size**2, np.int64))}
+    return {ALL: manifest.describe_split(labels, np.full(len(labels), config.size**2, np.int64))}
 
 
-def _generate(config: PathfinderConfig, parameters: Parameters, making: Making) -> NDArray[np.uint8]:
+def _generate(config: PathfinderConfig, parameters: Parameters, making: DatasetBuild) -> NDArray[np.uint8]:
     """Draw into arrays that outlive this process: a later run resumes after the last whole batch."""
     require_space(making.folder, config.images * config.size**2, "pathfinder")
-    kept = manifest.beside(making.folder, "drawn")
+    kept = manifest.path_next_to(making.folder, "drawn")
     values, labels, done = _drawn(kept, config)
     blocks = generate(
         parameters,
@@ -142,8 +140,8 @@ def _drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDA
         pass
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
-    values = manifest.create(kept, ALL, "values", (config.images, config.size**2, 1), "u1")
-    return values, manifest.create(kept, ALL, "labels", (config.images,), "u1"), 0
+    values = manifest.create_array(kept, ALL, "values", (config.images, config.size**2, 1), "u1")
+    return values, manifest.create_array(kept, ALL, "labels", (config.images,), "u1"), 0
 
 
 def _note(kept: Path, done: int, *arrays: Any) -> None:
@@ -155,7 +153,7 @@ def _note(kept: Path, done: int, *arrays: Any) -> None:
     written.replace(kept / "done.json")
 
 
-def _import(config: PathfinderConfig, making: Making) -> None:
+def _import(config: PathfinderConfig, making: DatasetBuild) -> None:
     (source,) = making.sources
     name = f"pathfinder{config.size}"
     of_use = re.compile(rf"(lra_release/){{0,2}}{name}/{config.difficulty}/(metadata/|imgs/\d+/)[^/]+")
@@ -186,11 +184,11 @@ def _folders(source: Path, name: str) -> list[tuple[str, Path]]:
     return found or [(source.name, source)]
 
 
-def _read(release: Release, making: Making) -> NDArray[np.uint8]:
+def _read(release: Release, making: DatasetBuild) -> NDArray[np.uint8]:
     """Read all images of a release into arrays; return their labels."""
     listed = sum(1 for _ in release.rows())
     require_space(making.folder, listed * release.window**2, "pathfinder")
-    values = manifest.create(making.folder, ALL, "values", (listed, release.window**2, 1), "u1")
+    values = manifest.create_array(making.folder, ALL, "values", (listed, release.window**2, 1), "u1")
     labels = bytearray()
     for row, image in release.images():
         values[len(labels)] = image.reshape(-1, 1)
@@ -198,7 +196,7 @@ def _read(release: Release, making: Making) -> NDArray[np.uint8]:
         if len(labels) % REPORT_EVERY == 0 or len(labels) == listed:
             making.progress("reading pathfinder", len(labels), listed)
     if release.skipped:
-        manifest.save(making.folder, ALL, "values", values[: len(labels)].copy())
+        manifest.save_array(making.folder, ALL, "values", values[: len(labels)].copy())
     found = np.frombuffer(bytes(labels), np.uint8)
-    manifest.save(making.folder, ALL, "labels", found)
+    manifest.save_array(making.folder, ALL, "labels", found)
     return found

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.parallel import default_processes, ordered
 from msbench.datasets.pathfinder import native_drawing as pathfinder_native
 from msbench.datasets.pathfinder import snakes as pathfinder_snakes
@@ -25,7 +26,6 @@ from msbench.datasets.pathfinder.patches import Bytes
 from msbench.datasets.pathfinder.random import first_state
 from msbench.datasets.pathfinder.render import render
 from msbench.datasets.pathfinder.snakes import Drawings
-from msbench.datasets.progress import Progress, silent
 
 VERSION = 1
 BATCH = 1_000
@@ -60,7 +60,7 @@ def generate(
     first: int = 0,
     processes: int | None = None,
     engine: Engine | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Generator[DrawnImages, None, None]:
     """Yield images `first` to `images` - 1 of this seed, in order and in blocks.
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.random_split import random_split
+from msbench.datasets.pixels import split_randomly
 
 SEED = 42
 
@@ -14,5 +14,5 @@ def public_split(images: int) -> dict[str, NDArray[np.int64]]:
     A tenth each, rounded down, is for validation and test; the rest, drawn first, is for training.
     """
     held_out = int(0.1 * images)
-    train, rest = random_split(images, images - 2 * held_out, SEED)
+    train, rest = split_randomly(images, images - 2 * held_out, SEED)
     return {"train": train, "validation": rest[:held_out], "test": rest[held_out:]}

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.pathfinder.generate import BATCH, VERSION, DrawnImages, generate
 from msbench.datasets.pathfinder.metadata import ImageMetadata
 from msbench.datasets.pathfinder.parameters import Parameters
-from msbench.datasets.progress import Progress, silent
 from msbench.errors import DataError
 
 RECORD = "generator.json"
@@ -37,7 +37,7 @@ def write_release(
     images: int,
     *,
     processes: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> None:
     """Write that many images into `folder`, which is one difficulty of a release; whole batches are kept.
 

@@ -26,12 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest
-from msbench.datasets.about import About
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.archives import FileTree, open_tree
 from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
 from msbench.datasets.disk import require_space
-from msbench.datasets.download import Remote
-from msbench.datasets.kept import Kept, Making
+from msbench.datasets.download import RemoteFile
 from msbench.datasets.manifest import Arrays
 from msbench.datasets.parallel import default_processes
 from msbench.datasets.ptbxl import labels as ptbxl_labels
@@ -43,12 +42,12 @@ from msbench.errors import DataError
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.ptbxl import PtbXlConfig
 
-ABOUT = About(
+ABOUT = DatasetDescription(
     what=f"{DATABASE}, {STATEMENTS}, records100 (and records500 for rate: 500), version 1.0.3 or another",
     licence="CC BY 4.0",
     where="https://physionet.org/content/ptb-xl/1.0.3/, then: msbench setup ptbxl --from FOLDER_OR_ZIP",
 )
-REMOTE = Remote(
+REMOTE = RemoteFile(
     url="https://physionet.org/static/published-projects/ptb-xl/"
     "ptb-xl-a-large-publicly-available-electrocardiography-dataset-1.0.3.zip",
     name="ptb-xl-1.0.3.zip",
@@ -63,7 +62,7 @@ THOUSANDTHS, MILLIVOLTS = "thousandths", "millivolts"
 CHUNK = 256
 
 
-def fill(config: PtbXlConfig, making: Making) -> None:
+def fill(config: PtbXlConfig, making: DatasetBuild) -> None:
     """Read all records into arrays."""
     (source,) = making.sources
     with open_tree(source) as files:
@@ -106,7 +105,7 @@ def outline(config: PtbXlConfig) -> TaskInfo:
 
 
 @dataclass(frozen=True)
-class PtbXl(Kept["PtbXlConfig"]):
+class PtbXl(ArchiveDataset["PtbXlConfig"]):
     """The PTB-XL dataset; its manifest also describes the chosen labels."""
 
     def open_dataset(self, config: PtbXlConfig, root: Path) -> Dataset:
@@ -173,11 +172,11 @@ def _find(files: FileTree, source: Path) -> str:
     return found[0].removesuffix(DATABASE)
 
 
-def _read(making: Making, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
+def _read(making: DatasetBuild, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
     """Read all records into one array on disk; return it and the counts of repairs."""
     shape = (len(blocks.records), STEPS, len(LEADS))
     require_space(making.folder, int(np.prod(shape)) * np.dtype(np.int16).itemsize, "ptbxl")
-    signals = manifest.create(making.folder, RECORDS, THOUSANDTHS, shape, "<i2")
+    signals = manifest.create_array(making.folder, RECORDS, THOUSANDTHS, shape, "<i2")
     done, repairs = 0, Counter[str]()
     for block, found in read_all(blocks, making.processes or default_processes()):
         if signals.dtype == np.int16 and block.dtype != np.int16:
@@ -191,7 +190,7 @@ def _read(making: Making, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
 
 def _in_millivolts(folder: Path, signals: NDArray[Any], done: int) -> NDArray[Any]:
     """Convert to float32, because a record does not count in 1/1000 mV."""
-    wider = manifest.create(folder, RECORDS, MILLIVOLTS, signals.shape, "<f4")
+    wider = manifest.create_array(folder, RECORDS, MILLIVOLTS, signals.shape, "<f4")
     for start in range(0, done, CHUNK):
         chunk = slice(start, min(start + CHUNK, done))
         wider[chunk] = signals[chunk] / np.float32(UNITS_PER_MILLIVOLT)
@@ -212,7 +211,7 @@ def _keep(
         "ecg_ids": np.array([entry.ecg_id for entry in entries], np.int64),
     }
     for name, array in arrays.items():
-        manifest.save(folder, RECORDS, name, array)
+        manifest.save_array(folder, RECORDS, name, array)
 
 
 def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,12 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msbench.datasets import manifest
-from msbench.datasets.about import GENERATED, About, setup_command
-from msbench.datasets.dataset import Dataset, Split, TaskInfo
-from msbench.datasets.download import Remote, fetch
+from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, ignore_progress
+from msbench.datasets.disk import hash_file
+from msbench.datasets.download import RemoteFile, fetch_file
 from msbench.datasets.manifest import Arrays
-from msbench.datasets.progress import Progress, silent
-from msbench.datasets.stamps import hash_file
 from msbench.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -37,7 +36,7 @@ MOST_FILES = 10_000
 
 
 @dataclass(frozen=True)
-class Making:
+class DatasetBuild:
     """Arguments of `fill`: the empty folder to fill, and its settings.
 
     `sources` are the archives in the order of `Kept.remotes`, or the one file or folder that the user
@@ -49,7 +48,7 @@ class Making:
     processes: int | None
     progress: Progress
     licence: str
-    remotes: tuple[Remote, ...] = ()
+    remotes: tuple[RemoteFile, ...] = ()
 
     def finish(
         self,
@@ -65,9 +64,9 @@ class Making:
         here.
         """
         named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
-        sources = [described(source, self.progress) for source in self.sources]
+        sources = [describe_source(source, self.progress) for source in self.sources]
         origin = {"licence": self.licence, "sources": sources, "notes": [*self._strange(), *notes]}
-        manifest.finish(self.folder, {**named, **origin, **facts}, splits)
+        manifest.write_manifest(self.folder, {**named, **origin, **facts}, splits)
 
     def _strange(self) -> Iterator[str]:
         """Yield a note on a user's archive that is not the published one, where that is known."""
@@ -82,7 +81,7 @@ class Making:
 
 
 @dataclass(frozen=True)
-class Kept(Generic[C]):
+class ArchiveDataset(Generic[C]):
     """A dataset composed of its parts; it implements `msbench.datasets.DatasetModule`.
 
     Parameters
@@ -101,11 +100,11 @@ class Kept(Generic[C]):
 
     name: str
     version: int
-    about: About
-    fill: Callable[[C, Making], None]
+    about: DatasetDescription
+    fill: Callable[[C, DatasetBuild], None]
     view: Callable[[C, Arrays, Mapping[str, Any]], tuple[TaskInfo, Mapping[str, Split]]]
     outline: Callable[[C], TaskInfo]
-    remotes: tuple[Remote, ...] = ()
+    remotes: tuple[RemoteFile, ...] = ()
     views: frozenset[str] = frozenset()
     is_generated: Callable[[C], bool] = lambda _config: False
     view_version: int = 1
@@ -117,7 +116,7 @@ class Kept(Generic[C]):
         *,
         source: Path | None = None,
         processes: int | None = None,
-        progress: Progress = silent,
+        progress: Progress = ignore_progress,
     ) -> Dataset:
         """Generate, fetch or import the dataset where absent, verify it and open it.
 
@@ -130,14 +129,14 @@ class Kept(Generic[C]):
             sources = (source,) if source is not None else self._sources(config, root, progress)
             licence = self.about.licence if sources else GENERATED
             making = partial(
-                Making,
+                DatasetBuild,
                 sources=sources,
                 processes=processes,
                 progress=progress,
                 licence=licence,
                 remotes=self.remotes,
             )
-            manifest.build(folder, lambda new: self.fill(config, making(new)), progress)
+            manifest.build_folder(folder, lambda new: self.fill(config, making(new)), progress)
         elif source is not None:
             self._refuse_another(config, folder, source, progress)
         return self.open_dataset(config, root)
@@ -151,14 +150,14 @@ class Kept(Generic[C]):
         folder = self.folder_of(config, root)
         if not (folder / manifest.MANIFEST).exists():
             raise DataError(f"{self.name} is not set up in {folder}: run `{self.command(config)}`")
-        arrays, facts = manifest.load(folder, self._remedy(config, folder))
+        arrays, facts = manifest.load_arrays(folder, self._remedy(config, folder))
         info, splits = self.view(config, arrays, facts)
         digest = self._digest(config, facts["digest"])
         return Dataset(info, splits, digest, {**facts, **_of_view(config, splits, facts)})
 
     def is_ready(self, config: C, root: Path) -> bool:
         """Return True if `open_dataset` finds every file with its size; contents are verified on opening."""
-        return manifest.is_whole(self.folder_of(config, root))
+        return manifest.is_complete(self.folder_of(config, root))
 
     def stored_digest(self, config: C, root: Path) -> str | None:
         """Return the digest as `open_dataset` would, from the manifest alone; None without a whole one."""
@@ -168,11 +167,13 @@ class Kept(Generic[C]):
     def folder_of(self, config: C, root: Path) -> Path:
         """Return the folder of this config's arrays."""
         values = config.model_dump(mode="json", exclude=set(self.views))
-        return root / self.name / manifest.short_hash({"version": self.version, "config": values})
+        return root / self.name / manifest.hash_values({"version": self.version, "config": values})
 
     def command(self, config: C) -> str:
         """Return the command that sets up this config, or others that share its arrays."""
-        return setup_command(config, "" if self.remotes or self.is_generated(config) else "PATH", self.views)
+        return build_setup_command(
+            config, "" if self.remotes or self.is_generated(config) else "PATH", self.views
+        )
 
     def _remedy(self, config: C, folder: Path) -> str:
         return f"delete {folder}, then run `{self.command(config)}`"
@@ -183,7 +184,7 @@ class Kept(Generic[C]):
         if not self.remotes:
             raise DataError(f"{self.name}: the data are not here\n{self.about}")
         folder = root / "downloads" / self.name
-        return tuple(fetch(remote, folder, progress) for remote in self.remotes)
+        return tuple(fetch_file(remote, folder, progress) for remote in self.remotes)
 
     def _check(self, source: Path, config: C) -> None:
         if self.is_generated(config):
@@ -196,7 +197,7 @@ class Kept(Generic[C]):
     def _refuse_another(self, config: C, folder: Path, source: Path, progress: Progress) -> None:
         facts = manifest.read_manifest(folder, self._remedy(config, folder))
         known = [{**each, "file": source.name} if "file" in each else each for each in facts["sources"]]
-        if [described(source, progress)] != known:  # an archive may have another name
+        if [describe_source(source, progress)] != known:  # an archive may have another name
             raise DataError(
                 f"{source} is not what {folder} was made from; to replace that, delete it and run this again"
             )
@@ -212,11 +213,11 @@ def _of_view(config: DataConfig, splits: Mapping[str, Split], facts: Mapping[str
     asked = config.model_dump(mode="json")
     if facts["splits"].keys() == splits.keys():
         return {"config": asked}
-    counts = {name: manifest.describe(split.targets, split.lengths) for name, split in splits.items()}
+    counts = {name: manifest.describe_split(split.targets, split.lengths) for name, split in splits.items()}
     return {"config": asked, "kept": facts["splits"], "splits": counts}
 
 
-def described(source: Path, progress: Progress = silent) -> dict[str, Any]:
+def describe_source(source: Path, progress: Progress = ignore_progress) -> dict[str, Any]:
     """Describe a source for the manifest: archives by name, size, sha256; folders by name, files, total size.
 
     In a folder with more than `MOST_FILES`, only so many are counted: millions would take minutes.
@@ -236,3 +237,39 @@ def _files(folder: Path) -> Iterator[Path]:
     for path, folders, names in os.walk(folder):
         folders.sort()
         yield from (Path(path, name) for name in sorted(names))
+
+
+GENERATED = "that of msbench itself, which made these data"
+"""The licence of generated data, which have no source."""
+
+
+@dataclass(frozen=True)
+class DatasetDescription:
+    """Description of published data for users who have to get them: content, source, and command to run.
+
+    `licence` is written into every manifest too; where none is stated it says so.
+    """
+
+    what: str
+    licence: str
+    where: str
+
+    def __str__(self) -> str:
+        """Return three lines, or more where a field has several."""
+        named = {"what:": self.what, "licence:": self.licence, "where:": self.where}
+        return "\n".join(f"  {name:<8} {text}".replace("\n", "\n" + " " * 11) for name, text in named.items())
+
+
+def build_setup_command(config: DataConfig, bring: str = "", views: Iterable[str] = ()) -> str:
+    """Return the shell command that sets up this config, or another that differs in `views` alone.
+
+    `bring` names the argument of --from, such as PATH; it is empty where nothing has to be imported.
+    """
+    from msbench.config import (
+        differences as changes,  # with PyYAML, which stays out of the worker processes too
+    )
+
+    # `source` is given by --from, or by its absence
+    values = config.model_dump(mode="json", exclude={"dataset", "source", *views}, exclude_defaults=True)
+    sets = (f" --set {shlex.quote(f'data.{key}={changes.spelled(value)}')}" for key, value in values.items())
+    return "".join((f"msbench setup {config.dataset}", f" --from {bring}" if bring else "", *sets))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,23 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from msbench.config.data import DataConfig
-from msbench.datasets import kept, manifest
-from msbench.datasets.about import GENERATED, About
+from msbench import datasets as data
+from msbench.config.data import (
+    Cifar10Config,
+    DataConfig,
+    ImageNetConfig,
+    ImdbConfig,
+    ListOpsConfig,
+    PathfinderConfig,
+)
+from msbench.datasets import archive_dataset, manifest
+from msbench.datasets.archive_dataset import GENERATED, ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import SPLITS, Samples, TaskInfo
-from msbench.datasets.download import Remote
-from msbench.datasets.kept import Kept, Making
+from msbench.datasets.download import RemoteFile
 from msbench.errors import ConfigError, DataError
+from msbench.runs import setup as provision
 
-ABOUT = About("lines", "public domain", "anywhere, then: msbench setup numbers --from PATH")
+ABOUT = DatasetDescription("lines", "public domain", "anywhere, then: msbench setup numbers --from PATH")
 
 
 class NumbersConfig(DataConfig):
@@ -28,11 +37,11 @@ class NumbersConfig(DataConfig):
     factor: float = 1.0
 
 
-def fill(config: NumbersConfig, making: Making) -> None:
+def fill(config: NumbersConfig, making: DatasetBuild) -> None:
     lines = [path.read_text().split() for path in making.sources] or [["1", "2"]]
     values = np.array([float(text) for each in lines for text in each][config.drop :])
     for split in SPLITS:
-        manifest.save(making.folder, split, "values", values.reshape(-1, 1, 1))
+        manifest.save_array(making.folder, split, "values", values.reshape(-1, 1, 1))
     making.finish(config, {name: {"examples": len(values)} for name in SPLITS}, dropped=config.drop)
 
 
@@ -51,11 +60,13 @@ def outline(_config: NumbersConfig) -> TaskInfo:
     return TaskInfo("signal", 0, 1, 1, "accuracy", 1.0, {}, channels=1)
 
 
-def numbers(remotes: tuple[Remote, ...] = (), version: int = 1) -> Kept[NumbersConfig]:
+def numbers(remotes: tuple[RemoteFile, ...] = (), version: int = 1) -> ArchiveDataset[NumbersConfig]:
     def generated(config: NumbersConfig) -> bool:
         return config.source == "generated"
 
-    return Kept("numbers", version, ABOUT, fill, view, outline, remotes, frozenset({"factor"}), generated)
+    return ArchiveDataset(
+        "numbers", version, ABOUT, fill, view, outline, remotes, frozenset({"factor"}), generated
+    )
 
 
 @pytest.fixture
@@ -94,7 +105,7 @@ def test_another_version_of_the_view_is_other_data(file: Path, tmp_path: Path) -
 @pytest.mark.parametrize("right", [True, False])
 def test_an_archive_that_is_not_the_published_one_is_noted(file: Path, tmp_path: Path, right: bool) -> None:
     digest = hashlib.md5(file.read_bytes() + (b"" if right else b"6")).hexdigest()
-    remote = Remote("http://x/numbers.txt", "numbers.txt", None, f"md5:{digest}", "text", "numbers")
+    remote = RemoteFile("http://x/numbers.txt", "numbers.txt", None, f"md5:{digest}", "text", "numbers")
     dataset = numbers((remote,)).setup(NumbersConfig(), tmp_path / "data", source=file)
     assert any("is not the published file" in note for note in dataset.manifest["notes"]) != right
 
@@ -117,16 +128,16 @@ def test_without_a_source_it_says_what_to_bring(tmp_path: Path) -> None:
 
 
 def test_what_can_be_fetched_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    remotes = tuple(Remote("http://x/" + name, name, None, None, "text", "numbers") for name in "ab")
-    asked: list[tuple[Remote, Path]] = []
+    remotes = tuple(RemoteFile("http://x/" + name, name, None, None, "text", "numbers") for name in "ab")
+    asked: list[tuple[RemoteFile, Path]] = []
 
-    def fetch(remote: Remote, folder: Path, _progress: Any) -> Path:
+    def fetch(remote: RemoteFile, folder: Path, _progress: Any) -> Path:
         asked.append((remote, folder))
         folder.mkdir(parents=True, exist_ok=True)
         (folder / remote.name).write_text("1" if remote.name == "a" else "2")
         return folder / remote.name
 
-    monkeypatch.setattr(kept, "fetch", fetch)
+    monkeypatch.setattr(archive_dataset, "fetch_file", fetch)
     dataset = numbers(remotes).setup(NumbersConfig(), tmp_path)
     assert dataset.splits["train"].batch(np.arange(2)).inputs.ravel().tolist() == [1, 2]
     assert asked == [(remote, tmp_path / "downloads" / "numbers") for remote in remotes]
@@ -149,7 +160,7 @@ def test_a_folder_is_known_by_its_files_and_their_size(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x").write_text("12")
     (tmp_path / "y").write_text("345")
-    assert kept.described(tmp_path) == {"folder": tmp_path.name, "files": 2, "bytes": 5}
+    assert archive_dataset.describe_source(tmp_path) == {"folder": tmp_path.name, "files": 2, "bytes": 5}
 
 
 def test_of_a_large_folder_only_the_first_files_are_looked_at(
@@ -157,8 +168,8 @@ def test_of_a_large_folder_only_the_first_files_are_looked_at(
 ) -> None:
     for number in range(5):
         (tmp_path / f"{number}").write_text("1" * number)
-    monkeypatch.setattr(kept, "MOST_FILES", 3)
-    assert kept.described(tmp_path) == {"folder": tmp_path.name, "files": 3, "bytes": 3}
+    monkeypatch.setattr(archive_dataset, "MOST_FILES", 3)
+    assert archive_dataset.describe_source(tmp_path) == {"folder": tmp_path.name, "files": 3, "bytes": 3}
 
 
 def test_a_source_for_what_is_generated_is_refused(file: Path, tmp_path: Path) -> None:
@@ -184,3 +195,44 @@ def test_a_damaged_file_is_named_with_what_to_do(file: Path, tmp_path: Path) -> 
     with pytest.raises(DataError, match=rf"{path}: .* delete {folder}, then run `msbench setup numbers"):
         numbers().open_dataset(NumbersConfig(), root)
     json.loads((folder / manifest.MANIFEST).read_text())
+
+
+def test_it_is_said_in_lines_that_are_aligned() -> None:
+    about = DatasetDescription("two files,\none and two", "CC0", "here, then: msbench setup")
+    assert str(about).splitlines() == [
+        "  what:    two files,",
+        "           one and two",
+        "  licence: CC0",
+        "  where:   here, then: msbench setup",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "command"),
+    [
+        (PathfinderConfig(size=128, images=40), "pathfinder --set data.size=128 --set data.images=40"),
+        (PathfinderConfig(source="release", size=128), "pathfinder --from PATH --set data.size=128"),
+        (
+            PathfinderConfig(size=128, documented_distractors=True, centred=False),
+            "pathfinder --set data.size=128 --set data.documented_distractors=true",
+        ),
+        (Cifar10Config(colour="grey"), "cifar10"),
+        (ImdbConfig(tokens="bytes", min_frequency=15), "imdb --set data.tokens=bytes"),
+        (ImageNetConfig(unreadable="skip", patch=14), "imagenet --from PATH --set data.unreadable=skip"),
+        (ListOpsConfig(train=60), "listops --set data.train=60"),
+        (ListOpsConfig(source="release"), "listops --from PATH"),
+    ],
+)
+def test_the_command_that_is_told_sets_up_that_very_data(
+    config: DataConfig, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        DataError, match=rf"is not set up in .*: run `msbench setup {re.escape(command)}`$"
+    ) as told:
+        data.open_dataset(config, tmp_path)
+    monkeypatch.setenv("MSBENCH_DATA", str(tmp_path))
+    name, *words = command.split()
+    source = Path("brought") if "--from" in words else None
+    sets = [word for word in words if word.startswith("data.")]
+    (meant,) = provision.provision([name], source, sets, check_only=True, quiet=True).items
+    assert meant.error == str(told.value)  # of the same folder
