@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msbench.runs.suite_gate import WIDEST_MARGIN
-from msbench.stats import pooled_sd
-from msbench.stats.distributions import noncentral_t_above, t_quantile
+from msbench.stats import decision_power, pooled_sd
 
 CONFIDENCE = 0.95
 RELIABLY = 0.95
@@ -55,8 +54,10 @@ def chances(room: float, error: float, degrees: float) -> Chances:
     T = (mean - bound) / estimated error is noncentral t with shift room / error: above is T >= t, below T <
     -t.
     """
-    t, shift = t_quantile(CONFIDENCE, degrees), room / error
-    return Chances(above=noncentral_t_above(t, degrees, shift), below=noncentral_t_above(t, degrees, -shift))
+    return Chances(
+        above=decision_power(room, error, degrees, CONFIDENCE),
+        below=decision_power(-room, error, degrees, CONFIDENCE),
+    )
 
 
 def calibrate(groups: Sequence[Sequence[float]], n: int, n_expected: int) -> Calibration | None:

@@ -18,8 +18,7 @@ from msbench.reporting.tables.load import find_present
 from msbench.results.store import RunRecord, StoredRuns
 from msbench.runs.suite import Suite, plan
 from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON
-from msbench.stats import spread
-from msbench.stats.rules import learned_rule
+from msbench.stats import learned_rule, spread
 
 UNCOMPARED = {"date", "msbench", "checksum"}
 """Fields that are not updated if the numbers are the same."""

@@ -12,8 +12,16 @@ from dataclasses import replace
 from msbench.gate.expectation import Expectation, faults
 from msbench.reporting.tables.judgement import Evidence, Judgement, Verdict
 from msbench.runs.suite_gate import DEFAULT_REASON
-from msbench.stats import Noninferiority, Pooled, noninferiority, pooled_sd, sampling_sd, seeds_needed, spread
-from msbench.stats.rules import learned_rule
+from msbench.stats import (
+    Noninferiority,
+    Pooled,
+    learned_rule,
+    noninferiority,
+    pooled_sd,
+    sampling_sd,
+    seeds_needed,
+    spread,
+)
 
 CRASHES = ("failed", "out-of-memory")
 """Statuses of runs that broke; a diverged run is a result of its own."""

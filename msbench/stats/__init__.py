@@ -1,11 +1,25 @@
-"""Statistics of accuracies and AUROCs, as pure functions of values; docs/statistics.md explains their use."""
+"""Statistics of accuracies and AUROCs, as pure functions of values; docs/statistics.md explains their use.
 
-from msbench.stats.auroc import AurocInterval, auroc_bootstrap, paired_auroc_bootstrap
-from msbench.stats.bootstrap import Paired, paired_bootstrap
-from msbench.stats.difference import Difference, mcnemar, welch
-from msbench.stats.multiple import holm
-from msbench.stats.noninferiority import Noninferiority, State, noninferiority, seeds_needed
-from msbench.stats.proportion import Interval, sampling_sd, wilson
+Distributions are those of `scipy.special`, imported when a function is called: that takes half a second, and
+`scipy.stats`, which has the same ones, over a second more.
+"""
+
+from msbench.stats.bootstrap import (
+    AurocInterval,
+    Paired,
+    auroc_bootstrap,
+    paired_auroc_bootstrap,
+    paired_bootstrap,
+)
+from msbench.stats.difference import Difference, holm, mcnemar, welch
+from msbench.stats.noninferiority import (
+    Noninferiority,
+    State,
+    decision_power,
+    noninferiority,
+    seeds_needed,
+)
+from msbench.stats.proportion import Interval, learned_rule, sampling_sd, wilson
 from msbench.stats.summary import Pooled, Summary, pooled_sd, spread, summary
 
 __all__ = [
@@ -18,7 +32,9 @@ __all__ = [
     "State",
     "Summary",
     "auroc_bootstrap",
+    "decision_power",
     "holm",
+    "learned_rule",
     "mcnemar",
     "noninferiority",
     "paired_auroc_bootstrap",

@@ -1,12 +1,14 @@
-"""Tests of the difference between two models, over seeds or example by example on one test set."""
+"""Tests of the difference between two models, over seeds or example by example, and of many at once."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from msbench.stats.distributions import half_binomial_below, t_quantile, t_two_sided
 from msbench.stats.proportion import check_confidence
 from msbench.stats.summary import Summary, summary
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ def welch(
     fewer than two values on a side. `step` is that of `noninferiority`: no sd is taken below step/√12. With a
     step of 0 and no spread on either side p is 1 for equal means and 0 for others, the limits of the formula.
     """
+    from scipy.special import stdtr, stdtrit
+
     check_confidence(confidence)
     ours, theirs = summary(first), summary(second)
     variances = [_variance(each, step) for each in (ours, theirs)]
@@ -38,8 +42,8 @@ def welch(
     shares = [variance / total for variance in variances]
     degrees = 1 / (shares[0] ** 2 / (ours.n - 1) + shares[1] ** 2 / (theirs.n - 1))
     error = math.sqrt(total)
-    half = t_quantile((1 + confidence) / 2, degrees) * error
-    p = t_two_sided(difference / error, degrees)
+    half = float(stdtrit(degrees, (1 + confidence) / 2)) * error
+    p = 2 * float(stdtr(degrees, -abs(difference / error)))
     return Difference(difference, difference - half, difference + half, p, degrees)
 
 
@@ -58,6 +62,25 @@ def mcnemar(only_first: int, only_second: int) -> float:
     carry no information. 1 if there are none.
     """
     if only_first < 0 or only_second < 0:
-        raise ValueError(f"{min(only_first, only_second)} examples cannot be")
-    fewer = min(only_first, only_second)
-    return min(1.0, 2 * half_binomial_below(fewer, only_first + only_second))
+        raise ValueError(f"{min(only_first, only_second)} is no number of examples")
+    from scipy.special import bdtr
+
+    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
+
+
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+    """Return Holm's (1979) adjusted p-values, under the same keys and in their order.
+
+    The k-th smallest of m is multiplied by m - k + 1, then none is left below the previous one or above 1.
+    Those below 0.05 afterwards may be called differences: the chance of a single false one among all is at
+    most 0.05, whatever their dependence. ValueError for a value that is not a probability.
+    """
+    adjusted: dict[Key, float] = {}
+    largest = 0.0
+    for rank, key in enumerate(sorted(p_values, key=lambda each: p_values[each])):
+        p = p_values[key]
+        if not 0 <= p <= 1:
+            raise ValueError(f"{key}: {p} is no probability")
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p))
+        adjusted[key] = largest
+    return {key: adjusted[key] for key in p_values}

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from msbench.stats.distributions import noncentral_t_above, t_quantile
 from msbench.stats.proportion import check_confidence
 from msbench.stats.summary import Pooled, Summary, summary
 
@@ -32,14 +31,6 @@ class Noninferiority:
     high: float | None = None
     error: float | None = None
     degrees: float | None = None
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One independent part of the variance of a difference, with its degrees of freedom."""
-
-    variance: float
-    degrees: float = math.inf
 
 
 def noninferiority(
@@ -65,11 +56,17 @@ def noninferiority(
     look noise-free. With a step of 0 identical values have no spread, and the mean alone decides.
     """
     check_confidence(confidence)
+    from scipy.special import stdtrit
+
     found = summary(values)
-    own = _own(found, pooled, step, n_expected)
-    if own is None:
+    estimated = _standard_error(found, pooled, step, n_expected, sampling)
+    if estimated is None:
         return Noninferiority("undecided", found.mean)
-    return _decided(found.mean, bound, confidence, [own, _Part(sampling**2)])
+    error, degrees = estimated
+    half = float(stdtrit(degrees, confidence)) * error
+    low, high = found.mean - half, found.mean + half
+    state: State = "above" if low >= bound else "below" if high < bound else "undecided"
+    return Noninferiority(state, found.mean, low, high, error, degrees)
 
 
 def seeds_needed(
@@ -99,40 +96,34 @@ def seeds_needed(
     if now.low is None or gap == 0:
         return None
     for more in range(1, MOST_SEEDS + 1):
-        own = _own(replace(found, n=found.n + more), pooled, step, n_expected)
-        if own is not None and _power(gap, confidence, [own, _Part(sampling**2)]) >= power:
+        larger = _standard_error(replace(found, n=found.n + more), pooled, step, n_expected, sampling)
+        if larger is not None and decision_power(gap, *larger, confidence) >= power:
             return more
     return None
 
 
-def _own(found: Summary, pooled: Pooled | None, step: float, n_expected: int) -> _Part | None:
+def decision_power(gap: float, error: float, degrees: float, confidence: float = 0.95) -> float:
+    """Return the probability that a mean is decided to be above a bound when the true mean is `gap` above it.
+
+    P(T >= t) for T noncentral t with shift gap / error, `error` the standard error of the difference.
+    """
+    from scipy.special import nctdtr, stdtrit
+
+    return 1 - float(nctdtr(degrees, gap / error, stdtrit(degrees, confidence)))
+
+
+def _standard_error(
+    found: Summary, pooled: Pooled | None, step: float, n_expected: int, sampling: float
+) -> tuple[float, float] | None:
+    """Return the standard error and Satterthwaite's degrees of freedom of mean - bound; None if unknown."""
     sd, degrees = (found.sd, found.n - 1) if pooled is None else (pooled.sd, pooled.degrees)
     if sd is None:
         return None
     inverse = 1 / found.n + (1 / n_expected if n_expected else 0)
-    return _Part(max(sd, step / math.sqrt(12)) ** 2 * inverse, degrees)
-
-
-def _combined(parts: Sequence[_Part]) -> tuple[float, float]:
-    """Return standard error and Satterthwaite's degrees of freedom of a sum of independent parts."""
-    # Divided by the largest first: the square of a small variance would underflow to 0.
-    largest = max(part.variance for part in parts)
-    if not largest:
-        return 0.0, min(part.degrees for part in parts)
-    shares = [(part.variance / largest, part.degrees) for part in parts]
-    total = sum(share for share, _ in shares)
-    unsure = sum(share**2 / degrees for share, degrees in shares)
-    return math.sqrt(largest * total), total**2 / unsure if unsure else math.inf
-
-
-def _decided(mean: float, bound: float, confidence: float, parts: Sequence[_Part]) -> Noninferiority:
-    error, degrees = _combined(parts)
-    half = t_quantile(confidence, degrees) * error
-    low, high = mean - half, mean + half
-    state: State = "above" if low >= bound else "below" if high < bound else "undecided"
-    return Noninferiority(state, mean, low, high, error, degrees)
-
-
-def _power(gap: float, confidence: float, parts: Sequence[_Part]) -> float:
-    error, degrees = _combined(parts)
-    return noncentral_t_above(t_quantile(confidence, degrees), degrees, gap / error)
+    between_seeds = max(sd, step / math.sqrt(12)) * math.sqrt(inverse)
+    if not between_seeds:
+        return sampling, math.inf if sampling else degrees
+    error = math.hypot(between_seeds, sampling)
+    # Squared as products: a power raises an error where it overflows.
+    ratio = (error / between_seeds) * (error / between_seeds)
+    return error, degrees * ratio * ratio

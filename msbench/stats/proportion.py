@@ -1,9 +1,9 @@
-"""The confidence interval of a rate, and the noise of a test set."""
+"""Accuracy on a test set: its confidence interval, its noise, and the trivial rules that may explain it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from msbench.stats.distributions import normal_quantile
+from statistics import NormalDist
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     1, and has a width even if all or none succeeded. ValueError for impossible counts.
     """
     if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} successes of {n} examples cannot be")
+        raise ValueError(f"{successes} successes of {n} examples is impossible")
     check_confidence(confidence)
-    z = normal_quantile((1 + confidence) / 2)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     rate, shrink = successes / n, 1 + z**2 / n
     centre = (rate + z**2 / (2 * n)) / shrink
     half = z / shrink * math.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
@@ -43,6 +43,33 @@ def sampling_sd(rate: float, n: int, n_expected: int | None = None) -> float:
         raise ValueError(f"{rate} is no rate between 0 and 1")
     inverse = 1 / n + (1 / n_expected if n_expected else 0)
     return math.sqrt(rate * (1 - rate) * inverse)
+
+
+def standard_error(rate: float, n_test: int, sd: float | None, n: int) -> float:
+    """Return the standard error, as a fraction, of a mean accuracy near `rate`.
+
+    Seeds share the test split, so the binomial part does not shrink with `n`; the spread `sd` of seeds does.
+    """
+    between_seeds = 0.0 if sd is None else sd / math.sqrt(n)
+    return math.hypot(sampling_sd(rate, n_test), between_seeds)
+
+
+def learned_rule(
+    mean: float, sd: float | None, n: int, n_test: int, rules: Mapping[str, float]
+) -> str | None:
+    """Return the trivial rule that explains a mean accuracy, or None if the model beats or misses them all.
+
+    A rule explains a mean within two standard errors of it; the weakest rule also explains all below it.
+    `mean`, `sd` and the rules are fractions.
+    """
+    if not rules:
+        return None
+    margin = {name: 2 * standard_error(rate, n_test, sd, n) for name, rate in rules.items()}
+    weakest = min(rules, key=lambda name: rules[name])
+    if mean <= rules[weakest] + margin[weakest]:
+        return weakest
+    near = [name for name, rate in rules.items() if abs(mean - rate) <= margin[name]]
+    return min(near, key=lambda name: abs(mean - rules[name]), default=None)
 
 
 def check_confidence(confidence: float) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from msbench.gate.calibrate import CONFIDENCE, Chances, chances
-from msbench.stats.distributions import t_quantile
 
 MARGIN = 1.0
 """Points, as all below."""
@@ -51,7 +51,7 @@ def draw(setting: Setting, draws: int = DRAWS) -> NDArray[np.float64]:
 def states(setting: Setting, values: NDArray[np.float64]) -> NDArray[np.str_]:
     """above, below or undecided for every draw."""
     sd = np.full(len(values), setting.sd) if setting.spread == "known" else values.std(axis=1, ddof=1)
-    half = t_quantile(CONFIDENCE, setting.degrees) * sd / math.sqrt(setting.n)
+    half = stdtrit(setting.degrees, CONFIDENCE) * sd / math.sqrt(setting.n)
     mean = values.mean(axis=1)
     low, high = mean - half, mean + half
     return np.where(low >= -MARGIN, "above", np.where(high < -MARGIN, "below", "undecided"))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_ind
 
-from msbench.stats import mcnemar, welch
+from msbench.stats import holm, mcnemar, welch
 
 FIRST, SECOND = [0.612, 0.624, 0.633], [0.601, 0.603, 0.598, 0.611, 0.605]
 
@@ -58,7 +58,7 @@ def test_mcnemar_is_the_binomial_test_of_scipy(first: int, second: int) -> None:
 def test_mcnemar_of_many_examples() -> None:
     assert mcnemar(25_000, 25_500) == pytest.approx(binomtest(25_000, 50_500).pvalue, rel=1e-9)
     assert mcnemar(0, 50_000) == 0.0
-    with pytest.raises(ValueError, match="-1 examples"):
+    with pytest.raises(ValueError, match="-1 is no number of examples"):
         mcnemar(-1, 5)
 
 
@@ -79,3 +79,44 @@ def test_size_and_coverage_of_welch_with_three_seeds() -> None:
     assert size == pytest.approx(1 - coverage)
     # Satterthwaite's degrees of freedom are approximate: 3 seeds a side stay near 5 %, below or above.
     assert size == pytest.approx(0.05, abs=0.015)
+
+
+PROBABILITIES = st.dictionaries(st.text(max_size=3), st.floats(0, 1), min_size=1, max_size=12)
+
+
+@given(PROBABILITIES)
+def test_adjusted_values_are_larger_in_the_same_order_and_probabilities(p_values: dict[str, float]) -> None:
+    adjusted = holm(p_values)
+    assert list(adjusted) == list(p_values)
+    for key, p in p_values.items():
+        assert p <= adjusted[key] <= min(1.0, len(p_values) * p) or adjusted[key] == p
+    ranked = sorted(p_values, key=lambda key: p_values[key])
+    assert [adjusted[key] for key in ranked] == sorted(adjusted.values())
+
+
+@given(PROBABILITIES)
+def test_the_smallest_is_that_of_bonferroni(p_values: dict[str, float]) -> None:
+    adjusted = holm(p_values)
+    key = min(p_values, key=lambda each: p_values[each])
+    assert adjusted[key] == min(1.0, len(p_values) * p_values[key])
+
+
+def test_holm_by_hand() -> None:
+    found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert found == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
+
+
+def test_holm_of_none_of_one_and_of_invalid_values() -> None:
+    assert holm({}) == {}
+    assert holm({("msssm", "text"): 0.2}) == {("msssm", "text"): 0.2}
+    for bad in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match=r"text: .* is no probability"):
+            holm({"image": 0.5, "text": bad})
+
+
+def test_a_false_difference_among_many_comes_in_one_table_of_twenty() -> None:
+    source, tables = np.random.default_rng(0), 4_000
+    drawn = source.random((tables, 8))
+    wrong = np.mean([min(holm(dict(enumerate(row))).values()) <= 0.05 for row in drawn.tolist()])
+    assert wrong == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / tables))
+    assert np.mean(drawn.min(axis=1) <= 0.05) > 0.3, "without it, in one of three"

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from msbench.stats import Pooled, noninferiority, seeds_needed
+from msbench.stats import Pooled, decision_power, noninferiority, seeds_needed
 from msbench.stats.noninferiority import MOST_SEEDS
 
 SEEDS = [0.612, 0.624, 0.633, 0.608]
@@ -178,3 +180,22 @@ def test_seeds_of_an_expectation_with_the_same_spread() -> None:
         for n in (2 + more - 1, 2 + more)
     ]
     assert powers[0] < 0.8 <= powers[1]
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 5.5, 40])
+@pytest.mark.parametrize("shift", [0.0, 0.5, 3.0, 12.0, 80.0])
+def test_power_is_the_tail_of_a_noncentral_t(shift: float, degrees: float) -> None:
+    expected = stats.nct.sf(stats.t.ppf(0.95, degrees), degrees, shift)
+    assert decision_power(shift * 0.02, 0.02, degrees) == pytest.approx(expected, abs=1e-10)
+
+
+def test_power_with_a_known_spread_is_that_of_a_normal() -> None:
+    expected = stats.norm.sf(stats.norm.ppf(0.95) - 0.4)
+    assert decision_power(0.4, 1.0, math.inf) == pytest.approx(expected, rel=1e-12)
+    assert decision_power(0.4, 1.0, math.inf) == pytest.approx(decision_power(0.4, 1.0, 1e7), rel=1e-5)
+
+
+def test_importing_the_package_does_not_import_scipy() -> None:
+    code = "import sys, msbench.stats; print(sorted({'scipy', 'pandas', 'torch'} & set(sys.modules)))"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.strip() == "[]"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from msbench.stats import Interval, sampling_sd, wilson
+from msbench.stats import Interval, learned_rule, sampling_sd, wilson
+from msbench.stats.proportion import standard_error
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
@@ -30,7 +31,7 @@ def test_half_widths_of_the_benchmarks() -> None:
 
 @pytest.mark.parametrize(("successes", "n"), [(-1, 10), (11, 10), (0, 0)])
 def test_counts_that_cannot_be(successes: int, n: int) -> None:
-    with pytest.raises(ValueError, match="cannot be"):
+    with pytest.raises(ValueError, match="is impossible"):
         wilson(successes, n)
 
 
@@ -71,3 +72,46 @@ def test_noise_of_a_test_set_is_binomial() -> None:
 def test_percent_are_refused_as_rates() -> None:
     with pytest.raises(ValueError, match="62 is no rate"):
         sampling_sd(62, 2000)
+
+
+RULES = {"majority": 0.17, "root operator only": 0.363}
+
+
+def test_the_error_is_binomial_for_one_seed_and_adds_the_spread_for_more() -> None:
+    binomial = math.sqrt(0.363 * 0.637 / 2000)
+    assert standard_error(0.363, 2000, None, 1) == pytest.approx(binomial)
+    assert standard_error(0.363, 2000, 0.03, 3) == pytest.approx(math.hypot(binomial, 0.03 / math.sqrt(3)))
+
+
+@pytest.mark.parametrize(
+    ("mean", "rule"),
+    [
+        (0.0, "majority"),
+        (0.10, "majority"),
+        (0.186, "majority"),
+        (0.188, None),
+        (0.34, None),
+        (0.342, "root operator only"),
+        (0.384, "root operator only"),
+        (0.385, None),
+        (0.63, None),
+    ],
+)
+def test_a_mean_within_two_errors_of_a_rule_has_learned_that_rule(mean: float, rule: str | None) -> None:
+    """Two standard errors at 2,000 examples are 1.68 points at majority and 2.15 at root operator only."""
+    assert learned_rule(mean, None, 1, 2000, RULES) == rule
+
+
+def test_a_wide_spread_over_seeds_widens_the_margin() -> None:
+    assert learned_rule(0.40, None, 1, 2000, RULES) is None
+    assert learned_rule(0.40, 0.05, 3, 2000, RULES) == "root operator only"
+
+
+def test_of_two_rules_in_reach_the_nearer_counts() -> None:
+    rules = {"majority": 0.1, "one": 0.40, "two": 0.42}
+    assert learned_rule(0.412, None, 1, 500, rules) == "two"
+    assert learned_rule(0.407, None, 1, 500, rules) == "one"
+
+
+def test_no_rules_explain_nothing() -> None:
+    assert learned_rule(0.1, None, 1, 2000, {}) is None

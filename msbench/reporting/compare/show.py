@@ -15,7 +15,7 @@ from msbench.reporting.compare.paired import interval
 from msbench.reporting.compare.standing import RunStanding, standing
 from msbench.results.store import RunRecord, metric_key
 from msbench.runs.reproduce import KEPT, Again, again
-from msbench.stats.rules import learned_rule
+from msbench.stats import learned_rule
 
 FILES = 12
 """The most changed source files that are named."""

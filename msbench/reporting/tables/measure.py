@@ -9,8 +9,7 @@ from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column
 from msbench.reporting.tables.collect import CellRuns, usable
 from msbench.reporting.tables.judgement import Evidence
 from msbench.results.store import RunRecord
-from msbench.stats import spread
-from msbench.stats.rules import learned_rule
+from msbench.stats import learned_rule, spread
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")
 """Statuses by priority: the first that any seed has is the status of a cell without a result."""

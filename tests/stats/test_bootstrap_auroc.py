@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from msbench.stats import auroc, auroc_bootstrap, paired_auroc_bootstrap
+from msbench.stats import auroc_bootstrap, bootstrap, paired_auroc_bootstrap
 from msbench.training.auroc import macro_auroc
 
 Labels = NDArray[np.int64]
@@ -56,7 +56,7 @@ def test_no_end_of_drawing_where_a_class_will_not_come() -> None:
 def test_the_size_of_a_batch_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, scores = examples()
     whole = auroc_bootstrap(labels, scores, 1, draws=100)
-    monkeypatch.setattr(auroc, "WEIGHTS", 7 * len(labels))
+    monkeypatch.setattr(bootstrap, "WEIGHTS", 7 * len(labels))
     assert auroc_bootstrap(labels, scores, 1, draws=100) == whole
 
 
