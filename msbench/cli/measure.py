@@ -144,7 +144,6 @@ def bench(
 
 @verb
 def doctor(
-    context: typer.Context,
     determinism: Annotated[
         bool,
         typer.Option(
@@ -160,7 +159,18 @@ def doctor(
 ) -> None:
     """What this machine can do, and which kernels are in use."""
     if determinism:
-        _determinism(context, model, device, deterministic, as_json, quiet)
+        from msbench.analysis.determinism import DeterminismOptions, check_models, print_report
+
+        report = check_models(
+            DeterminismOptions(
+                models=tuple(model or ()), device=device, deterministic=deterministic, quiet=quiet
+            )
+        )
+        if as_json:
+            console.out_json(report.as_dict())
+        else:
+            print_report(report)
+        report.require_equal()
         return
     if model or device != "auto":
         raise ConfigError("--model and --device say what --determinism trains, and on what: give it too")
@@ -171,28 +181,3 @@ def doctor(
         console.out_json(dict(findings))
     else:
         console.out_rows(("what", "found"), findings)
-
-
-def _determinism(
-    context: typer.Context,
-    model: list[str] | None,
-    device: str,
-    deterministic: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    from msbench import environment
-    from msbench.analysis.determinism import command
-    from msbench.environment import accelerator
-
-    on = accelerator(device)
-    names = command.chosen(model)
-    if deterministic:
-        context.with_resource(environment.use_deterministic(on))
-        command.refuse(names, on)
-    found = command.carry_out(names, on, quiet=quiet)
-    if as_json:
-        console.out_json(command.document(found))
-    else:
-        command.print_table(found)
-    command.settle(found)

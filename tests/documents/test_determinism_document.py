@@ -5,7 +5,7 @@ from pathlib import Path
 
 from documents import VERBS, options
 
-from msbench.analysis.determinism.problem import DeterminismProblem
+from msbench.analysis.determinism import DeterminismProblem
 from msbench.config import MODELS
 from msbench.environment import DETERMINISTIC, WORKSPACE, WORKSPACES
 from msbench.models import NO_FIXED_ORDER

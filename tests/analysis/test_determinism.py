@@ -1,4 +1,4 @@
-"""Trainings that are the same come out the same, and what is planted to differ is named."""
+"""Equal trainings give equal bits, and a planted difference is named."""
 
 import json
 import random
@@ -13,11 +13,9 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from msbench import models
-from msbench.analysis.determinism import command
-from msbench.analysis.determinism.check import Finding, check
-from msbench.analysis.determinism.difference import TensorDifference, first_difference, same_bits
-from msbench.analysis.determinism.problem import DeterminismProblem
-from msbench.analysis.determinism.trace import Moment
+from msbench.analysis import determinism
+from msbench.analysis.determinism import DeterminismProblem, Finding, check_model
+from msbench.analysis.training_trace import Moment, TensorDifference, find_first_difference, has_same_bits
 from msbench.cli import app
 from msbench.config import MODELS
 from msbench.environment import use_deterministic
@@ -30,13 +28,13 @@ TINIEST = replace(TINY, steps=2, stop=1)
 
 
 @pytest.fixture(autouse=True)
-def one_thread_more_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def do_not_start_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that wait for each other on a busy machine would take most of the time."""
-    monkeypatch.setattr("msbench.analysis.determinism.check.other_threads", lambda: 1)
+    monkeypatch.setattr("msbench.analysis.determinism.other_threads", lambda: 1)
 
 
 def checked(model: str = "mamba", build: Callable[..., Classifier] = models.build) -> Finding:
-    return check(model, "cpu", TINY, build)
+    return check_model(model, "cpu", TINY, build)
 
 
 def planted(plant: Callable[[Classifier], Any]) -> Callable[..., Classifier]:
@@ -60,7 +58,7 @@ def noise() -> Tensor:
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_is_equal_and_has_only_deterministic_operations(model: str) -> None:
     with use_deterministic("cpu"):
-        found = check(model, "cpu", TINIEST)
+        found = check_model(model, "cpu", TINIEST)
     assert found == Finding(model, found.kernel, {"twice": None, "resumed": None, "threads": None})
     assert found.equal
 
@@ -178,7 +176,7 @@ def test_an_operation_without_a_deterministic_way_is_named() -> None:
     with use_deterministic("cpu"):
         found = checked(build=planted(lambda model: model.register_forward_hook(put)))
     assert found.failure.startswith("RuntimeError: put_ does not have a deterministic implementation")
-    assert found.word == "failed"
+    assert found.status == "failed"
     assert not found.equal
     assert found.compared == {}
 
@@ -189,27 +187,29 @@ def moment(kind: Any = "step", **state: Tensor) -> Moment:
 
 def test_bits_are_compared_and_not_numbers() -> None:
     zero, nan = torch.zeros(2), torch.full((2,), float("nan"))
-    assert first_difference([moment(a=nan)], [moment(a=nan.clone())]) is None
-    found = first_difference([moment(a=zero)], [moment(a=-zero)])
+    assert find_first_difference([moment(a=nan)], [moment(a=nan.clone())]) is None
+    found = find_first_difference([moment(a=zero)], [moment(a=-zero)])
     assert found == TensorDifference(1, "step", "a", 0.0, 0.0)
-    assert first_difference([moment(a=zero)], [moment(a=nan)]) == TensorDifference(1, "step", "a", None, None)
-    assert not same_bits(zero, zero.double())
-    assert not same_bits(zero, zero.reshape(1, 2))
-    assert same_bits(torch.tensor(1.0), torch.tensor(1.0))
-    assert same_bits(torch.ones(3, dtype=torch.complex64), torch.ones(3, dtype=torch.complex64))
+    assert find_first_difference([moment(a=zero)], [moment(a=nan)]) == TensorDifference(
+        1, "step", "a", None, None
+    )
+    assert not has_same_bits(zero, zero.double())
+    assert not has_same_bits(zero, zero.reshape(1, 2))
+    assert has_same_bits(torch.tensor(1.0), torch.tensor(1.0))
+    assert has_same_bits(torch.ones(3, dtype=torch.complex64), torch.ones(3, dtype=torch.complex64))
 
 
 def test_a_tensor_that_only_one_has_differs() -> None:
     one = torch.ones(())
     for ours, theirs in (({"a": one, "b": one}, {"a": one}), ({"a": one}, {"a": one, "b": one})):
-        found = first_difference([moment(**ours)], [moment("resume", **theirs)])
+        found = find_first_difference([moment(**ours)], [moment("resume", **theirs)])
         assert found == TensorDifference(1, "resume", "b", None, None)
 
 
 @pytest.fixture
 def tiny_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verb with trainings that take no time."""
-    monkeypatch.setattr(command, "DeterminismProblem", lambda: TINY)
+    monkeypatch.setattr(determinism, "DeterminismProblem", lambda: TINY)
 
 
 @pytest.mark.usefixtures("tiny_doctor")
@@ -232,23 +232,23 @@ class TestVerb:
         assert found["problem"]["steps"] == TINY.steps
         assert [(each["model"], each["equal"]) for each in found["models"]] == [("lstm", True)]
 
-    def test_what_differs_ends_in_3(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_difference_exits_with_3(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(loop, "restore_generators", lambda *_: None)
         done = CliRunner().invoke(app, ["doctor", "--determinism", "--model", "lstm", "--device", "cpu"])
         assert done.exit_code == NotDeterministic.exit_code == 3
         assert done.stdout.splitlines()[1].split()[:5] == ["lstm", "torch", "equal", "differs", "equal"]
         assert "resumed: generator torch right after the resume at step 2" in done.stdout
-        assert "not the same twice, or not after a resume: lstm" in done.stderr
+        assert "not equal when repeated or resumed: lstm" in done.stderr
 
-    def test_what_fails_is_not_said_to_differ(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_model_that_fails_is_not_reported_as_different(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
-            command, "check", lambda name, *_: Finding(name, "torch", failure="OutOfMemory: x")
+            determinism, "check_model", lambda name, *_: Finding(name, "torch", failure="OutOfMemory: x")
         )
         done = CliRunner().invoke(app, ["doctor", "--determinism", "--model", "lstm", "--device", "cpu"])
         assert done.exit_code == 3
         assert "1/1 lstm: failed" in done.stderr
-        assert "could not be trained, so nothing is known of them: lstm" in done.stderr
-        assert "not the same" not in done.stderr
+        assert "could not be trained, so nothing was compared: lstm" in done.stderr
+        assert "not equal" not in done.stderr
 
     @pytest.mark.parametrize("words", [["--model", "lstm"], ["--device", "cpu"]])
     def test_options_of_the_training_need_it(self, words: list[str]) -> None:

@@ -1,0 +1,330 @@
+"""Determinism: bit equality of a training run twice, resumed, or with another number of threads."""
+
+import random
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from msbench import console, models
+from msbench.analysis.training_trace import Moment, TensorDifference, TraceRecorder, find_first_difference
+from msbench.config import MODELS, RunSpec
+from msbench.config.layers import Located
+from msbench.config.run import resolve_data
+from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
+from msbench.environment import accelerator, describe_environment, use_deterministic, use_threads
+from msbench.errors import Interrupted, NotDeterministic, UnknownName
+from msbench.models import Classifier
+from msbench.runs.progress import Quiet
+from msbench.training.loop import Trainer, fabric_for
+from msbench.training.seeding import generator_states, restore_generators
+from msbench.training.signals import SignalFlag
+
+Comparison = Literal["twice", "resumed", "threads"]
+PROMISED: tuple[Comparison, ...] = ("twice", "resumed")
+"""Comparisons that must be equal; another number of threads may sum in another order: only reported."""
+Build = Callable[..., Classifier]
+TOKENS, CLASSES = 12, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeterminismOptions:
+    """The options of ``msbench doctor --determinism``; all models if none is named."""
+
+    models: tuple[str, ...] = ()
+    device: str = "auto"
+    deterministic: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class DeterminismProblem:
+    """Sizes: `epoch` batches per epoch; the resumed run of `steps` was stopped after `stop` of them.
+
+    With another number of threads only the first `threads_steps` are trained: small differences grow, and
+    threads that wait for each other on a busy machine take long.
+
+    By default all models take a minute or two on two cores, and the stop is within an epoch, after one that
+    was validated. Few operations are so large that PyTorch would split them among threads.
+    """
+
+    steps: int = 20
+    stop: int = 10
+    threads_steps: int = 3
+    epoch: int = 7
+    batch: int = 8
+    longest: int = 64
+    width: int = 24
+    layers: int = 2
+
+    def dataset(self) -> Dataset:
+        """Generate random tokens of unequal length; the first one decides the class."""
+        info = TaskInfo("tokens", TOKENS, CLASSES, self.longest, "accuracy", 1 / CLASSES, {})
+        counts = (self.epoch * self.batch, self.batch, self.batch)
+        splits = {
+            name: self._split(count, seed)
+            for seed, (name, count) in enumerate(zip(SPLITS, counts, strict=True))
+        }
+        return Dataset(info, splits, "0" * 64, {})
+
+    def _split(self, examples: int, seed: int) -> RaggedTokens:
+        source = np.random.default_rng(seed)
+        lengths = source.integers(1, self.longest + 1, examples)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        tokens = source.integers(1, TOKENS, int(offsets[-1]), dtype=np.uint8)
+        return RaggedTokens(tokens, offsets, tokens[offsets[:-1]] % CLASSES)
+
+    def spec(self, model: str) -> RunSpec:
+        """Return a run of this size, with dropout and batch norm (random numbers and state), and clipping."""
+        entry = MODELS[model]
+        sizes = {
+            "d_model": self.width,
+            "layers": self.layers,
+            "dropout": 0.1,
+            "norm": "batch",
+            "state": 16,
+            "levels": 3,
+            "pattern": ("recurrent", "attention"),
+            "window": self.longest // 3,
+        }
+        known = {key: value for key, value in sizes.items() if key in entry.config.model_fields}
+        return RunSpec(
+            suite="doctor",
+            task="determinism",
+            model_name=model,
+            seed=0,
+            data=resolve_data(Located({"dataset": "listops"}, {}, "doctor")),
+            model=entry.config(**{**known, **entry.preset}),
+            train={  # type: ignore[arg-type]  # pydantic converts it
+                "epochs": -(-self.steps // self.epoch),
+                "max_steps": self.steps,
+                "batch_size": self.batch,
+                "clip": 1e3,  # never reached: once clipped, every gradient would carry the difference of any
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Results of one model: the first difference of each comparison, None where all bits were equal.
+
+    ``threads`` is compared on the CPU only. `failure` is set if the model could not be trained; then nothing
+    was compared.
+    """
+
+    model: str
+    kernel: str
+    compared: Mapping[Comparison, TensorDifference | None] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Return True if all promised comparisons were equal."""
+        return not self.failure and all(self.compared[name] is None for name in PROMISED)
+
+    @property
+    def status(self) -> Literal["equal", "differs", "failed"]:
+        """Return the result in one word."""
+        return "failed" if self.failure else "equal" if self.equal else "differs"
+
+
+@dataclass(frozen=True)
+class DeterminismReport:
+    """Findings on a device; `threads` is the number here and, on the CPU, the other one tried."""
+
+    device: str
+    threads: tuple[int, ...]
+    problem: DeterminismProblem
+    environment: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: the problem, the environment, and each model's first differences."""
+        return {
+            "device": self.device,
+            "threads": list(self.threads),
+            "problem": asdict(self.problem),
+            "environment": dict(self.environment),
+            "equal": all(finding.equal for finding in self.findings),
+            "models": [{**asdict(finding), "equal": finding.equal} for finding in self.findings],
+        }
+
+    def require_equal(self) -> None:
+        """Raise NotDeterministic, naming the models, if a promised comparison was not equal."""
+        names = {
+            status: ", ".join(finding.model for finding in self.findings if finding.status == status)
+            for status in ("differs", "failed")
+        }
+        messages = []
+        if names["differs"]:
+            messages.append(
+                f"not equal when repeated or resumed: {names['differs']}; their runs cannot be reproduced bit"
+                " for bit here"
+            )
+        if names["failed"]:
+            messages.append(f"could not be trained, so nothing was compared: {names['failed']}")
+        if messages:
+            raise NotDeterministic("\n".join(messages))
+
+
+def check_models(options: DeterminismOptions) -> DeterminismReport:
+    """Check the models one after the other, and report each when done unless `quiet`.
+
+    Raises UnknownName for an unknown model or device, and ConfigError for a model that has no deterministic
+    kernel, before anything is trained.
+    """
+    device, problem = accelerator(options.device), DeterminismProblem()
+    names = tuple(dict.fromkeys(options.models or MODELS))
+    for name in names:
+        if name not in MODELS:
+            raise UnknownName("model", name, MODELS, "--model")
+    with use_deterministic(device) if options.deterministic else nullcontext():
+        if options.deterministic:
+            models.check_fixed_order([problem.spec(name) for name in names], device)
+        findings = []
+        for number, name in enumerate(names, 1):
+            findings.append(check_model(name, device, problem))
+            if not options.quiet:
+                console.say(f"{number}/{len(names)} {name}: {findings[-1].status}")
+        threads = (torch.get_num_threads(), *([other_threads()] if device == "cpu" else []))
+        return DeterminismReport(device, threads, problem, describe_environment(), tuple(findings))
+
+
+def check_model(model: str, device: str, problem: DeterminismProblem, build: Build = models.build) -> Finding:
+    """Train `model` twice, once more with a stop and a resume, and on ``cpu`` with other threads.
+
+    Parameters
+    ----------
+    device : cpu or cuda
+    build : like `msbench.models.build`
+
+    An exception is reported in the finding; random generators and process settings are restored.
+    """
+    kernel = models.family(model).kernel(problem.spec(model).model, device)
+    training = RepeatableTraining(model, device, problem, build)
+    before = generator_states()
+    try:
+        compared = _compare(training, device)
+    except Exception as error:
+        first_line = next(iter(str(error).strip().splitlines()), "")
+        return Finding(model, kernel, failure=f"{type(error).__name__}: {first_line}")
+    finally:
+        restore_generators(*before)
+    return Finding(model, kernel, compared)
+
+
+def other_threads() -> int:
+    """Return the number of threads that the current number is compared with."""
+    return 2 if torch.get_num_threads() == 1 else 1
+
+
+def _compare(training: "RepeatableTraining", device: str) -> dict[Comparison, TensorDifference | None]:
+    once = training.run()
+    found: dict[Comparison, TensorDifference | None] = {
+        "twice": find_first_difference(once, training.run()),
+        "resumed": find_first_difference(once, training.run_with_resume()),
+    }
+    if device == "cpu":
+        with use_threads(other_threads()):
+            found["threads"] = find_first_difference(once, training.run_first_steps())
+    return found
+
+
+class RepeatableTraining:
+    """A training that can be repeated; each run returns its moments."""
+
+    def __init__(self, model: str, device: str, problem: DeterminismProblem, build: Build) -> None:
+        self.spec, self.dataset = problem.spec(model), problem.dataset()
+        self.device, self.problem, self.build = device, problem, build
+
+    def run(self) -> list[Moment]:
+        """Train without interruption."""
+        return self._record(None)
+
+    def run_with_resume(self) -> list[Moment]:
+        """Train with a stop, and resume from the checkpoint."""
+        return self._record(self.problem.stop, None)
+
+    def run_first_steps(self) -> list[Moment]:
+        """Train up to `DeterminismProblem.threads_steps`."""
+        return self._record(self.problem.threads_steps)
+
+    def _record(self, *stops: int | None) -> list[Moment]:
+        """Train in one folder up to each of these steps (None: the end), resuming every time."""
+        recorder = TraceRecorder()
+        with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+            for stop in stops:
+                self._train(recorder, Path(folder), stop)
+        return recorder.moments
+
+    def _train(self, recorder: TraceRecorder, folder: Path, stop: int | None) -> None:
+        flag = SignalFlag()
+
+        def stop_at(step: int) -> None:
+            if step == stop:
+                flag.received = signal.SIGTERM
+
+        trainer = self._trainer(folder, flag)
+        recorder.watch(trainer, stop_at)
+        try:
+            trainer.run()
+        except Interrupted:
+            if stop is None:
+                raise
+            return
+        if stop is not None:
+            raise AssertionError("a run continued although it was stopped")
+        recorder.record_evaluation(trainer)
+
+    def _trainer(self, folder: Path, flag: SignalFlag) -> Trainer:
+        # As in another process: what is not seeded or restored must not continue from the last run's state.
+        torch.seed()
+        np.random.seed()
+        random.seed()
+        spec, info = self.spec, self.dataset.info
+        fabric = fabric_for(self.device, spec.train.precision)
+        model = self.build(spec.model_name, spec.model, info, spec.seed)
+        return Trainer(spec, model, self.dataset, folder, "0" * 12, fabric, Quiet(), flag)
+
+
+def print_report(report: DeterminismReport) -> None:
+    """Print a row per model; the first difference is in the last column, or below its row."""
+    names: list[Comparison] = [*PROMISED]
+    if len(report.threads) > 1:
+        names.append("threads")
+    titles = ["twice", "resumed", *map(_count_threads, report.threads[1:])]
+    rows = [_row(finding, names) for finding in report.findings]
+    console.out_rows(("model", "kernel", *titles, "first difference"), rows, below=1)
+    console.say(_summary(report))
+
+
+def _row(finding: Finding, names: list[Comparison]) -> tuple[str, ...]:
+    if finding.failure:
+        return (finding.model, finding.kernel, *("failed" for _ in names), finding.failure)
+    found = {name: finding.compared.get(name) for name in names}
+    results = ("differs" if found[name] else "equal" for name in names)
+    differences = "; ".join(f"{name}: {difference}" for name, difference in found.items() if difference)
+    return (finding.model, finding.kernel, *results, differences)
+
+
+def _summary(report: DeterminismReport) -> str:
+    problem, equal = report.problem, sum(finding.equal for finding in report.findings)
+    here = f"{report.device}, {_count_threads(report.threads[0])}"
+    text = (
+        f"{equal} of {len(report.findings)} models equal in every bit on {here}: {problem.steps} steps twice,"
+        f" and with a stop and resume at step {problem.stop}"
+    )
+    if report.device != "cpu":
+        return text
+    other = _count_threads(report.threads[1])
+    return f"{text}; {problem.threads_steps} steps with {other}, where nothing is promised"
+
+
+def _count_threads(threads: int) -> str:
+    return f"{threads} thread{'' if threads == 1 else 's'}"

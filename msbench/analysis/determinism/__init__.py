@@ -1,1 +1,0 @@
-"""Determinism: bit equality of a training run twice, resumed, or with another number of threads."""
