@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from msbench.config.run import spec_digest
+from msbench.config.run import compute_spec_digest
 from msbench.results import store
 
 SPEC: dict[str, Any] = {"suite": "s", "task": "t", "model_name": "m", "seed": 0, "train": {"lr": 0.1}}
 LEAST: dict[str, Any] = {
-    "run_id": store.run_id(spec_digest(SPEC), "b", "c"),
+    "run_id": store.run_id(compute_spec_digest(SPEC), "b", "c"),
     "status": "finished",
     "suite": "s",
     "task": "t",
     "model": "m",
     "seed": 0,
     "spec": SPEC,
-    "spec_digest": spec_digest(SPEC),
+    "spec_digest": compute_spec_digest(SPEC),
     "data_digest": "b",
     "source_digest": "c",
 }

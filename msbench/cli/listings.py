@@ -8,7 +8,7 @@ from typing import Any
 
 from msbench import datasets as data
 from msbench.config import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
-from msbench.config import differences as changes
+from msbench.config.differences import compare_settings, flatten, format_yaml
 from msbench.config.run import SECTIONS
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import accelerator
@@ -142,7 +142,7 @@ def told_apart(records: Sequence[RunRecord]) -> dict[int, str]:
     for runs in places.values():
         first, *others = specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
         # Usually they are the same: this avoids flattening thousands of runs.
-        differ = {change.name for each in others if each != first for change in changes.settings(first, each)}
+        differ = {change.name for each in others if each != first for change in compare_settings(first, each)}
         texts = [_spelled(spec, sorted(differ)) for spec in specs]
         common = {name: Counter(text.get(name) for text in texts).most_common(1)[0][0] for name in differ}
         for run, text in zip(runs, texts, strict=True):
@@ -153,8 +153,8 @@ def told_apart(records: Sequence[RunRecord]) -> dict[int, str]:
 
 def _spelled(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     """Return the settings of these names, as a file spells them."""
-    values = changes.flatten(spec) if names else {}
-    return {name: changes.spelled(values[name]) for name in names if name in values}
+    values = flatten(spec) if names else {}
+    return {name: format_yaml(values[name]) for name in names if name in values}
 
 
 def _run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:

@@ -59,9 +59,9 @@ def print_agenda(
 
 def _brief(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with its sizes, for 80 columns: with short names, and last what may go under the row."""
-    from msbench.config.messages import readable_bytes
+    from msbench.config.messages import format_bytes
 
     last = {"run": row["run"], "why": row["why"]}
     short = {"parameters": "params", "states per channel": "states"}
     sizes = {short.get(name, name): value for name, value in row.items() if name not in last}
-    return sizes | {"memory": readable_bytes(row["memory"])} | last
+    return sizes | {"memory": format_bytes(row["memory"])} | last

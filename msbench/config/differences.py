@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from msbench.config.strict_yaml import scalar
+from msbench.config.strict_yaml import parse_scalar
 
 Kind = Literal["setting", "data", "source", "environment"]
 ABSENT = "absent"
@@ -45,7 +45,7 @@ class Change:
             return ABSENT
         if self.kind in ("data", "source"):
             return str(value)[:SHORT]
-        return value if self.kind == "environment" and isinstance(value, str) else spelled(value)
+        return value if self.kind == "environment" and isinstance(value, str) else format_yaml(value)
 
     def as_dict(self, before: str = "before", now: str = "now") -> dict[str, Any]:
         """Return plain values for JSON, under these keys; an absent value has no key."""
@@ -53,17 +53,17 @@ class Change:
         return {"kind": self.kind, "name": self.name} | {key: value for key, value, there in sides if there}
 
 
-def settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
+def compare_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
     """Return the dotted keys in which two nested mappings differ; lists and tuples count as leaves."""
     return tuple(_differing("setting", flatten(before), flatten(now)))
 
 
-def environments(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
+def compare_environments(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
     """Return the dotted keys in which the machines of two runs differ."""
     return tuple(_differing("environment", flatten(before), flatten(now)))
 
 
-def sources(
+def compare_sources(
     before: Mapping[str, str], now: Mapping[str, str], digests: tuple[str, str]
 ) -> tuple[Change, ...]:
     """Return files whose digests differ, or that one of the two lacks, by name; none if `digests` agree.
@@ -77,7 +77,7 @@ def sources(
     return tuple(sorted(_differing("source", before, now), key=lambda change: change.name))
 
 
-def data(before: str, now: str) -> tuple[Change, ...]:
+def compare_data(before: str, now: str) -> tuple[Change, ...]:
     """Return the digest of the data, if it differs."""
     return () if before == now else (Change("data", "data", before, now),)
 
@@ -101,12 +101,12 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def spelled(value: Any) -> str:
+def format_yaml(value: Any) -> str:
     """Return a value as a suite's file or ``--set`` would spell it, so that it is read as the same value."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(spelled, value))}]"
+        return f"[{', '.join(map(format_yaml, value))}]"
     if isinstance(value, float):
         return repr(value)
     return json.dumps(value, ensure_ascii=False, default=str)
@@ -115,6 +115,6 @@ def spelled(value: Any) -> str:
 def _text(text: str) -> str:
     """Return text in double quotes, unless it is a word without another meaning."""
     plain = text.isascii() and text.replace("-", "").replace("_", "").replace(".", "").isalnum()
-    word = plain and text[0].isalnum() and scalar(text) == text
+    word = plain and text[0].isalnum() and parse_scalar(text) == text
     # Unprintable text has to be escaped: a suite's file may not hold it.
     return text if word else json.dumps(text, ensure_ascii=not text.isprintable())

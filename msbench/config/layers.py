@@ -5,65 +5,22 @@ validated; errors are reported with file, line, key, the allowed values and a si
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from msbench.config import strict_yaml
-from msbench.config.messages import problem, shown
+from msbench.config.messages import describe_error, format_value
 from msbench.config.strict_yaml import KeyPath
 from msbench.errors import ConfigError
 
-__all__ = [
-    "Config",
-    "KeyPath",
-    "Located",
-    "frozen",
-    "gather",
-    "load_yaml",
-    "merge",
-    "parse_override",
-    "parse_yaml",
-    "shown",
-    "validate",
-]
-
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R")
-
-
-class Config(BaseModel):
-    """Base of every config: frozen, strict, and without unknown keys.
-
-    Strict: ``"3"``, ``3.0`` and ``true`` are not integers. A whole number is valid for a float, a list for a
-    tuple. Defaults are validated too: a float whose default is ``2`` holds 2.0, as if it came from a file.
-    """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _one_spelling(cls, value: Any) -> Any:
-        return frozen(value)
-
-    def changed(self, names: Iterable[str]) -> list[str]:
-        """Return those of these fields that do not have their defaults."""
-        fields = type(self).model_fields
-        return [name for name in names if getattr(self, name) != fields[name].default]
-
-
-def frozen(value: Any) -> Any:
-    """Return lists as tuples, at any depth, and -0.0 as 0.0: equal values then have one canonical form."""
-    if isinstance(value, list | tuple):
-        return tuple(frozen(item) for item in value)
-    return value + 0.0 if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -109,7 +66,7 @@ def _mapping(part: Located, path: KeyPath, value: Any) -> Mapping[Any, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise part.error(path, f"must be a mapping, not {shown(value)}")
+        raise part.error(path, f"must be a mapping, not {format_value(value)}")
     return value
 
 
@@ -224,7 +181,7 @@ def gather(*checks: Callable[[], R]) -> list[R]:
 
 def _message(cls: type[BaseModel], part: Located, detail: ErrorDetails, owner: str) -> str:
     path = _path(part.values, detail)
-    text = problem(cls, detail, owner)
+    text = describe_error(cls, detail, owner)
     if detail["type"] != "value_error" or not isinstance(detail["input"], Mapping):
         return str(part.error(path, text))
     # A rule between fields fails at their mapping: the origins are those of the fields that it names.

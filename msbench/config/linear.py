@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.config.model import ClassifierConfig, SteppedConfig
-from msbench.config.numbers import Amount, Fraction, Positive
+from msbench.config.base import ClassifierConfig, Fraction, PositiveFloat, PositiveInt, SteppedConfig
 
 
 class LinearConfig(ClassifierConfig):
@@ -17,7 +16,7 @@ class LinearConfig(ClassifierConfig):
     Defaults of norm, depth and rates are `ClassifierConfig`'s; the sources' settings belong in suites.
     """
 
-    state: Positive = 64
+    state: PositiveInt = 64
     bidirectional: bool = False
     """A second output matrix C reads the reversed sequence, as in the sources; all else is shared."""
 
@@ -35,7 +34,7 @@ class LinearConfig(ClassifierConfig):
 class CopiedConfig(LinearConfig, SteppedConfig):
     """One system per channel, whose A and B several channels may share."""
 
-    copies: Positive | None = None
+    copies: PositiveInt | None = None
     """Number of (A, B) pairs, each for every `copies`-th channel (S4's ``n_ssm``); None: one per channel."""
 
     @model_validator(mode="after")
@@ -52,7 +51,7 @@ class S4Config(CopiedConfig):
 class LiquidS4Config(S4Config):
     """Liquid-S4 (Hasani et al. 2022): S4, and products of `degree` consecutive inputs."""
 
-    degree: Annotated[Positive, Field(ge=2)] = 2
+    degree: Annotated[PositiveInt, Field(ge=2)] = 2
     liquid_kernel: Literal["polyb", "kb"] = "polyb"
     """``polyb`` takes A-bar as 1 and one lag for products of inputs; ``kb`` their whole kernel."""
     powers: Literal["elementwise", "row-sum"] = "elementwise"
@@ -76,14 +75,14 @@ class DssConfig(LinearConfig, SteppedConfig):
     version: Literal["softmax", "exp", "exp-no-scale"] = "softmax"
     separate_steps: bool = True
     """Separate step sizes for real and imaginary parts, as in the code; the paper has one."""
-    horizon: Positive | None = None
+    horizon: PositiveInt | None = None
     """Steps over which ``softmax`` normalises; None is the task's longest sequence."""
 
 
 class S5Config(LinearConfig, SteppedConfig):
     """S5 (Smith, Warrington and Linderman 2023): one system with many inputs and outputs."""
 
-    blocks: Positive = 1
+    blocks: PositiveInt = 1
     """HiPPO-LegS matrices on the diagonal of the first A."""
     output_init: Literal["truncated-normal", "lecun-normal", "complex-normal"] = "truncated-normal"
     discretisation: Literal["zoh", "bilinear"] = "zoh"
@@ -106,7 +105,7 @@ class LruConfig(LinearConfig):
     r_min: Fraction = 0.0
     r_max: Fraction = 1.0
     """Decays start uniform on the ring between these radii."""
-    max_phase: Amount = 6.28
+    max_phase: PositiveFloat = 6.28
 
     @model_validator(mode="after")
     def _radii_are_an_interval(self) -> Self:

@@ -21,31 +21,31 @@ MUST_BE = {
 }
 
 
-def problem(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") -> str:
+def describe_error(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") -> str:
     """Return the message for one of pydantic's errors on `cls`; `owner` is named if a key is unknown."""
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return unknown_key(str(detail["loc"][-1]), _known(cls, detail["loc"][:-1]), owner)
+        return describe_unknown_key(str(detail["loc"][-1]), _known(cls, detail["loc"][:-1]), owner)
     if kind == "missing":
         return "required key is missing"
     if kind == "value_error":
         return str(context["error"])
     if kind in ("too_short", "string_too_short"):
-        return f"must have at least {context['min_length']} in it, not {shown(value)}"
+        return f"must have at least {context['min_length']} in it, not {format_value(value)}"
     if kind == "literal_error":
         return _not_allowed(value, context["expected"])
     if kind in MUST_BE:
-        return f"must be {MUST_BE[kind]}, not {shown(value)}"
-    return f"{re.sub(r'^.*? should ', 'must ', detail['msg'])}, not {shown(value)}"
+        return f"must be {MUST_BE[kind]}, not {format_value(value)}"
+    return f"{re.sub(r'^.*? should ', 'must ', detail['msg'])}, not {format_value(value)}"
 
 
 def _not_allowed(value: Any, expected: str) -> str:
     """Return the message for a wrong literal; `expected` is pydantic's list: ``'a', 'b' or 'c'``."""
     near = did_you_mean(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
-    return f"must be {expected}, not {shown(value)}{near}"
+    return f"must be {expected}, not {format_value(value)}{near}"
 
 
-def unknown_key(key: str, known: list[str], owner: str = "") -> str:
+def describe_unknown_key(key: str, known: list[str], owner: str = "") -> str:
     """Return the message for an unknown key."""
     near = did_you_mean(key, known)
     of = f" of {owner}" if owner else ""
@@ -68,7 +68,7 @@ def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _classes(argument)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as the file would spell it, short enough for one line."""
     if isinstance(value, Mapping):
         return "a mapping"
@@ -80,7 +80,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def readable_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return bytes in a suitable unit, such as ``3.2 GB``; powers of 1000, not 1024."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:

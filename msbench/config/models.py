@@ -1,16 +1,42 @@
-"""Models by name."""
+"""The registry of models: an entry for each name, with its config class and its preset.
 
+Every choice that a paper leaves open is a field of a family's config class; `docs/paper.md` gives the reasons
+for the defaults of MS-SSM.
+"""
+
+from dataclasses import dataclass, field
 from typing import Any
 
-from msbench.config.griffin import GriffinConfig
-from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.config.base import ClassifierConfig
+from msbench.config.baselines import (
+    GriffinConfig,
+    InceptionTimeConfig,
+    LstmConfig,
+    MultiResNetConfig,
+    SgConvConfig,
+    TransformerConfig,
+)
 from msbench.config.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
-from msbench.config.lstm import LstmConfig
-from msbench.config.model import ModelEntry
-from msbench.config.multiresnet import MultiResNetConfig
 from msbench.config.selective import MambaConfig, MsSsmConfig
-from msbench.config.sgconv import SgConvConfig
-from msbench.config.transformer import TransformerConfig
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """Entry of a model's name: a config class, and the fields that make it this model and no other.
+
+    `rows` are the rows of the paper's tables that it stands for, as printed there.
+    """
+
+    config: type[ClassifierConfig]
+    summary: str
+    family: str
+    preset: dict[str, Any] = field(default_factory=dict)
+    rows: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> str:
+        """The module that builds it; with all its imports, it is part of a run's source digest."""
+        return f"msbench.models.{self.family.replace('-', '_')}"
 
 
 def _ms_ssm(summary: str, row: str, **preset: Any) -> ModelEntry:

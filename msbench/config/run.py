@@ -1,20 +1,33 @@
-"""Fully resolved runs: the same spec is the same run, whatever the order or spelling it was written in."""
+"""Fully resolved runs and their training settings.
+
+The same spec is the same run, whatever the order or spelling it was written in.
+"""
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, SerializeAsAny
+from pydantic import AfterValidator, Field, SerializeAsAny, model_validator
 
-from msbench.config.data import DATASETS, DataConfig
-from msbench.config.layers import Config, Located, frozen, gather, merge, shown, validate
-from msbench.config.model import ClassifierConfig
+from msbench.config.base import (
+    LARGEST_COUNT,
+    ClassifierConfig,
+    Config,
+    DataConfig,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    Seed,
+    freeze,
+)
+from msbench.config.data import DATASETS
+from msbench.config.layers import Located, gather, merge, validate
+from msbench.config.messages import format_value
 from msbench.config.models import MODELS
-from msbench.config.numbers import Seed
-from msbench.config.train import TrainConfig
 from msbench.errors import UnknownName
 
 SECTIONS = ("data", "model", "train")
@@ -26,11 +39,49 @@ def check_label(name: str) -> str:
     """Return the name of a suite, task or model if it is valid as a folder: no path escapes, not too long."""
     if not LABEL.fullmatch(name):
         rule = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-        raise ValueError(f"{shown(name)} is no name: {rule}")
+        raise ValueError(f"{format_value(name)} is no name: {rule}")
     return name
 
 
 Label = Annotated[str, AfterValidator(check_label)]
+
+
+class TrainConfig(Config):
+    """Optimiser, schedule, batches and precision.
+
+    The learning rate rises linearly for `warmup_epochs`, then falls along a cosine to `min_lr` at the last
+    step of `epochs` (or of `max_steps`, where that comes first).
+    """
+
+    epochs: PositiveInt = 10
+    max_steps: PositiveInt | None = None
+    batch_size: PositiveInt = 32
+    lr: PositiveFloat = 1e-3
+    ssm_lr: PositiveFloat | None = None
+    """Learning rate of decays, step sizes and skips; None means `lr`."""
+    min_lr: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.01
+    beta1: Probability = 0.9
+    beta2: Probability = 0.999
+    warmup_epochs: Annotated[NonNegativeFloat, Field(lt=LARGEST_COUNT)] = 1.0
+    clip: PositiveFloat | None = None
+    """Largest gradient norm; None means no clipping."""
+    precision: Literal["float32", "bf16"] = "float32"
+    bucketing: bool = True
+    """Batches of similar length, padded to the longest of the batch."""
+    pad_to: PositiveInt | None = None
+    """Pad every batch to this length instead, as the paper does with 2048."""
+    loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"
+    """``double-softmax`` repeats a fault in the code of the published Mamba rows."""
+    micro_batch: Annotated[PositiveInt | Literal["auto"] | None, Field(exclude=True)] = None
+    """Examples that a device computes at once, with gradients summed over a batch; ``auto`` halves them if
+    memory runs out. An option of the execution, not part of the settings that are recorded and compared."""
+
+    @model_validator(mode="after")
+    def _rates_are_in_order(self) -> Self:
+        if self.min_lr > self.lr:
+            raise ValueError(f"min_lr {self.min_lr} is above lr {self.lr}")
+        return self
 
 
 class RunSpec(Config):
@@ -64,23 +115,23 @@ class RunSpec(Config):
 
     def canonical(self) -> str:
         """Return canonical JSON of all that determines the outcome."""
-        return canonical_json(self.model_dump(mode="json"))
+        return format_canonical_json(self.model_dump(mode="json"))
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON, in hex."""
-        return spec_digest(self.model_dump(mode="json"))
+        return compute_spec_digest(self.model_dump(mode="json"))
 
 
-def canonical_json(values: Mapping[str, Any]) -> str:
+def format_canonical_json(values: Mapping[str, Any]) -> str:
     """Return a spec's plain values as JSON with sorted keys, no spaces and no labels."""
     kept = {key: value for key, value in values.items() if key not in ("suite", "task")}
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def spec_digest(values: Mapping[str, Any]) -> str:
+def compute_spec_digest(values: Mapping[str, Any]) -> str:
     """Return sha256, in hex, of a spec's plain values as records hold them."""
-    return hashlib.sha256(canonical_json(values).encode()).hexdigest()
+    return hashlib.sha256(format_canonical_json(values).encode()).hexdigest()
 
 
 def resolve_data(part: Located) -> DataConfig:
@@ -109,6 +160,8 @@ def _check_preset(name: str, preset: Mapping[str, Any], part: Located) -> None:
     """Raise ConfigError for an override of the preset: the run would be stored under a wrong name."""
     for key, fixed in preset.items():
         given = part.values.get(key, fixed)
-        if frozen(given) != frozen(fixed):
-            problem = f"{shown(given)} contradicts model {name!r}, which is {key} {shown(fixed)}"
+        if freeze(given) != freeze(fixed):
+            problem = (
+                f"{format_value(given)} contradicts model {name!r}, which is {key} {format_value(fixed)}"
+            )
             raise part.error((key,), problem)

@@ -5,8 +5,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from msbench.config.model import SteppedConfig
-from msbench.config.numbers import Factor, Natural, Positive
+from msbench.config.base import Factor, NonNegativeInt, PositiveInt, SteppedConfig
 
 Fault = tuple[bool, str]
 """A possible fault: True if it is present, and its message."""
@@ -17,30 +16,24 @@ OF_STATES = ("skip", "state_per_stream", "decay_init", "decay_spacing", "raw_dec
 class SsmConfig(SteppedConfig):
     """Settings that the blocks of Mamba and MS-SSM share. No step size starts below 1e-4."""
 
-    state: Positive = 16
+    state: PositiveInt = 16
     expand: Factor = 2
     """Width of the scan in multiples of d_model; MS-SSM's blocks ``glu`` and ``vit`` do not expand."""
-    kernel: Positive = 4
-    dt_rank: Positive | None = None
+    kernel: PositiveInt = 4
+    dt_rank: PositiveInt | None = None
     """None means ceil(d_model / 16)."""
     skip: bool = True
     bidirectional: bool = False
     """Two blocks a layer with their own parameters, one over the reversed sequence; outputs are averaged."""
-
-    @model_validator(mode="after")
-    def _a_width_is_left(self) -> Self:
-        if round(self.expand * self.d_model) < 1:
-            raise ValueError(f"expand {self.expand} leaves nothing of d_model {self.d_model}; raise either")
-        return self
 
 
 class MambaConfig(SsmConfig):
     """Mamba's selective block (Gu and Dao 2023)."""
 
     conv_bias: bool = True
-    layers_factor: Positive = 1
+    layers_factor: PositiveInt = 1
     """Multiplier of the layers that a suite gives: the paper's row "Mamba 2x Param"."""
-    state_factor: Positive = 1
+    state_factor: PositiveInt = 1
     """Multiplier of the states that a suite gives: the paper's row "Mamba 2x State"."""
 
     def multiplied(self) -> Self:
@@ -59,8 +52,8 @@ class MsSsmConfig(SsmConfig):
     initialisation of diag(A). Options that contradict each other are refused.
     """
 
-    state: Positive = 128
-    levels: Natural = 3
+    state: PositiveInt = 128
+    levels: NonNegativeInt = 3
     """Levels S of the decomposition, S + 2 streams; 0 leaves one stream, the signal itself."""
     raw_stream: bool = True
     """``false`` leaves the signal itself out: S + 1 streams, those of the transform alone."""
@@ -89,7 +82,7 @@ class MsSsmConfig(SsmConfig):
     mixer: Literal["linear", "softmax", "static"] = "linear"
     mixer_channels: Literal["shared", "per-channel", "low-rank"] = "shared"
     """One weight per stream for all channels, or one for each channel, its matrix full or of `mixer_rank`."""
-    mixer_rank: Positive | None = None
+    mixer_rank: PositiveInt | None = None
     """None means ceil(d_model / 16)."""
     mixer_bias: bool = True
     mixer_init: Literal["mean", "default"] = "mean"

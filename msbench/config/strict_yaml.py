@@ -21,7 +21,7 @@ from yaml.reader import Reader
 from msbench.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
-Place = Callable[[int], str]
+NameLine = Callable[[int], str]
 """Function from a line number, counted from 1, to the name of that place in messages."""
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -52,7 +52,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def parse(text: str | bytes, place: Place) -> tuple[Any, dict[KeyPath, int]]:
+def parse(text: str | bytes, place: NameLine) -> tuple[Any, dict[KeyPath, int]]:
     """Return the values of one YAML document, and the line of every key and list item.
 
     An empty document is None. Raises ConfigError, in one line, if the text is not strict YAML.
@@ -70,7 +70,7 @@ def parse(text: str | bytes, place: Place) -> tuple[Any, dict[KeyPath, int]]:
         raise ConfigError(f"{place(1)}: nested too deeply") from None
 
 
-def decode(text: str | bytes, place: Place) -> str:
+def decode(text: str | bytes, place: NameLine) -> str:
     """Return the text without BOM; ConfigError unless it is UTF-8 without tabs and control characters."""
     if isinstance(text, bytes):
         text = _utf8(text, place)
@@ -83,7 +83,7 @@ def decode(text: str | bytes, place: Place) -> str:
     return text
 
 
-def _utf8(data: bytes, place: Place) -> str:
+def _utf8(data: bytes, place: NameLine) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in (data[:1], data[1:2]):
         _refuse(place, (0, 0), "not UTF-8 but UTF-16 or UTF-32; save the file as UTF-8")
     try:
@@ -99,7 +99,7 @@ def _position(text: str, index: int) -> tuple[int, int]:
     return text.count("\n", 0, index), index - text.rfind("\n", 0, index) - 1
 
 
-def _refuse(place: Place, position: tuple[int, int], problem: str) -> NoReturn:
+def _refuse(place: NameLine, position: tuple[int, int], problem: str) -> NoReturn:
     line, column = position
     raise ConfigError(f"{place(line + 1)}: column {column + 1}: {problem}") from None
 
@@ -108,7 +108,7 @@ def _start(node: yaml.Node) -> tuple[int, int]:
     return node.start_mark.line, node.start_mark.column
 
 
-def _value(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], place: Place) -> Any:
+def _value(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], place: NameLine) -> Any:
     if isinstance(node, yaml.MappingNode):
         return {
             key: _value(value, (*path, key), lines, place) for key, value in _items(node, path, lines, place)
@@ -122,11 +122,11 @@ def _value(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], place: Pla
         return node.value
     if len(node.value) > LONGEST_NUMBER and (DECIMAL.fullmatch(node.value) or PREFIXED.fullmatch(node.value)):
         _refuse(place, _start(node), f"a number of more than {LONGEST_NUMBER} digits")
-    return scalar(node.value)
+    return parse_scalar(node.value)
 
 
 def _items(
-    node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], place: Place
+    node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], place: NameLine
 ) -> Iterator[tuple[str, yaml.Node]]:
     """Yield keys and values of a mapping, in order; the line of each key is written into `lines`."""
     for key, value in node.value:
@@ -143,7 +143,7 @@ def _items(
         yield key.value, value
 
 
-def scalar(text: str) -> bool | int | float | str | None:
+def parse_scalar(text: str) -> bool | int | float | str | None:
     """Return the value of a plain scalar in YAML 1.2's core schema.
 
     Examples

@@ -18,7 +18,7 @@ from msbench.datasets.pathfinder.dataset import PATHFINDER
 from msbench.datasets.ptbxl.dataset import PTBXL
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.data import DataConfig
+    from msbench.config.base import DataConfig
 
 __all__ = [
     "DATASETS",

@@ -31,7 +31,7 @@ from msbench.datasets.manifest import Arrays
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.texts import AanConfig
+    from msbench.config.data import AanConfig
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",

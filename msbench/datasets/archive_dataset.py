@@ -29,7 +29,7 @@ from msbench.datasets.manifest import Arrays
 from msbench.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.data import DataConfig
+    from msbench.config.base import DataConfig
 
 C = TypeVar("C", bound="DataConfig")
 MOST_FILES = 10_000
@@ -265,11 +265,10 @@ def build_setup_command(config: DataConfig, bring: str = "", views: Iterable[str
 
     `bring` names the argument of --from, such as PATH; it is empty where nothing has to be imported.
     """
-    from msbench.config import (
-        differences as changes,  # with PyYAML, which stays out of the worker processes too
-    )
+    # Loads PyYAML, which stays out of the worker processes.
+    from msbench.config.differences import format_yaml
 
     # `source` is given by --from, or by its absence
     values = config.model_dump(mode="json", exclude={"dataset", "source", *views}, exclude_defaults=True)
-    sets = (f" --set {shlex.quote(f'data.{key}={changes.spelled(value)}')}" for key, value in values.items())
+    sets = (f" --set {shlex.quote(f'data.{key}={format_yaml(value)}')}" for key, value in values.items())
     return "".join((f"msbench setup {config.dataset}", f" --from {bring}" if bring else "", *sets))

@@ -19,7 +19,7 @@ from msbench.datasets.download import RemoteFile
 from msbench.datasets.pixels import LEVELS, Bytes, PixelTokens, convert_to_grey, keep_colours, split_images
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.images import Cifar10Config
+    from msbench.config.data import Cifar10Config
 
 ABOUT = DatasetDescription(
     what="cifar-10-python.tar.gz, or the folder cifar-10-batches-py in it",

@@ -31,7 +31,7 @@ from msbench.datasets.manifest import Arrays
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.texts import ImdbConfig
+    from msbench.config.data import ImdbConfig
 
 ARCHIVE = RemoteFile(
     url="http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",

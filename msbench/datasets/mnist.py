@@ -26,7 +26,7 @@ from msbench.datasets.pixels import Bytes, keep_colours, split_images
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.images import MnistConfig
+    from msbench.config.data import MnistConfig
 
 CLASSES, SIDE = 10, 28
 PIXELS = SIDE * SIDE

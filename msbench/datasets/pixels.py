@@ -11,7 +11,7 @@ from msbench.datasets.manifest import Arrays
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.images import PixelConfig
+    from msbench.config.data import PixelConfig
 
 Bytes = NDArray[np.uint8]
 LEVELS = 256

@@ -29,7 +29,7 @@ from msbench.datasets.disk import require_space
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.texts import TextConfig
+    from msbench.config.data import TextConfig
     from msbench.datasets.archive_dataset import DatasetBuild
 
 REPORT_EVERY = 1000

@@ -24,8 +24,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, model_validator
 
-from msbench.config.layers import Config, Located, validate
-from msbench.config.numbers import Seed
+from msbench.config.base import Config, Seed
+from msbench.config.layers import Located, validate
 from msbench.config.run import Label
 from msbench.errors import did_you_mean
 from msbench.gate.expectation import rate_problem

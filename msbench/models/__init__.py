@@ -5,14 +5,16 @@ from collections.abc import Iterable
 from torch import nn
 
 from msbench.config import MODELS, ClassifierConfig, RunSpec
-from msbench.config.griffin import GriffinConfig
-from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.config.baselines import (
+    GriffinConfig,
+    InceptionTimeConfig,
+    LstmConfig,
+    MultiResNetConfig,
+    SgConvConfig,
+    TransformerConfig,
+)
 from msbench.config.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
-from msbench.config.lstm import LstmConfig
-from msbench.config.multiresnet import MultiResNetConfig
 from msbench.config.selective import MambaConfig, MsSsmConfig
-from msbench.config.sgconv import SgConvConfig
-from msbench.config.transformer import TransformerConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models import (

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.config.griffin import GriffinConfig
+from msbench.config.baselines import GriffinConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family, recurrence_kernel

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.config.baselines import InceptionTimeConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family, no_states

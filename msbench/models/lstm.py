@@ -21,7 +21,7 @@ each sequence by its own length. Outputs after the end are ignored later.
 import torch
 from torch import Tensor, nn
 
-from msbench.config.lstm import LstmConfig
+from msbench.config.baselines import LstmConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier, Layer, directions
 from msbench.models.family import Family

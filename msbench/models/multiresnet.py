@@ -24,7 +24,7 @@ seventh of the time of splitting the batch itself, and the 12 streams per layer 
 import torch
 from torch import Tensor, nn
 
-from msbench.config.multiresnet import MultiResNetConfig
+from msbench.config.baselines import MultiResNetConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer, directions

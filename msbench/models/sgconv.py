@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.config.sgconv import SgConvConfig
+from msbench.config.baselines import SgConvConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.models.blocks import GluBlock

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from msbench.config.transformer import TransformerConfig
+from msbench.config.baselines import TransformerConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import Mlp
 from msbench.models.classifier import Classifier, Layer

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.config import RunSpec
-from msbench.config.run import Label, spec_digest
+from msbench.config.run import Label, compute_spec_digest
 from msbench.console import encodable
 from msbench.errors import ConfigError, DamagedRecord, MsbenchError
 from msbench.results.locks import hold_file
@@ -235,7 +235,7 @@ def _contradiction(record: RunRecord) -> str:
     for key, value in labels.items():
         if (given := record.spec.get(key)) != value or isinstance(given, bool):
             return f"{key} is {value!r}, in its settings {given!r:.80}"
-    if (found := spec_digest(record.spec)) != record.spec_digest:
+    if (found := compute_spec_digest(record.spec)) != record.spec_digest:
         return f"its settings have the digest {found[:12]}, not {record.spec_digest[:12]}"
     if (found := run_id(record.spec_digest, record.data_digest, record.source_digest)) != record.run_id:
         return f"its digests give the run id {found}, not {record.run_id}"

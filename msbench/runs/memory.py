@@ -4,7 +4,7 @@ from torch import nn
 
 from msbench import models
 from msbench.config import RunSpec
-from msbench.config.messages import readable_bytes
+from msbench.config.messages import format_bytes
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import free_memory
 from msbench.training.memory import describe_memory_error
@@ -40,7 +40,7 @@ def most_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
 
 def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
     """Return a message on the memory requested, the memory free, and what would help."""
-    free = readable_bytes(free_memory(device))
+    free = format_bytes(free_memory(device))
     smaller = f"a smaller train.batch_size than {spec.train.batch_size}"
     pieces = spec.model.norm != "batch" and spec.train.micro_batch != "auto"
     # Pieces of a batch would change what batch norm computes.

@@ -11,8 +11,7 @@ import numpy as np
 
 from msbench import datasets as data
 from msbench.config import MODELS, RunSpec
-from msbench.config import differences as changes
-from msbench.config.differences import Change
+from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
 from msbench.config.layers import gather
 from msbench.datasets.dataset import Dataset
 from msbench.errors import DamagedRecord, DataError, OutOfMemory
@@ -187,11 +186,11 @@ def _nearest(
 def _changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Change, ...]:
     found: tuple[Change, ...] = ()
     if record.spec_digest != spec.digest:
-        found += changes.settings(record.spec, spec.model_dump(mode="json"))
+        found += compare_settings(record.spec, spec.model_dump(mode="json"))
     if identity.data_digest:
-        found += changes.data(record.data_digest, identity.data_digest)
+        found += compare_data(record.data_digest, identity.data_digest)
     digests = (record.source_digest, identity.source_digest)
-    return found + changes.sources(record.sources, identity.files, digests)
+    return found + compare_sources(record.sources, identity.files, digests)
 
 
 def _distance(found: Iterable[Change]) -> tuple[int, int, int]:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from msbench.config import RunSpec
-from msbench.config import differences as changes
-from msbench.config.differences import Change
+from msbench.config.differences import Change, compare_settings, format_yaml
 from msbench.config.layers import Located
 from msbench.config.run import LABEL, SECTIONS
 from msbench.console import command_line
@@ -89,9 +88,9 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
         planned = _plan(found, record)
     except ConfigError as error:
         return Again(reason=_unknown(record, error, name))
-    differing = changes.settings(record_spec(planned), record.spec)
+    differing = compare_settings(record_spec(planned), record.spec)
     departures = tuple(change for change in differing if not _label(change))
-    overrides = [f"{change.name}={changes.spelled(change.now)}" for change in departures if change.sides[1]]
+    overrides = [f"{change.name}={format_yaml(change.now)}" for change in departures if change.sides[1]]
     pieces, options = how(record.environment)
     overrides += pieces
     try:
@@ -107,7 +106,7 @@ def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Pa
 def how(environment: Mapping[str, Any]) -> Executed:
     """Return the overrides and options with which a run of this environment was executed."""
     pieces = environment.get("micro_batch")
-    overrides = () if pieces is None else (f"train.micro_batch={changes.spelled(pieces)}",)
+    overrides = () if pieces is None else (f"train.micro_batch={format_yaml(pieces)}",)
     return overrides, tuple(_options(environment))
 
 
@@ -164,6 +163,6 @@ def _unknown(record: RunRecord, error: ConfigError, name: str) -> str:
 
 
 def _not_these(made: RunSpec, record: RunRecord) -> str:
-    left = changes.settings(record.spec, record_spec(made))
+    left = compare_settings(record.spec, record_spec(made))
     named = ", ".join(str(change) for change in left if not _label(change))
     return f"no --set gives these settings now: {named or 'they were described in another way then'}"

@@ -16,7 +16,8 @@ from typing import Literal, TypeVar
 
 from msbench import datasets as data
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
-from msbench.config.layers import Config, Located, gather, load_yaml, merge, parse_override, validate
+from msbench.config.base import Config
+from msbench.config.layers import Located, gather, load_yaml, merge, parse_override, validate
 from msbench.config.run import SECTIONS
 from msbench.errors import ConfigError, UnknownName, did_you_mean
 from msbench.results import installed_files as shipped

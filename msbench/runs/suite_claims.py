@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from msbench.config.layers import Config
+from msbench.config.base import Config
 from msbench.config.run import Label
 from msbench.errors import did_you_mean
 

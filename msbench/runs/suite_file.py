@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from msbench.config.layers import Config
-from msbench.config.numbers import Seed
+from msbench.config.base import Config, Seed
 from msbench.config.run import Label
 from msbench.errors import did_you_mean
 from msbench.runs.suite_claims import Claim, check_claims

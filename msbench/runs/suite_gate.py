@@ -17,8 +17,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from msbench.config.layers import Config
-from msbench.config.numbers import Positive
+from msbench.config.base import Config, PositiveInt
 from msbench.config.run import Label
 from msbench.errors import did_you_mean
 
@@ -52,7 +51,7 @@ class GateLayer(Config):
     margin: Margin | None = None
     reason: Reason | None = None
     sd: Annotated[float, Field(gt=0, le=0.5)] | None = None
-    degrees: Positive | None = None
+    degrees: PositiveInt | None = None
     other_data: Reason | None = None
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ Faults within one config are refused by the config itself.
 from collections.abc import Iterator
 
 from msbench.config import RunSpec
-from msbench.config.layers import KeyPath
+from msbench.config.strict_yaml import KeyPath
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from msbench.config.messages import readable_bytes
+from msbench.config.messages import format_bytes
 from msbench.errors import CheckpointError, unwritten
 from msbench.results.safe_reads import parse_json, read_bytes
 from msbench.results.store import write_atomically
@@ -71,8 +71,8 @@ class CheckpointFolder:
             ) from error
         if free < needed:
             raise CheckpointError(
-                f"{self.path}: {readable_bytes(needed)} of checkpoints will not fit into"
-                f" {readable_bytes(free)}; make room, or choose another --results"
+                f"{self.path}: {format_bytes(needed)} of checkpoints will not fit into"
+                f" {format_bytes(free)}; make room, or choose another --results"
             )
 
     def save_last(self, checkpoint: Checkpoint) -> None:

@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError, model_validator
 
-from msbench.config.layers import (
-    Config,
-    Located,
-    gather,
-    load_yaml,
-    merge,
-    parse_override,
-    parse_yaml,
-    validate,
-)
+from msbench.config.base import Config
+from msbench.config.layers import Located, gather, load_yaml, merge, parse_override, parse_yaml, validate
 from msbench.errors import ConfigError, UnknownName
 
 

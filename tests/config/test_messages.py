@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from msbench.config.layers import Config
-from msbench.config.messages import problem, readable_bytes, shown, unknown_key
+from msbench.config.base import Config
+from msbench.config.messages import describe_error, describe_unknown_key, format_bytes, format_value
 
 
 class Layer(Config):
@@ -26,7 +26,7 @@ class Everything(Config):
 def said(value: object) -> list[str]:
     with pytest.raises(ValidationError) as caught:
         Everything.model_validate(value)
-    return [problem(Everything, detail, "model 'm'") for detail in caught.value.errors()]
+    return [describe_error(Everything, detail, "model 'm'") for detail in caught.value.errors()]
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_each_kind_of_fault(values: object, message: str) -> None:
 
 
 def test_an_unknown_key_without_a_near_one() -> None:
-    assert unknown_key("zzz", ["lr", "epochs"]) == "unknown key; known: lr, epochs"
+    assert describe_unknown_key("zzz", ["lr", "epochs"]) == "unknown key; known: lr, epochs"
 
 
 def test_long_values_are_cut_and_stay_on_one_line() -> None:
-    text = shown("line\n" * 100)
+    text = format_value("line\n" * 100)
     assert len(text) == 60
     assert "\n" not in text
 
@@ -78,4 +78,4 @@ def test_long_values_are_cut_and_stay_on_one_line() -> None:
     ],
 )
 def test_bytes_are_readable(count: int, text: str) -> None:
-    assert readable_bytes(count) == text
+    assert format_bytes(count) == text

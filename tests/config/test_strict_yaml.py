@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msbench.config.strict_yaml import parse, scalar
+from msbench.config.strict_yaml import parse, parse_scalar
 from msbench.errors import ConfigError
 
 
@@ -29,20 +29,20 @@ def test_every_spelling_of_a_float_is_that_float(text: str) -> None:
     [("010", 10), ("0o10", 8), ("0x1F", 31), ("-3", -3), ("+3", 3), ("0", 0), ("00", 0)],
 )
 def test_integers_are_decimal_unless_they_say_otherwise(text: str, number: int) -> None:
-    value = scalar(text)
+    value = parse_scalar(text)
     assert type(value) is int
     assert value == number
 
 
 def test_an_exponent_makes_a_float() -> None:
-    assert type(scalar("1e2")) is float
-    assert type(scalar("1.0")) is float
+    assert type(parse_scalar("1e2")) is float
+    assert type(parse_scalar("1.0")) is float
 
 
 def test_infinity_and_nan() -> None:
-    assert scalar("-.inf") == -math.inf
-    assert scalar(".INF") == math.inf
-    nan = scalar(".nan")
+    assert parse_scalar("-.inf") == -math.inf
+    assert parse_scalar(".INF") == math.inf
+    nan = parse_scalar(".nan")
     assert isinstance(nan, float)
     assert math.isnan(nan)
 
@@ -53,13 +53,13 @@ NEARLY_NUMBERS = ["1:30", "2024-01-02", "2024-01-02T10:00:00Z", "1_000", "0b1", 
 
 @pytest.mark.parametrize("text", WORDS + NEARLY_NUMBERS)
 def test_text_stays_text(text: str) -> None:
-    assert scalar(text) == text
+    assert parse_scalar(text) == text
 
 
 @pytest.mark.parametrize("text", ["true", "True", "TRUE"])
 def test_booleans(text: str) -> None:
     assert values(f"[{text}, {text}]") == [True, True]
-    assert scalar("false") is False
+    assert parse_scalar("false") is False
 
 
 @pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])
@@ -198,12 +198,12 @@ def test_line_ends_and_bom_change_nothing(data: str | bytes) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_what_python_writes_as_a_float_is_read_as_that_float(number: float) -> None:
-    assert scalar(repr(number)) == number
+    assert parse_scalar(repr(number)) == number
 
 
 @given(st.integers())
 def test_what_python_writes_as_an_integer_is_read_as_that_integer(number: int) -> None:
-    assert scalar(str(number)) == number
+    assert parse_scalar(str(number)) == number
 
 
 def complaint(text: str | bytes) -> str:

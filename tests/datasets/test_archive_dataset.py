@@ -12,14 +12,8 @@ import numpy as np
 import pytest
 
 from msbench import datasets as data
-from msbench.config.data import (
-    Cifar10Config,
-    DataConfig,
-    ImageNetConfig,
-    ImdbConfig,
-    ListOpsConfig,
-    PathfinderConfig,
-)
+from msbench.config.base import DataConfig
+from msbench.config.data import Cifar10Config, ImageNetConfig, ImdbConfig, ListOpsConfig, PathfinderConfig
 from msbench.datasets import archive_dataset, manifest
 from msbench.datasets.archive_dataset import GENERATED, ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import SPLITS, Samples, TaskInfo

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msbench import datasets as data
-from msbench.config.pathfinder import PathfinderConfig
+from msbench.config.data import PathfinderConfig
 from msbench.datasets.dataset import SPLITS, Dataset, Samples
 from msbench.datasets.pathfinder import dataset as pathfinder
 from msbench.datasets.pathfinder.dataset import PATHFINDER

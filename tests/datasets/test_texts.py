@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from msbench.config.texts import AanConfig, ImdbConfig, TextConfig
+from msbench.config.data import AanConfig, ImdbConfig, TextConfig
 from msbench.datasets import texts
 from msbench.datasets.archive_dataset import DatasetBuild
 from msbench.datasets.dataset import ignore_progress

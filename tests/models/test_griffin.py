@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from msbench import models
-from msbench.config.griffin import GriffinConfig
-from msbench.config.train import TrainConfig
+from msbench.config.baselines import GriffinConfig
+from msbench.config.run import TrainConfig
 from msbench.models.griffin import (
     GatedMlp,
     LocalAttention,

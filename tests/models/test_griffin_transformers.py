@@ -14,7 +14,7 @@ from transformers.models.recurrent_gemma.modeling_recurrent_gemma import (
     RecurrentGemmaRglru,
 )
 
-from msbench.config.griffin import GriffinConfig
+from msbench.config.baselines import GriffinConfig
 from msbench.models.griffin import GatedMlp, LocalAttention, RecurrentBlock, RgLru
 
 LENGTHS = pytest.mark.parametrize("length", [1, 3, 30, 100])

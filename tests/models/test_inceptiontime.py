@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench import models
-from msbench.config.inceptiontime import InceptionTimeConfig
+from msbench.config.baselines import InceptionTimeConfig
 from msbench.config.layers import Located
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError

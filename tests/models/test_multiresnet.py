@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from msbench import models
+from msbench.config.baselines import MultiResNetConfig
 from msbench.config.layers import Located
-from msbench.config.multiresnet import MultiResNetConfig
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.layers import Padding

@@ -12,7 +12,7 @@ from model_cases import config_of
 from torch import Tensor
 
 from msbench.config import MsSsmConfig
-from msbench.config.multiresnet import MultiResNetConfig
+from msbench.config.baselines import MultiResNetConfig
 from msbench.models.blocks import GluBlock
 from msbench.models.ms_ssm import MultiScale, block
 from msbench.models.multiresnet import MultiResConv

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from msbench import models
+from msbench.config.baselines import SgConvConfig
 from msbench.config.layers import Located
 from msbench.config.run import resolve_model
-from msbench.config.sgconv import SgConvConfig
 from msbench.errors import ConfigError
 from msbench.models.sgconv import SgConv, interpolated, scales_for
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from msbench import models
-from msbench.config.transformer import TransformerConfig
+from msbench.config.baselines import TransformerConfig
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Padding
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from msbench.config import MODELS, RunSpec
-from msbench.config import differences as changes
+from msbench.config.differences import compare_settings
 from msbench.datasets.ptbxl.labels import SETS
 from msbench.runs.suite import available, load, plan
 
@@ -43,7 +43,7 @@ def test_listops_is_the_papers_protocol() -> None:
 
 def departures(planned: RunSpec, spec: RunSpec) -> list[str]:
     """The settings in which runs of two suites differ."""
-    found = changes.settings(planned.model_dump(mode="json"), spec.model_dump(mode="json"))
+    found = compare_settings(planned.model_dump(mode="json"), spec.model_dump(mode="json"))
     return [change.name for change in found if change.name != "suite"]
 
 

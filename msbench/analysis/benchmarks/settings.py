@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from msbench.analysis.benchmarks.problem import Size
 from msbench.analysis.benchmarks.timing import FEWEST
-from msbench.config.numbers import MOST
+from msbench.config.base import LARGEST_COUNT
 from msbench.errors import ConfigError
 
 Say = Callable[[str], None]
@@ -45,7 +45,7 @@ def size_of(asked: Sequence[int | None], *, quick: bool) -> Size:
     """Return the scan's size from the options --b --l --m --d --n in this order; None keeps the default."""
     given = dict(zip(DIMENSIONS, asked, strict=True))
     for name, value in given.items():
-        if value is not None and not 1 <= value < MOST:
-            raise ConfigError(f"--{name} {value}: must be 1 or more, and less than {MOST}")
+        if value is not None and not 1 <= value < LARGEST_COUNT:
+            raise ConfigError(f"--{name} {value}: must be 1 or more, and less than {LARGEST_COUNT}")
     start = QUICK_SIZE if quick else Size()
     return replace(start, **{name: value for name, value in given.items() if value is not None})

@@ -16,7 +16,7 @@ from msbench.analysis.mixing.document import Document
 from msbench.analysis.mixing.measure import Batch, Measure, bytes_a_position, measure
 from msbench.analysis.mixing.options import Options
 from msbench.config import RunSpec
-from msbench.config.messages import readable_bytes
+from msbench.config.messages import format_bytes
 from msbench.console import command_line, say
 from msbench.datasets.dataset import Dataset
 from msbench.environment import accelerator, describe_environment, free_memory
@@ -187,8 +187,8 @@ def _positions_at_once(model: Classifier, options: Options, longest: int, device
     each, free = bytes_a_position(model, options), free_memory(device)
     if longest * each > free:
         raise OutOfMemory(
-            f"an example of {longest:,} positions takes about {readable_bytes(longest * each)} to measure,"
-            f" and {readable_bytes(free)} are free on {device}"
+            f"an example of {longest:,} positions takes about {format_bytes(longest * each)} to measure,"
+            f" and {format_bytes(free)} are free on {device}"
         )
     # On a CPU a batch beyond its caches is slower; a GPU needs large batches.
     return min(free // 2 // each, 1 << (16 if device == "cuda" else 12))

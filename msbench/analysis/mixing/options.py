@@ -4,8 +4,9 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from msbench.config.layers import Config, KeyPath, Located, validate
-from msbench.config.numbers import Natural, Positive
+from msbench.config.base import Config, NonNegativeInt, PositiveInt
+from msbench.config.layers import Located, validate
+from msbench.config.strict_yaml import KeyPath
 
 Entries = Literal["l1", "l2", "same-channel"]
 Normaliser = Literal["absolute", "printed"]
@@ -28,13 +29,13 @@ class Options(Config):
     dtype : the precision of all computations
     """
 
-    examples: Positive = 64
-    channels: Positive | None = None
+    examples: PositiveInt = 64
+    channels: PositiveInt | None = None
     scope: Literal["layers", "network"] = "layers"
     entries: Entries = "l1"
     normaliser: Normaliser = "absolute"
     residual: bool = False
-    position: Natural | None = None
+    position: NonNegativeInt | None = None
     dtype: Literal["float32", "float64"] = "float32"
 
     @property

@@ -28,7 +28,7 @@ from msbench.datasets.parallel import default_processes
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.images import ImageNetConfig
+    from msbench.config.data import ImageNetConfig
 
 CLASSES = 1000
 INDEXED = ("names", "offsets", "sizes", "checksums", "labels")

@@ -19,7 +19,7 @@ from msbench.datasets.pictures import decode
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.images import ImageNetConfig
+    from msbench.config.data import ImageNetConfig
 
 Numbers = NDArray[np.int64]
 

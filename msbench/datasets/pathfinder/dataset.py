@@ -29,7 +29,7 @@ from msbench.datasets.pathfinder.split import public_split
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.pathfinder import PathfinderConfig
+    from msbench.config.data import PathfinderConfig
 
 ABOUT = DatasetDescription(
     what="pathfinder32 or pathfinder128 of Long Range Arena's lra_release.gz, in it or unpacked",

@@ -40,7 +40,7 @@ from msbench.datasets.ptbxl.versions import CLASSES, SUBSET, differences, versio
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
-    from msbench.config.ptbxl import PtbXlConfig
+    from msbench.config.data import PtbXlConfig
 
 ABOUT = DatasetDescription(
     what=f"{DATABASE}, {STATEMENTS}, records100 (and records500 for rate: 500), version 1.0.3 or another",

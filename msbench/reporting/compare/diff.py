@@ -4,8 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from msbench.config import differences as changes
-from msbench.config.differences import Change
+from msbench.config.differences import (
+    Change,
+    compare_data,
+    compare_environments,
+    compare_settings,
+    compare_sources,
+)
 from msbench.errors import DataError
 from msbench.reporting.compare.curve import Epoch, read_curve, thinned
 from msbench.reporting.compare.lookup import FoundRun, title
@@ -65,10 +70,10 @@ def difference(first: FoundRun, second: FoundRun) -> RunDifference:
     return RunDifference(
         first,
         second,
-        changes.settings(_settings(ours), _settings(theirs)),
-        changes.data(ours.data_digest, theirs.data_digest),
-        changes.sources(ours.sources, theirs.sources, (ours.source_digest, theirs.source_digest)),
-        changes.environments(_environment(ours), _environment(theirs)),
+        compare_settings(_settings(ours), _settings(theirs)),
+        compare_data(ours.data_digest, theirs.data_digest),
+        compare_sources(ours.sources, theirs.sources, (ours.source_digest, theirs.source_digest)),
+        compare_environments(_environment(ours), _environment(theirs)),
         paired_test(first, second),
         (curve, other),
         tuple(dict.fromkeys(filter(None, (wrong, other_wrong)))),

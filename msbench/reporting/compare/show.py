@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msbench.config import differences as changes
+from msbench.config.differences import flatten, format_yaml
 from msbench.config.run import SECTIONS
 from msbench.errors import DataError
 from msbench.reporting.compare.curve import Epoch, bar, read_curve, thinned
@@ -226,7 +226,7 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {changes.spelled(value)}" for key, value in changes.flatten(settings).items())
+    return ", ".join(f"{key} {format_yaml(value)}" for key, value in flatten(settings).items())
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:

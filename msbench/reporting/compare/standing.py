@@ -5,8 +5,7 @@ from pathlib import Path
 
 from msbench import datasets as data
 from msbench.config import RunSpec
-from msbench.config import differences as changes
-from msbench.config.differences import Change
+from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
 from msbench.errors import ConfigError, DataError
 from msbench.results.store import RunRecord
 from msbench.runs import plan as agenda
@@ -34,12 +33,12 @@ def standing(record: RunRecord, data_root: Path) -> RunStanding:
         return RunStanding(None, f"its settings are not understood now: {error}")
     found: tuple[Change, ...] = ()
     if spec.digest != record.spec_digest:
-        found += changes.settings(record.spec, record_spec(spec))
+        found += compare_settings(record.spec, record_spec(spec))
     digest, reason = _data_digest(spec, data_root)
     identity = agenda.identify(spec, digest or record.data_digest)
-    found += changes.data(record.data_digest, identity.data_digest)
+    found += compare_data(record.data_digest, identity.data_digest)
     digests = (record.source_digest, identity.source_digest)
-    found += changes.sources(record.sources, identity.files, digests)
+    found += compare_sources(record.sources, identity.files, digests)
     return RunStanding(None if reason else identity.run_id, reason, found)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msbench import datasets as data
 from msbench import reporting as report
 from msbench.config import RunSpec
-from msbench.config import differences as changes
+from msbench.config.differences import compare_settings
 from msbench.config.run import SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError, Undecided
@@ -184,7 +184,7 @@ def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSp
 
 def _unplanned(record: RunRecord, planned: RunSpec) -> str:
     """Return a text on how the settings of a run differ from the planned ones."""
-    found = changes.settings(planned.model_dump(mode="json"), record.spec)
+    found = compare_settings(planned.model_dump(mode="json"), record.spec)
     departures = [str(each) for each in found if each.name.partition(".")[0] in SECTIONS]
     return f"modified: {', '.join(departures) or 'another version of the spec'}"
 

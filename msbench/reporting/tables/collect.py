@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeGuard
 
-from msbench.config import differences as changes
+from msbench.config.differences import compare_settings
 from msbench.reporting.tables.contracts import Planned
 from msbench.results.store import RunRecord
 
@@ -139,7 +139,7 @@ def difference(record: RunRecord, planned: Planned | None) -> str:
         for values in (planned.model_dump(mode="json"), record.spec)
     )
     # Most differ only in the seed; flattening thousands of them one by one would be slow.
-    found = () if asked == done else changes.settings(asked, done)
+    found = () if asked == done else compare_settings(asked, done)
     changed = [f"{change.name} {change.now_text}" for change in found]
     if not changed and record.seed != planned.seed:
         changed = [f"seed {record.seed}"]

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from msbench.config.layers import Config, load_yaml, shown, validate
-from msbench.config.numbers import MOST, Natural, Positive
+from msbench.config.base import LARGEST_COUNT, Config, NonNegativeInt, PositiveInt
+from msbench.config.layers import load_yaml, validate
+from msbench.config.messages import format_value
 from msbench.errors import ConfigError
 
 FILE = "slurm.yaml"
@@ -37,17 +38,19 @@ SLACK = 60
 def _one_line(text: str) -> str:
     """Return `text` if it stays within its line of the batch script; else raise ValueError."""
     if not text or not text.isprintable():
-        raise ValueError(f"{shown(text)}: must be printable text in one line")
+        raise ValueError(f"{format_value(text)}: must be printable text in one line")
     return text
 
 
 Line = Annotated[str, AfterValidator(_one_line)]
-Whole = Annotated[int, Field(gt=-MOST, lt=MOST)]
+Whole = Annotated[int, Field(gt=-LARGEST_COUNT, lt=LARGEST_COUNT)]
 
 
 def _option(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise ValueError(f"{shown(name)} is no long option of sbatch; write it without the two hyphens")
+        raise ValueError(
+            f"{format_value(name)} is no long option of sbatch; write it without the two hyphens"
+        )
     if name in OWN:
         raise ValueError(f"{name} is the key {OWN[name]} of the profile")
     if name in FIXED:
@@ -70,16 +73,16 @@ class Profile(Config):
     restarts, for whatever reason, it is not started again.
     """
 
-    time: Annotated[Natural | Line, AfterValidator(_duration)]
+    time: Annotated[NonNegativeInt | Line, AfterValidator(_duration)]
     partition: Line | None = None
     account: Line | None = None
     qos: Line | None = None
-    cpus: Positive | None = None
+    cpus: PositiveInt | None = None
     memory: Annotated[str, Field(pattern=r"^[0-9]+[KMGT]?B?$")] | None = None
-    gpus: Natural | Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]+$")] | None = None
-    max_parallel: Positive | None = None
+    gpus: NonNegativeInt | Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]+$")] | None = None
+    max_parallel: PositiveInt | None = None
     grace_seconds: Annotated[int, Field(ge=10, le=65535)] = 120
-    max_requeues: Natural = 50
+    max_requeues: NonNegativeInt = 50
     sbatch: dict[Annotated[str, AfterValidator(_option)], Line | Whole | bool] = {}  # noqa: RUF012
     setup: tuple[Line, ...] = ()
 
@@ -98,7 +101,7 @@ def seconds(time: int | str) -> int:
     if isinstance(time, int):
         return time * 60
     if (match := TIME.fullmatch(time)) is None:
-        raise ValueError(f"{shown(time)} is no time limit: minutes, HH:MM:SS or D-HH:MM:SS")
+        raise ValueError(f"{format_value(time)} is no time limit: minutes, HH:MM:SS or D-HH:MM:SS")
     days, *parts = (int(part or 0) for part in match.groups())
     hours, minutes, secs = map(max, parts[:3], parts[3:])
     return ((days * 24 + hours) * 60 + minutes) * 60 + secs

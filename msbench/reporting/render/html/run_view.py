@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msbench.config import differences as changes
+from msbench.config.differences import flatten
 from msbench.reporting.render.html.chart import Chart, Line, chart
 from msbench.reporting.render.html.gather import RunSection, key
 from msbench.reporting.tables.cells import UNIT_OF_METRIC, UNITS
@@ -73,7 +73,7 @@ def _shared(name: str, title: str, groups: Sequence[Mapping[str, Any]]) -> list[
 
 def facts(values: Mapping[str, Any]) -> Facts:
     """Return dotted keys and values as texts: strings unchanged, all else as JSON."""
-    return [(key, text(value)) for key, value in changes.flatten(values).items() if value != {}]
+    return [(key, text(value)) for key, value in flatten(values).items() if value != {}]
 
 
 def text(value: Any) -> str:

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from msbench.config import Cifar10Config, ImageNetConfig
-from msbench.config.images import STANDARDISATIONS
+from msbench.config.data import STANDARDISATIONS
 
 
 @pytest.mark.parametrize(

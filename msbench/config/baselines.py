@@ -1,0 +1,167 @@
+"""Configs of the baselines that are no state space models: gated recurrences, attention and convolutions."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from msbench.config.base import ClassifierConfig, Factor, PositiveFloat, PositiveInt
+
+HEAD_WIDTH = 32
+"""Width of a head if their number is not set; the source has 128 and 256, on widths from 1024 on."""
+
+
+class GriffinConfig(ClassifierConfig):
+    """Griffin's residual blocks (De et al. 2024): a temporal block, then a gated MLP, each with its norm."""
+
+    norm: Literal["layer", "rms", "batch"] = "rms"
+    pattern: Annotated[tuple[Literal["recurrent", "attention"], ...], Field(min_length=1)] = (
+        "recurrent",
+        "recurrent",
+        "attention",
+    )
+    """The temporal blocks, repeated over the layers; with fewer layers than blocks, the last ones.
+
+    So Griffin has its attention with two layers too, where the source's would be Hawk.
+    """
+    heads: PositiveInt | None = None
+    """Blocks on the diagonal of the gates, and heads of the attention; None means one per 32 of d_model."""
+    expand: Factor = 1
+    """Width of the recurrence in multiples of d_model; the paper's models have about 4/3."""
+    kernel: PositiveInt = 4
+    window: PositiveInt = 1024
+    """Positions before its own that a query sees, as in the source's code."""
+    mlp_expand: Factor = 3
+    bidirectional: bool = False
+    """Two temporal blocks per layer with their own parameters, one over the reversed sequence; averaged."""
+
+    @property
+    def head_count(self) -> int:
+        """`heads`, or their default number if it is not set."""
+        return self.heads or max(1, self.d_model // HEAD_WIDTH)
+
+    @property
+    def lru_width(self) -> int:
+        """Width of the recurrence."""
+        return round(self.expand * self.d_model)
+
+    @model_validator(mode="after")
+    def _heads_divide_widths(self) -> Self:
+        heads = self.head_count
+        if "recurrent" in self.pattern and self.lru_width % heads:
+            raise ValueError(
+                f"heads {heads} do not divide the recurrence's width {self.lru_width} (expand {self.expand}"
+                f" times d_model {self.d_model}); set heads to a divisor of it"
+            )
+        if "attention" in self.pattern and self.d_model % (4 * heads):
+            raise ValueError(
+                f"d_model {self.d_model} is no multiple of 4 times heads {heads}, and half of each head is"
+                " rotated in pairs; set heads to a divisor of a quarter of d_model"
+            )
+        return self
+
+
+class TransformerConfig(ClassifierConfig):
+    """Multi-head self-attention and a feed-forward network, each with its norm (Vaswani et al. 2017)."""
+
+    positions: Literal["none", "learned"] = "learned"
+    """Attention alone ignores order: without positions a sequence is a bag, unless `causal`."""
+    heads: PositiveInt = 4
+    """Long Range Arena's Transformers have 4 or 8."""
+    mlp_expand: Factor = 4
+    """Width inside the feed-forward network in multiples of d_model."""
+    causal: bool = False
+    """Each position sees only itself and earlier ones."""
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> Self:
+        if self.d_model % self.heads:
+            raise ValueError(
+                f"heads {self.heads} do not divide d_model {self.d_model}; set heads to a divisor of it"
+            )
+        return self
+
+
+class LstmConfig(ClassifierConfig):
+    """One LSTM a layer (Hochreiter and Schmidhuber 1997), as wide as the model."""
+
+    bidirectional: bool = False
+    """Two LSTMs per layer with their own parameters, one over the reversed sequence; outputs are averaged."""
+
+
+Kernels = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+
+
+class InceptionTimeConfig(ClassifierConfig):
+    """One network of InceptionTime (Ismail Fawaz et al. 2020; the published classifier averages five).
+
+    `layers` counts modules. `d_model` is the output width of one: the concatenated filters of each kernel and
+    of the pooling branch, 32 each as in the paper.
+    """
+
+    layers: PositiveInt = 6
+    d_model: PositiveInt = 128
+    norm: Literal["layer", "rms", "batch"] = "batch"
+    """Norm of modules and shortcuts."""
+    prenorm: bool = False
+    kernels: Kernels = (39, 19, 9)
+    """Those of the published PTB-XL values, which are symmetric; the authors' own code has 40, 20, 10."""
+    bottleneck: PositiveInt = 32
+    """Input channels of the kernels."""
+    shortcut_every: PositiveInt = 3
+    """Number of modules that a shortcut spans."""
+
+    @model_validator(mode="after")
+    def _branches_share_the_width(self) -> Self:
+        branches = len(self.kernels) + 1
+        if self.d_model % branches:
+            raise ValueError(
+                f"d_model {self.d_model} is not shared evenly by {branches} branches, one for each of"
+                f" kernels {list(self.kernels)} and the pooling; make it a multiple of {branches}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _norms_stand_behind_the_convolutions(self) -> Self:
+        if self.prenorm:
+            raise ValueError(
+                "prenorm true: inceptiontime's norms stand behind its convolutions; set prenorm false"
+            )
+        return self
+
+
+class MultiResNetConfig(ClassifierConfig):
+    """MultiResNet (Shi, Wang and Fox 2023) with fading memory: details of all scales, one approximation.
+
+    Norms come after the residuals, as in the code of its authors.
+    """
+
+    prenorm: bool = False
+    kernel: Annotated[PositiveInt, Field(ge=2)] = 2
+    """Taps of a filter; with one tap no scale would reach further than another."""
+    depth: Annotated[PositiveInt, Field(le=30)] | None = None
+    """Number of scales; None means the fewest that see the task's longest sequence from its end."""
+    independent_skip: bool = False
+    """Weights of the signal itself start uniform in (-1, 1), whatever the number of streams (ListOps)."""
+    bidirectional: bool = False
+    """Two blocks a layer with their own parameters, one over the reversed sequence; outputs are averaged."""
+
+
+class SgConvConfig(ClassifierConfig):
+    """SGConv (Li et al. 2022): sub-kernels, each longer and weaker than the one before it, end to end."""
+
+    kernel_dim: PositiveInt = 64
+    """Parameters of a sub-kernel; the first two are that long, each further one twice the one before."""
+    decay_min: PositiveFloat = 2
+    """Factor of each channel by which a sub-kernel is weaker than the next finer one.
+
+    The factors are evenly spaced from `decay_min` at the first channel to `decay_max` at the last.
+    """
+    decay_max: PositiveFloat = 2
+    bidirectional: bool = False
+    """A second kernel a channel, over later positions; both are added before the one skip and activation."""
+
+    @model_validator(mode="after")
+    def _decays_are_an_interval(self) -> Self:
+        if self.decay_min > self.decay_max:
+            raise ValueError(f"decay_min {self.decay_min} is above decay_max {self.decay_max}; exchange them")
+        return self
