@@ -12,11 +12,7 @@ NATIVE = {"msbench.ops.scan_native": "ops/native/*.[chi]*"}
 BATCHES = {
     "cifar10": ("msbench.datasets.pixels",),
     "mnist": ("msbench.datasets.pixels",),
-    "imagenet": (
-        "msbench.datasets.imagenet.split",
-        "msbench.datasets.imagenet.crops",
-        "msbench.datasets.imagenet.rand_augment",
-    ),
+    "imagenet": ("msbench.datasets.imagenet.split",),
 }
 """Modules that make batches, by dataset, next to `msbench.datasets.dataset`: all other data are neutral."""
 # Imports of these only provide messages, file handling and declarations; the resolved spec is hashed itself,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from msbench.datasets.imagenet.archives import ARCHIVES
-from msbench.datasets.imagenet.labels import SYNSETS
+from msbench.datasets.imagenet.dataset import ARCHIVES
+from msbench.datasets.imagenet.tree import SYNSETS
 
 
 def pixels(side: int = 24, colours: int = 3, seed: int = 0) -> np.ndarray:

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from msbench.datasets.dataset import RaggedTokens
+from msbench.datasets.listops.expressions import IDS, SYMBOLS
 from msbench.datasets.listops.generate import Level
-from msbench.datasets.listops.symbols import IDS, SYMBOLS
 
 Tree = int | tuple[str, tuple["Tree", ...]]
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")

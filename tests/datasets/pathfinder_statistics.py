@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.pathfinder.patches import Bytes, disc
+from msbench.datasets.pathfinder.tables import Bytes, make_disc
 
 LIT = 60
 """A byte above this is a paddle or a marker, not a fringe of one."""
@@ -64,7 +64,7 @@ def find_markers(images: Bytes, radius: float) -> tuple[NDArray[np.int64], NDArr
     blurred = np.zeros(images.shape)
     padded = np.pad(images, ((0, 0), (reach, reach), (reach, reach))).astype(np.float64)
     height, width = images.shape[1:]
-    for y, x in np.argwhere(disc(radius)).tolist():
+    for y, x in np.argwhere(make_disc(radius)).tolist():
         blurred += padded[:, y : y + height, x : x + width]
     first = _brightest(blurred)
     rows, columns = (np.arange(side) for side in (height, width))

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import maximum_filter
 
 from msbench.datasets.pathfinder.parameters import Parameters
-from msbench.datasets.pathfinder.random import RandomStream
+from msbench.datasets.pathfinder.snakes import RandomStream
 
 Reals = NDArray[np.float64]
 Point = tuple[int, int]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import image_files
 from ecg_files import write_small
+from release_images import write_release
 from test_cifar10_batches import FOLDER as BATCHES
 from test_cifar10_batches import archive, content, write
 from test_mnist import idx, images, labels
@@ -15,8 +16,7 @@ from text_sources import pairs, reviews, write_archive
 
 from msbench.datasets.cifar10_batches import TEST, TRAIN
 from msbench.datasets.mnist import FILES
-from msbench.datasets.pathfinder.parameters import preset
-from msbench.datasets.pathfinder.write import write_release
+from msbench.datasets.pathfinder.parameters import find_preset
 
 Counts = tuple[int, int, int]
 """Examples to train, validate and test on."""
@@ -78,7 +78,7 @@ def pathfinder(size: int, count: int) -> Callable[[Path], list[Path]]:
     def build(folder: Path) -> list[Path]:
         hard = "curv_contour_length_14"
         inner = f"lra_release/lra_release/pathfinder{size}"
-        write_release(folder / inner / hard, preset(size, hard), 0, count)
+        write_release(folder / inner / hard, find_preset(size, hard), 0, count)
         files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in _files(folder)}
         return [write_archive(folder / "lra_release.gz", files)]
 

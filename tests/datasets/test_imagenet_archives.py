@@ -7,7 +7,7 @@ from image_files import wnid
 from msbench import datasets as data
 from msbench.config import ImageNetConfig
 from msbench.datasets.dataset import SPLITS
-from msbench.datasets.imagenet.archives import ARCHIVES
+from msbench.datasets.imagenet.dataset import ARCHIVES
 from msbench.errors import DataError
 
 CLASSES = [wnid(3), wnid(7)]

@@ -7,7 +7,7 @@ import pytest
 from image_files import wnid
 from scipy.io import savemat
 
-from msbench.datasets.imagenet.labels import CSV, DEVKIT, META, SYNSETS, TRUTH, labels_of
+from msbench.datasets.imagenet.tree import CSV, DEVKIT, META, SYNSETS, TRUTH, find_labels
 from msbench.errors import DataError
 
 CLASSES = [wnid(number) for number in (3, 7, 12)]
@@ -62,7 +62,7 @@ def both_files(folder: Path) -> None:
 def test_every_list_gives_the_labels(tmp_path: Path, write: object, name: str) -> None:
     assert callable(write)
     write(tmp_path)
-    assert labels_of(IMAGES, [tmp_path / "nowhere", tmp_path], CLASSES) == (SHOWN, name)
+    assert find_labels(IMAGES, [tmp_path / "nowhere", tmp_path], CLASSES) == (SHOWN, name)
 
 
 def test_the_first_folder_and_list_count(tmp_path: Path) -> None:
@@ -70,29 +70,29 @@ def test_the_first_folder_and_list_count(tmp_path: Path) -> None:
     synsets(tmp_path / "first", [0, 0, 0, 0])
     csv(tmp_path, [1, 1, 1, 1])
     synsets(tmp_path, [2, 2, 2, 2])
-    assert labels_of(IMAGES, [tmp_path / "first", tmp_path], CLASSES) == ([0] * 4, SYNSETS)
-    assert labels_of(IMAGES, [tmp_path], CLASSES) == ([1] * 4, CSV)
+    assert find_labels(IMAGES, [tmp_path / "first", tmp_path], CLASSES) == ([0] * 4, SYNSETS)
+    assert find_labels(IMAGES, [tmp_path], CLASSES) == ([1] * 4, CSV)
 
 
 def test_there_must_be_a_list(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"holds 4 images and no folders of classes; put {CSV}, .* beside it"):
-        labels_of(IMAGES, [tmp_path], CLASSES)
+        find_labels(IMAGES, [tmp_path], CLASSES)
 
 
 def test_numbers_of_the_devkit_need_its_table(tmp_path: Path) -> None:
     truth(tmp_path)
     with pytest.raises(DataError, match=r"holds no meta\.mat, without which the classes cannot be told"):
-        labels_of(IMAGES, [tmp_path], CLASSES)
+        find_labels(IMAGES, [tmp_path], CLASSES)
 
 
 def test_every_image_must_be_in_the_list(tmp_path: Path) -> None:
     csv(tmp_path, SHOWN[:3])
     with pytest.raises(DataError, match=rf"{CSV}: names no class of {IMAGES[3]}"):
-        labels_of(IMAGES, [tmp_path], CLASSES)
+        find_labels(IMAGES, [tmp_path], CLASSES)
     (tmp_path / CSV).unlink()
     synsets(tmp_path, SHOWN[:3])
     with pytest.raises(DataError, match=rf"{SYNSETS}: has 3 lines, and none for {IMAGES[3]}"):
-        labels_of(IMAGES, [tmp_path], CLASSES)
+        find_labels(IMAGES, [tmp_path], CLASSES)
 
 
 def test_classes_must_be_those_of_train(tmp_path: Path) -> None:
@@ -100,13 +100,13 @@ def test_classes_must_be_those_of_train(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=f"{IMAGES[0]} is of the class {CLASSES[2]}, which train does not have"
     ):
-        labels_of(IMAGES, [tmp_path], CLASSES[:2])
+        find_labels(IMAGES, [tmp_path], CLASSES[:2])
 
 
 def test_lists_by_number_need_numbered_images(tmp_path: Path) -> None:
     synsets(tmp_path)
     with pytest.raises(DataError, match=r"goes by the numbers .*, which cat\.JPEG has not"):
-        labels_of(["cat.JPEG"], [tmp_path], CLASSES)
+        find_labels(["cat.JPEG"], [tmp_path], CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +119,17 @@ def test_lists_by_number_need_numbered_images(tmp_path: Path) -> None:
 def test_a_bad_csv_is_named(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / CSV).write_text(text)
     with pytest.raises(DataError, match=fault):
-        labels_of(IMAGES, [tmp_path], CLASSES)
+        find_labels(IMAGES, [tmp_path], CLASSES)
 
 
 def test_a_bad_devkit_is_named(tmp_path: Path) -> None:
     meta(tmp_path)
     (tmp_path / TRUTH).write_text("1\n4\n")
     with pytest.raises(DataError, match=f"{TRUTH}: has a line that is no class of {META}: 4"):
-        labels_of(IMAGES, [tmp_path], CLASSES)
+        find_labels(IMAGES, [tmp_path], CLASSES)
     (tmp_path / META).write_bytes(io.BytesIO(b"no matrix" * 50).getvalue())
     with pytest.raises(DataError, match=f"{META}: is not the table of ImageNet's classes"):
-        labels_of(IMAGES, [tmp_path], CLASSES)
+        find_labels(IMAGES, [tmp_path], CLASSES)
 
 
 @pytest.mark.parametrize("name", [CSV, SYNSETS])
@@ -139,4 +139,4 @@ def test_a_list_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path, name: s
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff" + b"".join(lines[1:]))
     with pytest.raises(DataError, match=rf"{name}, line 2: is not UTF-8"):
-        labels_of(IMAGES, (tmp_path,), CLASSES)
+        find_labels(IMAGES, (tmp_path,), CLASSES)

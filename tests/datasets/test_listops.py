@@ -15,9 +15,8 @@ from msbench import datasets as data
 from msbench.config import ListOpsConfig
 from msbench.datasets.archive_dataset import GENERATED
 from msbench.datasets.dataset import RaggedTokens
-from msbench.datasets.listops.dataset import folder_of
-from msbench.datasets.listops.evaluate import evaluate
-from msbench.datasets.listops.release import FILES
+from msbench.datasets.listops.dataset import FILES, folder_of
+from msbench.datasets.listops.expressions import evaluate_expression
 from msbench.errors import ConfigError, DataError
 
 TINY = ListOpsConfig(train=60, validation=20, test=20, min_length=3, max_length=20, max_depth=4, max_args=3)
@@ -86,7 +85,7 @@ def test_set_up_generates_verifies_and_opens(tmp_path: Path) -> None:
         for index in range(len(split)):
             words = words_of(split, index)
             assert 3 < len(words) < 20
-            assert evaluate(words) == split.labels[index]
+            assert evaluate_expression(words) == split.labels[index]
             seen.add(tuple(words))
     assert len(seen) == 100, "no expression is in two splits"
 

@@ -11,10 +11,25 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from msbench.datasets.dataset import RaggedTokens
-from msbench.datasets.listops.collect import collect
-from msbench.datasets.listops.evaluate import evaluate
-from msbench.datasets.listops.generate import Grammar, draw_block, grow, serialise
-from msbench.datasets.listops.symbols import CLOSE, MAX, MED, MIN, OPERATORS, SM, ZERO
+from msbench.datasets.listops import generate as listops_collect
+from msbench.datasets.listops.expressions import (
+    CLOSE,
+    MAX,
+    MED,
+    MIN,
+    OPERATORS,
+    SM,
+    ZERO,
+    evaluate_expression,
+)
+from msbench.datasets.listops.generate import (
+    Grammar,
+    collect_expressions,
+    draw_block,
+    grow_forest,
+    serialise_forest,
+)
+from msbench.errors import DataError, Interrupted
 
 ARENA = Grammar(min_length=500, max_length=2000, max_depth=10, max_args=10, seed=7)
 SAMPLE, REFERENCE = 4_000, 20_000  # ours; what the published statistics below were measured on
@@ -31,7 +46,7 @@ def as_split(grammar: Grammar, number: int = 0) -> RaggedTokens:
 
 @pytest.fixture(scope="module")
 def sample() -> RaggedTokens:
-    return RaggedTokens(*collect(ARENA, SAMPLE, processes=1).examples)
+    return RaggedTokens(*collect_expressions(ARENA, SAMPLE, processes=1).examples)
 
 
 def four_sigma(p: float, n: float = SAMPLE, reference: float = REFERENCE) -> float:
@@ -45,8 +60,8 @@ def roots(split: RaggedTokens) -> NDArray[np.uint8]:
 def test_every_expression_of_a_tiny_grammar_has_its_exact_probability() -> None:
     grammar = Grammar(0, 100, max_depth=2, max_args=2, seed=0)
     draws = 100_000
-    levels, lengths = grow(rng(), grammar, draws)
-    split = RaggedTokens(*serialise(levels, lengths))
+    levels, lengths = grow_forest(rng(), grammar, draws)
+    split = RaggedTokens(*serialise_forest(levels, lengths))
     seen = Counter(" ".join(words_of(split, index)) for index in range(draws))
     expected = {str(digit): 0.75 / 10 for digit in range(10)}
     for operator in ("[MIN", "[MAX", "[MED", "[SM"):
@@ -58,7 +73,7 @@ def test_every_expression_of_a_tiny_grammar_has_its_exact_probability() -> None:
 
 
 def test_nodes_are_drawn_as_the_original_draws_them() -> None:
-    levels, _ = grow(rng(), Grammar(0, 10**6, max_depth=6, max_args=10, seed=0), 20_000)
+    levels, _ = grow_forest(rng(), Grammar(0, 10**6, max_depth=6, max_args=10, seed=0), 20_000)
     for level in levels[:-1]:
         ids = level.ids
         operators = ids[ids >= MIN]
@@ -113,7 +128,7 @@ def test_root_operators_and_sums_are_uniform(sample: RaggedTokens) -> None:
 
 
 def test_one_draw_in_twelve_is_kept() -> None:
-    collected = collect(ARENA, SAMPLE, processes=1)
+    collected = collect_expressions(ARENA, SAMPLE, processes=1)
     # the last block is not used up, so that the share is a little low
     kept = SAMPLE / collected.draws
     assert kept == pytest.approx(0.083, abs=0.083 * ARENA.draws_per_block / collected.draws + 0.005)
@@ -138,15 +153,15 @@ def test_kept_expressions_are_inside_the_bounds_and_evaluate_to_their_labels(
     for index in range(min(len(split), 50)):
         words = words_of(split, index)
         assert grammar.min_length < len(words) < grammar.max_length
-        assert evaluate(words) == split.labels[index]
+        assert evaluate_expression(words) == split.labels[index]
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 6), st.integers(2, 20), st.integers(0, 2**32))
 def test_tokens_read_back_are_the_trees_that_were_drawn(depth: int, args: int, seed: int) -> None:
     grammar = Grammar(0, 10**6, depth, args, seed=0)
-    levels, lengths = grow(rng(seed), grammar, 8)
-    split = RaggedTokens(*serialise(levels, lengths))
+    levels, lengths = grow_forest(rng(seed), grammar, 8)
+    split = RaggedTokens(*serialise_forest(levels, lengths))
     drawn = trees_of(levels)
     assert [parse(words_of(split, index)) for index in range(8)] == drawn
     assert split.labels.tolist() == [value(tree) for tree in drawn]
@@ -154,7 +169,7 @@ def test_tokens_read_back_are_the_trees_that_were_drawn(depth: int, args: int, s
 
 def test_a_tree_too_long_stops_growing() -> None:
     grammar = Grammar(0, 50, max_depth=20, max_args=20, seed=0)
-    levels, lengths = grow(rng(), grammar, 1000)
+    levels, lengths = grow_forest(rng(), grammar, 1000)
     assert sum(len(level.ids) for level in levels) < 1000 * 50
     assert np.any(lengths >= 50)
 
@@ -175,5 +190,69 @@ def test_no_expression_kept_is_an_empty_block() -> None:
 
 def test_longest_is_attained_and_never_passed() -> None:
     grammar = Grammar(0, 10**6, max_depth=3, max_args=2, seed=0)
-    _, lengths = grow(rng(), grammar, 20_000)
+    _, lengths = grow_forest(rng(), grammar, 20_000)
     assert lengths.max() == grammar.longest == 10
+
+
+SMALL = Grammar(min_length=3, max_length=60, max_depth=5, max_args=5, seed=0)
+
+
+def expressions(grammar: Grammar, wanted: int, processes: int = 1) -> list[bytes]:
+    tokens, offsets, _ = collect_expressions(grammar, wanted, processes=processes).examples
+    return [part.tobytes() for part in np.split(tokens, offsets[1:-1])]
+
+
+def test_expressions_are_different_and_the_first_of_a_longer_list() -> None:
+    found = expressions(SMALL, 3_000)
+    assert len(set(found)) == len(found) == 3_000
+    assert expressions(SMALL, 100) == found[:100]
+
+
+def test_duplicates_are_counted_and_dropped() -> None:
+    collected = collect_expressions(Grammar(0, 5, 2, 2, seed=0), 400, processes=1)
+    assert len(collected.examples.labels) == 400, "there are 410: ten digits and four operators of two digits"
+    assert collected.duplicates > 400
+
+
+def test_two_processes_give_what_one_gives() -> None:
+    assert expressions(SMALL, 5_000, processes=2) == expressions(SMALL, 5_000)
+
+
+def test_all_ten_digits_can_be_had_but_not_eleven(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listops_collect, "WINDOW", 2**14)
+    digits = Grammar(0, 2, 3, 3, seed=0)
+    assert len(expressions(digits, 10)) == 10
+    with pytest.raises(DataError, match=r"11 different expressions are wanted, 10 were found.*brought 0 new"):
+        # the first window finds all ten, the second none
+        collect_expressions(digits, 11, processes=1)
+
+
+def test_bounds_that_no_length_satisfies_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listops_collect, "WINDOW", 2**14)
+    with pytest.raises(DataError, match="strictly between 1 and 4 tokens, max_depth 3 and max_args 3"):
+        collect_expressions(Grammar(1, 4, 3, 3, seed=0), 1, processes=1)
+
+
+def test_a_length_beyond_the_grammar_is_refused_at_once() -> None:
+    with pytest.raises(
+        DataError, match=r"no expression is longer than min_length 500.*the longest has 37 tokens"
+    ):
+        collect_expressions(Grammar(500, 2000, max_depth=3, max_args=5, seed=0), 1)
+
+
+def test_a_length_that_would_fill_the_memory_is_refused() -> None:
+    with pytest.raises(DataError, match="max_length 1,000,000 is above 100,000"):
+        collect_expressions(Grammar(500, 1_000_000, 10, 10, seed=0), 1)
+
+
+def test_progress_counts_to_the_end_and_may_interrupt() -> None:
+    seen: list[tuple[str, int, int]] = []
+    collect_expressions(SMALL, 500, processes=1, progress=lambda *step: seen.append(step))
+    assert seen[0] == ("generating listops", 0, 500)
+    assert seen[-1] == ("generating listops", 500, 500)
+
+    def stop(_stage: str, _done: int, _total: int) -> None:
+        raise Interrupted(15)
+
+    with pytest.raises(Interrupted):
+        collect_expressions(SMALL, 5_000, processes=2, progress=stop)

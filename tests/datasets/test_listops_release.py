@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from listops_trees import Tree, bracketed, parse, trees, value, words_of, write_rows
 
 from msbench.datasets.archives import opened
-from msbench.datasets.listops.release import FILES, PATHS, find, read_split
+from msbench.datasets.listops.dataset import FILES, PATHS, find_release, read_split
 from msbench.errors import DataError
 
 GOOD = "( ( ( [MAX 2 ) 4 ) ] )\t4"
@@ -109,13 +109,13 @@ def release(folder: Path, row: str = GOOD) -> None:
 )
 def test_the_files_are_found_in_every_layout_of_the_archive(tmp_path: Path, where: str) -> None:
     release(tmp_path / where)
-    assert find(tmp_path)["validation"].path == tmp_path / where / "basic_val.tsv"
+    assert find_release(tmp_path)["validation"].path == tmp_path / where / "basic_val.tsv"
 
 
 def test_equal_copies_are_one(tmp_path: Path) -> None:
     release(tmp_path / "lra_release/listops-1000")
     release(tmp_path / "lra_release/lra_release/listops-1000")
-    assert find(tmp_path)["train"].path == tmp_path / "lra_release/listops-1000/basic_train.tsv"
+    assert find_release(tmp_path)["train"].path == tmp_path / "lra_release/listops-1000/basic_train.tsv"
 
 
 def test_copies_that_differ_are_both_named(tmp_path: Path) -> None:
@@ -124,26 +124,26 @@ def test_copies_that_differ_are_both_named(tmp_path: Path) -> None:
     release(outer)
     write_rows(inner / "basic_test.tsv", ["7\t7"])
     with pytest.raises(DataError) as caught:
-        find(tmp_path)
+        find_release(tmp_path)
     assert str(inner / "basic_test.tsv") in str(caught.value)
     assert str(outer / "basic_test.tsv") in str(caught.value)
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere: no such file or folder"):
-        find(tmp_path / "nowhere")
+        find_release(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"basic_train\.tsv: no such file, nor below listops-1000, "):
-        find(tmp_path)
+        find_release(tmp_path)
     release(tmp_path)
     (tmp_path / "basic_val.tsv").unlink()
     with pytest.raises(DataError, match=r"basic_val\.tsv: no such file"):
-        find(tmp_path)
+        find_release(tmp_path)
 
 
 def test_rows_of_the_original_generator(listops_samples: Path, tmp_path: Path) -> None:
     for name in FILES.values():
         shutil.copyfile(listops_samples / f"generated_{name}", tmp_path / name)
-    splits = {split: read_split(file.path) for split, file in find(tmp_path).items()}
+    splits = {split: read_split(file.path) for split, file in find_release(tmp_path).items()}
     assert {name: len(split) for name, split in splits.items()} == {
         "train": 200,
         "validation": 50,
@@ -172,7 +172,7 @@ def test_an_archive_is_opened_for_as_long_as_needed(tmp_path: Path) -> None:
     scratch.mkdir()
     with opened(archive, PATHS.__contains__, scratch) as folder:
         assert sorted(path.name for path in folder.rglob("*.*")) == sorted(FILES.values())
-        assert {file.path.name for file in find(folder).values()} == set(FILES.values())
+        assert {file.path.name for file in find_release(folder).values()} == set(FILES.values())
     assert list(scratch.iterdir()) == []
     with opened(inner, PATHS.__contains__, scratch) as folder:
         assert folder == inner

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from release_images import write_release
+from torch.utils.data import TensorDataset, random_split
 
 from msbench import datasets as data
 from msbench.config.data import PathfinderConfig
 from msbench.datasets.dataset import SPLITS, Dataset, Samples
 from msbench.datasets.pathfinder import dataset as pathfinder
-from msbench.datasets.pathfinder.dataset import PATHFINDER
-from msbench.datasets.pathfinder.parameters import preset
-from msbench.datasets.pathfinder.split import public_split
-from msbench.datasets.pathfinder.write import write_release
+from msbench.datasets.pathfinder.dataset import PATHFINDER, split_as_published
+from msbench.datasets.pathfinder.parameters import find_preset
 from msbench.errors import ConfigError, DataError, Interrupted
 
 HARD = "curv_contour_length_14"
@@ -33,14 +34,14 @@ def samples_of(dataset: Dataset, split: str) -> Samples:
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twenty hard images in the release's layout."""
     folder = tmp_path_factory.mktemp("release") / "pathfinder32"
-    write_release(folder / HARD, preset(32, HARD), 0, 20)
+    write_release(folder / HARD, find_preset(32, HARD), 0, 20)
     return folder
 
 
 def test_generated_images_are_split_as_public_loaders_do(tmp_path: Path) -> None:
     dataset = data.setup(TINY, tmp_path)
     assert {name: len(dataset.splits[name]) for name in SPLITS} == {"train": 32, "validation": 4, "test": 4}
-    rows = public_split(40)
+    rows = split_as_published(40)
     assert sorted(np.concatenate([*rows.values()]).tolist()) == list(range(40))
     batch = dataset.splits["test"].batch(np.arange(4))
     values = samples_of(dataset, "test").values
@@ -145,7 +146,7 @@ def test_of_two_copies_the_inner_one_is_read(release: Path, tmp_path: Path, pack
     source = tmp_path / "source"
     shutil.copytree(release, source / "lra_release" / "lra_release" / "pathfinder32")
     outer = source / "lra_release" / "pathfinder32"
-    write_release(outer / HARD, preset(32, HARD), 1, 20)
+    write_release(outer / HARD, find_preset(32, HARD), 1, 20)
     if packing == "archive":
         source = packed(source / "lra_release", tmp_path / "lra_release.gz", "lra_release")
     dataset = data.setup(RELEASE, tmp_path / "data", source=source)
@@ -167,7 +168,7 @@ def test_the_difficulty_and_the_size_are_part_of_what_is_kept(release: Path, tmp
 
 def test_the_image_that_is_known_to_be_empty_is_counted(tmp_path: Path) -> None:
     folder = tmp_path / "pathfinder32" / "curv_baseline"
-    write_release(folder, preset(32, "curv_baseline"), 0, 180)
+    write_release(folder, find_preset(32, "curv_baseline"), 0, 180)
     (folder / "imgs" / "0" / "sample_172.png").write_bytes(b"")
     easy = RELEASE.model_copy(update={"difficulty": "curv_baseline"})
     dataset = data.setup(easy, tmp_path / "data", source=tmp_path)
@@ -206,3 +207,19 @@ def test_published_images_are_read(
     counts = dataset.manifest["kept"]["images"]
     assert counts["examples"] == images
     assert counts["labels"]["1"] == round({32: 0.481, 128: 0.5625}[size] * images)
+
+
+def test_the_split_is_that_of_the_public_loaders() -> None:
+    images = TensorDataset(torch.arange(1_019))
+    expected = random_split(images, [817, 101, 101], torch.Generator().manual_seed(42))
+    found = split_as_published(1_019)
+    assert list(found) == ["train", "validation", "test"]
+    for part, indices in zip(expected, found.values(), strict=True):
+        assert list(part.indices) == indices.tolist()
+
+
+def test_published_sizes() -> None:
+    parts = split_as_published(200_000)
+    assert [len(part) for part in parts.values()] == [160_000, 20_000, 20_000]
+    assert (np.sort(np.concatenate(list(parts.values()))) == np.arange(200_000)).all()
+    assert [len(part) for part in split_as_published(199_999).values()] == [160_001, 19_999, 19_999]

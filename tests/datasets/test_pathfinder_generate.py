@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pathfinder_statistics import Estimate, statistics
 
-from msbench.datasets.pathfinder import native_drawing as pathfinder_native
-from msbench.datasets.pathfinder.generate import BATCH, BLOCK, Engine, generate
-from msbench.datasets.pathfinder.parameters import Parameters, preset
-from msbench.datasets.pathfinder.patches import Bytes
+from msbench.datasets.pathfinder import generate as pathfinder_native
+from msbench.datasets.pathfinder.generate import BATCH, BLOCK, Engine, generate_images
+from msbench.datasets.pathfinder.parameters import Parameters, find_preset
 from msbench.datasets.pathfinder.release import Release
+from msbench.datasets.pathfinder.tables import Bytes
 
 HARD = "curv_contour_length_14"
 EASY = "curv_baseline"
@@ -25,7 +25,7 @@ GOLDEN = {
 
 
 def images_of(parameters: Parameters, seed: int, images: int, **how: object) -> tuple[Bytes, list[str]]:
-    blocks = list(generate(parameters, seed, images, **how))  # type: ignore[arg-type]
+    blocks = list(generate_images(parameters, seed, images, **how))  # type: ignore[arg-type]
     rows = [str(row) for block in blocks for row in block.rows]
     return np.concatenate([block.images for block in blocks]), rows
 
@@ -33,15 +33,15 @@ def images_of(parameters: Parameters, seed: int, images: int, **how: object) -> 
 @pytest.mark.parametrize("size", GOLDEN)
 @pytest.mark.parametrize("engine", ["cpp", "python"])
 def test_images_are_what_they_were(size: int, engine: Engine) -> None:
-    if engine == "cpp" and pathfinder_native.function() is None:
+    if engine == "cpp" and pathfinder_native.find_native_function() is None:
         pytest.skip("the C++ library was not built")
     difficulty, count, digest = GOLDEN[size]
-    images, _ = images_of(preset(size, difficulty), 1, count, engine=engine)
+    images, _ = images_of(find_preset(size, difficulty), 1, count, engine=engine)
     assert hashlib.sha256(images.tobytes()).hexdigest()[:16] == digest
 
 
 def test_any_number_of_processes_draws_the_same() -> None:
-    parameters = preset(32, EASY)
+    parameters = find_preset(32, EASY)
     alone, rows = images_of(parameters, 4, 130, processes=1)
     together, same_rows = images_of(parameters, 4, 130, processes=2)
     assert (alone == together).all()
@@ -49,7 +49,7 @@ def test_any_number_of_processes_draws_the_same() -> None:
 
 
 def test_generation_starts_wherever_it_is_asked_to() -> None:
-    parameters = preset(32, EASY)
+    parameters = find_preset(32, EASY)
     all_of_them, rows = images_of(parameters, 4, BATCH + 30, processes=1)
     some, their_rows = images_of(parameters, 4, BATCH + 30, first=BATCH - BLOCK - 7, processes=1)
     assert (all_of_them[BATCH - BLOCK - 7 :] == some).all()
@@ -60,12 +60,12 @@ def test_generation_starts_wherever_it_is_asked_to() -> None:
 
 def test_seeds_differ_and_progress_is_told() -> None:
     told: list[tuple[str, int, int]] = []
-    parameters = preset(32, EASY)
-    blocks = generate(parameters, 1, 60, processes=1, progress=lambda *step: told.append(step))
+    parameters = find_preset(32, EASY)
+    blocks = generate_images(parameters, 1, 60, processes=1, progress=lambda *step: told.append(step))
     first = np.concatenate([block.images for block in blocks])
     assert told == [("generating pathfinder", done, 60) for done in (0, 50, 60)]
     assert not (first == images_of(parameters, 2, 60)[0]).all(axis=(1, 2)).any()
-    assert not list(generate(parameters, 1, 0))
+    assert not list(generate_images(parameters, 1, 0))
 
 
 def original(
@@ -83,8 +83,8 @@ def test_images_are_like_those_of_the_original_generator(
 ) -> None:
     theirs, labels, settings = original(sample, size)
     assert len(theirs) == originals
-    parameters = preset(size, HARD, documented_distractors=True)
-    blocks = list(generate(parameters, 1, count, processes=1))
+    parameters = find_preset(size, HARD, documented_distractors=True)
+    blocks = list(generate_images(parameters, 1, count, processes=1))
     rows = [row for block in blocks for row in block.rows]
     assert {str(row).split(" ", 4)[4] for row in rows} == settings
     images = np.concatenate([block.images for block in blocks])
@@ -94,7 +94,7 @@ def test_images_are_like_those_of_the_original_generator(
 
 
 def test_a_label_says_nothing_of_how_bright_an_image_is() -> None:
-    images, rows = images_of(preset(32, EASY), 3, 600, processes=1)
+    images, rows = images_of(find_preset(32, EASY), 3, 600, processes=1)
     found = statistics(images, np.array([int(row.split()[3]) for row in rows]), 1.5)
     assert abs(found["brightness, label 0"].deviations(found["brightness, label 1"])) < 4
     assert abs(found["label"].deviations(Estimate(0.5, 0.0))) < 4

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from release_images import write_release
 
-from msbench.datasets.pathfinder.metadata import ImageMetadata, parse
-from msbench.datasets.pathfinder.release import Release
+from msbench.datasets.pathfinder import generate as pathfinder_generate
+from msbench.datasets.pathfinder.generate import generate_images
+from msbench.datasets.pathfinder.parameters import find_preset
+from msbench.datasets.pathfinder.release import ImageMetadata, Release, parse_row
 from msbench.errors import ConfigError, DataError
 
 EASY = "curv_baseline"
@@ -158,4 +161,20 @@ def test_metadata_without_a_batch_number_and_none_at_all(release: Path) -> None:
 
 
 def test_a_row_is_written_as_it_is_read() -> None:
-    assert str(parse(line(3, 7))) + "\n" == line(3, 7)
+    assert str(parse_row(line(3, 7))) + "\n" == line(3, 7)
+
+
+def test_generated_images_are_read_as_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pathfinder_generate, "BATCH", 100)
+    parameters = find_preset(32, EASY)
+    write_release(tmp_path / EASY, parameters, 6, 170)
+    read = list(Release(tmp_path, EASY, 32).images())
+    blocks = list(generate_images(parameters, 6, 170, processes=1))
+    assert [row for row, _ in read] == [row for block in blocks for row in block.rows]
+    expected = np.concatenate([block.images for block in blocks])
+    assert np.array_equal(np.stack([image for _, image in read]), expected)
+    first = (tmp_path / EASY / "metadata" / "1.npy").read_text().splitlines()[69]
+    assert first.startswith("imgs/1 sample_69.png 69 ")
+    assert first.endswith(" 1.0 6 2 2 0.5 1 1")

@@ -7,17 +7,15 @@ import pytest
 from pathfinder_witness import Witness
 
 from msbench.datasets.pathfinder import snakes as pathfinder_snakes
-from msbench.datasets.pathfinder.generate import default_engine, draw
-from msbench.datasets.pathfinder.parameters import Parameters, preset
-from msbench.datasets.pathfinder.patches import add_marker
-from msbench.datasets.pathfinder.random import RandomStream, first_state
-from msbench.datasets.pathfinder.render import markers, render
-from msbench.datasets.pathfinder.tables import DEGREES, OVERLAP, tables
+from msbench.datasets.pathfinder.generate import choose_engine, draw_images, find_markers, render_images
+from msbench.datasets.pathfinder.parameters import Parameters, find_preset
+from msbench.datasets.pathfinder.snakes import RandomStream, hash_first_state
+from msbench.datasets.pathfinder.tables import DEGREES, OVERLAP, add_marker, tables
 from msbench.errors import DataError
 
 HARD = "curv_contour_length_14"
-SMALL = preset(32, HARD)
-PATH_X = preset(128, HARD)
+SMALL = find_preset(32, HARD)
+PATH_X = find_preset(128, HARD)
 
 
 @pytest.mark.parametrize(
@@ -25,14 +23,14 @@ PATH_X = preset(128, HARD)
     [
         (replace(SMALL, contour_length=5), 6),
         (replace(SMALL, contour_length=3, distractors=12, snake_contrast=0.3, padding=2), 3),
-        (replace(preset(64, HARD), contour_length=4), 2),
+        (replace(find_preset(64, HARD), contour_length=4), 2),
         (replace(PATH_X, contour_length=3, distractors=4), 2),
     ],
 )
 def test_images_are_those_of_a_slow_witness(parameters: Parameters, images: int) -> None:
-    drawings = draw(parameters, 11, range(images), "python")
-    for number, image in enumerate(render(parameters, drawings)):
-        witness = Witness(parameters, RandomStream(first_state(11, 0, number)))
+    drawings = draw_images(parameters, 11, range(images), "python")
+    for number, image in enumerate(render_images(parameters, drawings)):
+        witness = Witness(parameters, RandomStream(hash_first_state(11, 0, number)))
         assert (witness.draw() == image).all()
         assert witness.label == drawings.labels[number]
         assert witness.distractors == drawings.distractors[number]
@@ -41,13 +39,13 @@ def test_images_are_those_of_a_slow_witness(parameters: Parameters, images: int)
 
 @pytest.mark.parametrize("parameters", [SMALL, PATH_X])
 def test_markers_are_on_one_snake_just_where_the_label_says_so(parameters: Parameters) -> None:
-    drawings = draw(parameters, 2, range(6), default_engine())
-    images = render(parameters, drawings)
+    drawings = draw_images(parameters, 2, range(6), choose_engine())
+    images = render_images(parameters, drawings)
     assert {0, 1} == set(drawings.labels.tolist())
     for number, image in enumerate(images):
         places = drawings.paddles[number, : 2 * parameters.contour_length, 1:].tolist()
         snakes = places[::2], places[1::2]
-        start, end = (list(tip) for tip in markers(parameters, drawings, number))
+        start, end = (list(tip) for tip in find_markers(parameters, drawings, number))
         tails, ends = [snake[0] for snake in snakes], [snake[-1] for snake in snakes]
         assert start in tails
         assert end in ends
@@ -61,7 +59,7 @@ def test_markers_are_on_one_snake_just_where_the_label_says_so(parameters: Param
 
 
 def test_snakes_go_on_and_keep_clear_of_each_other() -> None:
-    drawings = draw(PATH_X, 3, range(4), default_engine())
+    drawings = draw_images(PATH_X, 3, range(4), choose_engine())
     for number, margin in enumerate(drawings.margins.tolist()):
         made = tables(PATH_X)[margin]
         reach = PATH_X.paddle_length + made.margin
@@ -84,7 +82,7 @@ def test_snakes_go_on_and_keep_clear_of_each_other() -> None:
 def test_snakes_without_room_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pathfinder_snakes, "MOST_ATTEMPTS", 3)
     with pytest.raises(DataError, match="two snakes of 40 paddles found no room in 3 attempts on 32 x 32"):
-        draw(replace(SMALL, contour_length=40), 0, range(1), "python")
+        draw_images(replace(SMALL, contour_length=40), 0, range(1), "python")
 
 
 def test_numbers_below_a_bound_are_uniform_and_those_of_splitmix() -> None:

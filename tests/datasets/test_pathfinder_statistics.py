@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from pathfinder_statistics import Estimate, find_markers, statistics
 
-from msbench.datasets.pathfinder.parameters import preset
-from msbench.datasets.pathfinder.patches import add_marker
+from msbench.datasets.pathfinder.parameters import find_preset
+from msbench.datasets.pathfinder.tables import add_marker
 
 
 def test_statistics_of_images_that_can_be_told_by_hand() -> None:
@@ -25,7 +25,7 @@ def test_statistics_of_images_that_can_be_told_by_hand() -> None:
 
 
 def test_markers_are_found_where_they_were_drawn() -> None:
-    parameters = preset(128, "curv_contour_length_14")
+    parameters = find_preset(128, "curv_contour_length_14")
     images = np.zeros((2, 128, 128), np.uint8)
     tips = np.array([[(3, 9), (80, 70)], [(122, 64), (64, 124)]])
     for image, pair in zip(images, tips.tolist(), strict=True):

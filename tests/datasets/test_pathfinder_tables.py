@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from msbench.datasets.pathfinder.parameters import SIZES, preset
+from msbench.datasets.pathfinder.parameters import SIZES, find_preset
 from msbench.datasets.pathfinder.tables import BLOCKED, DEGREES, OVERLAP, tables
 from msbench.errors import ConfigError
 
@@ -21,14 +21,17 @@ def test_bounds_in_bytes_are_those_in_real_numbers() -> None:
 
 def test_most_orientations_start_no_snake_where_images_are_small() -> None:
     blind = {
-        size: [int(np.count_nonzero(np.diff(made.kernel_starts) == 0)) for made in tables(preset(size, HARD))]
+        size: [
+            int(np.count_nonzero(np.diff(made.kernel_starts) == 0))
+            for made in tables(find_preset(size, HARD))
+        ]
         for size in SIZES
     }
     assert blind == {32: [330], 64: [265], 128: [6, 0], 256: [0]}
 
 
 def test_steps_along_the_left_border_drift_inwards() -> None:
-    (made,) = tables(preset(32, HARD))
+    (made,) = tables(find_preset(32, HARD))
     down = made.advances[DEGREES // 4 * 3]
     moved = {x: int(down[1, made.border + x]) for x in (1, 2, 3, 4, 20)}
     assert moved == {1: 2, 2: 3, 3: 4, 4: 4, 20: 20}
@@ -36,7 +39,7 @@ def test_steps_along_the_left_border_drift_inwards() -> None:
 
 def test_a_first_snake_starts_twice_the_seed_distance_from_the_border() -> None:
     for size in SIZES:
-        parameters = preset(size, HARD)
+        parameters = find_preset(size, HARD)
         for made in tables(parameters):
             first, last = made.cells[:, ::2], made.cells[:, ::2] + made.cells[:, 1::2] - 1
             used = made.cells[:, 1] * made.cells[:, 3] > 0
@@ -51,7 +54,7 @@ def test_a_first_snake_starts_twice_the_seed_distance_from_the_border() -> None:
 
 
 def test_tables_are_laid_out_as_c_reads_them() -> None:
-    for made in tables(preset(128, HARD)):
+    for made in tables(find_preset(128, HARD)):
         arrays = [value for value in made if isinstance(value, np.ndarray)]
         assert all(array.flags.c_contiguous for array in arrays)
         assert {array.dtype for array in arrays} == {np.dtype(np.int32), np.dtype(np.uint8)}
@@ -59,4 +62,4 @@ def test_tables_are_laid_out_as_c_reads_them() -> None:
 
 def test_a_seed_distance_within_a_paddle_is_refused() -> None:
     with pytest.raises(ConfigError, match="seed_distance is too small"):
-        tables(replace(preset(256, HARD), seed_distance=2, padding=1))
+        tables(replace(find_preset(256, HARD), seed_distance=2, padding=1))

@@ -10,7 +10,7 @@ from ecg_files import signal, write_record, write_small
 from msbench.config.data import PtbXlConfig
 from msbench.datasets import is_ready, open_dataset, outline, setup
 from msbench.datasets.dataset import SPLITS, Dataset, Samples
-from msbench.datasets.ptbxl.dataset import mean_and_deviation, moments
+from msbench.datasets.ptbxl.dataset import compute_mean_and_deviation, sum_moments
 from msbench.datasets.ptbxl.labels import SETS
 from msbench.errors import DataError
 
@@ -169,15 +169,15 @@ def test_without_files_it_says_where_they_are(tmp_path: Path, monkeypatch: pytes
 def test_signals_that_are_all_the_same_cannot_be_standardised() -> None:
     same = np.full((3, 1000, 12), 1234, np.int16)
     with pytest.raises(DataError, match="are all the same"):
-        mean_and_deviation(moments(same))
+        compute_mean_and_deviation(sum_moments(same))
     same[0, 0, 0] += 1
-    mean, deviation = mean_and_deviation(moments(same))
+    mean, deviation = compute_mean_and_deviation(sum_moments(same))
     assert (mean, deviation) == pytest.approx((same.mean(), same.std()), rel=1e-3)
 
 
 def test_moments_of_the_largest_samples_are_exact() -> None:
     largest = np.full((1, 1000, 12), -(2**15), np.int16)
-    assert moments(largest).tolist() == [[-12_000 * 2**15, 12_000 * 2**30]]
+    assert sum_moments(largest).tolist() == [[-12_000 * 2**15, 12_000 * 2**30]]
 
 
 @pytest.mark.parametrize(("copies", "fault"), [(0, "is nowhere in it"), (2, "is in a/.*, b/")])

@@ -7,19 +7,23 @@ from ecg_files import SMALL, STATEMENTS, database, row
 from numpy.typing import NDArray
 
 from msbench.datasets.ptbxl.labels import (
+    CLASS_COUNTS,
     DATABASE,
+    EXAMPLE_COUNTS,
     SETS,
+    SUPERCLASS_COUNTS,
     DatabaseRow,
     Labels,
     Statement,
-    classes,
-    label,
-    likelihoods,
+    collect_likelihoods,
+    compare_with_published,
+    find_version,
+    label_records,
+    list_classes,
     parse_database,
     parse_statements,
-    rows_of,
+    select_rows,
 )
-from msbench.datasets.ptbxl.versions import CLASSES, EXAMPLES, SUPERCLASSES, differences, version_of
 from msbench.errors import DataError
 
 KNOWN = parse_statements(STATEMENTS.encode())
@@ -41,12 +45,14 @@ def labelled(
     found: list[DatabaseRow], chosen: str, min_likelihood: float = 0.0, known: Mapping[str, Statement] = KNOWN
 ) -> tuple[Labels, dict[str, NDArray[np.int64]]]:
     """Labels of all, and the rows of each split."""
-    labels = label(likelihoods(found, known), known, chosen, min_likelihood)
-    return labels, rows_of(np.array([entry.fold for entry in found]), labels)
+    labels = label_records(collect_likelihoods(found, known), known, chosen, min_likelihood)
+    return labels, select_rows(np.array([entry.fold for entry in found]), labels)
 
 
 def labels_of(codes: str, chosen: str, min_likelihood: float = 0.0) -> list[str]:
-    found = label(likelihoods(entries(row(1, codes, 1)), KNOWN), KNOWN, chosen, min_likelihood)
+    found = label_records(
+        collect_likelihoods(entries(row(1, codes, 1)), KNOWN), KNOWN, chosen, min_likelihood
+    )
     return [name for name, value in zip(found.names, found.values[0], strict=True) if value]
 
 
@@ -74,16 +80,16 @@ def test_a_threshold_is_for_diagnoses_only() -> None:
 
 
 def test_codes_of_one_class_are_one_label() -> None:
-    said = likelihoods(entries(row(1, "{'NDT': 1.0, 'IMI': 1.0}", 1)), KNOWN)
-    found = label(said, KNOWN, "superdiagnostic")
+    said = collect_likelihoods(entries(row(1, "{'NDT': 1.0, 'IMI': 1.0}", 1)), KNOWN)
+    found = label_records(said, KNOWN, "superdiagnostic")
     assert found.names == ("MI", "NORM", "STTC")
     assert found.values.tolist() == [[1, 0, 1]]
 
 
 def test_classes_are_those_of_the_statements_sorted() -> None:
-    assert classes("all", KNOWN) == ("AFIB", "IMI", "LVOLT", "NDT", "NORM", "SR")
-    assert classes("form", KNOWN) == ("LVOLT", "NDT")
-    assert classes("superdiagnostic", KNOWN) == ("MI", "NORM", "STTC")
+    assert list_classes("all", KNOWN) == ("AFIB", "IMI", "LVOLT", "NDT", "NORM", "SR")
+    assert list_classes("form", KNOWN) == ("LVOLT", "NDT")
+    assert list_classes("superdiagnostic", KNOWN) == ("MI", "NORM", "STTC")
 
 
 def test_folds_make_splits_and_records_without_a_label_are_in_none() -> None:
@@ -182,8 +188,8 @@ def test_what_is_wrong_in_the_statements_is_told_with_its_line(line: str, fault:
 @pytest.mark.parametrize("chosen", SETS)
 def test_the_published_statements_give_the_published_classes(chosen: str, published: Path) -> None:
     statements = parse_statements((published / "scp_statements.csv").read_bytes())
-    names = classes(chosen, statements)
-    assert len(names) == CLASSES[chosen]
+    names = list_classes(chosen, statements)
+    assert len(names) == CLASS_COUNTS[chosen]
     assert list(names) == sorted(names)
 
 
@@ -215,26 +221,26 @@ def test_the_first_500_records_have_the_counted_superclasses(published: Path) ->
     [(21_837, "1.0.0 or 1.0.1"), (21_801, "1.0.2"), (21_799, "1.0.3"), (500, "subset")],
 )
 def test_the_number_of_records_tells_the_version(records: int, version: str) -> None:
-    assert version_of(records) == version
-    assert set(EXAMPLES) == set(SUPERCLASSES) == {"1.0.0 or 1.0.1", "1.0.3"}
+    assert find_version(records) == version
+    assert set(EXAMPLE_COUNTS) == set(SUPERCLASS_COUNTS) == {"1.0.0 or 1.0.1", "1.0.3"}
 
 
 def test_counts_that_are_not_the_published_ones_are_told() -> None:
     labels, rows = labelled(entries(*SMALL_ROWS), "superdiagnostic")
     values = {split: labels.values[numbers] for split, numbers in rows.items()}
-    told = differences("1.0.3", "superdiagnostic", labels.names, values)
+    told = compare_with_published("1.0.3", "superdiagnostic", labels.names, values)
     assert told[0] == "the statements file gives 3 superdiagnostic classes, the published one 5"
     assert "train has 3 examples of set superdiagnostic, version 1.0.3 17,084" in told
     assert any(text.startswith("test has {'MI': 1, 'NORM': 1, 'STTC': 0} of each class") for text in told)
     assert len(told) == 6
-    assert differences("1.0.2", "superdiagnostic", labels.names, values) == told[:1]
+    assert compare_with_published("1.0.2", "superdiagnostic", labels.names, values) == told[:1]
 
 
 def test_the_published_counts_are_no_difference() -> None:
     names = ("CD", "HYP", "MI", "NORM", "STTC")
     values = {}
-    for split, count in EXAMPLES["1.0.3"]["superdiagnostic"].items():
+    for split, count in EXAMPLE_COUNTS["1.0.3"]["superdiagnostic"].items():
         values[split] = np.zeros((count, 5), np.uint8)
         for index, name in enumerate(names):
-            values[split][: SUPERCLASSES["1.0.3"].get(split, {}).get(name, 0), index] = 1
-    assert differences("1.0.3", "superdiagnostic", names, values) == []
+            values[split][: SUPERCLASS_COUNTS["1.0.3"].get(split, {}).get(name, 0), index] = 1
+    assert compare_with_published("1.0.3", "superdiagnostic", names, values) == []

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets import manifest, picture_files
+from msbench.datasets import manifest
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
+from msbench.datasets.archives import unpack
 from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, score_majority_rule
-from msbench.datasets.disk import find_reread_progress
-from msbench.datasets.imagenet import archives as imagenet_archives
+from msbench.datasets.disk import HashCache, find_reread_progress
+from msbench.datasets.imagenet import pictures
 from msbench.datasets.imagenet import tree as imagenet_tree
-from msbench.datasets.imagenet.split import Index, Numbers, Pictures, joined
+from msbench.datasets.imagenet.split import Index, Numbers, Pictures, join_names
 from msbench.datasets.imagenet.tree import ImageTree, Listed
 from msbench.datasets.parallel import default_processes
 from msbench.errors import DataError
@@ -58,7 +59,7 @@ def fill(config: ImageNetConfig, making: DatasetBuild) -> None:
     described = {}
     for split, each in found.items():
         labels = each.listed.labels
-        names, offsets = joined(each.listed.names)
+        names, offsets = join_names(each.listed.names)
         index = Index(tree.root, names, offsets, each.sizes, each.checksums, labels)
         for name in INDEXED:
             manifest.save_array(making.folder, split, name, getattr(index, name))
@@ -71,7 +72,7 @@ def fill(config: ImageNetConfig, making: DatasetBuild) -> None:
         classes=list(tree.classes),
         labels_from=tree.labels_from,
         skipped=skipped,
-        notes=[*notes, *imagenet_tree.differences(tree), *_skips(found)],
+        notes=[*notes, *imagenet_tree.describe_differences(tree), *_skips(found)],
     )
 
 
@@ -79,15 +80,15 @@ def _tree(making: DatasetBuild) -> tuple[ImageTree, list[str]]:
     (source,) = making.sources
     if not source.is_dir():
         raise DataError(f"{source}: is no folder: name the one that holds train and val, or the archives")
-    if not imagenet_archives.holds_archives(source):
-        return imagenet_tree.find(source), []
+    if not has_archives(source):
+        return imagenet_tree.find_images(source), []
     images = making.folder.parent / "images"
-    notes = imagenet_archives.unpacked(source, images, making.progress)
-    return imagenet_tree.find(images, beside=(source,)), notes
+    notes = unpack_archives(source, images, making.progress)
+    return imagenet_tree.find_images(images, beside=(source,)), notes
 
 
 def _look(config: ImageNetConfig, making: DatasetBuild, tree: ImageTree, listed: Listed) -> ReadableImages:
-    seen = picture_files.look(
+    seen = pictures.check_files(
         tree.root,
         listed.names,
         full=config.verify == "full",
@@ -114,7 +115,7 @@ def _refuse(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, Readabl
         lines = [f"{tree.root / name}: {fault}" for name, fault in faults.items()]
         count = f"{len(lines):,} file{'s' if len(lines) > 1 else ''}"
         raise DataError(
-            "\n".join((f"imagenet: {count} cannot be used: {remedy}", *picture_files.described(lines)))
+            "\n".join((f"imagenet: {count} cannot be used: {remedy}", *pictures.list_first(lines)))
         )
     if len(np.unique(found["train"].listed.labels)) < len(tree.classes):
         raise DataError(f"{tree.root}: a class of train has no image that can be decoded")
@@ -189,13 +190,13 @@ class ImageNet(ArchiveDataset["ImageNetConfig"]):
 def _compare(config: ImageNetConfig, index: Index, progress: Progress) -> None:
     """Raise DataError where images differ from those at set-up."""
     names = [index.name(number) for number in range(len(index.labels))]
-    seen = picture_files.look(
+    seen = pictures.check_files(
         index.root, names, full=config.verify == "full", processes=default_processes(), progress=progress
     )
     changed = np.flatnonzero((seen.sizes != index.sizes) | (seen.checksums != index.checksums))
     if len(changed):
         fault = f"imagenet: {len(changed):,} of {len(names):,} images are not those that were set up"
-        lines = picture_files.described([str(index.path(number)) for number in changed.tolist()])
+        lines = pictures.list_first([str(index.path(number)) for number in changed.tolist()])
         raise DataError("\n".join((f"{fault}: put them back, or set the images up again", *lines)))
 
 
@@ -208,3 +209,37 @@ IMAGENET = ImageNet(
     outline=outline,
     views=frozenset({"image_size", "patch", "crop", "augmentation", "erasing", "validation", "split_seed"}),
 )
+
+
+ARCHIVES = {"train": "ILSVRC2012_img_train.tar", "val": "ILSVRC2012_img_val.tar"}
+MD5 = {
+    "train": "1d675b47d978889d74fa0da5fadfb00e",
+    "val": "29b22e2961454d5413ddabcf34fc5622",
+}
+
+
+def has_archives(source: Path) -> bool:
+    """Return True if `source` is a folder with the archives and without the unpacked images."""
+    return not (source / "train").is_dir() and any((source / name).is_file() for name in ARCHIVES.values())
+
+
+def unpack_archives(source: Path, folder: Path, progress: Progress) -> list[str]:
+    """Unpack the archives in `source` into ``train`` and ``val`` of `folder`; return notes on their origin.
+
+    Repeating it changes nothing. Raises DataError where one is missing, truncated or damaged.
+    """
+    for name in ARCHIVES.values():
+        if not (source / name).is_file():
+            raise DataError(f"{source / name}: no such file")
+    for split, name in ARCHIVES.items():
+        unpack(source / name, folder / split, progress, nested=split == "train")
+    return list(_notes(source, progress))
+
+
+def _notes(source: Path, progress: Progress) -> Iterator[str]:
+    """Yield a note for each archive with another MD5 than published: a tar has no checksum of its files."""
+    stamps = HashCache(source)
+    for split, name in ARCHIVES.items():
+        md5 = stamps.digest(source / name, "md5", progress)
+        if md5 != MD5[split]:
+            yield f"{name} is not the published file: its md5 is {md5}, not {MD5[split]}"

@@ -11,19 +11,30 @@ The rules:
   sorted as numbers: sorted as text, 10 would come before 2.
 - Hidden files and folders are skipped and counted, and so are files between the folders of classes.
 - An empty class, a single class, a class of val that train does not have: each is an error.
+
+Labels of a flat val folder are those of the first of these lists:
+
+- ``LOC_val_solution.csv`` (Kaggle): for each image its class and boxes;
+- ``imagenet_2012_validation_synset_labels.txt``: a class a line, in the order of the images' numbers;
+- the devkit ``ILSVRC2012_devkit_t12``, as ``.tar.gz``, as a folder, or its two files ``meta.mat`` and
+  ``ILSVRC2012_validation_ground_truth.txt``: the latter numbers classes in an order of its own, which is not
+  that of their names and is given only by the former.
 """
 
+import csv
+import io
 import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from msbench.datasets.archives import members
 from msbench.datasets.archives.entries import OWN
-from msbench.datasets.imagenet.labels import LISTS, labels_of
 from msbench.errors import DataError
 
 ROOTS = (".", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
@@ -64,7 +75,7 @@ class ImageTree:
         return sorted(folders), sorted(files)
 
 
-def find(source: Path, beside: Sequence[Path] = ()) -> ImageTree:
+def find_images(source: Path, beside: Sequence[Path] = ()) -> ImageTree:
     """Find the images of `source`; lists of labels are searched for there, around val, and in `beside`.
 
     Raises DataError naming the folder that is wrong.
@@ -128,7 +139,7 @@ def _find_test(tree: ImageTree, beside: Sequence[Path]) -> None:
         return
     if not images:
         raise DataError(f"{tree.root / name}: holds no images")
-    labels, tree.labels_from = labels_of(images, [tree.root / name, *beside], tree.classes)
+    labels, tree.labels_from = find_labels(images, [tree.root / name, *beside], tree.classes)
     tree.test = _listed([(label, f"{name}/{image}") for label, image in zip(labels, images, strict=True)])
 
 
@@ -154,7 +165,7 @@ def _listed(pairs: list[tuple[int, str]]) -> Listed:
     return Listed([path for _, path in pairs], np.array([label for label, _ in pairs], np.uint16))
 
 
-def differences(tree: ImageTree) -> Iterator[str]:
+def describe_differences(tree: ImageTree) -> Iterator[str]:
     """Yield the differences from ImageNet-1K as published."""
     if tree.passed_over:
         yield f"passed over {tree.passed_over:,} hidden entries and files between the folders of classes"
@@ -169,3 +180,124 @@ def differences(tree: ImageTree) -> Iterator[str]:
         yield "classes are not named as in ImageNet (n01440764 and so on): their order is that of their names"
     if absent := len(tree.classes) - len(np.unique(tree.test.labels)):
         yield f"{absent:,} classes have no image in test"
+
+
+CSV = "LOC_val_solution.csv"
+SYNSETS = "imagenet_2012_validation_synset_labels.txt"
+DEVKIT = "ILSVRC2012_devkit_t12"
+META, TRUTH = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
+LISTS = frozenset({CSV, SYNSETS, f"{DEVKIT}.tar.gz", META, TRUTH})
+IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
+
+
+def find_labels(
+    images: Sequence[str], folders: Sequence[Path], classes: Sequence[str]
+) -> tuple[list[int], str]:
+    """Return the label of each image, by the list in the first of `folders` with one, and that list's name.
+
+    Raises DataError where there is no list, or it does not match images and classes.
+    """
+    for folder in dict.fromkeys(folders):
+        for name, read in {CSV: _from_csv, SYNSETS: _from_synsets, DEVKIT: _from_devkit}.items():
+            if known := read(folder, images):
+                labels = {each: label for label, each in enumerate(classes)}
+                return [_label(folder / name, image, known, labels) for image in images], name
+    raise DataError(
+        f"{folders[0]}: holds {len(images):,} images and no folders of classes; put {CSV}, {SYNSETS} or"
+        f" {DEVKIT}.tar.gz beside it, or its images into folders named as those of train"
+    )
+
+
+def _label(where: Path, image: str, known: dict[str, str], labels: dict[str, int]) -> int:
+    name = known.get(image.rpartition(".")[0])
+    if name is None:
+        raise DataError(f"{where}: names no class of {image}")
+    if name not in labels:
+        raise DataError(f"{where}: {image} is of the class {name}, which train does not have")
+    return labels[name]
+
+
+def _from_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
+    """Return the class by image without suffix; empty where the list is missing."""
+    path = folder / CSV
+    if not path.is_file():
+        return {}
+    rows = csv.DictReader(io.StringIO(_text(path)))
+    if not {"ImageId", "PredictionString"} <= set(rows.fieldnames or ()):
+        raise DataError(f"{path}, line 1: must name the columns ImageId and PredictionString")
+    known: dict[str, str] = {}
+    try:
+        for row in rows:
+            words = (row["PredictionString"] or "").split()
+            if not words:
+                raise DataError(f"{path}, line {rows.line_num}: names no class of {row['ImageId']}")
+            known[row["ImageId"]] = words[0]
+    except csv.Error as error:
+        raise DataError(f"{path}, line {rows.line_num}: {error}") from None
+    return known
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}, line {line}: is not UTF-8") from None
+
+
+def _from_synsets(folder: Path, images: Sequence[str]) -> dict[str, str]:
+    path = folder / SYNSETS
+    if not path.is_file():
+        return {}
+    return _by_number(path, _text(path).split(), images)
+
+
+def _from_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:
+    places = (folder / f"{DEVKIT}.tar.gz", folder / DEVKIT / "data", folder / "data", folder)
+    for place in places:
+        if not place.is_file() and not ((place / META).is_file() or (place / TRUTH).is_file()):
+            continue
+        files = _devkit_files(place)
+        if missing := [name for name in (META, TRUTH) if name not in files]:
+            raise DataError(f"{place}: holds no {missing[0]}, without which the classes cannot be told")
+        wnids = _wnids(f"{place / META}", files[META])
+        try:
+            classes = [wnids[int(line)] for line in files[TRUTH].split()]
+        except (ValueError, KeyError) as error:
+            raise DataError(f"{place / TRUTH}: has a line that is no class of {META}: {error}") from None
+        return _by_number(place / TRUTH, classes, images)
+    return {}
+
+
+def _devkit_files(place: Path) -> dict[str, bytes]:
+    if place.is_dir():
+        return {name: (place / name).read_bytes() for name in (META, TRUTH) if (place / name).is_file()}
+    found = members(place, lambda name: name.rpartition("/")[2] in (META, TRUTH))
+    return {name.rpartition("/")[2]: content for name, content in found}
+
+
+def _wnids(where: str, content: bytes) -> dict[int, str]:
+    """Return the names of the classes by the devkit's numbers, from MATLAB's table of all synsets."""
+    from scipy.io import loadmat  # slow import (0.2 s) that other lists do not need
+
+    try:
+        table: Any = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"]
+        return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in table}
+    except (ValueError, KeyError, TypeError, IndexError, OSError) as error:
+        raise DataError(f"{where}: is not the table of ImageNet's classes: {error}") from None
+
+
+def _by_number(path: Path, classes: Sequence[str], images: Sequence[str]) -> dict[str, str]:
+    """Return the class by image without suffix; line i belongs to image number i, counted from 1."""
+    known = {}
+    for image in images:
+        number = IMAGE.fullmatch(image)
+        if number is None:
+            raise DataError(
+                f"{path}: goes by the numbers of ILSVRC2012_val_00000001.JPEG, which {image} has not"
+            )
+        if not 1 <= int(number[1]) <= len(classes):
+            raise DataError(f"{path}: has {len(classes):,} lines, and none for {image}")
+        known[image.rpartition(".")[0]] = classes[int(number[1]) - 1]
+    return known

@@ -1,10 +1,16 @@
-"""ListOps (Nangia and Bowman 2018), as in Long Range Arena (Tay et al. 2021): generated here, or imported."""
+"""ListOps (Nangia and Bowman 2018), as in Long Range Arena (Tay et al. 2021): generated here, or imported.
+
+The published files, ``basic_{train,val,test}.tsv``, are read strictly: every physical line is a row,
+quotation marks are data, columns are found by the header's names, and every target is recomputed. Round
+brackets carry no information beyond that of the closing brackets, and are dropped, as in the public PyTorch
+loaders.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +19,16 @@ from msbench.datasets import manifest
 from msbench.datasets.archive_dataset import GENERATED, DatasetDescription, build_setup_command
 from msbench.datasets.archives import opened
 from msbench.datasets.dataset import SPLITS, Dataset, Progress, RaggedTokens, TaskInfo, ignore_progress
-from msbench.datasets.listops import release as listops_release
-from msbench.datasets.listops.baselines import baselines
-from msbench.datasets.listops.collect import collect
-from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar
-from msbench.datasets.listops.symbols import CLASSES, SYMBOLS
+from msbench.datasets.disk import hash_file
+from msbench.datasets.listops.expressions import (
+    CLASSES,
+    EOS,
+    IDS,
+    SYMBOLS,
+    evaluate_expression,
+    score_baselines,
+)
+from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar, collect_expressions
 from msbench.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -120,7 +131,7 @@ def _refuse_contradictions(config: ListOpsConfig, source: Path | None) -> None:
 def _generate(config: ListOpsConfig, folder: Path, processes: int | None, progress: Progress) -> None:
     grammar = Grammar(config.min_length, config.max_length, config.max_depth, config.max_args, config.seed)
     sizes = {"train": config.train, "validation": config.validation, "test": config.test}
-    collected = collect(grammar, sum(sizes.values()), processes=processes, progress=progress)
+    collected = collect_expressions(grammar, sum(sizes.values()), processes=processes, progress=progress)
     splits = _in_order(collected.examples, sizes)
     drawn = {"draws": collected.draws, "duplicates_dropped": collected.duplicates}
     generator = {"version": VERSION, "numpy": np.__version__, "grammar": asdict(grammar), **drawn}
@@ -147,17 +158,15 @@ def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: 
             raise DataError(f"listops: the published data are not here\n{ABOUT}")
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with opened(source, listops_release.PATHS.__contains__, folder.parent, progress) as place:
-        files = listops_release.find(place)
+    with opened(source, PATHS.__contains__, folder.parent, progress) as place:
+        files = find_release(place)
         if not imported:
             manifest.build_folder(folder, lambda new: _read(config, new, files, progress), progress)
     _refuse_other_files(config, folder, files)
 
 
-def _read(
-    config: ListOpsConfig, folder: Path, files: dict[str, listops_release.SourceFile], progress: Progress
-) -> None:
-    splits = {name: listops_release.read_split(file.path, progress) for name, file in files.items()}
+def _read(config: ListOpsConfig, folder: Path, files: dict[str, SourceFile], progress: Progress) -> None:
+    splits = {name: read_split(file.path, progress) for name, file in files.items()}
     sources = [
         {"file": file.path.name, "bytes": file.path.stat().st_size, "sha256": file.sha256}
         for file in files.values()
@@ -172,9 +181,7 @@ def _read(
     _write(folder, config, splits, facts)
 
 
-def _refuse_other_files(
-    config: ListOpsConfig, folder: Path, files: dict[str, listops_release.SourceFile]
-) -> None:
+def _refuse_other_files(config: ListOpsConfig, folder: Path, files: dict[str, SourceFile]) -> None:
     facts = manifest.read_manifest(folder, f"delete {folder}, then run `{command(config)}`")
     known = {entry["file"]: entry["sha256"] for entry in facts["sources"]}
     for file in files.values():
@@ -188,5 +195,117 @@ def _write(
     folder: Path, config: ListOpsConfig, splits: dict[str, RaggedTokens], facts: dict[str, Any]
 ) -> None:
     values = {"dataset": "listops", "config": config.model_dump(mode="json"), **facts}
-    values["baselines"] = baselines(splits["train"], splits["test"])
+    values["baselines"] = score_baselines(splits["train"], splits["test"])
     manifest.write_token_splits(folder, splits, values)
+
+
+FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+FOLDERS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
+PATHS = frozenset(PurePosixPath(folder, file).as_posix() for folder in FOLDERS for file in FILES.values())
+"""Possible paths of the files in a folder or an archive."""
+COLUMNS = {"Source", "Target"}
+REPORT_EVERY = 500
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A source file; `sha256` is of its bytes."""
+
+    path: Path
+    sha256: str
+
+
+def find_release(source: Path) -> dict[str, SourceFile]:
+    """Find the file of each split in `source`, or in the first of `FOLDERS` below it that has any.
+
+    Raises DataError naming what is missing, or both of two copies that differ.
+    """
+    if not source.is_dir():
+        raise DataError(f"{source}: no such file or folder")
+    names = FILES.values()
+    folders = [source / name for name in FOLDERS if any((source / name / file).is_file() for file in names)]
+    if not folders:
+        raise DataError(f"{source / FILES['train']}: no such file, nor below {', '.join(FOLDERS[1:])}")
+    found = {split: _source_file(folders[0] / name) for split, name in FILES.items()}
+    for other in folders[1:]:
+        for split, name in FILES.items():
+            if _source_file(other / name).sha256 != found[split].sha256:
+                raise DataError(
+                    f"{found[split].path} and {other / name} differ: give --from the folder of the right one"
+                )
+    return found
+
+
+def _source_file(path: Path) -> SourceFile:
+    try:
+        return SourceFile(path, hash_file(path))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def read_split(path: Path, progress: Progress = ignore_progress) -> RaggedTokens:
+    """Read all rows of one file, in its order. Raises DataError naming file and line."""
+    tokens, ends, labels = bytearray(), [0], bytearray()
+    for ids, label in _rows(path, progress):
+        tokens += ids
+        tokens.append(EOS)
+        ends.append(len(tokens))
+        labels.append(label)
+    if not labels:
+        raise DataError(f"{path}: no rows after the header")
+    return RaggedTokens(
+        np.frombuffer(bytes(tokens), np.uint8),
+        np.array(ends, np.int64),
+        np.frombuffer(bytes(labels), np.uint8),
+    )
+
+
+def _rows(path: Path, progress: Progress) -> Iterator[tuple[bytes, int]]:
+    done, total = 0, path.stat().st_size
+    with path.open("rb") as lines:
+        columns = _columns(path, next(lines, b""))
+        for number, line in enumerate(lines, start=2):
+            try:
+                yield _row(line, columns)
+            except ValueError as error:
+                raise DataError(f"{path}, line {number}: {error}") from None
+            done += len(line)
+            if number % REPORT_EVERY == 0:
+                progress(f"reading {path.name}", done, total)
+    progress(f"reading {path.name}", total, total)
+
+
+def _columns(path: Path, header: bytes) -> tuple[str, ...]:
+    # utf-8-sig: spreadsheets may write a byte order mark
+    names = tuple(header.decode("utf-8-sig", errors="replace").rstrip("\r\n").split("\t"))
+    if set(names) != COLUMNS or len(names) != len(COLUMNS):
+        raise DataError(f"{path}, line 1: the header must name the columns Source and Target, not {names}")
+    return names
+
+
+def _row(line: bytes, columns: tuple[str, ...]) -> tuple[bytes, int]:
+    """Return token ids and value of an expression. Raises ValueError saying what is wrong."""
+    fields = line.decode().removesuffix("\n").removesuffix("\r").split("\t")
+    if len(fields) != len(columns):
+        raise ValueError(f"{len(fields)} fields instead of {len(columns)}")
+    row = dict(zip(columns, fields, strict=True))
+    label = _label(row["Target"])
+    symbols = _symbols(row["Source"])
+    value = evaluate_expression(symbols)
+    if value != label:
+        raise ValueError(f"the target is {label} but the expression evaluates to {value}")
+    return bytes([IDS[symbol] for symbol in symbols]), label
+
+
+def _label(text: str) -> int:
+    if len(text) != 1 or text not in "0123456789":
+        raise ValueError(f"the target {text!r} is no digit from 0 to {CLASSES - 1}")
+    return int(text)
+
+
+def _symbols(source: str) -> list[str]:
+    if source.count("(") != source.count(")"):
+        raise ValueError("round brackets do not balance")
+    return source.replace("(", "").replace(")", "").split()

@@ -14,13 +14,20 @@ bits, but may change that method in a feature release: a golden digest in the te
 Runs in worker processes: imports NumPy and nothing heavier.
 """
 
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.listops.symbols import CLOSE, EOS, MAX, MED, MIN, OPERATORS, SM, ZERO
+from msbench.datasets.dataset import Progress, ignore_progress
+from msbench.datasets.listops.expressions import CLOSE, EOS, MAX, MED, MIN, OPERATORS, SM, ZERO
+from msbench.datasets.parallel import default_processes, ordered
+from msbench.errors import DataError
 
 VERSION = 1
 NODES_PER_BLOCK = 2**23  # limits the memory of the worst grammar to about 100 MB
@@ -80,13 +87,15 @@ class ExpressionBlock(NamedTuple):
 def draw_block(grammar: Grammar, number: int) -> ExpressionBlock:
     """Return all kept expressions among the draws of this block, in the order they were drawn."""
     sequence = np.random.SeedSequence(grammar.seed, spawn_key=(number,))
-    levels, lengths = grow(np.random.Generator(np.random.PCG64(sequence)), grammar, grammar.draws_per_block)
+    levels, lengths = grow_forest(
+        np.random.Generator(np.random.PCG64(sequence)), grammar, grammar.draws_per_block
+    )
     kept = (lengths > grammar.min_length) & (lengths < grammar.max_length)
     forest = [_only_trees(level, kept) for level in levels]
-    return serialise(forest, lengths[kept])
+    return serialise_forest(forest, lengths[kept])
 
 
-def grow(rng: np.random.Generator, grammar: Grammar, trees: int) -> tuple[list[Level], Indices]:
+def grow_forest(rng: np.random.Generator, grammar: Grammar, trees: int) -> tuple[list[Level], Indices]:
     """Grow a forest; return its levels and the length in tokens of each tree.
 
     A tree that is sure to reach `max_length` stops growing there: its length is then only a lower bound.
@@ -139,7 +148,7 @@ def _only_trees(level: Level, kept: NDArray[np.bool_]) -> Level:
     return Level(ids, counts, level.nodes[kept], level.operators[kept])
 
 
-def serialise(levels: list[Level], lengths: Indices) -> ExpressionBlock:
+def serialise_forest(levels: list[Level], lengths: Indices) -> ExpressionBlock:
     """Return the tokens of every tree in reading order, and its value; `lengths` are those of the trees."""
     sizes, labels = _from_the_leaves_up(levels)
     offsets = np.zeros(len(lengths) + 1, np.int64)
@@ -168,12 +177,12 @@ def _from_the_leaves_up(levels: list[Level]) -> tuple[list[Indices], Bytes]:
         is_operator = level.ids >= MIN
         if is_operator.any():
             size[is_operator] = 2 + np.add.reduceat(size_below, _starts(level.counts))
-            value[is_operator] = apply(level.ids[is_operator], level.counts, value_below)
+            value[is_operator] = apply_operators(level.ids[is_operator], level.counts, value_below)
         sizes.append(size)
     return sizes[::-1], value
 
 
-def apply(operators: Bytes, counts: Indices, arguments: Bytes) -> Bytes:
+def apply_operators(operators: Bytes, counts: Indices, arguments: Bytes) -> Bytes:
     """Return the values (n,) of n operators; each has `counts` consecutive `arguments`."""
     values = np.zeros(len(operators), np.uint8)
     owners = np.repeat(operators, counts)
@@ -206,3 +215,104 @@ def _median(arguments: Bytes, starts: Indices) -> Bytes:
     middle = ranked[starts + (counts - 1) // 2] + ranked[starts + counts // 2]
     medians: Bytes = (middle // 2).astype(np.uint8)
     return medians
+
+
+WINDOW = 2**20  # draws between checks of the yield: a second or two
+PATIENCE = 256  # most windows still needed at the current yield: minutes
+ALONE = 2_000  # expressions that are drawn before a second interpreter has started
+
+
+@dataclass(frozen=True)
+class CollectedExpressions:
+    """`examples` in the order of drawing, the number of `draws` made, and of `duplicates` dropped."""
+
+    examples: ExpressionBlock
+    draws: int
+    duplicates: int
+
+
+def collect_expressions(
+    grammar: Grammar, wanted: int, *, processes: int | None = None, progress: Progress = ignore_progress
+) -> CollectedExpressions:
+    """Collect the first `wanted` different expressions of the grammar, the same for any number of processes.
+
+    Raises DataError where the grammar has too few, or so few that they would not be found in reasonable time.
+    """
+    _refuse_impossible(grammar)
+    if processes is None:
+        processes = 1 if wanted <= ALONE else default_processes()
+    with closing(ordered(partial(draw_block, grammar), processes)) as blocks:
+        return _fill(grammar, wanted, blocks, progress)
+
+
+def _refuse_impossible(grammar: Grammar) -> None:
+    if grammar.max_length > LONGEST:
+        raise DataError(
+            f"listops: max_length {grammar.max_length:,} is above {LONGEST:,}, the longest supported"
+        )
+    if grammar.longest <= grammar.min_length:
+        raise DataError(
+            f"listops: no expression is longer than min_length {grammar.min_length:,}: at max_depth "
+            f"{grammar.max_depth} and max_args {grammar.max_args} the longest has {grammar.longest:,} tokens"
+        )
+
+
+def _fill(
+    grammar: Grammar, wanted: int, blocks: Iterator[ExpressionBlock], progress: Progress
+) -> CollectedExpressions:
+    seen: set[bytes] = set()
+    parts: list[ExpressionBlock] = []
+    draws = duplicates = found_before = 0
+    window = -(-WINDOW // grammar.draws_per_block)
+    progress("generating listops", 0, wanted)
+    for number, block in enumerate(blocks, start=1):
+        new = _different(block, seen, wanted - len(seen))
+        parts.append(new)
+        draws += grammar.draws_per_block
+        duplicates += 0 if len(seen) == wanted else len(block.labels) - len(new.labels)
+        progress("generating listops", len(seen), wanted)
+        if len(seen) == wanted:
+            break
+        if number % window == 0:
+            _refuse_starving(grammar, window, len(seen), len(seen) - found_before, wanted)
+            found_before = len(seen)
+    return CollectedExpressions(_end_to_end(parts), draws, duplicates)
+
+
+def _different(block: ExpressionBlock, seen: set[bytes], room: int) -> ExpressionBlock:
+    """Return the first `room` expressions of the block not in `seen`, and add them to `seen`."""
+    kept = np.zeros(len(block.labels), bool)
+    tokens, offsets = block.tokens.data, block.offsets.tolist()
+    for index in range(len(kept)):
+        if room == 0:
+            break
+        # 16 bytes represent about 1,000: two expressions collide once in 10^28 data sets
+        digest = blake2b(tokens[offsets[index] : offsets[index + 1]], digest_size=16).digest()
+        if digest not in seen:
+            seen.add(digest)
+            kept[index] = True
+            room -= 1
+    if kept.all():
+        return block
+    lengths = np.diff(block.offsets)
+    chosen = block.tokens[np.repeat(kept, lengths)]
+    return ExpressionBlock(chosen, np.append(0, np.cumsum(lengths[kept])), block.labels[kept])
+
+
+def _refuse_starving(grammar: Grammar, window: int, found: int, lately: int, wanted: int) -> None:
+    missing = wanted - found
+    if lately * PATIENCE >= missing:
+        return
+    raise DataError(
+        f"listops: {wanted:,} different expressions are wanted, {found:,} were found, and the last "
+        f"{window * grammar.draws_per_block:,} draws brought {lately:,} new ones: strictly between "
+        f"{grammar.min_length:,} and {grammar.max_length:,} tokens, max_depth {grammar.max_depth} and "
+        f"max_args {grammar.max_args} give too few; widen the bounds or ask for fewer examples"
+    )
+
+
+def _end_to_end(parts: list[ExpressionBlock]) -> ExpressionBlock:
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    tokens = np.concatenate([part.tokens for part in parts])
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
+    return ExpressionBlock(tokens, offsets, np.concatenate([part.labels for part in parts]))

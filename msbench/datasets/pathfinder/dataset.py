@@ -22,10 +22,10 @@ from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, Datas
 from msbench.datasets.archives import opened
 from msbench.datasets.dataset import Samples, TaskInfo, score_majority_rule
 from msbench.datasets.disk import require_space
-from msbench.datasets.pathfinder.generate import BATCH, VERSION, generate
-from msbench.datasets.pathfinder.parameters import Parameters, preset
+from msbench.datasets.pathfinder.generate import BATCH, VERSION, generate_images
+from msbench.datasets.pathfinder.parameters import Parameters, find_preset
 from msbench.datasets.pathfinder.release import Release
-from msbench.datasets.pathfinder.split import public_split
+from msbench.datasets.pixels import split_randomly
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -48,7 +48,9 @@ def fill(config: PathfinderConfig, making: DatasetBuild) -> None:
     if config.source == "release":
         _import(config, making)
         return
-    parameters = preset(config.size, config.difficulty, documented_distractors=config.documented_distractors)
+    parameters = find_preset(
+        config.size, config.difficulty, documented_distractors=config.documented_distractors
+    )
     labels = _generate(config, parameters, making)
     generator = {"version": VERSION, "parameters": asdict(parameters)}
     making.finish(config, _described(config, labels), generator=generator)
@@ -60,7 +62,7 @@ def view(
     """Return the facts of the task and the splits of the public loaders."""
     values, labels = arrays[ALL]["values"], arrays[ALL]["labels"]
     shift, scale = (127.5, 127.5) if config.centred else (0.0, 255.0)
-    rows = public_split(len(labels))
+    rows = split_as_published(len(labels))
     splits = {name: Samples(values, labels, shift, scale, chosen) for name, chosen in rows.items()}
     rules = {"majority": score_majority_rule(labels[rows["train"]], labels[rows["test"]])}
     return _info(config, rules), splits
@@ -105,7 +107,7 @@ def _generate(config: PathfinderConfig, parameters: Parameters, making: DatasetB
     require_space(making.folder, config.images * config.size**2, "pathfinder")
     kept = manifest.path_next_to(making.folder, "drawn")
     values, labels, done = _drawn(kept, config)
-    blocks = generate(
+    blocks = generate_images(
         parameters,
         config.seed,
         config.images,
@@ -200,3 +202,16 @@ def _read(release: Release, making: DatasetBuild) -> NDArray[np.uint8]:
     found = np.frombuffer(bytes(labels), np.uint8)
     manifest.save_array(making.folder, ALL, "labels", found)
     return found
+
+
+SPLIT_SEED = 42
+
+
+def split_as_published(images: int) -> dict[str, NDArray[np.int64]]:
+    """Return the image numbers, in the order of reading, of each split in its order.
+
+    A tenth each, rounded down, is for validation and test; the rest, drawn first, is for training.
+    """
+    held_out = int(0.1 * images)
+    train, rest = split_randomly(images, images - 2 * held_out, SPLIT_SEED)
+    return {"train": train, "validation": rest[:held_out], "test": rest[held_out:]}

@@ -110,7 +110,7 @@ SIZES: Final = {
 }
 
 
-def preset(window: int, difficulty: str, *, documented_distractors: bool = False) -> Parameters:
+def find_preset(window: int, difficulty: str, *, documented_distractors: bool = False) -> Parameters:
     """Return the settings of a size and a difficulty; `documented_distractors` only affects 128 pixels.
 
     Raises ConfigError where there is no such size or difficulty.

@@ -8,19 +8,82 @@ than 8 bits a channel, which it would truncate, are refused.
 import io
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
+from dataclasses import astuple, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from msbench.datasets.pathfinder.metadata import ImageMetadata, parse
-from msbench.datasets.pathfinder.parameters import CONTOUR_LENGTHS
-from msbench.datasets.pathfinder.patches import Bytes
-from msbench.datasets.pictures import BROKEN
+from msbench.datasets.imagenet.pictures import BROKEN
+from msbench.datasets.pathfinder.parameters import CONTOUR_LENGTHS, Parameters
+from msbench.datasets.pathfinder.tables import Bytes
 from msbench.errors import ConfigError, DataError
+
+CONTRASTS: Final = 1
+"""Number of contrasts a paddle may have; in Long Range Arena always this one."""
+
+
+@dataclass(frozen=True)
+class ImageMetadata:
+    """Metadata of one image; `label` is 1 where both markers are on one snake."""
+
+    subpath: str
+    filename: str
+    n: int
+    label: int
+    continuity: float
+    contour_length: int
+    distractor_length: int
+    paddle_length: int
+    paddle_thickness: float
+    paddle_margin: int
+    n_contrasts: int
+
+    def __str__(self) -> str:
+        """Return the line of the release, without its line end."""
+        return " ".join(map(str, astuple(self)))
+
+
+COLUMNS: Final = get_type_hints(ImageMetadata)
+
+
+def build_row(parameters: Parameters, batch: int, index: int, label: int, margin: int) -> ImageMetadata:
+    """Return the row of image `index` of a batch."""
+    return ImageMetadata(
+        subpath=f"imgs/{batch}",
+        filename=f"sample_{index}.png",
+        n=index,
+        label=label,
+        continuity=parameters.continuity,
+        contour_length=parameters.contour_length,
+        distractor_length=parameters.distractor_length,
+        paddle_length=parameters.paddle_length,
+        paddle_thickness=parameters.paddle_thickness,
+        paddle_margin=margin,
+        n_contrasts=CONTRASTS,
+    )
+
+
+def parse_row(line: str) -> ImageMetadata:
+    """Parse the row of a line. Raises ValueError saying what is wrong with it."""
+    values = line.split()
+    if len(values) != len(COLUMNS):
+        raise ValueError(f"{len(values)} fields instead of {len(COLUMNS)}")
+    read: dict[str, Any] = {}
+    for (name, kind), value in zip(COLUMNS.items(), values, strict=True):
+        try:
+            read[name] = kind(value)
+        except ValueError:
+            raise ValueError(f"{name} {value!r} is no number") from None
+    if read["label"] not in (0, 1):
+        raise ValueError(f"the label {read['label']} is neither 0 nor 1")
+    path = PurePosixPath(read["subpath"], read["filename"])
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{path} leads out of the folder")
+    return ImageMetadata(**read)
+
 
 EMPTY: Final = "curv_baseline/imgs/0/sample_172.png"
 """An empty file in the published Pathfinder of 32 pixels, known to public loaders; the metadata list it."""
@@ -55,20 +118,20 @@ class Release:
                 raise DataError(f"{path}: lists no image")
             for number, line in enumerate(lines, start=1):
                 try:
-                    yield parse(line)
+                    yield parse_row(line)
                 except ValueError as error:
                     raise DataError(f"{path}, line {number}: {error}") from None
 
     def images(self) -> Iterator[tuple[ImageMetadata, Bytes]]:
         """Yield every row with its image (window, window). Raises DataError naming the file."""
         self.skipped = 0
-        for row in self.rows():
-            name = f"{self.difficulty}/{row.subpath}/{row.filename}"
+        for build_row in self.rows():
+            name = f"{self.difficulty}/{build_row.subpath}/{build_row.filename}"
             content = _content(self.folder / name)
             if not content and name == EMPTY:
                 self.skipped += 1
                 continue
-            yield row, _decoded(self.folder / name, content, self.window)
+            yield build_row, _decoded(self.folder / name, content, self.window)
 
     def _metadata(self) -> list[Path]:
         folder = self.folder / self.difficulty / "metadata"

@@ -12,21 +12,44 @@ original's order is kept with its quirks:
 The same steps are in ``native/pathfinder.cpp``, about 100 times as fast.
 """
 
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets.pathfinder.parameters import Parameters
-from msbench.datasets.pathfinder.patches import Bytes
-from msbench.datasets.pathfinder.random import RandomStream
-from msbench.datasets.pathfinder.tables import BLOCKED, DEGREES, LEAST_WEIGHT, Integers, Tables, tables
+from msbench.datasets.pathfinder.tables import BLOCKED, DEGREES, LEAST_WEIGHT, Bytes, Integers, Tables, tables
 from msbench.errors import DataError
 
 MOST_ATTEMPTS = 1_000_000
 """Attempts to place both target snakes of one image; the presets need a few hundred."""
 LEAST_ROOM = 100
 """No more distractors are drawn where less than one pixel in this many is free."""
+
+WORD = 2**64 - 1
+
+
+def hash_first_state(seed: int, batch: int, index: int) -> int:
+    """Return the first state of the stream of image `index` of `batch`: a hash of seed, batch and index."""
+    key = f"{seed} {batch} {index}".encode()
+    return int.from_bytes(blake2b(key, digest_size=8, person=b"pathfinder").digest(), "little")
+
+
+class RandomStream:
+    """Unlimited random numbers (Steele, Lea and Flood 2014); see ``below`` of ``native/pathfinder.cpp``."""
+
+    def __init__(self, state: int) -> None:
+        self.state = state
+
+    def below(self, bound: int) -> int:
+        """Draw uniformly from [0, bound); the modulo bias is under bound / 2^64."""
+        self.state = (self.state + 0x9E3779B97F4A7C15) & WORD
+        mixed = self.state
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & WORD
+        return (mixed ^ (mixed >> 31)) % bound
+
 
 Point = tuple[int, int]
 
@@ -62,7 +85,7 @@ class Drawings(NamedTuple):
     paddles: Integers
 
 
-def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
+def draw_snakes(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
     """Draw the snakes of one image from each of these states of `RandomStream`.
 
     Raises DataError where the target snakes of an image do not fit.
@@ -72,16 +95,16 @@ def draw(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
     for image, state in enumerate(states.tolist()):
         facts[image], drawn = _draw_image(parameters, RandomStream(state))
         paddles[image, : len(drawn)] = drawn
-    return gathered(facts, paddles)
+    return gather_drawings(facts, paddles)
 
 
-def gathered(facts: Integers, paddles: Integers) -> Drawings:
+def gather_drawings(facts: Integers, paddles: Integers) -> Drawings:
     """Build drawings from facts (n, 5): labels, margins, origins, distractors, attempts; and from paddles."""
     labels, margins, origins, distractors, attempts = facts.T
     return Drawings(labels, margins, origins, distractors, attempts, paddles)
 
 
-def no_room(parameters: Parameters) -> DataError:
+def report_no_room(parameters: Parameters) -> DataError:
     """Return the error for an image whose target snakes do not fit."""
     return DataError(
         f"pathfinder: two snakes of {parameters.contour_length} paddles found no room in {MOST_ATTEMPTS:,} "
@@ -98,7 +121,7 @@ def _draw_image(parameters: Parameters, stream: RandomStream) -> tuple[tuple[int
         if targets:
             break
     else:
-        raise no_room(parameters)
+        raise report_no_room(parameters)
     distractors = artist.draw_distractors()
     origin = stream.below(2)
     paddles = [*targets, *(paddle for snake in distractors for paddle in snake)]

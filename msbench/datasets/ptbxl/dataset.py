@@ -35,8 +35,17 @@ from msbench.datasets.manifest import Arrays
 from msbench.datasets.parallel import default_processes
 from msbench.datasets.ptbxl import labels as ptbxl_labels
 from msbench.datasets.ptbxl.ecg import LEADS, RATE, STEPS, UNITS_PER_MILLIVOLT, Blocks, read_all
-from msbench.datasets.ptbxl.labels import DATABASE, SETS, STATEMENTS, DatabaseRow, Statement
-from msbench.datasets.ptbxl.versions import CLASSES, SUBSET, differences, version_of
+from msbench.datasets.ptbxl.labels import (
+    CLASS_COUNTS,
+    DATABASE,
+    SETS,
+    STATEMENTS,
+    SUBSET,
+    DatabaseRow,
+    Statement,
+    compare_with_published,
+    find_version,
+)
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -71,15 +80,15 @@ def fill(config: PtbXlConfig, making: DatasetBuild) -> None:
         entries = ptbxl_labels.parse_database(files.read(base + DATABASE), statements)
     names = [entry.filename_100 if config.rate == RATE else entry.filename_500 for entry in entries]
     signals, repairs = _read(making, Blocks(source, [base + name for name in names]))
-    _keep(making.folder, moments(signals), entries, statements)
+    _keep(making.folder, sum_moments(signals), entries, statements)
     making.finish(
         config,
         {RECORDS: {"examples": len(entries)}},
-        version=version_of(len(entries)),
+        version=find_version(len(entries)),
         leads=list(LEADS),
         repairs=dict(sorted(repairs.items())),
         statements={code: asdict(statement) for code, statement in statements.items()},
-        set_classes={name: list(ptbxl_labels.classes(name, statements)) for name in SETS},
+        set_classes={name: list(ptbxl_labels.list_classes(name, statements)) for name in SETS},
     )
 
 
@@ -90,18 +99,18 @@ def view(
     kept = arrays[RECORDS]
     unit = THOUSANDTHS if THOUSANDTHS in kept else MILLIVOLTS
     statements = {code: Statement(**values) for code, values in facts["statements"].items()}
-    labels = ptbxl_labels.label(kept["likelihoods"], statements, config.labels, config.min_likelihood)
-    rows = ptbxl_labels.rows_of(kept["folds"], labels)
-    shift, scale = 0.0, per_millivolt(kept[unit])
+    labels = ptbxl_labels.label_records(kept["likelihoods"], statements, config.labels, config.min_likelihood)
+    rows = ptbxl_labels.select_rows(kept["folds"], labels)
+    shift, scale = 0.0, count_units_per_millivolt(kept[unit])
     if config.standardise:
-        shift, scale = mean_and_deviation(kept["moments"][rows["train"]])
+        shift, scale = compute_mean_and_deviation(kept["moments"][rows["train"]])
     splits = {name: Samples(kept[unit], labels.values, shift, scale, rows[name]) for name in SPLITS}
     return _info(len(labels.names)), splits
 
 
 def outline(config: PtbXlConfig) -> TaskInfo:
     """Return all facts of the task, which are known without data."""
-    return _info(CLASSES[config.labels])
+    return _info(CLASS_COUNTS[config.labels])
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,7 @@ PTBXL = PtbXl(
 )
 
 
-def moments(signals: NDArray[Any]) -> NDArray[np.float64]:
+def sum_moments(signals: NDArray[Any]) -> NDArray[np.float64]:
     """Return the sums (n, 2) of the values of each record and of their squares: of int16 both are exact."""
     found = np.empty((len(signals), 2))
     for row, signal in zip(found, signals, strict=True):
@@ -135,7 +144,7 @@ def moments(signals: NDArray[Any]) -> NDArray[np.float64]:
     return found
 
 
-def mean_and_deviation(sums: NDArray[np.float64]) -> tuple[float, float]:
+def compute_mean_and_deviation(sums: NDArray[np.float64]) -> tuple[float, float]:
     """Return one mean and one deviation (divisor n) of all samples and leads, from the records' `moments`."""
     mean, square = (sums.sum(axis=0) / (len(sums) * STEPS * len(LEADS))).tolist()
     variance = square - mean**2
@@ -144,7 +153,7 @@ def mean_and_deviation(sums: NDArray[np.float64]) -> tuple[float, float]:
     return mean, math.sqrt(variance)
 
 
-def per_millivolt(signals: NDArray[Any]) -> float:
+def count_units_per_millivolt(signals: NDArray[Any]) -> float:
     """Return the number of stored units in one mV."""
     return float(UNITS_PER_MILLIVOLT) if signals.dtype == np.int16 else 1.0
 
@@ -206,7 +215,7 @@ def _keep(
 ) -> None:
     arrays: dict[str, NDArray[Any]] = {
         "moments": sums,
-        "likelihoods": ptbxl_labels.likelihoods(entries, statements),
+        "likelihoods": ptbxl_labels.collect_likelihoods(entries, statements),
         "folds": np.array([entry.fold for entry in entries], np.uint8),
         "ecg_ids": np.array([entry.ecg_id for entry in entries], np.int64),
     }
@@ -228,7 +237,7 @@ def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     if dropped:
         notes.append(f"{dropped:,} records dropped: no label in this set ({config.labels})")
     if not config.min_likelihood:
-        notes += differences(facts["version"], config.labels, names, labels)
+        notes += compare_with_published(facts["version"], config.labels, names, labels)
     return {
         "classes": names,
         "records_dropped": dropped,
@@ -240,5 +249,5 @@ def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
 def _standardisation(dataset: Dataset) -> dict[str, float]:
     split = dataset.splits["train"]
     assert isinstance(split, Samples)
-    unit = per_millivolt(split.values)
+    unit = count_units_per_millivolt(split.values)
     return {"mean_mv": float(split.shift) / unit, "deviation_mv": float(split.scale) / unit}

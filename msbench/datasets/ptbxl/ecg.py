@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets.archives import FileTree, open_tree
 from msbench.datasets.parallel import ordered
-from msbench.datasets.ptbxl.wfdb_header import Lead
-from msbench.datasets.ptbxl.wfdb_records import Recording, read_record
+from msbench.datasets.ptbxl.wfdb_records import Lead, Recording, read_record
 from msbench.errors import DataError
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")

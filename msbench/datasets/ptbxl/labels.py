@@ -2,6 +2,10 @@
 
 Every statement of a record counts as a label, whatever its likelihood: for statements of form and rhythm 0
 means that none was given. The six sets of labels are those of Strodthoff et al. (2020).
+
+No file of PTB-XL states its version, so it is found by the number of records. The labels are compared with
+published counts: those of 1.0.1 are behind the published predictions of Strodthoff et al. (2020), those of
+1.0.3 are of the splits that MERL (2024) published.
 """
 
 import ast
@@ -180,12 +184,12 @@ def _refuse_shared_patients(entries: Iterable[DatabaseRow]) -> None:
             )
 
 
-def classes(chosen: str, statements: Mapping[str, Statement]) -> tuple[str, ...]:
+def list_classes(chosen: str, statements: Mapping[str, Statement]) -> tuple[str, ...]:
     """Return the classes of a set, sorted: those of the statements file, whichever of them occur."""
-    return tuple(sorted({name for code in statements if (name := class_of(code, chosen, statements))}))
+    return tuple(sorted({name for code in statements if (name := find_class(code, chosen, statements))}))
 
 
-def class_of(code: str, chosen: str, statements: Mapping[str, Statement]) -> str:
+def find_class(code: str, chosen: str, statements: Mapping[str, Statement]) -> str:
     """Return the class of a statement in a set, empty where it has none."""
     statement = statements[code]
     found = {
@@ -199,7 +203,9 @@ def class_of(code: str, chosen: str, statements: Mapping[str, Statement]) -> str
     return found[chosen]
 
 
-def likelihoods(entries: Sequence[DatabaseRow], statements: Mapping[str, Statement]) -> NDArray[np.float64]:
+def collect_likelihoods(
+    entries: Sequence[DatabaseRow], statements: Mapping[str, Statement]
+) -> NDArray[np.float64]:
     """Return the likelihoods (records, statements), NaN where a statement is not made."""
     column = {code: index for index, code in enumerate(statements)}
     found = np.full((len(entries), len(statements)), np.nan)
@@ -209,23 +215,23 @@ def likelihoods(entries: Sequence[DatabaseRow], statements: Mapping[str, Stateme
     return found
 
 
-def label(
+def label_records(
     said: NDArray[np.float64], statements: Mapping[str, Statement], chosen: str, min_likelihood: float = 0.0
 ) -> Labels:
     """Return the labels of every record in one of `SETS`, from the result of `likelihoods`.
 
     Diagnoses below `min_likelihood` do not count; statements of form and rhythm alone always do.
     """
-    names = classes(chosen, statements)
+    names = list_classes(chosen, statements)
     values = np.zeros((len(said), len(names)), np.uint8)
     for code, column in zip(statements, said.T, strict=True):
-        if name := class_of(code, chosen, statements):
+        if name := find_class(code, chosen, statements):
             least = min_likelihood if statements[code].diagnostic else 0.0
             values[:, names.index(name)] |= column >= least  # NaN is not
     return Labels(names, values)
 
 
-def rows_of(folds: NDArray[np.integer], labels: Labels) -> dict[str, NDArray[np.int64]]:
+def select_rows(folds: NDArray[np.integer], labels: Labels) -> dict[str, NDArray[np.int64]]:
     """Return the numbers of each split's labelled records, in order. Raises DataError for an empty split."""
     labelled = labels.values.max(axis=1) > 0
     splits = np.array([SPLIT_OF_FOLD[fold] for fold in folds.tolist()])
@@ -234,3 +240,79 @@ def rows_of(folds: NDArray[np.integer], labels: Labels) -> dict[str, NDArray[np.
         if not len(numbers):
             raise DataError(f"{DATABASE}: no record with a label of this set is for {split}")
     return rows
+
+
+SUBSET = "subset"
+VERSIONS = {21_837: "1.0.0 or 1.0.1", 21_801: "1.0.2", 21_799: "1.0.3"}
+"""Versions by number of records."""
+CLASS_COUNTS = {
+    "all": 71,
+    "diagnostic": 44,
+    "subdiagnostic": 23,
+    "superdiagnostic": 5,
+    "form": 19,
+    "rhythm": 12,
+}
+
+DIAGNOSES_101 = {"validation": 2_156, "test": 2_163}
+DIAGNOSES_103 = {"train": 17_084, "validation": 2_146, "test": 2_158}
+EXAMPLE_COUNTS: Mapping[str, Mapping[str, Mapping[str, int]]] = {
+    "1.0.0 or 1.0.1": {
+        "all": {"train": 17_441, "validation": 2_193, "test": 2_203},
+        **dict.fromkeys(("diagnostic", "subdiagnostic", "superdiagnostic"), DIAGNOSES_101),
+        "form": {"validation": 904, "test": 882},
+        "rhythm": {"validation": 2_109, "test": 2_103},
+    },
+    "1.0.3": {
+        "all": {"train": 17_418, "validation": 2_183, "test": 2_198},
+        **dict.fromkeys(("diagnostic", "subdiagnostic", "superdiagnostic"), DIAGNOSES_103),
+        "form": {"train": 7_197, "validation": 901, "test": 880},
+        "rhythm": {"train": 16_832, "validation": 2_100, "test": 2_098},
+    },
+}
+"""Labelled examples, by version, set and split; where a split is absent its number is unknown."""
+
+SUPERCLASS_COUNTS: Mapping[str, Mapping[str, Mapping[str, int]]] = {
+    "1.0.0 or 1.0.1": {
+        "validation": {"NORM": 957, "MI": 544, "STTC": 534, "CD": 497, "HYP": 271},
+        "test": {"NORM": 964, "MI": 553, "STTC": 523, "CD": 498, "HYP": 263},
+    },
+    "1.0.3": {
+        "validation": {"NORM": 955, "MI": 540, "STTC": 528, "CD": 495, "HYP": 268},
+        "test": {"NORM": 963, "MI": 550, "STTC": 521, "CD": 496, "HYP": 262},
+    },
+}
+
+
+def find_version(records: int) -> str:
+    """Return the version with this number of records, or ``subset``."""
+    return VERSIONS.get(records, SUBSET)
+
+
+def compare_with_published(
+    version: str,
+    chosen: str,
+    names: Sequence[str],
+    labels: Mapping[str, NDArray[np.uint8] | NDArray[np.uint16]],
+) -> list[str]:
+    """Return a line for each count that differs from the published one; `labels` (n, classes) by split.
+
+    The list is empty for versions whose counts are not known.
+    """
+    found = _class_difference(chosen, names)
+    for split, expected in EXAMPLE_COUNTS.get(version, {}).get(chosen, {}).items():
+        if (count := len(labels[split])) != expected:
+            found.append(f"{split} has {count:,} examples of set {chosen}, version {version} {expected:,}")
+    if chosen == "superdiagnostic":
+        for split, list_classes in SUPERCLASS_COUNTS.get(version, {}).items():
+            counts = dict(zip(names, labels[split].sum(axis=0, dtype=int).tolist(), strict=True))
+            if counts != list_classes:
+                found.append(f"{split} has {counts} of each class, version {version} {dict(list_classes)}")
+    return found
+
+
+def _class_difference(chosen: str, names: Sequence[str]) -> list[str]:
+    expected = CLASS_COUNTS[chosen]
+    if len(names) == expected:
+        return []
+    return [f"the statements file gives {len(names)} {chosen} classes, the published one {expected}"]

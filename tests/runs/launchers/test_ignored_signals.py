@@ -133,7 +133,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     from msbench.runs import setup as provision
-    from msbench.datasets.listops import collect as listops_collect
+    from msbench.datasets.listops import generate as listops_collect
 
     listops_collect.default_processes = lambda: 2
     found = provision.provision(["listops"], None, sys.argv[1:], check_only=False, quiet=False)

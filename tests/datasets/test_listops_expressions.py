@@ -2,12 +2,54 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from listops_trees import Tree, split_of, trees, value
+from listops_trees import Tree, split_of, symbols, trees, value
 
 from msbench.datasets.dataset import RaggedTokens
-from msbench.datasets.listops.baselines import baselines, evaluate_top
-from msbench.datasets.listops.collect import collect
-from msbench.datasets.listops.generate import Grammar
+from msbench.datasets.listops.expressions import evaluate_expression, evaluate_top, score_baselines
+from msbench.datasets.listops.generate import Grammar, collect_expressions
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("7", 7),
+        ("[MIN 4 2 9 ]", 2),
+        ("[MAX 4 2 9 ]", 9),
+        ("[MED 4 2 9 ]", 4),
+        ("[MED 1 2 ]", 1),
+        ("[MED 9 0 4 7 ]", 5),
+        ("[SM 9 9 9 ]", 7),
+        ("[MAX 2 9 [MIN 4 7 ] 0 ]", 9),
+        ("[SM [MED 3 8 ] [MAX 1 [MIN 6 7 ] ] ]", 1),
+    ],
+)
+def test_values_worked_out_by_hand(expression: str, expected: int) -> None:
+    assert evaluate_expression(expression.split()) == expected
+
+
+@given(trees())
+def test_agrees_with_recursion_over_the_tree(tree: Tree) -> None:
+    assert evaluate_expression(symbols(tree)) == value(tree)
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("", "no expression"),
+        ("1 2", "more than one expression"),
+        ("[MIN 1 2 ] 3", "more than one expression"),
+        ("[MIN 1 2", "MIN is not closed"),
+        ("[MAX [MIN 1 2 ]", "MAX is not closed"),
+        ("1 ]", "closes nothing"),
+        ("[SM ]", "no arguments"),
+        ("[SUM 1 2 ]", "unknown symbol '.SUM'"),
+        ("[MIN 1 12 ]", "unknown symbol '12'"),
+        ('[MIN 1 " ]', "unknown symbol '\"'"),
+    ],
+)
+def test_says_what_is_wrong(expression: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        evaluate_expression(expression.split())
 
 
 def cut(tree: Tree, levels: int) -> Tree | None:
@@ -39,7 +81,7 @@ def test_rules_worked_out_by_hand() -> None:
             ("[MIN", (("[SM", (7, 7)), ("[SM", (1, 3)))),  # 4; one level leaves nothing, so MIN's 1
         ]
     )
-    assert baselines(train, test) == {
+    assert score_baselines(train, test) == {
         "majority": 0.25,
         "root operator only": 0.5,
         "top 1 level": 0.5,
@@ -69,5 +111,5 @@ def test_the_arena_has_the_published_baselines(arena: dict[str, float], name: st
 @pytest.fixture(scope="module")
 def arena() -> dict[str, float]:
     grammar = Grammar(min_length=500, max_length=2000, max_depth=10, max_args=10, seed=3)
-    split = RaggedTokens(*collect(grammar, 4_000, processes=1).examples)
-    return baselines(split, split)
+    split = RaggedTokens(*collect_expressions(grammar, 4_000, processes=1).examples)
+    return score_baselines(split, split)

@@ -1,15 +1,99 @@
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import encoded, jpeg, pixels
+from image_files import damaged_inside, encoded, jpeg, pixels
 from PIL import Image
 
-from msbench.datasets.pictures import bare, decode, has_end
+from msbench.datasets.dataset import ignore_progress
+from msbench.datasets.imagenet.pictures import (
+    check_files,
+    decode_picture,
+    has_end,
+    list_first,
+    read_checked,
+    strip_metadata,
+)
+from msbench.errors import DataError
+
+LARGE = encoded(pixels(64))
+FILES = {
+    "whole.jpg": LARGE,
+    "png.JPEG": encoded(pixels(64), "PNG"),
+    "end missing.jpg": LARGE + b"\0" * 100,  # no end mark at the end, but it can be decoded
+    "cut.jpg": LARGE[: len(LARGE) // 2],
+    "empty.jpg": b"",
+    "text.jpg": b"<html>not found</html>",
+    "inside.jpg": damaged_inside(),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, data in FILES.items():
+        (tmp_path / name).write_bytes(data)
+    return tmp_path
+
+
+def faults(folder: Path, *, full: bool) -> dict[str, str]:
+    seen = check_files(folder, list(FILES), full=full, processes=2, progress=ignore_progress)
+    assert seen.sizes.tolist() == [len(data) for data in FILES.values()]
+    return {list(FILES)[number]: fault for number, fault in seen.faults.items()}
+
+
+def test_a_glance_finds_what_is_cut(folder: Path) -> None:
+    found = faults(folder, full=False)
+    assert set(found) == {"cut.jpg", "empty.jpg", "text.jpg"}
+    assert found["cut.jpg"].startswith("cannot be decoded: ")
+    assert (found["empty.jpg"], found["text.jpg"]) == ("is empty", "is neither JPEG nor PNG")
+
+
+def test_decoding_finds_what_is_damaged(folder: Path) -> None:
+    assert set(faults(folder, full=True)) == {"cut.jpg", "empty.jpg", "text.jpg", "inside.jpg"}
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    for full in (False, True):
+        with pytest.raises(DataError, match=r"gone\.jpg: cannot be read: No such file"):
+            check_files(tmp_path, ["gone.jpg"], full=full, processes=1, progress=ignore_progress)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_file_that_changed_is_told(tmp_path: Path, full: bool) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(jpeg())
+    seen = check_files(tmp_path, ["a.jpg"], full=full, processes=1, progress=ignore_progress)
+    size, checksum = int(seen.sizes[0]), int(seen.checksums[0])
+    assert read_checked(path, size, checksum, full=full) == jpeg()
+    others = [jpeg()[:-5], jpeg() + b"\0", jpeg()[:-5] + b"\1" + jpeg()[-4:]]
+    if full:
+        others.append(jpeg()[:300] + bytes([jpeg()[300] ^ 1]) + jpeg()[301:])
+    for other in others:
+        path.write_bytes(other)
+        with pytest.raises(DataError, match=r"a\.jpg: is not the file that was set up"):
+            read_checked(path, size, checksum, full=full)
+
+
+def test_progress_is_told_and_may_stop_it(folder: Path) -> None:
+    told: list[tuple[int, int]] = []
+    check_files(
+        folder,
+        list(FILES),
+        full=False,
+        processes=1,
+        progress=lambda _, done, total: told.append((done, total)),
+    )
+    assert told == [(0, 7), (7, 7)]
+
+
+def test_many_lines_are_cut() -> None:
+    assert list(list_first(["a", "b", "c"], most=2)) == ["a", "b", "and 1 more"]
+    assert list(list_first(["a", "b"], most=2)) == ["a", "b"]
 
 
 def array(data: bytes) -> np.ndarray:
-    image = decode(data)
+    image = decode_picture(data)
     assert image.mode == "RGB"
     return np.asarray(image)
 
@@ -70,7 +154,7 @@ def test_a_palette_with_transparency_is_unfolded() -> None:
 def test_broken_metadata_change_nothing(segment: tuple[int, bytes]) -> None:
     data = with_segments(jpeg(), segment)
     assert np.array_equal(array(data), array(jpeg()))
-    assert bare(data) == jpeg()
+    assert strip_metadata(data) == jpeg()
 
 
 def test_no_picture_is_rotated() -> None:
@@ -82,7 +166,7 @@ def test_no_picture_is_rotated() -> None:
 
 def test_what_says_how_colours_are_meant_stays() -> None:
     cmyk = encoded(pixels(), "JPEG", "CMYK")
-    assert b"Adobe" in bare(cmyk)
+    assert b"Adobe" in strip_metadata(cmyk)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -93,7 +177,7 @@ def test_a_cut_picture_is_an_error(kind: str, share: float) -> None:
     assert has_end(whole[:64], whole[-64:])
     assert not has_end(cut[:64], cut[-64:])
     with pytest.raises(ValueError, match="cannot be decoded"):
-        decode(cut)
+        decode_picture(cut)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +193,7 @@ def test_a_cut_picture_is_an_error(kind: str, share: float) -> None:
 )
 def test_what_is_no_picture_is_an_error(data: bytes, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        decode(data)
+        decode_picture(data)
 
 
 def test_zeros_behind_the_end_are_no_fault() -> None:

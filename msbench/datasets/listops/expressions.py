@@ -1,0 +1,159 @@
+"""ListOps expressions: their vocabulary, their evaluation, and the scores of rules that ignore most of one.
+
+The 18 token ids are fixed here and the same for every source of the data:
+
+====== ===========================  ==============================================
+id     symbol                       purpose
+====== ===========================  ==============================================
+0      ``<pad>``                    right padding
+1      ``<unk>``                    never occurs: an unknown symbol is an error
+2      ``<eos>``                    ends every sequence
+3-12   ``0`` .. ``9``
+13-16  ``[MIN [MAX [MED [SM``       opens an operator
+17     ``]``                        closes it
+====== ===========================  ==============================================
+
+The public PyTorch loaders of Long Range Arena number the symbols by their frequency in the training file;
+ours have a fixed order, so that the ids never depend on the data. As in those loaders, round brackets are
+no tokens and ``<eos>`` is appended; it is not counted where lengths are compared with bounds.
+
+Expressions are evaluated symbol by symbol, by code that the vectorised evaluation of the generator does not
+share: each is checked against the other. The rules are baselines that a model must exceed:
+
+* ``majority``: the most frequent class of the training split.
+* ``root operator only``: the most frequent class, in training, among expressions with that first symbol.
+* ``top k levels``: exact evaluation of the k highest levels of operators. Operators below level k are
+  dropped, then operators left without arguments, repeatedly; where nothing is left, the answer is that of
+  ``root operator only``.
+
+On Long Range Arena's distribution they score about 17, 36, 49, 67, 80 and 87 %.
+"""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench.datasets.dataset import RaggedTokens
+
+DIGITS = {str(digit): digit for digit in range(10)}
+
+
+def _floor_of_median(values: list[int]) -> int:
+    ranked = sorted(values)
+    half = len(ranked) // 2
+    return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) // 2
+
+
+def _sum_modulo_ten(values: list[int]) -> int:
+    return sum(values) % 10
+
+
+REDUCE: dict[str, Callable[[list[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": _floor_of_median,
+    "[SM": _sum_modulo_ten,
+}
+
+
+def evaluate_expression(symbols: Iterable[str]) -> int:
+    """Return the value, 0..9, of an expression such as ``[MAX 2 [SM 4 9 ] ]``, given symbol by symbol.
+
+    Raises ValueError, saying what is wrong, where the symbols are no expression or more than one.
+    """
+    enclosing: list[tuple[str, list[int]]] = []
+    operator, values = "", list[int]()
+    for symbol in symbols:
+        digit = DIGITS.get(symbol)
+        if digit is not None:
+            values.append(digit)
+        elif symbol in REDUCE:
+            enclosing.append((operator, values))
+            operator, values = symbol, []
+        else:
+            value = _close(symbol, operator, values)
+            operator, values = enclosing.pop()
+            values.append(value)
+    return _only(operator, values)
+
+
+def _close(symbol: str, operator: str, values: list[int]) -> int:
+    if symbol != "]":
+        raise ValueError(f"unknown symbol {symbol!r}")
+    if not operator:
+        raise ValueError("a ']' closes nothing")
+    if not values:
+        raise ValueError(f"{operator} has no arguments")
+    return REDUCE[operator](values)
+
+
+def _only(operator: str, values: list[int]) -> int:
+    if operator:
+        raise ValueError(f"{operator} is not closed")
+    if len(values) != 1:
+        raise ValueError("more than one expression" if values else "no expression")
+    return values[0]
+
+
+SYMBOLS = ("<pad>", "<unk>", "<eos>", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
+IDS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+
+EOS = IDS["<eos>"]
+ZERO = IDS["0"]
+MIN, MAX, MED, SM = (IDS[symbol] for symbol in ("[MIN", "[MAX", "[MED", "[SM"))
+OPERATORS = (MIN, MAX, MED, SM)
+CLOSE = IDS["]"]
+CLASSES = 10
+
+
+LEVELS = 4
+
+Labels = NDArray[np.int64]
+
+
+def score_baselines(train: RaggedTokens, test: RaggedTokens) -> dict[str, float]:
+    """Return the accuracy on `test`, as a fraction, of each trivial rule, learned on `train`."""
+    majority = int(_counts(train.labels).argmax())
+    by_root = _best_by_root(train)[np.asarray(test.tokens[test.offsets[:-1]])]
+    answers = {"majority": np.full(len(test), majority), "root operator only": by_root}
+    for levels in range(1, LEVELS + 1):
+        name = f"top {levels} level{'s' if levels > 1 else ''}"
+        answers[name] = evaluate_top(test, levels, otherwise=by_root)
+    return {name: float(np.mean(answer == test.labels)) for name, answer in answers.items()}
+
+
+def _counts(labels: NDArray[np.uint8]) -> Labels:
+    return np.bincount(labels, minlength=CLASSES)
+
+
+def _best_by_root(train: RaggedTokens) -> Labels:
+    """Return the most frequent class by first token (18,); the smallest on ties, majority where unseen."""
+    roots = np.asarray(train.tokens[train.offsets[:-1]])
+    best = np.full(len(SYMBOLS), _counts(train.labels).argmax(), np.int64)
+    for root in np.unique(roots):
+        best[root] = _counts(train.labels[roots == root]).argmax()
+    return best
+
+
+def evaluate_top(split: RaggedTokens, levels: int, otherwise: Labels) -> Labels:
+    """Return values (n,) of the expressions cut below `levels` operators; `otherwise` where none is left."""
+    answers = otherwise.copy()
+    for index, ids in enumerate(_top_of_each(np.asarray(split.tokens), levels)):
+        if len(ids):
+            answers[index] = evaluate_expression([SYMBOLS[number] for number in ids])
+    return answers
+
+
+def _top_of_each(tokens: NDArray[np.uint8], levels: int) -> list[list[int]]:
+    opens, closes = (tokens >= MIN) & (tokens <= SM), tokens == CLOSE
+    # an operator, its digits and its bracket all have the level of the operator
+    level = np.cumsum(opens, dtype=np.int64) - np.cumsum(closes, dtype=np.int64) + closes
+    left = tokens[level <= levels]
+    while True:
+        empty = (left[:-1] >= MIN) & (left[:-1] <= SM) & (left[1:] == CLOSE)
+        if not empty.any():
+            break
+        left = left[~(np.append(empty, False) | np.insert(empty, 0, False))]
+    ends = np.flatnonzero(left == EOS)
+    return [part[part != EOS].tolist() for part in np.split(left, ends[:-1] + 1)]
