@@ -86,7 +86,7 @@ def data_folder(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def handmade_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let records that a test made by hand have any id and digest; real ones must agree with themselves."""
-    monkeypatch.setattr("msbench.results.store._contradiction", lambda _record: "")
+    monkeypatch.setattr("msbench.results.record._find_contradiction", lambda _record: "")
 
 
 @pytest.fixture

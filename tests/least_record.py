@@ -3,11 +3,11 @@
 from typing import Any
 
 from msbench.config.run import compute_spec_digest
-from msbench.results import store
+from msbench.results.record import compute_run_id
 
 SPEC: dict[str, Any] = {"suite": "s", "task": "t", "model_name": "m", "seed": 0, "train": {"lr": 0.1}}
 LEAST: dict[str, Any] = {
-    "run_id": store.run_id(compute_spec_digest(SPEC), "b", "c"),
+    "run_id": compute_run_id(compute_spec_digest(SPEC), "b", "c"),
     "status": "finished",
     "suite": "s",
     "task": "t",

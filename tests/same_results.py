@@ -13,7 +13,7 @@ PER_MACHINE = ["seconds", "tokens_per_second"]
 
 def assert_same(found: Path, expected: Path) -> None:
     """Weights, optimiser, logs, answers and what records say of them, whatever was stopped how often."""
-    ours, theirs = (store.records(results) for results in (found, expected))
+    ours, theirs = (store.read_records(results) for results in (found, expected))
     assert (ours[1], theirs[1]) == ([], [])
     for mine, other in zip(ours[0], theirs[0], strict=True):
         assert (mine.status, mine.run_id, mine.metrics, mine.steps) == (

@@ -109,7 +109,7 @@ def test_a_reader_that_went_away_is_no_fault(words: str, reader: str, trained: P
 def test_training_goes_on_to_its_end(options: str, redirected: str, tiny_file: Path, tmp_path: Path) -> None:
     done = shell(f"msbench run tiny.yaml {options} --results here", redirected, folder=tiny_file.parent)
     assert done.returncode == (0 if redirected.startswith("2") else ExitCode.USAGE), done.stderr
-    assert [record.status for record in store.records(tmp_path / "here")[0]] == ["finished"] * 2
+    assert [record.status for record in store.read_records(tmp_path / "here")[0]] == ["finished"] * 2
     assert done.stderr == ""
 
 
@@ -174,4 +174,4 @@ def test_a_bar_outlives_its_terminal(tiny_file: Path, tmp_path: Path) -> None:
         shown += os.read(ours, 65536)
     os.close(ours)
     assert process.wait(120) == 0
-    assert [record.status for record in store.records(results)[0]] == ["finished"]
+    assert [record.status for record in store.read_records(results)[0]] == ["finished"]

@@ -18,7 +18,7 @@ from msbench.cli import app
 from msbench.errors import ConfigError
 from msbench.ops.scan_kernels import Choice
 from msbench.reporting.compare.show import numerics_text
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs.reproduce import again
 from msbench.runs.suite import Suite, plan
 from msbench.training import objective, step

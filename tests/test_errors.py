@@ -22,7 +22,7 @@ from msbench.errors import (
     UnknownName,
     did_you_mean,
 )
-from msbench.results import store
+from msbench.results.record import Status
 
 
 def tree(cls: type[MsbenchError] = MsbenchError) -> list[type[MsbenchError]]:
@@ -85,7 +85,7 @@ def test_docstring_draws_the_tree() -> None:
 
 def test_every_failed_status_is_one_that_a_record_may_have() -> None:
     statuses = {cls.status for cls in tree() if hasattr(cls, "status")}
-    assert statuses == set(get_args(store.Status)) - {"finished"}
+    assert statuses == set(get_args(Status)) - {"finished"}
 
 
 def test_diverged_says_where() -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from msbench.cli import app
 from msbench.errors import ExitCode
 from msbench.results import store
+from msbench.results.record import read_record
 from msbench.runs.launchers import container
 
 NAME = os.fsdecode(b"caf\xe9")
@@ -71,7 +72,7 @@ def data_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_runs_keep_their_records_and_checkpoints(place: Path) -> None:
-    found, warnings = store.records(place / "results")
+    found, warnings = store.read_records(place / "results")
     assert (len(found), warnings) == (2, [])
     for model in ("mamba", "msssm-s6"):
         (folder,) = (place / "results" / "tiny" / "listops-tiny" / model).iterdir()
@@ -125,7 +126,7 @@ def test_a_failure_that_names_the_path_is_recorded(place: Path) -> None:
     (best,) = path.parent.glob("checkpoint/best-*")
     best.write_bytes(b"damaged")
     assert msbench(*words).exit_code == ExitCode.RUN_FAILED
-    record = store.read_record(path.parent)
+    record = read_record(path.parent)
     assert record is not None
     assert record.failure is not None
     assert f"{SHOWN}/broken" in record.failure.message
@@ -158,7 +159,7 @@ def test_processes_of_one_command_are_given_the_path(place: Path, options: tuple
         data=place / "data",
     )
     assert done.returncode == 0, done.stderr
-    assert len(store.records(results)[0]) == 2
+    assert len(store.read_records(results)[0]) == 2
 
 
 def test_a_locale_without_utf_8_has_such_paths_too(place: Path) -> None:
@@ -174,7 +175,7 @@ def test_a_locale_without_utf_8_has_such_paths_too(place: Path) -> None:
         done = spawn(verb, place / "tiny.yaml", *where, *words, data=place / "é" / "data", **c)
         assert done.returncode in (0, 5), done.stderr
         assert "Traceback" not in done.stderr
-    assert len(store.records(place / "é" / "results")[0]) == 1
+    assert len(store.read_records(place / "é" / "results")[0]) == 1
     for path in (place / "é").rglob("*"):
         if path.suffix in PARSED:
             PARSED[path.suffix](path.read_bytes().decode())

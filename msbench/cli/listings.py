@@ -14,7 +14,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.environment import accelerator
 from msbench.errors import ConfigError, UnknownName
 from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs.launchers.jobs import Job, jobs
 from msbench.runs.suite import Suite, available, load, plan
 
@@ -123,7 +123,7 @@ def _datasets() -> Listing:
 
 
 def _runs(results: Path) -> Listing:
-    found, warnings = store.records(results)
+    found, warnings = store.read_records(results)
     left, unread = jobs(results, found)
     apart = told_apart(found)
     rows = [(*_run(record, left.pop(record.run_id, None)), apart[id(record)]) for record in found]

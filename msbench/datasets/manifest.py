@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from msbench.datasets.dataset import SPLITS, Progress, RaggedTokens
 from msbench.datasets.disk import HashCache, hash_file, lock_path
 from msbench.errors import NO_ROOM, DataError, unwritten
-from msbench.results.safe_reads import parse_json, read_bytes
+from msbench.results.files import parse_json, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"

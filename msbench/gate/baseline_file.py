@@ -29,7 +29,7 @@ from msbench.config.layers import Located, validate
 from msbench.config.run import Label
 from msbench.errors import did_you_mean
 from msbench.gate.expectation import rate_problem
-from msbench.results.store import Metric
+from msbench.results.record import Metric
 from msbench.runs.suite import Suite
 from msbench.runs.suite_gate import Margin, Reason
 from msbench.stats import spread

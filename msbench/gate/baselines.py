@@ -11,9 +11,8 @@ from msbench.errors import ConfigError, Undecided
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import BaselineEntry
 from msbench.gate.collect import BaselineChange, collect, merged, places
-from msbench.results import installed_files as shipped
 from msbench.results import store
-from msbench.results.files import refuse_folder, replacing
+from msbench.results.files import list_shared_folders, update_file
 from msbench.runs import suite
 from msbench.runs.suite import Suite
 
@@ -27,9 +26,11 @@ def find_baseline(results: Path, name: str) -> Path | None:
 
 def _baselines(results: Path, name: str) -> list[Path]:
     """Return all baselines of the suite; the first is used, and hides the others."""
-    checkout = Path(__file__).resolve().parents[2]
-    places = [results / "baseline", checkout / "results" / "baseline", *shipped.folders("baseline")]
-    paths = (path for each in places if (path := each / f"{name}.yaml").is_file())
+    paths = (
+        path
+        for folder in list_shared_folders(results, "baseline")
+        if (path := folder / f"{name}.yaml").is_file()
+    )
     return list({path.resolve(): path for path in reversed(list(paths))}.values())[::-1]
 
 
@@ -69,8 +70,7 @@ def write(
         console.say(f"msbench: {text}")
     if not new.entries:
         raise Undecided(f"{results}: no run under the protocol of {chosen.name} has a result to write down")
-    refuse_folder(path, "--out")
-    with replacing(path, "--out") as write_over:
+    with update_file(path, "--out") as write_over:
         before = path if path.exists() or out else find_baseline(results, chosen.name)
         old = baseline_file.parsed(load_yaml(before), chosen) if before and before.exists() else None
         baseline, changes = merged(chosen, old, new)

@@ -15,7 +15,8 @@ from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry, Cells, Plac
 from msbench.gate.expectation import bound_problem
 from msbench.reporting.tables.collect import NOWHERE, Present, chosen_data, outcome
 from msbench.reporting.tables.load import find_present
-from msbench.results.store import RunRecord, StoredRuns
+from msbench.results.record import RunRecord
+from msbench.results.store import StoredRuns
 from msbench.runs.suite import Suite, plan
 from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON
 from msbench.stats import learned_rule, spread

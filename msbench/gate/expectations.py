@@ -7,7 +7,7 @@ from typing import Protocol
 from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry
 from msbench.gate.expectation import Expectation
 from msbench.reporting.tables.judgement import Evidence, Judgement
-from msbench.results.store import metric_key
+from msbench.results.record import get_metric_key
 from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateLayer, GateSettings
 from msbench.stats import Pooled
 
@@ -100,7 +100,7 @@ class BaselineExpectations:
         seen, layer = classes[kind], self.gate.of(task, model)
         return Expectation(
             mean=seen.mean,
-            metric=metric_key("test", seen.metric),
+            metric=get_metric_key("test", seen.metric),
             source=f"the baseline's ({seen.n} seed{'' if seen.n == 1 else 's'}, {kind})",
             n=seen.n,
             n_test=seen.n_test,

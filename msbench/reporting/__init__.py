@@ -14,7 +14,7 @@ from msbench.reporting.tables.cells import Cell, Column, Note, Row, Table
 from msbench.reporting.tables.definitions import ColumnDefinition, TableDefinition, own_table
 from msbench.reporting.tables.load import Judge, Report, load, run_folder
 from msbench.reporting.tables.pool import SuiteRuns
-from msbench.results.reported import ReportedCell, find_reported, read_all, read_reported
+from msbench.results.reported import ReportedCell, find_reported, read_all_reported, read_reported
 
 __all__ = [
     "Cell",
@@ -37,7 +37,7 @@ __all__ = [
     "own_table",
     "print_table",
     "print_tables",
-    "read_all",
+    "read_all_reported",
     "read_reported",
     "run_folder",
     "write_all",

@@ -1,52 +1,102 @@
-"""Output files that a user asks for, each replaced atomically: an interrupted command leaves old or new.
+"""Reading and writing of files, safe against untrusted content, interruption and other commands.
 
-Files of one command are replaced one after another. If it is killed between two of them, they are from
-different runs of the command; running it again makes them consistent.
+Writes are atomic: an interrupted command leaves the old file or the new one. Files of one command are
+replaced one after another. If it is killed between two of them, they are from different runs of the command;
+running it again makes them consistent.
+
+Reads have limits, as scanning a results folder opens every ``run.json`` in it: a named pipe would block
+forever, and a file of many gigabytes would fill the memory.
 """
 
 import glob
+import json
 import os
+import secrets
+import stat
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from msbench.errors import ConfigError, unwritten
-from msbench.results import store
 from msbench.results.locks import hold_folder
 
 PATIENCE = 30.0
 """Seconds. In a shared folder anybody may hold a lock forever, and files are whole without one."""
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
+LARGEST_RECORD = 2**26
+"""Bytes. Records have tens of thousands, the longest logs and mixing measurements some millions."""
+
+
+def read_bytes(path: Path, largest: int | None = LARGEST_RECORD) -> bytes:
+    """Return all bytes of a regular file. Raises OSError if it is not one, or has more than `largest` bytes.
+
+    The file is read, not memory-mapped: not every network mount supports mapping. With `largest` None there
+    is no limit, which is for files that msbench itself wrote.
+    """
+    with open(path, "rb", opener=_open_regular) as stream:
+        data = stream.read(-1 if largest is None else largest + 1)
+    if largest is not None and len(data) > largest:
+        raise OSError(0, f"more than {largest:,} bytes, which none should have", str(path))
+    return data
+
+
+def require_regular(path: Path) -> None:
+    """Raise OSError, as `read_bytes` would, if `path` cannot be opened or is not a regular file."""
+    os.close(_open_regular(path, os.O_RDONLY))
+
+
+def _open_regular(path: str | Path, flags: int) -> int:
+    # Without O_NONBLOCK, opening a pipe without a writer would block.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "not a regular file", str(path))
+    except OSError:  # on a network mount, fstat may fail after a successful open
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the values of a JSON document. Raises ValueError, also if it is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` to a temporary file, flush it to disk, then rename it to `path`.
+
+    Its mode follows the user's umask. Raises OSError with the name of `path`; an older file is then left
+    unchanged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # An unpredictable name and O_EXCL: a link planted by another user is never followed.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
+        raise
 
 
 def write_file(path: Path, data: bytes, choice: str) -> None:
-    """Write one file of this name; raises ConfigError as `write_files` does."""
+    """Write one file of this name; raises ConfigError as `write_files` does.
+
+    `choice` is the option that error messages point to.
+    """
     refuse_folder(path, choice)
     _write({path.name: data}, path.parent, choice)
-
-
-def refuse_folder(path: Path, choice: str) -> None:
-    """Raise ConfigError where a folder has the name of a file to write."""
-    if path.is_dir():
-        raise ConfigError(f"{choice} {path}: cannot be written: it is a folder")
-
-
-@contextmanager
-def replacing(path: Path, choice: str) -> Iterator[Callable[[bytes], None]]:
-    """Lock the folder of `path` against other commands; yields the function that writes the file.
-
-    A file that is read, changed and written back inside the block loses no entry of a command that does the
-    same. Raises ConfigError where the folder cannot be written to or locked.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with hold_folder(path.parent.resolve(), PATIENCE) as alone:
-            if not alone:
-                raise ConfigError(f"{path.parent}: cannot be locked, or another command holds it; try again")
-            _sweep(path.parent, [path.name])
-            yield lambda data: store.write_atomically(path, data)
-    except OSError as error:
-        raise ConfigError(unwritten(path, error, choice)) from None
 
 
 def write_files(files: Mapping[str, bytes], out: Path) -> list[Path]:
@@ -59,7 +109,6 @@ def write_files(files: Mapping[str, bytes], out: Path) -> list[Path]:
 
 
 def _write(files: Mapping[str, bytes], out: Path, choice: str) -> list[Path]:
-    """Write the files; `choice` is the option that error messages point to."""
     if not files:
         return []
     name = ""
@@ -67,29 +116,87 @@ def _write(files: Mapping[str, bytes], out: Path, choice: str) -> list[Path]:
         out.mkdir(parents=True, exist_ok=True)
         with hold_folder(out.resolve(), PATIENCE) as alone:
             if alone:
-                _sweep(out, files)
+                _remove_temporary(out, files)
             for name, data in files.items():
-                store.write_atomically(out / name, data)
+                write_atomically(out / name, data)
     except OSError as error:
         raise ConfigError(unwritten(out / name, error, choice)) from None
     return [out / name for name in files]
 
 
-def require_writable(results: Path) -> None:
-    """Raise ConfigError if the results folder is not writable; create nothing."""
-    there = next(folder for folder in (results, *results.absolute().parents) if folder.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"{there}: nothing can be written there; choose another --results")
+@contextmanager
+def update_file(path: Path, choice: str) -> Iterator[Callable[[bytes], None]]:
+    """Lock the folder of `path` against other commands; yields the function that writes the file.
+
+    A file that is read, changed and written back inside the block loses no entry of a command that does the
+    same. Raises ConfigError where `path` is a folder, or its folder cannot be written to or locked.
+    """
+    refuse_folder(path, choice)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with hold_folder(path.parent.resolve(), PATIENCE) as alone:
+            if not alone:
+                raise ConfigError(f"{path.parent}: cannot be locked, or another command holds it; try again")
+            _remove_temporary(path.parent, [path.name])
+            yield lambda data: write_atomically(path, data)
+    except OSError as error:
+        raise ConfigError(unwritten(path, error, choice)) from None
+
+
+def _remove_temporary(out: Path, names: Iterable[str]) -> None:
+    """Remove temporary files left by a command that was killed during a write."""
+    for name in names:
+        for leftover in out.glob(f".{glob.escape(name)}.*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+
+def refuse_folder(path: Path, choice: str) -> None:
+    """Raise ConfigError where a folder has the name of a file to write."""
+    if path.is_dir():
+        raise ConfigError(f"{choice} {path}: cannot be written: it is a folder")
 
 
 def refuse_file(out: Path) -> None:
     """Raise ConfigError if `out` is a file or has the suffix of one: a folder table.tex is a mistake."""
     if out.is_file() or (out.suffix in FILE_SUFFIXES and not out.is_dir()):
-        raise ConfigError(f"--out {out}: names a file, and must be a folder; its files have their own names")
+        raise ConfigError(f"--out {out}: names a file, and must be a folder; msbench names the files in it")
 
 
-def _sweep(out: Path, names: Iterable[str]) -> None:
-    """Remove temporary files left by a command that was killed during a write."""
-    for name in names:
-        for leftover in out.glob(f".{glob.escape(name)}.*.tmp"):
-            leftover.unlink(missing_ok=True)
+def require_writable(results: Path) -> None:
+    """Raise ConfigError if the results folder is not writable; create nothing."""
+    existing = next(folder for folder in (results, *results.absolute().parents) if folder.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(f"{existing}: is not writable; choose another --results")
+
+
+def list_shared_folders(results: Path, name: str) -> list[Path]:
+    """Return the folders to search for files that come with msbench, the first one first.
+
+    They are the folder `name` in `results`, in the results of the checkout, and in the installed package.
+    """
+    checkout = Path(__file__).resolve().parents[2]
+    return [results / name, checkout / "results" / name, *list_installed_folders(name)]
+
+
+def list_installed_folders(name: str) -> list[Path]:
+    """Return the folders ``share/msbench/<name>`` where wheels put data files: system, user, target.
+
+    Unreadable folders are left out: the home folder may belong to another user than the current one.
+    """
+    prefixes = (
+        sysconfig.get_path("data"),
+        sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")),
+        str(Path(__file__).resolve().parents[2]),
+    )
+    folders = [Path(prefix) / "share" / "msbench" / name for prefix in prefixes]
+    return [folder for folder in folders if not _is_closed(folder)]
+
+
+def _is_closed(folder: Path) -> bool:
+    try:
+        folder.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(folder, os.R_OK | os.X_OK)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msbench.results.safe_reads import read_bytes
+from msbench.results.files import read_bytes
 
 Epochs = Sequence[Mapping[str, str]]
 """The rows of a ``metrics.csv`` as strings."""
@@ -17,13 +17,13 @@ def read_log(folder: Path) -> tuple[Epochs, str]:
     path = folder / "metrics.csv"
     try:
         stream = io.StringIO(read_bytes(path).decode(), newline="")
-        rows = tuple(row for row in csv.DictReader(stream) if number(row, "epoch") is not None)
+        rows = tuple(row for row in csv.DictReader(stream) if parse_number(row, "epoch") is not None)
     except (OSError, ValueError, csv.Error) as error:
         return (), f"{path}: {getattr(error, 'strerror', None) or error}"
     return rows, "" if rows else f"{path}: no epoch in it"
 
 
-def number(row: Mapping[str, str], key: str) -> float | None:
+def parse_number(row: Mapping[str, str], key: str) -> float | None:
     """Return a value of a row; None where it is absent, no number or not finite."""
     try:
         value = float(row.get(key) or "nan")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from msbench.results.safe_reads import read_bytes
+from msbench.results.files import read_bytes
 
 
 class LayerDistances(BaseModel):
@@ -76,6 +76,6 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
     return sorted(found, key=lambda each: each.created), warnings
 
 
-def counted(found: Sequence[Distances]) -> Distances | None:
+def find_comparable(found: Sequence[Distances]) -> Distances | None:
     """Return the last measurement that counts, of those of one run, oldest first; None if there is none."""
     return next((each for each in reversed(found) if each.counts), None)

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.errors import DataError
-from msbench.results import store
-from msbench.results.safe_reads import require_ordinary
+from msbench.results.files import require_regular, write_atomically
 
 FILE = "predictions.parquet"
 MOST_ROWS = 2**24
@@ -39,17 +38,17 @@ def write_predictions(
 
     columns: dict[str, Any] = {"example": np.arange(len(labels))}
     for name, values in {"label": labels, "predicted": decisions, "correct": decisions == labels}.items():
-        columns |= by_class(name, values) if labels.ndim == 2 else {name: values}
-    columns |= by_class("logit", logits)
+        columns |= split_classes(name, values) if labels.ndim == 2 else {name: values}
+    columns |= split_classes("logit", logits)
     table = pyarrow.Table.from_pandas(pd.DataFrame(columns), preserve_index=False)
     table = table.replace_schema_metadata({**table.schema.metadata, RUN_KEY: run_id.encode()})
     buffer = io.BytesIO()
     # Without checksums a flipped bit would be read as another prediction.
     parquet.write_table(table, buffer, write_page_checksum=True)
-    store.write_atomically(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue())
 
 
-def by_class(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def split_classes(name: str, values: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Return columns ``name_0``, ``name_1``, ... of values (n, classes)."""
     return {f"{name}_{index}": column for index, column in enumerate(values.T)}
 
@@ -117,7 +116,7 @@ def _opened(path: Path) -> Any:
     from pyarrow import parquet
 
     try:
-        require_ordinary(path)
+        require_regular(path)
         # Bytes: pyarrow encodes a str as UTF-8, and not every path is valid UTF-8.
         source = pyarrow.OSFile(os.fsencode(path))
         return parquet.ParquetFile(source, page_checksum_verification=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from msbench.errors import ConfigError, did_you_mean
-from msbench.results import installed_files as shipped
+from msbench.results.files import list_shared_folders
 
 UNITS = ("percent", "auroc", "tokens")
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -61,7 +61,7 @@ def read_reported(path: Path) -> list[ReportedCell]:
     return cells
 
 
-def read_all(folder: Path) -> list[ReportedCell]:
+def read_all_reported(folder: Path) -> list[ReportedCell]:
     """Return the cells of every CSV in `folder`, files sorted by name.
 
     Raises ConfigError where there is none.
@@ -77,16 +77,11 @@ def find_reported(results: Path) -> Path:
 
     Raises ConfigError, naming the searched folders, where none of them has a CSV.
     """
-    root = Path(__file__).resolve().parents[2]
-    places = [
-        results / "reported",
-        root / "results" / "reported",
-        *shipped.folders("reported"),
-    ]
-    for place in places:
-        if any(place.glob("*.csv")):
-            return place
-    raise ConfigError(f"no reported numbers (*.csv) in {', '.join(map(str, places))}")
+    folders = list_shared_folders(results, "reported")
+    for folder in folders:
+        if any(folder.glob("*.csv")):
+            return folder
+    raise ConfigError(f"no reported numbers (*.csv) in {', '.join(map(str, folders))}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -29,10 +29,10 @@ from msbench.errors import (
     RunError,
     unwritten,
 )
-from msbench.results import store
+from msbench.results import files, store
 from msbench.results.files import require_writable
 from msbench.results.predictions import write_predictions
-from msbench.results.store import Failure, RunRecord, Status
+from msbench.results.record import Failure, RunRecord, Status, encode_record, write_record
 from msbench.runs import memory as budget
 from msbench.runs import validation as fit
 from msbench.runs.completed import ended, set_ended_aside
@@ -75,7 +75,7 @@ def execute(
         fit.check(spec, dataset.info)
         identity = identify(spec, dataset.digest)
         _check_alike(identity, processes)
-        directory = store.run_directory(place.results, spec, identity.run_id)
+        directory = store.get_run_folder(place.results, spec, identity.run_id)
         # Before the lock, so that finished results can be read where nothing can be written.
         if not fresh and (record := ended(directory, processes)) is not None:
             return record
@@ -100,7 +100,7 @@ def _locked(directory: Path, place: RunContext, *, wait: bool) -> Iterator[bool]
         place.processes.wait()
         place.processes.check(place.signals)
 
-    with store.locked(directory, wait=wait, between=between) as mine:
+    with store.lock_run(directory, wait=wait, between=between) as mine:
         yield mine
 
 
@@ -181,12 +181,12 @@ class _Run:
         if self.first:
             with contextlib.suppress(OSError):
                 text = encodable(traceback.format_exc())
-                store.write_atomically(self.directory / "error.txt", text.encode())
+                files.write_atomically(self.directory / "error.txt", text.encode())
         return self._fail(error, "failed")
 
     def _write_record(self, record: RunRecord) -> None:
         if self.first:
-            store.write_record(self.directory, record)
+            write_record(self.directory, record)
 
     def _told(self, error: OSError) -> str:
         where = error.filename or self.directory
@@ -230,7 +230,7 @@ class _Run:
     def _check_record(self) -> None:
         """Raise ConfigError for values that the record cannot hold, before training."""
         try:
-            RunRecord.model_validate_json(store.packed(self._record("interrupted")))
+            RunRecord.model_validate_json(encode_record(self._record("interrupted")))
         except ValidationError as error:
             detail = error.errors()[0]
             key = ".".join(map(str, detail["loc"]))

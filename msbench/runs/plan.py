@@ -16,7 +16,8 @@ from msbench.config.layers import gather
 from msbench.datasets.dataset import Dataset
 from msbench.errors import DamagedRecord, DataError, OutOfMemory
 from msbench.results import store
-from msbench.results.store import RunRecord, StoredRuns
+from msbench.results.record import RunRecord, compute_run_id
+from msbench.results.store import StoredRuns
 from msbench.runs import sources
 
 RESUMABLE = ("next", "last", "previous")
@@ -71,7 +72,7 @@ def identify(spec: RunSpec, data_digest: str) -> Identity:
     modules = ("msbench.training.loop", MODELS[spec.model_name].module, *batches)
     files = sources.source_files(modules)
     digest = sources.source_digest(files)
-    return Identity(store.run_id(spec.digest, data_digest, digest), data_digest, digest, files)
+    return Identity(compute_run_id(spec.digest, data_digest, digest), data_digest, digest, files)
 
 
 def describe_unread_runs(
@@ -88,11 +89,11 @@ def describe_unread_runs(
         str(error) for path, error in stored.unreadable.items() if path == place or path in place.parents
     ]
     texts = {path: str(error) for path, error in stored.unreadable.items() if path.parent == place}
-    texts |= {path: f"{path}: {NO_RECORD}" for path in stored.unended if path.parent == place}
+    texts |= {path: f"{path}: {NO_RECORD}" for path in stored.incomplete if path.parent == place}
     known = {record.data_digest for record in stored.records if record.task == spec.task}
     data_digests = known if data_digest is None else {data_digest}
     source = identify(spec, "").source_digest
-    present = {place / store.run_id(each, on, source) for each in digests for on in data_digests if texts}
+    present = {place / compute_run_id(each, on, source) for each in digests for on in data_digests if texts}
     # Without known data, it is undecidable which of them are the present code's.
     return (*found, *(text for path, text in texts.items() if not data_digests or path in present))
 
@@ -109,7 +110,7 @@ def agenda(
         if key not in opened:
             opened[key] = _open(spec, data_root)
         if spec.suite not in earlier:
-            earlier[spec.suite] = store.records(results, spec.suite)[0]
+            earlier[spec.suite] = store.read_records(results, spec.suite)[0]
         dataset = opened[key]
         if isinstance(dataset, str):
             nearest, found = _nearest(spec, identify(spec, ""), earlier[spec.suite])
@@ -132,12 +133,12 @@ def _entry(
     spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunRecord], *, fresh: bool
 ) -> PlannedRun:
     identity = identify(spec, dataset.digest)
-    directory = store.run_directory(results, spec, identity.run_id)
+    directory = store.get_run_folder(results, spec, identity.run_id)
     action: Action
     nearest: RunRecord | None = None
     found: tuple[Change, ...] = ()
     try:
-        record = store.read_filed(directory)
+        record = store.read_run(directory)
     except DamagedRecord as error:
         action, text = ("train", "--fresh") if fresh else ("damaged", str(error))
         return PlannedRun(spec, action, text, identity.run_id, directory, None, dataset)

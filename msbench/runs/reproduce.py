@@ -11,7 +11,7 @@ from msbench.config.layers import Located
 from msbench.config.run import LABEL, SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs import suite
 from msbench.runs.suite import Suite
 

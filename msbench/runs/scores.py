@@ -1,7 +1,7 @@
 """Metrics and timing of a finished run, for its record."""
 
 from msbench.datasets.dataset import TaskInfo
-from msbench.results import store
+from msbench.results.record import get_metric_key
 from msbench.training.evaluate import Predictions
 from msbench.training.state import TrainingProgress
 
@@ -18,8 +18,8 @@ def scores(progress: TrainingProgress, test: Predictions, info: TaskInfo) -> dic
     if info.metric == "macro-auroc":
         found = test.macro_auroc
         metrics |= {
-            store.metric_key("test", "macro-auroc"): found.value,
-            store.metric_key("validation", "macro-auroc"): progress.best_score,
+            get_metric_key("test", "macro-auroc"): found.value,
+            get_metric_key("validation", "macro-auroc"): progress.best_score,
             "classes_scored": float(found.scored),
             "classes_left_out": float(found.left_out),
         }

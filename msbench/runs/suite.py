@@ -20,7 +20,7 @@ from msbench.config.base import Config
 from msbench.config.layers import Located, gather, load_yaml, merge, parse_override, validate
 from msbench.config.run import SECTIONS
 from msbench.errors import ConfigError, UnknownName, did_you_mean
-from msbench.results import installed_files as shipped
+from msbench.results.files import list_installed_folders
 from msbench.runs import validation as fit
 from msbench.runs.suite_claims import Claim
 from msbench.runs.suite_file import Reported, SuiteFile
@@ -260,4 +260,4 @@ def _folders() -> list[Path]:
     """Return the folders of suites: here, in the checkout, and where wheels put data files."""
     root = Path(__file__).resolve().parents[2]
     checkout = [root / "suites"] if (root / "pyproject.toml").is_file() else []
-    return [Path("suites"), *checkout, *shipped.folders("suites")]
+    return [Path("suites"), *checkout, *list_installed_folders("suites")]

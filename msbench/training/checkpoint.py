@@ -22,8 +22,7 @@ from safetensors.torch import load, save
 
 from msbench.config.messages import format_bytes
 from msbench.errors import CheckpointError, unwritten
-from msbench.results.safe_reads import parse_json, read_bytes
-from msbench.results.store import write_atomically
+from msbench.results.files import parse_json, read_bytes, write_atomically
 from msbench.training.shares import Processes
 
 FORMAT = "2"

@@ -5,7 +5,7 @@ import io
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from msbench.results.store import write_atomically
+from msbench.results.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def test_a_run_whose_clock_jumps_back_is_the_same_run(home: Home, tmp_path: Path
     reference = tmp_path / "reference"
     assert commands.run(*words, reference, "--quiet", data=home.data).code == 0
     assert_same(results, reference)
-    ((record,), _) = store.records(results)
+    ((record,), _) = store.read_records(results)
     assert 0 < record.timing["train_seconds"] < 300
     for verb in (("report", home.suite, "--modified"), ("show", record.run_id), ("list", "runs")):
         ended = commands.run(*verb, "--results", results, data=home.data)

@@ -158,7 +158,7 @@ def test_no_inode_for_the_lock_is_told(unbroken: Home, tmp_path: Path) -> None:
             made[-1].touch()
         ended = commands.run(*words, data=home.data)
         assert ended.code == 2, ended.text
-        assert "cannot work here: No space left on device" in ended.text
+        assert "cannot be used: No space left on device" in ended.text
         for path in made:
             path.unlink()
         assert commands.run(*words, data=home.data).code == 0

@@ -56,7 +56,7 @@ def test_two_versions_of_the_code_side_by_side_are_both_kept_and_told_apart(
         for before in (None, another_version)
     ]
     assert [command.wait().code for command in begun] == [0, 0]
-    found, warnings = store.records(home.results)
+    found, warnings = store.read_records(home.results)
     assert (len(found), warnings) == (4, [])
     assert len({record.run_id for record in found}) == 4
     assert len({record.source_digest for record in found}) == 4  # each model has its own modules, too

@@ -55,7 +55,7 @@ def assert_readable(home: Home, before: commands.Before | None) -> None:
     for more in (("--seed", "7"), ("--fresh",)):
         ended = commands.run(*home.words("run", *more), data=home.data, before=before)
         assert ended.code == 2, ended.text
-        assert "cannot work here: " in ended.text
+        assert "cannot be used: " in ended.text
         assert "choose another --results" in ended.text
     for words in (
         home.words("baseline", "--out", home.results / "b.yaml"),
@@ -89,5 +89,5 @@ def test_run_says_so_before_hours_of_set_up(open_home: Home) -> None:
         *open_home.words("run", "--quiet"), data=open_home.data, before=partial(os.setuid, NOBODY)
     )
     assert ended.code == 2, ended.text
-    assert f"{open_home.results}: nothing can be written there; choose another --results" in ended.text
+    assert f"{open_home.results}: is not writable; choose another --results" in ended.text
     assert list(open_home.data.iterdir()) == []

@@ -56,7 +56,7 @@ def assert_whole(root: Path) -> None:
         hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
         if path.is_file() and not hidden and path.suffix in LOOKS and "part" not in path.name:
             LOOKS[path.suffix](path)
-    assert store.records(root / "results")[1] == []
+    assert store.read_records(root / "results")[1] == []
     for found in (root / "data").rglob(manifest.MANIFEST):
         if not any(part.startswith(".") for part in found.parts):
             manifest.load_arrays(found.parent, "")

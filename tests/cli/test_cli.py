@@ -174,7 +174,7 @@ def test_a_signal_ends_the_wait_for_another_process(tiny_file: Path, results: Pa
     msbench("run", tiny_file, "--results", results, "--model", "mamba")
     (record,) = results.rglob("run.json")
     record.unlink()
-    with store.locked(record.parent, wait=False) as mine:
+    with store.lock_run(record.parent, wait=False) as mine:
         assert mine
         process = spawn("run", tiny_file, "--results", results, "--model", "mamba")
         assert process.stderr is not None
@@ -200,7 +200,7 @@ def test_a_failed_run_leaves_the_others_going(
     done = msbench("run", tiny_file, "--results", results)
     assert done.exit_code == ExitCode.RUN_FAILED
     assert "failed: [/s4] broke" in done.stdout
-    assert [record.status for record in store.records(results)[0]] == ["finished", "failed"]
+    assert [record.status for record in store.read_records(results)[0]] == ["finished", "failed"]
 
 
 def test_machine_output_has_no_escapes_whatever_the_colours(tiny_file: Path, results: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_signal_saves_and_the_same_command_resumes(
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert "same command resumes" in err
-    (record,), _ = store.records(results)
+    (record,), _ = store.read_records(results)
     assert (record.status, record.metrics) == ("interrupted", {})
     rows = json.loads(msbench("explain", *command[1:], "--json").stdout)
     assert rows[0]["action"] == "resume"

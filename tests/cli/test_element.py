@@ -52,7 +52,7 @@ def start(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def outcome(results: Path) -> list[tuple[str, int]]:
-    return [(record.status, record.resumed) for record in store.records(results)[0]]
+    return [(record.status, record.resumed) for record in store.read_records(results)[0]]
 
 
 def test_the_warning_of_a_time_limit_saves_and_requeues(

@@ -10,8 +10,7 @@ from msbench import models
 from msbench.cli import listings as catalogue
 from msbench.config import DATASETS, MODELS, ListOpsConfig, MambaConfig
 from msbench.errors import UnknownName
-from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord, write_record
 from msbench.runs.suite import load, plan
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("handmade_records")
 
 def keep(results: Path, run_id: str, **values: object) -> RunRecord:
     record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)
-    store.write_record(results / "s" / "t" / record.model / run_id, record)
+    write_record(results / "s" / "t" / record.model / run_id, record)
     return record
 
 

@@ -15,7 +15,7 @@ from msbench.analysis.mixing.options import Options
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.layers import Located, validate
 from msbench.errors import ConfigError
-from msbench.results.record_fields import check_spec
+from msbench.results.record import check_spec
 from msbench.runs import suite
 from msbench.runs.launchers.slurm_profile import Profile
 from msbench.runs.suite import Suite

@@ -9,7 +9,7 @@ from ecg_files import write_small
 
 from msbench import datasets as data
 from msbench.config import RunSpec
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
 from msbench.runs.launchers.outcome import summary

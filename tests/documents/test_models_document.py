@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from msbench.config import MODELS
-from msbench.results.reported import read_all
+from msbench.results.reported import read_all_reported
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
-REPORTED = read_all(REPOSITORY / "results" / "reported")
+REPORTED = read_all_reported(REPOSITORY / "results" / "reported")
 ABLATIONS = ("ablation", "ablation-initialisation")
 STATES = ("built", "planned")
 ONLY = "published number only"

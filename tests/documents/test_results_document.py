@@ -40,7 +40,7 @@ def test_numbers_of_the_summary_stand_in_the_tables() -> None:
 
 def test_longer_runs_are_as_told() -> None:
     longer = [
-        record for record in map(store.read_filed, RUNS) if record and record.spec["train"]["epochs"] == 8
+        record for record in map(store.read_run, RUNS) if record and record.spec["train"]["epochs"] == 8
     ]
     assert {record.model for record in longer} == {"mamba", "msssm-s6"}
     assert all(f"{record.result:.2%}".replace("%", " %") in TEXT for record in longer)
@@ -57,7 +57,7 @@ def test_commands_can_be_given() -> None:
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
 def test_a_published_run_is_whole(folder: Path) -> None:
-    record = store.read_filed(folder)
+    record = store.read_run(folder)
     assert record is not None
     assert record.finished
     assert not record.environment["git"]["dirty"]

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from msbench.cli import app
 from msbench.config import RunSpec
 from msbench.results import store
+from msbench.results.record import RunRecord, compute_run_id, write_record
 from msbench.runs.plan import identify
 from msbench.runs.suite import load, plan
 
@@ -46,7 +47,7 @@ def suite_file(folder: Path, *parts: str, **replaced: str) -> Path:
     return path
 
 
-def recorded(results: Path, spec: RunSpec, value: float | None, **changes: Any) -> store.RunRecord:
+def recorded(results: Path, spec: RunSpec, value: float | None, **changes: Any) -> RunRecord:
     """Write the record of a run of this spec that ended with this accuracy.
 
     Its source is an older one, or with ``source_digest=PRESENT`` that of the code here.
@@ -54,7 +55,7 @@ def recorded(results: Path, spec: RunSpec, value: float | None, **changes: Any) 
     if changes.get("source_digest") == PRESENT:
         changes["source_digest"] = identify(spec, DATA).source_digest
     digests = {"data_digest": DATA, "source_digest": "5" * 64, **changes}
-    identity = store.run_id(spec.digest, digests["data_digest"], digests["source_digest"])
+    identity = compute_run_id(spec.digest, digests["data_digest"], digests["source_digest"])
     values: dict[str, Any] = {
         "run_id": identity,
         "status": "finished",
@@ -73,8 +74,8 @@ def recorded(results: Path, spec: RunSpec, value: float | None, **changes: Any) 
         "environment": {"device": "cpu"},
         "ended": "2026-01-01T00:00:00+00:00",
     }
-    record = store.RunRecord(**{**values, **changes})
-    store.write_record(store.run_directory(results, spec, identity), record)
+    record = RunRecord(**{**values, **changes})
+    write_record(store.get_run_folder(results, spec, identity), record)
     return record
 
 

@@ -265,7 +265,9 @@ class TestHidden:
         run_all(tmp_path / "before", path, MAMBA, GRIFFIN)
         out = folder / "small.yaml"
         assert msbench("baseline", path, "--results", tmp_path / "before", "--out", out).exit_code == 0
-        monkeypatch.setattr("msbench.results.installed_files.folders", lambda name: [folder.parent / name])
+        monkeypatch.setattr(
+            "msbench.results.files.list_installed_folders", lambda name: [folder.parent / name]
+        )
         return out
 
     def test_failing_results_do_not_replace_it_by_accident(

@@ -124,7 +124,7 @@ def test_results_that_cannot_be_listed_are_an_error() -> None:
     os.symlink("results", "results")
     done = msbench("check")
     assert done.exit_code == ExitCode.USAGE
-    assert "results: cannot be looked into" in done.stderr
+    assert "results: cannot be listed" in done.stderr
 
 
 def test_a_link_to_itself_hides_no_neighbour() -> None:
@@ -133,11 +133,11 @@ def test_a_link_to_itself_hides_no_neighbour() -> None:
         os.symlink(Path(place).name, place)
     listed = msbench("list", "runs")
     assert len(listed.stdout.splitlines()) == 1 + 12
-    for words in ("results/loop: cannot be looked into", "results/small/listops/loop: cannot be"):
+    for words in ("results/loop: cannot be listed", "results/small/listops/loop: cannot be"):
         assert words in listed.stderr
     report = msbench("report", "--json")
     assert {table["id"] for table in json.loads(report.stdout)} == {"small", "other"}
-    assert "results/small/loop: cannot be looked into" in report.stderr
+    assert "results/small/loop: cannot be listed" in report.stderr
     assert check()[0].exit_code == ExitCode.UNDECIDED
 
 
@@ -190,7 +190,7 @@ class TestThePresentCode:
         run_all(Path("results"), Path("suites/small.yaml"), *SETTLED)
         (spec, *_) = plan(load("small"), models=["mamba"])
         record = recorded(Path("results"), spec, 0.6, source_digest=PRESENT)
-        file = store.run_directory(Path("results"), spec, record.run_id) / "run.json"
+        file = store.get_run_folder(Path("results"), spec, record.run_id) / "run.json"
         if harm == "killed":
             file.unlink()
         elif harm == "damaged":
@@ -207,7 +207,7 @@ class TestThePresentCode:
 
     def test_an_old_run_without_a_record_changes_nothing(self) -> None:
         (spec, *_) = plan(load("small"), models=["mamba"])
-        store.run_directory(Path("results"), spec, "0" * 12).mkdir()
+        store.get_run_folder(Path("results"), spec, "0" * 12).mkdir()
         assert check("--strict")[0].exit_code == 0
 
 

@@ -10,7 +10,7 @@ from model_cases import INFO, config_of, layer_of, model_of, tokens
 from msbench import models
 from msbench.config import MODELS, MambaConfig, MsSsmConfig
 from msbench.config.selective import SsmConfig
-from msbench.results.reported import read_all
+from msbench.results.reported import read_all_reported
 
 REPORTED = Path(__file__).resolve().parents[2] / "results" / "reported"
 NAMES = [name for name, entry in MODELS.items() if issubclass(entry.config, SsmConfig)]
@@ -23,18 +23,18 @@ ROWLESS = {"hawk", "s4d-lin", "s4d-inv", "s4d-legs", "s4d-real", "msssm-s4d", "m
 
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_are_those_that_name_the_model(name: str) -> None:
-    rows = {cell.row for cell in read_all(REPORTED) if cell.model == name}
+    rows = {cell.row for cell in read_all_reported(REPORTED) if cell.model == name}
     assert rows == set(MODELS[name].rows)
     assert bool(rows) == (name not in ROWLESS)
 
 
 def test_every_row_names_a_model_or_none() -> None:
-    assert {cell.model for cell in read_all(REPORTED)} - {""} <= set(MODELS)
+    assert {cell.model for cell in read_all_reported(REPORTED)} - {""} <= set(MODELS)
 
 
 @pytest.mark.parametrize("table", ["ablation", "ablation-initialisation"])
 def test_every_row_of_the_ablations_is_a_model(table: str) -> None:
-    cells = [cell for cell in read_all(REPORTED) if cell.table == table]
+    cells = [cell for cell in read_all_reported(REPORTED) if cell.table == table]
     assert cells
     assert {cell.model for cell in cells} <= set(MODELS)
 

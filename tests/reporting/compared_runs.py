@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from report_runs import PlannedRun, run
 
 from msbench.reporting.tables.significance import ComparedRun
-from msbench.results import store
+from msbench.results.record import write_record
 from msbench.training.evaluate import Predictions
 
 
@@ -36,7 +36,7 @@ def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **c
     fields = {"n_test": len(predictions.labels), "metrics": values, **changes}
     record = run(PlannedRun("listops", model, seed), **fields)
     folder = results / record.suite / record.task / record.model / record.run_id
-    store.write_record(folder, record)
+    write_record(folder, record)
     write_answers(folder / "predictions.parquet", predictions, record.run_id)
     return ComparedRun(record, folder)
 

@@ -14,8 +14,7 @@ from msbench.reporting.render import html
 from msbench.reporting.render.html import Figure
 from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.judgement import Judgement, Verdict
-from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord, write_record
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 VOID = frozenset({"meta", "br", "img", "link", "input", "hr"})
@@ -113,7 +112,7 @@ def file(results: Path, records: Iterable[RunRecord], log: str = LOG + "0,5,2.0,
     """Write the records where runs are kept, each with this log."""
     for record in records:
         folder = run_folder(results, record)
-        store.write_record(folder, record)
+        write_record(folder, record)
         (folder / "metrics.csv").write_text(log, encoding="utf-8")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from msbench.config import RunSpec
 from msbench.results import store
+from msbench.results.record import Metric, compute_run_id, get_metric_key
 from msbench.runs import suite
 
 SUITES = {
@@ -68,8 +69,8 @@ def _specs() -> Iterator[RunSpec]:
 
 
 def _write(results: Path, spec: RunSpec, number: int, state: str) -> None:
-    identity = store.run_id(spec.digest, _data(spec), SOURCE)
-    folder = store.run_directory(results, spec, identity)
+    identity = compute_run_id(spec.digest, _data(spec), SOURCE)
+    folder = store.get_run_folder(results, spec, identity)
     folder.mkdir(parents=True)
     (folder / "run.lock").touch()
     (folder / "checkpoint").mkdir()
@@ -85,7 +86,7 @@ def _data(spec: RunSpec) -> str:
 
 
 def _record(spec: RunSpec, identity: str, number: int, state: str) -> dict[str, Any]:
-    metric: store.Metric = "macro-auroc" if spec.suite == "ptbxl" else "accuracy"
+    metric: Metric = "macro-auroc" if spec.suite == "ptbxl" else "accuracy"
     value = 0.3 + number % 500 / 1000
     attempt = {"device": "cpu", "host": "node", "kernel": "cpp-avx2", "threads": "1"}
     finished = state == "finished"
@@ -102,7 +103,7 @@ def _record(spec: RunSpec, identity: str, number: int, state: str) -> dict[str, 
         "source_digest": SOURCE,
         "sources": SOURCES,
         "metric": metric,
-        "metrics": {store.metric_key("test", metric): value} if finished else {},
+        "metrics": {get_metric_key("test", metric): value} if finished else {},
         "failure": None if finished else {"type": "Error", "message": "why it has no result"},
         "n_test": 2000,
         "chance": 0.1,

@@ -9,8 +9,8 @@ from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.definitions import own_table
 from msbench.reporting.tables.pool import SuiteRuns
+from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
-from msbench.results.store import RunRecord
 from msbench.runs.suite_claims import Claim
 
 RULES = {"majority": 0.17, "root operator only": 0.363}

@@ -5,7 +5,7 @@ from report_runs import SmallSuite, SuiteReported
 
 from msbench.config import MODELS
 from msbench.reporting.tables.definitions import PAPER_TABLES, TableDefinition, own_table, paper_names
-from msbench.results.reported import ReportedCell, read_all
+from msbench.results.reported import ReportedCell, read_all_reported
 from msbench.runs.suite import load
 
 REPORTED = Path(__file__).parents[2] / "results" / "reported"
@@ -13,7 +13,7 @@ each_table = pytest.mark.parametrize("table", PAPER_TABLES, ids=lambda table: ta
 
 
 def cells_of(table: TableDefinition) -> list[ReportedCell]:
-    return [cell for cell in read_all(REPORTED) if cell.table == table.reported]
+    return [cell for cell in read_all_reported(REPORTED) if cell.table == table.reported]
 
 
 def test_there_are_seven_each_with_numbers_of_the_paper() -> None:

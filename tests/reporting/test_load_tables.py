@@ -9,6 +9,7 @@ from msbench import reporting as report
 from msbench.config import RunSpec
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.results import store
+from msbench.results.record import RunRecord, compute_run_id, write_record
 from msbench.runs.suite import Suite, load, plan
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("handmade_records")
 
 def recorded(results: Path, spec: RunSpec, **changes: Any) -> Path:
     """Write the record of a finished run of this spec, as a run would, and return its file."""
-    identity = store.run_id(spec.digest, "data", str(changes))
+    identity = compute_run_id(spec.digest, "data", str(changes))
     values: dict[str, Any] = {
         "run_id": identity,
         "status": "finished",
@@ -31,8 +32,8 @@ def recorded(results: Path, spec: RunSpec, **changes: Any) -> Path:
         "metrics": {"test_accuracy": 0.5},
         "n_test": 20,
     }
-    folder = store.run_directory(results, spec, identity)
-    store.write_record(folder, store.RunRecord(**{**values, **changes}))
+    folder = store.get_run_folder(results, spec, identity)
+    write_record(folder, RunRecord(**{**values, **changes}))
     return folder / "run.json"
 
 

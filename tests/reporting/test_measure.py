@@ -6,7 +6,7 @@ from report_runs import RULES, PlannedRun, run
 from msbench.reporting.tables.cells import Cell, Column
 from msbench.reporting.tables.collect import outcome
 from msbench.reporting.tables.measure import measure
-from msbench.results.store import RunRecord, Status
+from msbench.results.record import RunRecord, Status
 from msbench.stats import spread
 
 COLUMN = Column("listops", "Accuracy (%)")

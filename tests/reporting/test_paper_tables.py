@@ -17,11 +17,11 @@ from msbench.reporting.tables.cells import MEASURED_GROUP, RULES_GROUP, Cell, Ro
 from msbench.reporting.tables.definitions import PAPER_TABLES
 from msbench.reporting.tables.pool import SuiteRuns
 from msbench.results.mixing_documents import Distances
-from msbench.results.reported import read_all
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
+from msbench.results.reported import read_all_reported
 from msbench.runs.suite import load, plan
 
-REPORTED = read_all(Path(__file__).parents[2] / "results" / "reported")
+REPORTED = read_all_reported(Path(__file__).parents[2] / "results" / "reported")
 TABLES = {table.id: table for table in PAPER_TABLES}
 SUITES = {name: load(name) for table in PAPER_TABLES for name in table.suites}
 Value = Callable[[RunSpec], float | None]

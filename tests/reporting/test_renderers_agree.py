@@ -22,6 +22,7 @@ from msbench.reporting.render.terminal import render
 from msbench.reporting.tables.cells import UNITS, Table
 from msbench.reporting.tables.definitions import PAPER_TABLES
 from msbench.results import store
+from msbench.results.record import read_record
 
 Number = tuple[str, str, str, bool]
 """Value, spread, count such as 2/3, and whether it is the best; empty where there is none."""
@@ -33,7 +34,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
     results = tmp_path_factory.mktemp("runs")
     write_many(results, 400)
     for path in (results / "scifar" / "scifar" / "msssm-s4").glob("*/run.json"):
-        record = store.read_record(path.parent)
+        record = read_record(path.parent)
         assert record is not None
         path.write_text(record.model_copy(update={"status": "diverged", "metrics": {}}).model_dump_json())
     for folder in store.list_run_folders(results, "listops").folders:

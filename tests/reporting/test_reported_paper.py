@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from msbench.results.reported import read_all
+from msbench.results.reported import read_all_reported
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLES = Path(os.environ.get("MSBENCH_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
@@ -87,7 +87,7 @@ def paper() -> set[Cell]:
 
 def test_every_cell_is_the_papers_and_none_is_missing(paper: set[Cell]) -> None:
     ours = set()
-    for cell in read_all(REPOSITORY / "results" / "reported"):
+    for cell in read_all_reported(REPOSITORY / "results" / "reported"):
         key = cell.source.split(";")[0]
         cited = "" if key in ("this paper", "no citation") else key
         ours.add((cell.label, cell.group, cell.row, cited, cell.column, cell.value, cell.sd))

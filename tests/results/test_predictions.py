@@ -61,7 +61,7 @@ def test_files_that_are_absent_damaged_or_of_another_task(tmp_path: Path) -> Non
         read_correct(folder, run_id)
     file.unlink()
     file.mkdir()
-    with pytest.raises(DataError, match=rf"{file}: cannot be read: no ordinary file; train"):
+    with pytest.raises(DataError, match=rf"{file}: cannot be read: not a regular file; train"):
         read_correct(folder, run_id)
     file.rmdir()
     with pytest.raises(DataError, match=rf"{file}: absent"):

@@ -30,7 +30,7 @@ def refuse_locks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 
 def _run(folder: Path) -> None:
-    with store.locked(folder, wait=True):
+    with store.lock_run(folder, wait=True):
         pass
 
 

@@ -5,7 +5,7 @@ from report_runs import ODD_NAMES, printed
 
 from msbench.errors import ConfigError
 from msbench.reporting.render import csv as writer
-from msbench.results.reported import HEADER, ReportedCell, find_reported, read_all, read_reported
+from msbench.results.reported import HEADER, ReportedCell, find_reported, read_all_reported, read_reported
 
 FOLDER = Path(__file__).parents[2] / "results" / "reported"
 GOOD = "listops,tab:listops,SSMs,S4,s4,Accuracy (%),59.60,,percent,gu2022efficiently,"
@@ -74,7 +74,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_numbers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no CSV"):
-        read_all(tmp_path)
+        read_all_reported(tmp_path)
 
 
 def test_the_results_folder_comes_before_the_checkout(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_results_folder_comes_before_the_checkout(tmp_path: Path) -> None:
 
 def test_every_table_of_the_paper_is_there() -> None:
     counts: dict[str, int] = {}
-    for cell in read_all(FOLDER):
+    for cell in read_all_reported(FOLDER):
         counts[cell.table] = counts.get(cell.table, 0) + 1
     assert counts == {
         "ablation": 20,
@@ -102,7 +102,7 @@ def test_every_table_of_the_paper_is_there() -> None:
 def test_a_row_has_one_model_and_a_column_one_unit() -> None:
     rows: dict[tuple[str, str, str], set[str]] = {}
     units: dict[tuple[str, str], set[str]] = {}
-    for cell in read_all(FOLDER):
+    for cell in read_all_reported(FOLDER):
         rows.setdefault((cell.table, cell.group, cell.row), set()).add(cell.model)
         units.setdefault((cell.table, cell.column), set()).add(cell.unit)
     assert all(len(models) == 1 for models in rows.values())
@@ -112,7 +112,7 @@ def test_a_row_has_one_model_and_a_column_one_unit() -> None:
 def test_averages_are_noted_where_they_are_not_the_mean_of_their_row() -> None:
     """A note may excuse an average, but every average without such a note is the mean of its row."""
     rows: dict[str, list[ReportedCell]] = {}
-    for cell in read_all(FOLDER):
+    for cell in read_all_reported(FOLDER):
         if cell.table == "lra":
             rows.setdefault(cell.row, []).append(cell)
     off = []

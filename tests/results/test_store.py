@@ -15,9 +15,16 @@ import pytest
 from least_record import LEAST
 
 from msbench.errors import DamagedRecord
-from msbench.results import store
-from msbench.results.record_fields import RUN_ID
-from msbench.results.store import Failure, RunRecord
+from msbench.results import files, store
+from msbench.results.record import (
+    RUN_ID,
+    SCHEMA_VERSION,
+    Failure,
+    RunRecord,
+    compute_run_id,
+    read_record,
+    write_record,
+)
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -32,70 +39,70 @@ def folder(root: Path, number: int = 0) -> Path:
 
 def test_a_record_survives_the_round_trip(tmp_path: Path) -> None:
     original = record(failure=Failure(type="Diverged", message="[s4] → x", step=3, name="loss"))
-    store.write_record(tmp_path, original)
-    assert store.read_record(tmp_path) == original
+    write_record(tmp_path, original)
+    assert read_record(tmp_path) == original
 
 
 def test_a_folder_without_a_record_has_not_ended(tmp_path: Path) -> None:
-    assert store.read_record(tmp_path) is None
+    assert read_record(tmp_path) is None
 
 
 def test_an_older_and_a_newer_schema_can_be_read(tmp_path: Path) -> None:
     values = record().model_dump(mode="json")
     del values["n_test"], values["parameters"]
     (tmp_path / "run.json").write_text(json.dumps(values | {"invented_later": 1}), encoding="utf-8")
-    found = store.read_record(tmp_path)
+    found = read_record(tmp_path)
     assert found is not None
     assert found.n_test is None
 
 
 def test_a_record_of_a_higher_schema_is_refused_by_name_and_not_called_damaged(tmp_path: Path) -> None:
     values = record().model_dump(mode="json") | {
-        "schema_version": store.SCHEMA_VERSION + 1,
+        "schema_version": SCHEMA_VERSION + 1,
         "status": "paused",
     }
     (tmp_path / "run.json").write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(
         DamagedRecord, match=r"has schema version 2, and this msbench reads up to 1"
     ) as caught:
-        store.read_record(tmp_path)
+        read_record(tmp_path)
     assert "delete" not in str(caught.value)
 
 
 @pytest.mark.parametrize("changed", [{"suite": "other"}, {"task": "u"}, {"model": "n"}, {"run_id": "f" * 12}])
 def test_a_record_in_another_folder_is_a_warning(tmp_path: Path, changed: dict[str, object]) -> None:
     place = folder(tmp_path)
-    store.write_record(place, record(**{"run_id": place.name, **changed}))
-    found, (warning,) = store.records(tmp_path)
+    write_record(place, record(**{"run_id": place.name, **changed}))
+    found, (warning,) = store.read_records(tmp_path)
     assert found == []
     assert f"{place}/run.json: is of " in warning
     assert "move it there" in warning
 
 
 def test_a_damaged_record_is_a_warning_and_the_others_are_read(tmp_path: Path) -> None:
-    store.write_record(folder(tmp_path, 1), record(run_id=f"{1:012x}"))
+    write_record(folder(tmp_path, 1), record(run_id=f"{1:012x}"))
     folder(tmp_path, 2).mkdir(parents=True)
     (folder(tmp_path, 2) / "run.json").write_text("{", encoding="utf-8")
-    found, warnings = store.records(tmp_path)
+    found, warnings = store.read_records(tmp_path)
     assert len(found) == 1
     assert len(warnings) == 1
     assert str(folder(tmp_path, 2) / "run.json") in warnings[0]
     with pytest.raises(DamagedRecord, match=r"run\.json: not a run record"):
-        store.read_record(folder(tmp_path, 2))
+        read_record(folder(tmp_path, 2))
 
 
 def test_nan_is_refused_and_leaves_the_old_file(tmp_path: Path) -> None:
-    store.write_record(tmp_path, record())
+    write_record(tmp_path, record())
     with pytest.raises(ValueError, match="finite number"):
         record(timing={"x": float("inf")})
     with pytest.raises(ValueError, match="JSON compliant"):
-        store.write_record(tmp_path, record().model_copy(update={"timing": {"x": float("inf")}}))
-    assert store.read_record(tmp_path) == record()
+        write_record(tmp_path, record().model_copy(update={"timing": {"x": float("inf")}}))
+    assert read_record(tmp_path) == record()
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_the_file_reads_well_in_a_diff(tmp_path: Path) -> None:
-    store.write_record(tmp_path, record())
+    write_record(tmp_path, record())
     text = (tmp_path / "run.json").read_text(encoding="utf-8")
     assert text.endswith("}\n")
     keys = list(json.loads(text))
@@ -104,7 +111,8 @@ def test_the_file_reads_well_in_a_diff(tmp_path: Path) -> None:
 
 def test_an_id_depends_on_each_of_its_three_parts() -> None:
     ids = {
-        store.run_id(*parts) for parts in [("a", "b", "c"), ("x", "b", "c"), ("a", "x", "c"), ("a", "b", "x")]
+        compute_run_id(*parts)
+        for parts in [("a", "b", "c"), ("x", "b", "c"), ("a", "x", "c"), ("a", "b", "x")]
     }
     assert len(ids) == 4
     assert all(RUN_ID.fullmatch(one) for one in ids)
@@ -112,21 +120,21 @@ def test_an_id_depends_on_each_of_its_three_parts() -> None:
 
 def test_folders_set_aside_are_not_runs(tmp_path: Path) -> None:
     here = folder(tmp_path, 1)
-    store.write_record(here, record())
-    aside = store.set_aside(here)
+    write_record(here, record())
+    aside = store.archive_run(here)
     assert aside is not None
     assert (aside / "run.json").exists()
-    assert store.records(tmp_path) == ([], [])
-    store.write_record(here, record())
-    assert store.set_aside(here) != aside
-    assert store.set_aside(here) is None
+    assert store.read_records(tmp_path) == ([], [])
+    write_record(here, record())
+    assert store.archive_run(here) != aside
+    assert store.archive_run(here) is None
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
 def test_a_folder_that_cannot_be_listed_is_not_taken_for_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    store.write_record(folder(tmp_path, 1), record())
+    write_record(folder(tmp_path, 1), record())
 
     def failing(path: Path) -> NoReturn:
         raise OSError(number, os.strerror(number), str(path))
@@ -134,15 +142,15 @@ def test_a_folder_that_cannot_be_listed_is_not_taken_for_empty(
     monkeypatch.setattr(os, "scandir", failing)
     found = store.read_runs(tmp_path)
     assert found.records == []
-    assert found.warnings == [f"{tmp_path}: cannot be looked into: {os.strerror(number)}"]
+    assert found.warnings == [f"{tmp_path}: cannot be listed: {os.strerror(number)}"]
 
 
 def _write_at_once(root: Path, number: int, start: "multiprocessing.synchronize.Barrier") -> None:
     start.wait(30)
     for _ in range(10):
-        store.write_record(folder(root), record(seed=number, run_id=folder(root).name))
+        write_record(folder(root), record(seed=number, run_id=folder(root).name))
     own = folder(root, 1 + number)
-    store.write_record(own, record(seed=number, run_id=own.name))
+    write_record(own, record(seed=number, run_id=own.name))
 
 
 def test_sixteen_processes_writing_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -158,12 +166,12 @@ def test_sixteen_processes_writing_at_once_lose_nothing(tmp_path: Path) -> None:
     start.wait(30)
     seen = set()
     while any(process.is_alive() for process in processes):
-        shared = store.read_record(folder(tmp_path))
+        shared = read_record(folder(tmp_path))
         seen.add(None if shared is None else shared.seed)
         time.sleep(0.001)  # leaves the two cores of a small machine to the writers
     assert [process.exitcode for process in processes] == [0] * 16
     assert len(seen) > 1
-    found, warnings = store.records(tmp_path)
+    found, warnings = store.read_records(tmp_path)
     assert sorted(one.seed for one in found[1:]) == list(range(16))
     assert (len(found), warnings) == (17, [])
     assert not list(tmp_path.rglob("*.tmp"))
@@ -172,8 +180,7 @@ def test_sixteen_processes_writing_at_once_lose_nothing(tmp_path: Path) -> None:
 KILLED = """\
 import os, signal, sys
 from pathlib import Path
-from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord, write_record
 
 name, root, values = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 calls, original = 0, getattr(os, name)
@@ -189,7 +196,7 @@ setattr(os, name, counted)
 for number in range(12):
     name = f"{number:012x}"
     record = RunRecord.model_validate_json(values).model_copy(update={"seed": number, "run_id": name})
-    store.write_record(root / "s" / "t" / "m" / name, record)
+    write_record(root / "s" / "t" / "m" / name, record)
 """
 
 
@@ -201,16 +208,16 @@ def test_a_kill_in_the_tenth_of_twelve_writes_costs_the_tenth_alone(
     if rewritten:
         for number in range(12):
             place = folder(tmp_path, number)
-            store.write_record(place, record(seed=100, run_id=place.name))
+            write_record(place, record(seed=100, run_id=place.name))
     arguments = [sys.executable, "-c", KILLED, name, str(tmp_path), record().model_dump_json()]
     assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
-    found, warnings = store.records(tmp_path)
+    found, warnings = store.read_records(tmp_path)
     assert [one.seed for one in found] == [*range(9), *[100] * (3 * rewritten)]
     assert warnings == []
 
 
 def _hold(directory: Path, held: "multiprocessing.synchronize.Event") -> None:
-    with store.locked(directory, wait=False) as mine:
+    with store.lock_run(directory, wait=False) as mine:
         assert mine
         held.set()
         signal_free_sleep()
@@ -226,19 +233,19 @@ def test_a_lock_is_one_processs_and_dies_with_it(tmp_path: Path) -> None:
     process = context.Process(target=_hold, args=(tmp_path, held))
     process.start()
     assert held.wait(30)
-    with store.locked(tmp_path, wait=False) as mine:
+    with store.lock_run(tmp_path, wait=False) as mine:
         assert not mine
     assert process.pid is not None
     os.kill(process.pid, 9)
     process.join()
-    with store.locked(tmp_path, wait=True) as mine:
+    with store.lock_run(tmp_path, wait=True) as mine:
         assert mine
 
 
 def test_a_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     with pytest.raises(OSError, match="directory"):
-        store.write_atomically(tmp_path / "file", b"x")
+        files.write_atomically(tmp_path / "file", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -272,7 +279,7 @@ class TestFolders:
         monkeypatch.setattr(os, "scandir", refused)
         found = store.list_suites_with_runs(results)
         assert found.folders == [results / "one"]
-        assert found.warnings == [f"{results / 'two'}: cannot be looked into: Permission denied"]
+        assert found.warnings == [f"{results / 'two'}: cannot be listed: Permission denied"]
         assert store.read_runs(results).warnings == found.warnings
 
     def test_what_is_absent_or_a_file_has_no_runs(self, results: Path) -> None:
@@ -283,12 +290,12 @@ class TestFolders:
 
 
 def test_runs_are_read_with_those_that_have_no_record(tmp_path: Path) -> None:
-    whole, damaged, unended = (tmp_path / "s" / "t" / "m" / (digit * 12) for digit in "123")
-    store.write_record(whole, record(run_id=whole.name))
+    whole, damaged, incomplete = (tmp_path / "s" / "t" / "m" / (digit * 12) for digit in "123")
+    write_record(whole, record(run_id=whole.name))
     damaged.mkdir()
     (damaged / "run.json").write_text("{")
-    unended.mkdir()
+    incomplete.mkdir()
     found = store.read_runs(tmp_path)
     assert [each.run_id for each in found.records] == [whole.name]
     assert list(found.unreadable) == [damaged]
-    assert found.unended == [unended]
+    assert found.incomplete == [incomplete]

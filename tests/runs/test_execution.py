@@ -14,9 +14,8 @@ from msbench import datasets as data
 from msbench import models
 from msbench.config import RunSpec
 from msbench.errors import ConfigError, DamagedRecord, DataError, Interrupted
-from msbench.results import safe_reads as reading
-from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results import files, store
+from msbench.results.record import RunRecord, read_record
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
 from msbench.runs.progress import Quiet
@@ -57,7 +56,7 @@ def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: RunContext)
     assert record.parameters == models.parameter_count(
         models.build(spec.model_name, spec.model, data.open_dataset(spec.data, place.data_root).info, 0)
     )
-    assert store.read_record(folder(place, record)) == record
+    assert read_record(folder(place, record)) == record
     assert [attempt["kernel"] for attempt in record.attempts] == [record.kernel]
     names = {path.name for path in folder(place, record).iterdir()}
     assert names == {"run.json", "metrics.csv", "predictions.parquet", "checkpoint", "run.lock"}
@@ -184,7 +183,7 @@ def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: RunCon
     place.signals.received = 15
     with pytest.raises(Interrupted):
         run(spec, place)
-    (record,), _ = store.records(place.results)
+    (record,), _ = store.read_records(place.results)
     assert record.status == "interrupted"
     assert record.metrics == {}
     assert record.steps == 1
@@ -195,7 +194,7 @@ def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: RunCon
 
 def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
-    with store.locked(folder(place, record), wait=False) as mine:
+    with store.lock_run(folder(place, record), wait=False) as mine:
         assert mine
         assert execute.execute(spec, place, Quiet(), wait=False) == record  # nothing is left to wait for
         (folder(place, record) / "run.json").unlink()
@@ -231,7 +230,7 @@ def test_damaged_weights_of_the_best_epoch_are_not_for_ever(spec: RunSpec, place
 def test_best_weights_that_cannot_be_opened_cost_no_training(
     spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    plain = reading.read_bytes
+    plain = files.read_bytes
 
     def failing(path: Path, largest: int | None) -> bytes:
         if path.name.startswith("best-"):
@@ -298,7 +297,7 @@ def test_finished_runs_are_read_where_nothing_can_be_written(
     spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = run(spec, place)
-    monkeypatch.setattr(store, "locked", lambda *_, **__: pytest.fail("asked for the lock"))
+    monkeypatch.setattr(store, "lock_run", lambda *_, **__: pytest.fail("asked for the lock"))
     assert run(spec, place) == record
 
 
@@ -314,12 +313,7 @@ def test_a_full_disk_fails_the_run_and_no_other(
     def full(path: Path, _data: bytes) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    original = store.write_atomically
-
-    def nearly_full(path: Path, content: bytes) -> None:
-        (full if path.suffix == ".parquet" else original)(path, content)
-
-    monkeypatch.setattr(store, "write_atomically", nearly_full)
+    monkeypatch.setattr("msbench.results.predictions.write_atomically", full)
     record = run(spec, place)
     assert record.status == "failed"
     assert record.failure is not None
@@ -327,7 +321,7 @@ def test_a_full_disk_fails_the_run_and_no_other(
         "predictions.parquet: cannot be written: No space left on device;"
         " make room, or choose another --results"
     )
-    monkeypatch.setattr(store, "write_atomically", full)
+    monkeypatch.setattr("msbench.results.record.write_atomically", full)
     assert run(spec, place).status == "failed"  # and the record itself cannot be written
 
 

@@ -8,7 +8,7 @@ from msbench import datasets as data
 from msbench.config import RunSpec
 from msbench.errors import OutOfMemory
 from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord, write_record
 from msbench.runs import plan as agenda
 from msbench.runs import sources
 from msbench.runs.execution import RunContext, execute
@@ -80,7 +80,7 @@ def test_a_run_that_stopped_is_resumed(tiny: Suite, place: RunContext) -> None:
     spec = plan(tiny, ["mamba"])[0]
     record = execute(spec, place, Quiet())
     assert record is not None
-    folder = store.run_directory(place.results, spec, record.run_id)
+    folder = store.get_run_folder(place.results, spec, record.run_id)
     (folder / "run.json").unlink()
     assert ask(tiny, place).action == "resume"
     (folder / "checkpoint" / "last.safetensors").rename(folder / "checkpoint" / "next.safetensors")
@@ -91,7 +91,7 @@ def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: RunContext)
     spec = plan(tiny, ["mamba"])[0]
     record = execute(spec, place, Quiet())
     assert record is not None
-    (store.run_directory(place.results, spec, record.run_id) / "run.json").write_text("{", encoding="utf-8")
+    (store.get_run_folder(place.results, spec, record.run_id) / "run.json").write_text("{", encoding="utf-8")
     entry = ask(tiny, place)
     assert entry.action == "damaged"
     assert "run.json: not a run record" in entry.reason
@@ -127,7 +127,7 @@ def stored(results: Path, spec: RunSpec, run_id: str, ended: str = "", **values:
         "sources": {"a.py": "2"},
     }
     record = RunRecord.model_validate(base | values)
-    store.write_record(store.run_directory(results, spec, run_id), record)
+    write_record(store.get_run_folder(results, spec, run_id), record)
 
 
 def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
@@ -150,8 +150,8 @@ def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
     files = len(entry.changes) - 2
     assert entry.reason.endswith(f"and {files - 3} more files")
 
-    read = store.records
-    monkeypatch.setattr(store, "records", lambda *given: (read(*given)[0][::-1], []))
+    read = store.read_records
+    monkeypatch.setattr(store, "read_records", lambda *given: (read(*given)[0][::-1], []))
     again = ask(tiny, place)
     assert (again.reason, again.changes, again.nearest) == (entry.reason, entry.changes, entry.nearest)
 

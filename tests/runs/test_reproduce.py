@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from msbench import environment
 from msbench.cli import app
 from msbench.config import RunSpec
-from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord, read_record
 from msbench.runs.reproduce import Commands, again
 from msbench.runs.suite import Suite, load, plan
 
@@ -71,7 +70,7 @@ def test_the_command_gives_the_same_run(tmp_path: Path, model: str, sets: tuple[
     program, *words = shlex.split(found.line)
     assert program == "msbench"
     assert msbench(*words).run_id == record.run_id
-    assert store.read_record(tmp_path / "results" / "tiny" / "listops-tiny" / model / record.run_id)
+    assert read_record(tmp_path / "results" / "tiny" / "listops-tiny" / model / record.run_id)
 
 
 def test_a_planned_run_needs_no_settings(suites: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from msbench import datasets as data
 from msbench.config import DATASETS, MODELS, DataConfig, ModelEntry, MsSsmConfig, RunSpec
 from msbench.errors import ConfigError, UnknownName
-from msbench.results.store import run_directory
+from msbench.results.store import get_run_folder
 from msbench.runs.suite import Suite, load, plan, strangers, unfit
 
 TEXT = """\
@@ -230,6 +230,6 @@ class TestPlan:
         self, tiny: Suite, tmp_path: Path
     ) -> None:
         spec = plan(tiny, overrides=[f"train.lr={number}e-3" for number in range(1, 41)])[0]
-        path = run_directory(tmp_path, spec, "0" * 12)
+        path = get_run_folder(tmp_path, spec, "0" * 12)
         assert path.resolve().is_relative_to(tmp_path.resolve())
         assert all(len(part) <= 64 for part in path.relative_to(tmp_path).parts)

@@ -12,7 +12,7 @@ from archives import flipped
 from torch import nn
 
 from msbench.errors import CheckpointError
-from msbench.results import safe_reads as reading
+from msbench.results import files as reading
 from msbench.training import checkpoint
 from msbench.training.checkpoint import (
     Checkpoint,
@@ -222,7 +222,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(folder: CheckpointFolder) -> None:
     os.mkfifo(folder.last)
-    with pytest.raises(CheckpointError, match="cannot be read: no ordinary file"):
+    with pytest.raises(CheckpointError, match="cannot be read: not a regular file"):
         folder.load_last()
 
 

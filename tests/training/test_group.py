@@ -21,7 +21,7 @@ from msbench.config import RunSpec
 from msbench.errors import CheckpointError, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import load, plan
@@ -295,7 +295,7 @@ def test_the_traceback_of_another_process_is_kept(both: Path) -> None:
 
 
 def record_of(folder: Path, run_id: str) -> RunRecord:
-    (record,) = (each for each in store.records(folder / "results")[0] if each.run_id == run_id)
+    (record,) = (each for each in store.read_records(folder / "results")[0] if each.run_id == run_id)
     return record
 
 

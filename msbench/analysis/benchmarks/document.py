@@ -12,8 +12,7 @@ from msbench.analysis.benchmarks.settings import Settings
 from msbench.console import encodable
 from msbench.environment import describe_environment
 from msbench.errors import ConfigError
-from msbench.results.files import write_file
-from msbench.results.safe_reads import parse_json, read_bytes
+from msbench.results.files import parse_json, read_bytes, write_file
 
 SCHEMA = "msbench-bench"
 VERSION = 1

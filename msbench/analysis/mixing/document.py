@@ -14,8 +14,7 @@ from msbench.analysis.mixing.measure import Floats, Measure, MeasuredLayer
 from msbench.analysis.mixing.options import Options
 from msbench.console import encodable
 from msbench.errors import ConfigError, DamagedRecord
-from msbench.results.files import write_file
-from msbench.results.safe_reads import parse_json, read_bytes
+from msbench.results.files import parse_json, read_bytes, write_file
 
 SCHEMA_VERSION = 1
 FOLDER = "mixing"

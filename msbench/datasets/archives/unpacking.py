@@ -14,7 +14,7 @@ from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.disk import make_temporary_folder, require_space
 from msbench.datasets.file_kinds import detect_kind
 from msbench.errors import DataError
-from msbench.results.safe_reads import parse_json, read_bytes
+from msbench.results.files import parse_json, read_bytes
 
 Origin = dict[str, str | int]
 """Name and size of an archive, as stored in the file `UNPACKED`, which is written last."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msbench.errors import DataError
-from msbench.results.safe_reads import read_bytes
-from msbench.results.store import Metric, metric_key
+from msbench.results.files import read_bytes
+from msbench.results.record import Metric, get_metric_key
 
 ROWS = 12
 """The most epochs on a page; JSON documents have all."""
@@ -28,7 +28,7 @@ class Epoch:
 
 def read_curve(folder: Path, metric: Metric) -> list[Epoch]:
     """Return the epochs of a run, none if it had none. Raises DataError if ``metrics.csv`` is invalid."""
-    path, score = folder / "metrics.csv", metric_key("validation", metric)
+    path, score = folder / "metrics.csv", get_metric_key("validation", metric)
     names = ("epoch", "train_loss", "validation_loss", score)
     try:
         stream = io.StringIO(read_bytes(path).decode(), newline="")

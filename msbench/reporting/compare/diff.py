@@ -16,7 +16,7 @@ from msbench.reporting.compare.curve import Epoch, read_curve, thinned
 from msbench.reporting.compare.lookup import FoundRun, title
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.paired import NoPairedTest, PairedTest, paired_test
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 LABELS = ("suite", "task")
 """Settings that only place a run in the results folder, and are not compared."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from msbench.errors import ConfigError, DamagedRecord, MsbenchError, UnknownName
 from msbench.reporting.tables.collect import ended, newest
 from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord, read_record
 
 LISTED = 8
 """The most runs that a message names."""
@@ -44,7 +44,7 @@ def find(results: Path, name: str) -> FoundRun:
 
 
 def _ended(folder: Path) -> RunRecord:
-    record = store.read_record(folder)
+    record = read_record(folder)
     if record is None:
         raise ConfigError(f"{folder}: has not ended: no run.json yet; the command that began it resumes it")
     return record
@@ -89,7 +89,7 @@ def _read(folders: Iterable[Path]) -> tuple[list[FoundRun], list[MsbenchError]]:
     damaged: list[MsbenchError] = []
     for folder in folders:
         try:
-            record = store.read_filed(folder)
+            record = store.read_run(folder)
         except (ConfigError, DamagedRecord) as error:
             damaged.append(error)
         else:

@@ -13,7 +13,7 @@ from msbench.reporting.compare.lookup import FoundRun, title
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.paired import interval
 from msbench.reporting.compare.standing import RunStanding, standing
-from msbench.results.store import RunRecord, metric_key
+from msbench.results.record import RunRecord, get_metric_key
 from msbench.runs.reproduce import KEPT, Again, again
 from msbench.stats import learned_rule
 
@@ -74,7 +74,7 @@ def _result(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]:
         yield "failure", f"{record.failure.type}: {record.failure.message}"
     if record.result is not None:
         yield record.metric, f"{record.result:.2%}{f', {interval}' if interval else ''}"
-    validation = record.metrics.get(metric_key("validation", record.metric))
+    validation = record.metrics.get(get_metric_key("validation", record.metric))
     if validation is not None:
         epoch = record.metrics.get("best_epoch")
         kept = "" if epoch is None else f" in epoch {epoch:.0f}, which was kept"

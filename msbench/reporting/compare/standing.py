@@ -7,7 +7,7 @@ from msbench import datasets as data
 from msbench.config import RunSpec
 from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
 from msbench.errors import ConfigError, DataError
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs import plan as agenda
 from msbench.runs.reproduce import record_spec, resolved
 

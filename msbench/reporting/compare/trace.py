@@ -18,8 +18,8 @@ from msbench.reporting.compare.standing import RunStanding, standing
 from msbench.reporting.tables.cells import UNITS
 from msbench.reporting.tables.collect import usable
 from msbench.reporting.tables.load import more_seeds
-from msbench.results.mixing_documents import counted, read_distances
-from msbench.results.store import RunRecord
+from msbench.results.mixing_documents import find_comparable, read_distances
+from msbench.results.record import RunRecord
 from msbench.runs import suite
 from msbench.runs.reproduce import Executed, how, words_of
 
@@ -156,7 +156,7 @@ def _value(place: CellAddress, column: Column, record: RunRecord) -> float | Non
     """Return the value of this run in the unit of the column; None where it has none for the cell."""
     unit = UNITS[column.unit]
     if column.source == "mixing":
-        measured = counted(read_distances(place.report.folder(record))[0])
+        measured = find_comparable(read_distances(place.report.folder(record))[0])
         return None if measured is None or measured.mean is None else unit.scale * measured.mean
     value = record.metrics.get(unit.metric)
     return unit.scale * value if usable(value) else None

@@ -8,7 +8,7 @@ from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.show import verdict
 from msbench.reporting.compare.trace import Source, Trace
 from msbench.reporting.tables.cells import UNITS
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs.reproduce import KEPT
 
 ADDED = 5

@@ -26,7 +26,7 @@ from msbench.reporting.figures.names import clean, folded
 from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.tables.cells import Column
 from msbench.reporting.tables.measure import runs_in_words
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.stats import spread
 
 SEVERAL = "several machines"

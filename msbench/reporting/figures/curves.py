@@ -16,8 +16,8 @@ from matplotlib.ticker import MaxNLocator
 
 from msbench.reporting.figures.look import STEPS, SeriesStyle, axis_label, panels, slimmer, title
 from msbench.reporting.figures.series import Series, grouped
-from msbench.results.metrics_log import Epochs, number
-from msbench.results.store import RunRecord
+from msbench.results.metrics_log import Epochs, parse_number
+from msbench.results.record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[CurveP
 
 def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[CurvePoint]:
     key = series.metric.replace("test_", "validation_", 1)
-    if not any(number(row, key) is not None for row in epochs):
+    if not any(parse_number(row, key) is not None for row in epochs):
         return []
     curve = []
     for row in epochs:
-        done, validation = number(row, "epoch"), number(row, key)
+        done, validation = parse_number(row, "epoch"), parse_number(row, key)
         assert done is not None, "read_log leaves such rows out"
         curve.append(
             CurvePoint(
@@ -71,7 +71,7 @@ def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[CurvePoint
                 record.seed,
                 record.status,
                 int(done) + 1,
-                number(row, "train_loss"),
+                parse_number(row, "train_loss"),
                 None if validation is None else series.scale * validation,
             )
         )

@@ -25,7 +25,7 @@ from msbench.reporting.figures.look import SeriesStyle, grid_panels, title
 from msbench.reporting.figures.names import clean
 from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.figures.style import COLOURS
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 if TYPE_CHECKING:
     from torch import nn

@@ -17,7 +17,7 @@ from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.names import stem as file_stem
 from msbench.results.metrics_log import read_log
 from msbench.results.mixing_documents import read_distances
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 Folder = Callable[[RunRecord], Path]
 """A function from a record to the folder with the files of its run."""

@@ -17,7 +17,7 @@ from msbench.reporting.figures.look import NARROW, SeriesStyle, panels, scaled_a
 from msbench.reporting.figures.names import clean, shortened
 from msbench.reporting.figures.style import COLOURS, INK
 from msbench.reporting.tables.names import unique
-from msbench.results.safe_reads import parse_json, read_bytes
+from msbench.results.files import parse_json, read_bytes
 
 SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
 MODES = {"forward": "forward", "forward_backward": "forward and backward"}

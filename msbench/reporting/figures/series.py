@@ -8,7 +8,7 @@ from msbench.reporting.figures.names import clean
 from msbench.reporting.tables.cells import UNITS, Cell, Column, Table
 from msbench.reporting.tables.load import Report
 from msbench.reporting.tables.names import unique
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 
 def unlike(label: str, records: Iterable[RunRecord]) -> str | None:

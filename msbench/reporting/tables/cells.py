@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from msbench.reporting.tables.judgement import Evidence, Judgement
-from msbench.results.store import Metric, metric_key
+from msbench.results.record import Metric, get_metric_key
 
 CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
@@ -40,20 +40,20 @@ class Unit:
 
 
 UNITS = {
-    "percent": Unit(metric_key("test", "accuracy"), 100.0, 2, "accuracy in percent"),
-    "auroc": Unit(metric_key("test", "macro-auroc"), 1.0, 3, "macro AUROC"),
-    "auroc-percent": Unit(metric_key("test", "macro-auroc"), 100.0, 2, "macro AUROC in percent"),
+    "percent": Unit(get_metric_key("test", "accuracy"), 100.0, 2, "accuracy in percent"),
+    "auroc": Unit(get_metric_key("test", "macro-auroc"), 1.0, 3, "macro AUROC"),
+    "auroc-percent": Unit(get_metric_key("test", "macro-auroc"), 100.0, 2, "macro AUROC in percent"),
     "validation-percent": Unit(
-        metric_key("validation", "accuracy"), 100.0, 2, "validation accuracy in percent"
+        get_metric_key("validation", "accuracy"), 100.0, 2, "validation accuracy in percent"
     ),
     "validation-auroc": Unit(
-        metric_key("validation", "macro-auroc"), 100.0, 2, "validation macro AUROC in percent"
+        get_metric_key("validation", "macro-auroc"), 100.0, 2, "validation macro AUROC in percent"
     ),
     "tokens": Unit("mean_mixing_distance", 1.0, 2, "distance in tokens", ranked=False),
 }
 COMPARED = frozenset(unit.metric for unit in UNITS.values() if unit.ranked)
 """The metrics by which models are compared: higher is better, and 1 is perfect."""
-RESULTS = COMPARED - {metric_key("validation", "accuracy"), metric_key("validation", "macro-auroc")}
+RESULTS = COMPARED - {get_metric_key("validation", "accuracy"), get_metric_key("validation", "macro-auroc")}
 """The metrics of `COMPARED` that are results and get verdicts."""
 Part = Literal["test", "validation"]
 """The split that a table shows: test for results, validation for choosing settings."""

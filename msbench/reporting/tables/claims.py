@@ -7,7 +7,7 @@ from pathlib import Path
 from msbench.reporting.tables.cells import UNITS, Cell, ClaimStanding, ClaimVerdict, Row, Table
 from msbench.reporting.tables.significance import LEVEL, Comparison, over_seeds
 from msbench.reporting.tables.versus import Place, Versus, compare_table, summary, with_comparisons
-from msbench.results.mixing_documents import counted, read_distances
+from msbench.results.mixing_documents import find_comparable, read_distances
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite_claims import Claim
 from msbench.stats import holm
@@ -87,5 +87,5 @@ def _distances(row: Row, table: Table, results: Path) -> list[float]:
     """Return the mean mixing distance of each run behind a row; its cells use only runs that have one."""
     (column,), (cell,) = table.columns, row.cells
     folders = (results / column.suite / column.task / row.model / identity for identity in cell.run_ids)
-    measured = (counted(read_distances(folder)[0]) for folder in folders)
+    measured = (find_comparable(read_distances(folder)[0]) for folder in folders)
     return [each.mean for each in measured if each is not None and each.mean is not None]

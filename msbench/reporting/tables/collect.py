@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 from msbench.config.differences import compare_settings
 from msbench.reporting.tables.contracts import Planned
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 DECIDED = ("finished", "diverged")
 """Final statuses, which another attempt of the run would not change."""

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from msbench.reporting.tables.cells import Cell
-from msbench.results.mixing_documents import Distances, counted
-from msbench.results.store import RunRecord
+from msbench.results.mixing_documents import Distances, find_comparable
+from msbench.results.record import RunRecord
 
 
 def distance(
@@ -21,7 +21,7 @@ def distance(
     gets a line on what is not shown.
     """
     of_runs = [measured.get(record.run_id, ()) for record in runs]
-    found = [each for each in map(counted, of_runs) if each is not None and each.mean is not None]
+    found = [each for each in map(find_comparable, of_runs) if each is not None and each.mean is not None]
     other = sum(not each.counts for measurements in of_runs for each in measurements)
     if other:
         count = f"{other} measurement{'' if other == 1 else 's'}"

@@ -26,8 +26,9 @@ from msbench.reporting.tables.definitions import (
 from msbench.reporting.tables.pool import SpecKey, SuiteRuns
 from msbench.results import store
 from msbench.results.mixing_documents import Distances, read_distances
-from msbench.results.reported import find_reported, read_all
-from msbench.results.store import RunRecord, StoredRuns
+from msbench.results.record import RunRecord
+from msbench.results.reported import find_reported, read_all_reported
+from msbench.results.store import StoredRuns
 from msbench.runs import plan as agenda
 from msbench.runs import suite
 from msbench.runs.suite import Suite
@@ -88,7 +89,7 @@ def load(
     runs at all.
     """
     library = _Library(results, show)
-    reported = read_all(find_reported(results))
+    reported = read_all_reported(find_reported(results))
 
     def build(definition: TableDefinition) -> Table:
         material = [library.runs(name) for name in definition.suites]
@@ -284,7 +285,7 @@ def find_present(
     for task, model, digest in more:
         others[task, model].append(digest)
     ran = {(record.task, record.model) for record in stored.records}
-    ran |= {(path.parts[-3], path.parts[-2]) for path in stored.unended}
+    ran |= {(path.parts[-3], path.parts[-2]) for path in stored.incomplete}
     digests: dict[str, str | None] = {}
     found: dict[tuple[str, str], Present] = {}
     for place, planned in groups.items():

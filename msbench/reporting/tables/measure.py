@@ -8,7 +8,7 @@ from dataclasses import replace
 from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column
 from msbench.reporting.tables.collect import CellRuns, usable
 from msbench.reporting.tables.judgement import Evidence
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.stats import learned_rule, spread
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")

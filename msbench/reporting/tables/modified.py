@@ -9,7 +9,7 @@ from msbench.reporting.tables.collect import difference, newest, outcome
 from msbench.reporting.tables.contracts import Planned
 from msbench.reporting.tables.measure import measure
 from msbench.reporting.tables.pool import Pool
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 
 def modified_rows(pool: Pool, columns: Sequence[Column], notes: list[str]) -> list[Row]:

@@ -9,7 +9,7 @@ from msbench.reporting.tables.cells import Place
 from msbench.reporting.tables.collect import NOWHERE, CellRuns, Present, chosen_data, outcome
 from msbench.reporting.tables.contracts import Planned, SuiteFacts
 from msbench.results.mixing_documents import Distances
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 Key = tuple[str, str, str]
 """Suite, task and model."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from msbench.errors import DataError
 from msbench.results.predictions import read_correct, read_scores
-from msbench.results.store import Metric, RunRecord
+from msbench.results.record import Metric, RunRecord
 from msbench.stats import Difference, Paired, mcnemar, paired_auroc_bootstrap, paired_bootstrap, welch
 
 LEVEL = 0.05

@@ -8,7 +8,7 @@ from msbench.errors import ConfigError, DamagedRecord, DataError, UnknownName
 from msbench.reporting.tables.cells import COMPARED, UNITS, Cell, Column, Row, Table, lettered
 from msbench.reporting.tables.significance import LEVEL, ComparedRun, Comparison, compare
 from msbench.results import store
-from msbench.results.store import metric_key
+from msbench.results.record import get_metric_key
 from msbench.stats import holm
 
 Place = tuple[int, int]
@@ -135,13 +135,13 @@ def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[ComparedR
     for identity in cell.run_ids:
         places = (suite / column.task / row.model / identity for suite in suites)
         folder = next((place for place in places if place.is_dir()), results)
-        record = store.read_filed(folder)
+        record = store.read_run(folder)
         if record is None:
             raise DataError(f"{results}: no finished run {identity} of {row.model} on {column.task}")
         metric = UNITS[column.unit].metric
-        if metric_key("test", record.metric) == metric:
+        if get_metric_key("test", record.metric) == metric:
             runs.append(ComparedRun(record, folder))
-        elif metric_key("validation", record.metric) == metric:
+        elif get_metric_key("validation", record.metric) == metric:
             runs.append(ComparedRun(record, folder, metric))
         else:
             raise DataError(f"{folder}: its result, {record.metric}, is not what the column shows")

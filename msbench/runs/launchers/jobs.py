@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs.launchers.slurm_queue import WAITING, WORKING, States, ask
 from msbench.runs.launchers.submission import Element, Submission, submissions
 

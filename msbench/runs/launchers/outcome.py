@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msbench.errors import ExitCode
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 NO_WAIT = "MSBENCH_NO_WAIT"
 """Variable that is set if a process must not wait for runs that others train: its parent retries later."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from msbench.config import RunSpec
 from msbench.console import encodable, say
 from msbench.errors import ConfigError, ExitCode, unwritten
-from msbench.results import store
+from msbench.results import files, store
 from msbench.results.locks import hold_file
 from msbench.runs import reproduce as again
 from msbench.runs.launchers import slurm_array, submission
@@ -95,7 +95,7 @@ def exit_code(entries: Sequence[PlannedRun], *, waited: bool) -> ExitCode:
 
 def active(results: Path, suite: str) -> dict[str, Job]:
     """Return the jobs that may still train a run of this suite, by run id."""
-    found, _ = jobs(results, store.records(results, suite)[0])
+    found, _ = jobs(results, store.read_records(results, suite)[0])
     return {run: job for run, job in found.items() if job.active and job.submission.suite == suite}
 
 
@@ -147,7 +147,7 @@ def alone(results: Path) -> Iterator[None]:
             yield
     except OSError as error:
         reason = error.strerror or error
-        raise ConfigError(f"{folder}: cannot work here: {reason}; choose another --results") from None
+        raise ConfigError(f"{folder}: cannot be used: {reason}; choose another --results") from None
 
 
 def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
@@ -167,7 +167,7 @@ def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
         runs=tuple(_element(entry, order, folder) for entry in entries),
     )
     try:
-        store.write_atomically(folder / submission.SUITE, order.suite_file.read_bytes())
+        files.write_atomically(folder / submission.SUITE, order.suite_file.read_bytes())
         # Before its number is known: if this process is killed in between, its jobs are found by name.
         submission.write(folder, written)
         number = slurm_array.submit(folder, len(entries), order.profile, order.data_root)

@@ -17,9 +17,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.errors import ConfigError
-from msbench.results import store
-from msbench.results.record_fields import RunId
-from msbench.results.safe_reads import read_bytes
+from msbench.results import files
+from msbench.results.files import read_bytes
+from msbench.results.record import RunId
 
 FOLDER = ".slurm"
 FILE = "submission.json"
@@ -64,7 +64,7 @@ def folder_of(results: Path, name: str) -> Path:
 def write(folder: Path, submission: Submission) -> None:
     """Write ``submission.json`` atomically."""
     text = json.dumps(submission.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
-    store.write_atomically(folder / FILE, (text + "\n").encode())
+    files.write_atomically(folder / FILE, (text + "\n").encode())
 
 
 def read(path: Path) -> Submission:

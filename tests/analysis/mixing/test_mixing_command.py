@@ -111,7 +111,7 @@ def test_untrained_models_need_no_run_and_make_none(tiny: Suite, tiny_file: Path
     found = documents(tiny_file, "--results", results, "--untrained", *SHORT)
     assert [each["trained"] for each in found] == [False, False]
     assert all(path.name.startswith("untrained-") for path in results.rglob("*.json"))
-    assert store.records(results) == ([], [])
+    assert store.read_records(results) == ([], [])
     assert msbench("list", "runs", "--results", results, "--json").stdout.strip() == "[]"
     for entry, each in zip(agenda.agenda(runs(tiny), results, data.data_root()), found, strict=True):
         assert (entry.action, entry.reason, entry.run_id) == ("train", "no run yet", each["run_id"])

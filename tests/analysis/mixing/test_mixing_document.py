@@ -92,7 +92,7 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
     others.append(document.path_of(tmp_path, Options(), trained=False))
     assert len({path, *others}) == 3
     assert document.read(path / "below a file.json") is None
-    with pytest.raises(DamagedRecord, match="mixing: cannot be read: no ordinary file"):
+    with pytest.raises(DamagedRecord, match="mixing: cannot be read: not a regular file"):
         document.read(path.parent)
     for text in ("{", "[]", '{"schema_version": 0}'):
         path.write_text(text, encoding="utf-8")

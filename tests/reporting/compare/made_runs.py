@@ -9,8 +9,7 @@ from answers_file import write_answers
 from least_record import LEAST
 
 from msbench.reporting.compare.lookup import FoundRun
-from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord, write_record
 from msbench.training.evaluate import Predictions
 from msbench.training.metrics import EpochRow, write_metrics
 
@@ -21,7 +20,7 @@ def keep(results: Path, run_id: str, **values: Any) -> FoundRun:
     """Write a finished record of suite ``s``, task ``t``, model ``m``, seed 0; `values` are fields of it."""
     record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)
     folder = results / record.suite / record.task / record.model / run_id
-    store.write_record(folder, record)
+    write_record(folder, record)
     return FoundRun(record, folder)
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from msbench.cli import app
 from msbench.cli import runs as runs_verbs
 from msbench.errors import ExitCode
-from msbench.results import store
+from msbench.results.record import compute_run_id
 
 SETS = ("train.lr=5e-4", "train.bucketing=false", "train.clip=null", "model.pooling=last")
 
@@ -132,7 +132,7 @@ def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) 
     for path in list((tmp_path / "results").rglob("run.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         record["source_digest"], record["sources"]["training/loop.py"] = "older", "abcdef0123456789"
-        new = store.run_id(record["spec_digest"], record["data_digest"], "older")
+        new = compute_run_id(record["spec_digest"], record["data_digest"], "older")
         older[record["run_id"]], record["run_id"] = new, new
         path.write_text(json.dumps(record), encoding="utf-8")
         path.parent.rename(path.parent.with_name(record["run_id"]))

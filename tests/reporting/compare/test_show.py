@@ -10,7 +10,7 @@ from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.show import look_at, pages
 from msbench.reporting.compare.standing import RunStanding
-from msbench.results.store import Failure
+from msbench.results.record import Failure
 from msbench.runs.reproduce import Again
 
 RUN = "a" * 12

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from msbench.reporting.compare.standing import standing
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs import sources
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.progress import Quiet

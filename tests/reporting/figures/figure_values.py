@@ -7,7 +7,7 @@ from typing import Any
 from msbench.reporting.figures.series import Series, series_of
 from msbench.reporting.tables.cells import Cell, Column, Row, Table
 from msbench.reporting.tables.load import Report
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 CPU = {"device": "cpu", "cpu": "A Processor", "threads": 2}
 GPU = {"device": "cuda", "gpus": ["NVIDIA H100"]}

@@ -21,7 +21,8 @@ from msbench.reporting.figures import WITHOUT_MODELS, FigureFile, figures, write
 from msbench.reporting.figures.style import styled
 from msbench.reporting.tables.cells import Cell
 from msbench.reporting.tables.load import Report, run_folder
-from msbench.results.store import RunRecord, run_directory, run_id, write_record
+from msbench.results.record import RunRecord, compute_run_id, write_record
+from msbench.results.store import get_run_folder
 from msbench.runs.suite import Suite, plan
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
@@ -160,7 +161,7 @@ def recorded(tiny: Suite, results: Path) -> list[RunRecord]:
     found = []
     for spec in plan(tiny):
         made = record(
-            run_id(spec.digest, "data", "source"),
+            compute_run_id(spec.digest, "data", "source"),
             task=spec.task,
             model=spec.model_name,
             seed=spec.seed,
@@ -169,7 +170,7 @@ def recorded(tiny: Suite, results: Path) -> list[RunRecord]:
             suite="tiny",
             n_test=20,
         )
-        folder = run_directory(results, spec, made.run_id)
+        folder = get_run_folder(results, spec, made.run_id)
         write_record(folder, made)
         write_log(folder, [(1.0, 0.25)])
         found.append(made)

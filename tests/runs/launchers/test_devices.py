@@ -190,7 +190,7 @@ def test_a_killed_and_a_stopped_process_end_the_command_which_then_goes_on(
     began = time.monotonic()
     assert ranks.ended(started) == [3, -9]
     assert time.monotonic() - began < 20
-    (record,), _ = store.records(results)
+    (record,), _ = store.read_records(results)
     assert record.failure is not None
     assert (record.status, record.failure.type) == ("failed", "Lost")
     assert "the same command goes on from the last checkpoint" in record.failure.message
@@ -198,7 +198,7 @@ def test_a_killed_and_a_stopped_process_end_the_command_which_then_goes_on(
     started = ranks.start(2, ranks.command, words, tmp_path, environment=environment)
     after_another_epoch(results, started[1].terminate)
     assert ranks.ended(started) == [143, 143]
-    (record,), _ = store.records(results)
+    (record,), _ = store.read_records(results)
     assert (record.status, record.resumed) == ("interrupted", 1)
     assert re.search(r"resumed at step \d+ of 120", (tmp_path / "err-0").read_text())
     assert "SIGTERM: saved; the same command resumes" in (tmp_path / "err-0").read_text()
@@ -206,6 +206,6 @@ def test_a_killed_and_a_stopped_process_end_the_command_which_then_goes_on(
 
     done = CliRunner().invoke(app, [*words, "--quiet"])
     assert done.exit_code == 0, done.stderr
-    (record,), _ = store.records(results)
+    (record,), _ = store.read_records(results)
     assert (record.status, record.resumed, record.steps) == ("finished", 2, 120)
     assert [attempt["devices"] for attempt in record.attempts] == ["2", "2", "1"]

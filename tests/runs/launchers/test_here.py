@@ -24,7 +24,7 @@ def test_two_processes_that_start_at_once_train_each_run_once(tiny_file: Path, t
     ]
     outputs = [process.communicate(timeout=180) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    found, warnings = store.records(results)
+    found, warnings = store.read_records(results)
     assert warnings == []
     assert [(record.status, record.resumed) for record in found] == [("finished", 0)] * 2
     # Both report both runs, whoever trained them; each epoch of each was trained by one of the two.
@@ -42,12 +42,12 @@ def test_a_signal_in_the_first_run_starts_no_other(
     with monkeypatch.context() as patch:
         patch.setattr(Quiet, "epoch", lambda *_: os.kill(os.getpid(), number))
         assert CliRunner().invoke(app, arguments).exit_code == code
-    (record,), _ = store.records(tmp_path / "results")
+    (record,), _ = store.read_records(tmp_path / "results")
     assert (record.seed, record.status, record.metrics) == (0, "interrupted", {})
     assert len(store.list_run_folders(tmp_path / "results").folders) == 1
 
     assert CliRunner().invoke(app, arguments).exit_code == 0
-    found = sorted(store.records(tmp_path / "results")[0], key=lambda record: record.seed)
+    found = sorted(store.read_records(tmp_path / "results")[0], key=lambda record: record.seed)
     assert [(record.seed, record.status, record.resumed) for record in found] == [
         (0, "finished", 1),
         (1, "finished", 0),

@@ -90,7 +90,7 @@ def test_training_goes_on_to_its_end(options: list[str], tiny_file: Path, tmp_pa
         send(process, IGNORED)
         _, messages = process.communicate(timeout=120)
     assert process.returncode == 0, messages
-    assert [record.status for record in store.records(results)[0]] == ["finished"] * models
+    assert [record.status for record in store.read_records(results)[0]] == ["finished"] * models
 
 
 @LINUX
@@ -113,7 +113,7 @@ def test_a_signal_that_is_not_ignored_stops_it(tiny_file: Path, tmp_path: Path) 
         process.terminate()
         _, messages = process.communicate(timeout=120)
     assert process.returncode == 143, messages
-    assert {record.status for record in store.records(results)[0]} == {"interrupted"}
+    assert {record.status for record in store.read_records(results)[0]} == {"interrupted"}
 
 
 @LINUX

@@ -148,5 +148,5 @@ def children(process: "subprocess.Popen[str]") -> list[int]:
 def assert_saved(results: Path) -> None:
     """Two runs were stopped, with a record each, and no other was started."""
     until(lambda: len(list(results.rglob("run.json"))) == 2)
-    assert [record.status for record in store.records(results)[0]] == ["interrupted"] * 2
+    assert [record.status for record in store.read_records(results)[0]] == ["interrupted"] * 2
     assert len(store.list_run_folders(results).folders) == 2

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from msbench.cli import app
 from msbench.results import store
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 from msbench.runs.launchers.submission import Submission, submissions
 
 pytestmark = [
@@ -115,7 +115,7 @@ class Six:
         until(done, "training")
 
     def records(self) -> dict[str, RunRecord]:
-        found, warnings = store.records(self.results)
+        found, warnings = store.read_records(self.results)
         assert warnings == []
         return {record.model: record for record in found}
 

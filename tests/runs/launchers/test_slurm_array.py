@@ -207,7 +207,7 @@ def test_the_script_trains_its_run_as_the_suite_was(tmp_path: Path, commands: Co
         ["bash", commands.folder / "script.sh"], env={**os.environ, **SHELL}, timeout=120, check=False
     )
     assert done.returncode == 0
-    (record,), _ = store.records(tmp_path / "results")
+    (record,), _ = store.read_records(tmp_path / "results")
     assert (record.run_id, record.status) == (only(tmp_path).runs[0].run_id, "finished")
     commands.queue()
     assert statuses(tmp_path) == {"mamba": "finished"}

@@ -14,7 +14,7 @@ from msbench.runs.launchers import submission
 
 def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / submission.FILE)
-    with pytest.raises(ConfigError, match=r"submission\.json: cannot be read: no ordinary file"):
+    with pytest.raises(ConfigError, match=r"submission\.json: cannot be read: not a regular file"):
         submission.read(tmp_path / submission.FILE)
 
 

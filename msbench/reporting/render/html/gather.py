@@ -7,8 +7,7 @@ from msbench.reporting.tables.load import Report
 from msbench.reporting.tables.names import unique
 from msbench.results import store
 from msbench.results.metrics_log import Epochs, read_log
-from msbench.results.record_fields import RUN_ID
-from msbench.results.store import RunRecord
+from msbench.results.record import RUN_ID, RunRecord
 from msbench.runs.reproduce import Again, Commands
 
 MOST_RUNS = 1000

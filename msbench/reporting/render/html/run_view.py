@@ -10,8 +10,8 @@ from msbench.config.differences import flatten
 from msbench.reporting.render.html.chart import Chart, Line, chart
 from msbench.reporting.render.html.gather import RunSection, key
 from msbench.reporting.tables.cells import UNIT_OF_METRIC, UNITS
-from msbench.results.metrics_log import Epochs, number
-from msbench.results.store import RunRecord
+from msbench.results.metrics_log import Epochs, parse_number
+from msbench.results.record import RunRecord
 from msbench.runs.reproduce import Again
 
 Facts = Sequence[tuple[str, str]]
@@ -161,7 +161,7 @@ def _charts(epochs: Epochs, record: RunRecord) -> tuple[Chart, ...]:
 
 
 def _line(name: str, key: str, epochs: Epochs) -> Line:
-    pairs = [(number(row, "epoch"), number(row, key)) for row in epochs]
+    pairs = [(parse_number(row, "epoch"), parse_number(row, key)) for row in epochs]
     return Line.of(
         name, [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
     )

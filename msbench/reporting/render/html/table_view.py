@@ -12,7 +12,7 @@ from msbench.reporting.tables.cells import UNITS, Cell, ClaimStanding, ClaimVerd
 from msbench.reporting.tables.judgement import Judgement, Verdict
 from msbench.reporting.tables.load import Report
 from msbench.reporting.tables.names import stem, unique
-from msbench.results.store import RunRecord
+from msbench.results.record import RunRecord
 
 
 @dataclass(frozen=True)

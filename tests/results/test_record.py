@@ -9,11 +9,12 @@ from least_record import LEAST
 
 from msbench.errors import DamagedRecord
 from msbench.results import store
+from msbench.results.record import RunRecord, read_record
 
 
-def read(folder: Path, **values: Any) -> store.RunRecord:
+def read(folder: Path, **values: Any) -> RunRecord:
     (folder / "run.json").write_text(json.dumps(LEAST | values), encoding="utf-8")
-    record = store.read_record(folder)
+    record = read_record(folder)
     assert record is not None
     return record
 

@@ -1,0 +1,231 @@
+"""``run.json``: the record of a run, its fields, its reader and its writer.
+
+A record may come from another machine. A bad value refused on reading costs one warning; a bad value let
+through would break the whole table that uses it.
+"""
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+
+from msbench.config.run import SECTIONS, Label, compute_spec_digest
+from msbench.console import encodable
+from msbench.errors import ConfigError, DamagedRecord
+from msbench.results.files import parse_json, read_bytes, write_atomically
+
+RUN_ID = re.compile(r"[0-9a-f]{12}")
+RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
+MAPPINGS = ("git", "packages", "cudnn", "container")
+"""Environment entries that are mappings themselves."""
+LARGEST = 2**63
+
+
+def check_plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Return `values` if all numbers are finite and integers fit in 64 bits; raise ValueError if not."""
+    if not _is_plain(values):
+        raise ValueError("has a number that is not finite, or too large")
+    return values
+
+
+def check_spec(values: dict[str, Any]) -> dict[str, Any]:
+    """Return `values` if every section of a run's settings is a mapping; raise ValueError if not."""
+    for name in SECTIONS:
+        if not isinstance(values.get(name) or {}, dict):
+            raise ValueError(f"{name} is no mapping")
+    return check_plain(values)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, int):
+        return abs(value) < LARGEST
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def check_environment(values: dict[str, Any]) -> dict[str, Any]:
+    """Return `values` if its entries have the types that msbench writes; raise ValueError if not."""
+    for name in MAPPINGS:
+        if not isinstance(values.get(name) or {}, dict):
+            raise ValueError(f"{name} is no mapping")
+    gpus = values.get("gpus") or []
+    if not isinstance(gpus, list) or not all(isinstance(each, str) for each in gpus):
+        raise ValueError("gpus are no list of names")
+    return check_plain(values)
+
+
+Spec = Annotated[dict[str, Any], AfterValidator(check_spec)]
+Environment = Annotated[dict[str, Any], AfterValidator(check_environment)]
+# Strict: pydantic would otherwise convert true and "0.6" to the numbers 1.0 and 0.6.
+Number = Annotated[FiniteFloat, Field(ge=-1e100, le=1e100, strict=True)]
+"""A number that can be squared and summed without overflow."""
+Duration = Annotated[FiniteFloat, Field(ge=0, le=1e15, strict=True)]
+"""Seconds, or a rate per second."""
+Fraction = Annotated[FiniteFloat, Field(ge=0, le=1, strict=True)]
+Count = Annotated[int, Field(ge=0, lt=LARGEST, strict=True)]
+Size = Annotated[int, Field(ge=1, lt=LARGEST, strict=True)]
+"""The number of examples of a split: at least one, as there is no result on none."""
+
+SCHEMA_VERSION = 1
+"""Schema version of records. It is raised when a field changes its meaning, not when one is added."""
+Status = Literal["finished", "diverged", "out-of-memory", "interrupted", "failed"]
+Metric = Literal["accuracy", "macro-auroc"]
+"""The metric that is the result of a run, set by its task."""
+
+
+class Failure(BaseModel):
+    """The reason why a run has no result: exception name, message and, where known, step and tensor."""
+
+    type: str
+    message: str
+    step: int | None = None
+    name: str | None = None
+
+
+class RunRecord(BaseModel):
+    """The contents of ``run.json``. Accuracies and AUROCs are fractions; only a finished run has any.
+
+    `metric` names the one that is the result, `chance` is its chance level, `baselines` are the results of
+    trivial rules on the test split; `classes` are the names of the classes in the order of the predictions,
+    where they have names. `data_notes` are the notes of the data setup, such as differences from the
+    published data.
+
+    Read tolerantly: fields added by a later version are ignored, and fields missing in an earlier one take
+    their default, so that old records stay in the tables. A record of a higher `schema_version` is not read:
+    its fields may have another meaning. Names are valid folder names: none leads out of the results folder.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+    run_id: RunId
+    status: Status
+    suite: Label
+    task: Label
+    model: Label
+    seed: Count
+    spec: Spec
+    spec_digest: str
+    data_digest: str
+    data_notes: tuple[str, ...] = ()
+    source_digest: str
+    sources: dict[str, str] = {}
+    metric: Metric = "accuracy"
+    metrics: dict[str, Number] = {}
+    n_test: Size | None = None
+    chance: Fraction | None = None
+    baselines: dict[str, Fraction] = {}
+    classes: tuple[str, ...] = ()
+    parameters: Count | None = None
+    states_per_channel: Count | None = None
+    kernel: str | None = None
+    steps: Count = 0
+    timing: dict[str, Duration] = {}
+    failure: Failure | None = None
+    environment: Environment = {}
+    started: str = ""
+    ended: str = ""
+    resumed: Count = 0
+    attempts: list[dict[str, str]] = []
+
+    @property
+    def finished(self) -> bool:
+        """True where the run has a result."""
+        return self.status == "finished"
+
+    @property
+    def hardware(self) -> str:
+        """The class of device that it ran on: ``cpu``, or the name of the GPU; empty where unknown."""
+        device = str(self.environment.get("device", ""))
+        gpus = self.environment.get("gpus") or [device]
+        return str(gpus[0]) if device == "cuda" else device
+
+    @property
+    def result(self) -> float | None:
+        """The metric on the test split; None where the run has none."""
+        return self.metrics.get(get_metric_key("test", self.metric))
+
+
+def get_metric_key(split: str, metric: Metric) -> str:
+    """Return the key of a metric on a split in records and logs, such as ``test_macro_auroc``."""
+    return f"{split}_{metric.replace('-', '_')}"
+
+
+def compute_run_id(spec_digest: str, data_digest: str, source_digest: str) -> str:
+    """Return the run id: twelve hex digits of a hash of the spec, data and source digests."""
+    joined = "\n".join((spec_digest, data_digest, source_digest))
+    return hashlib.sha256(joined.encode()).hexdigest()[:12]
+
+
+def write_record(directory: Path, record: RunRecord) -> None:
+    """Write ``run.json``."""
+    write_atomically(directory / "run.json", encode_record(record))
+
+
+def encode_record(record: RunRecord) -> bytes:
+    """Return the bytes of ``run.json``: sorted keys, two spaces, no NaN, a newline at the end."""
+    values = encodable(record.model_dump(mode="json", exclude_none=True))
+    text = json.dumps(values, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    return (text + "\n").encode()
+
+
+def read_record(directory: Path) -> RunRecord | None:
+    """Return the record of this folder, or None if the run has not ended.
+
+    Raises DamagedRecord, naming the file, where ``run.json`` is no record, has a later schema, or
+    contradicts itself: its id does not match its digests, or its digest its settings. Raises ConfigError
+    where it cannot be read.
+    """
+    path = directory / "run.json"
+    try:
+        data = read_bytes(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; choose another --results") from None
+    try:
+        record = RunRecord.model_validate_json(data)
+    except ValidationError as error:
+        raise DamagedRecord(f"{path}: {_explain_fault(data, error)}") from None
+    if problem := _find_contradiction(record):
+        raise DamagedRecord(f"{path}: contradicts itself: {problem}; train again with --fresh")
+    return record
+
+
+def _explain_fault(data: bytes, error: ValidationError) -> str:
+    """Return the reason why this is no valid record, and the remedy."""
+    try:
+        version = parse_json(data)["schema_version"]
+    except (ValueError, KeyError, TypeError):
+        version = None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        known = f"has schema version {version!s:.20}, and this msbench reads up to {SCHEMA_VERSION}"
+        return f"{known}: use a newer one, or train again with --fresh, which keeps it beside"
+    detail = error.errors()[0]
+    key = ".".join(str(part) for part in detail["loc"]) or "the file"
+    return f"not a run record: {key:.200}: {detail['msg']:.200}; delete it, or train again with --fresh"
+
+
+def _find_contradiction(record: RunRecord) -> str:
+    """Return a message on the first inconsistency within a record; empty if there is none.
+
+    A run id is a hash, so an edit of the settings, the seed or a digest is detected.
+    """
+    labels = {"suite": record.suite, "task": record.task, "model_name": record.model, "seed": record.seed}
+    for key, value in labels.items():
+        if (given := record.spec.get(key)) != value or isinstance(given, bool):
+            return f"{key} is {value!r}, in its settings {given!r:.80}"
+    if (found := compute_spec_digest(record.spec)) != record.spec_digest:
+        return f"its settings have the digest {found[:12]}, not {record.spec_digest[:12]}"
+    if (
+        found := compute_run_id(record.spec_digest, record.data_digest, record.source_digest)
+    ) != record.run_id:
+        return f"its digests give the run id {found}, not {record.run_id}"
+    return ""
