@@ -39,8 +39,9 @@ MOST_FILES = 10_000
 class DatasetBuild:
     """Arguments of `fill`: the empty folder to fill, and its settings.
 
-    `sources` are the archives in the order of `Kept.remotes`, or the one file or folder that the user
-    imports. `processes` has no effect on the data; `licence` is that of the data.
+    `sources` are the archives in the order of `ArchiveDataset.remotes`, or the one file or folder that the
+    user imports. `processes` has no effect on the data; `licence` is that of the data; `published` are the
+    known digests of the archives, such as ``md5:...``.
     """
 
     folder: Path
@@ -48,7 +49,7 @@ class DatasetBuild:
     processes: int | None
     progress: Progress
     licence: str
-    remotes: tuple[RemoteFile, ...] = ()
+    published: frozenset[str] = frozenset()
 
     def finish(
         self,
@@ -58,29 +59,31 @@ class DatasetBuild:
         notes: Iterable[str] = (),
         **facts: Any,
     ) -> None:
-        """Write the manifest: what was read, and the result (`splits` as returned by `manifest.describe`).
+        """Write the manifest: what was read, and `splits` as `manifest.describe_split` returns them.
 
         `notes` are for the user who sets it up; a note on an archive that is not the published one is added
         here.
         """
         named = {"dataset": config.dataset, "config": config.model_dump(mode="json")}
         sources = [describe_source(source, self.progress) for source in self.sources]
-        origin = {"licence": self.licence, "sources": sources, "notes": [*self._strange(), *notes]}
+        origin = {
+            "licence": self.licence,
+            "sources": sources,
+            "notes": [*self._describe_other_archives(), *notes],
+        }
         manifest.write_manifest(self.folder, {**named, **origin, **facts}, splits)
 
-    def _strange(self) -> Iterator[str]:
+    def _describe_other_archives(self) -> Iterator[str]:
         """Yield a note on a user's archive that is not the published one, where that is known."""
-        known = [remote for remote in self.remotes if remote.digest is not None]
+        algorithms = {digest.partition(":")[0] for digest in self.published}
         for source in self.sources:
-            if not source.is_file() or not known:
-                continue
-            algorithms = {str(remote.digest).partition(":")[0] for remote in known}
-            digests = {f"{each}:{hash_file(source, each, self.progress)}" for each in algorithms}
-            if digests.isdisjoint(str(remote.digest) for remote in known):
-                yield f"{source.name} is not the published file: its digest is another"
+            if source.is_file() and self.published:
+                digests = {f"{each}:{hash_file(source, each, self.progress)}" for each in algorithms}
+                if digests.isdisjoint(self.published):
+                    yield f"{source.name} is not the published file: its digest is another"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ArchiveDataset(Generic[C]):
     """A dataset composed of its parts; it implements `msbench.datasets.DatasetModule`.
 
@@ -90,7 +93,8 @@ class ArchiveDataset(Generic[C]):
     version : of the output of `fill`; each version has its own folder
     about : its content, its licence and its source
     remotes : files that can be downloaded; empty where there are none
-    fill : write arrays into a folder and end with `Making.finish`; raises DataError
+    other_digests : of further published archives that a user may import
+    fill : write arrays into a folder and end with `DatasetBuild.finish`; raises DataError
     view : the facts of the task and its splits, from the config, the arrays and the manifest
     outline : the facts of the task known without data
     views : fields of the config that `fill` does not read
@@ -105,6 +109,7 @@ class ArchiveDataset(Generic[C]):
     view: Callable[[C, Arrays, Mapping[str, Any]], tuple[TaskInfo, Mapping[str, Split]]]
     outline: Callable[[C], TaskInfo]
     remotes: tuple[RemoteFile, ...] = ()
+    other_digests: frozenset[str] = frozenset()
     views: frozenset[str] = frozenset()
     is_generated: Callable[[C], bool] = lambda _config: False
     view_version: int = 1
@@ -134,7 +139,7 @@ class ArchiveDataset(Generic[C]):
                 processes=processes,
                 progress=progress,
                 licence=licence,
-                remotes=self.remotes,
+                published=self.other_digests | {each.digest for each in self.remotes if each.digest},
             )
             manifest.build_folder(folder, lambda new: self.fill(config, making(new)), progress)
         elif source is not None:

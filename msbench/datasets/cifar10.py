@@ -1,44 +1,147 @@
 """CIFAR-10 (Krizhevsky 2009) as sequences of 1024 pixels: the paper's sCIFAR, and Long Range Arena's Image.
 
 All images are stored once, in colour as published; colour, standardisation and split are chosen on opening.
+Both published versions give the same arrays:
+
+- the binary one, ``data_batch_1.bin`` to ``data_batch_5.bin`` and ``test_batch.bin``: records of a label and
+  3 x 1024 bytes, all red ones first;
+- the pickled one, the same names without ``.bin``. A pickle can run any code when it is loaded, so only files
+  with their published digest are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from msbench.datasets import cifar10_batches, manifest
+from msbench.datasets import manifest
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.cifar10_batches import CLASSES, COLOURS, PIXELS, TEST
-from msbench.datasets.dataset import Samples, Split, TaskInfo, score_majority_rule
+from msbench.datasets.archives import members
+from msbench.datasets.dataset import (
+    Progress,
+    Samples,
+    Split,
+    TaskInfo,
+    ignore_progress,
+    score_majority_rule,
+)
 from msbench.datasets.download import RemoteFile
 from msbench.datasets.pixels import LEVELS, Bytes, PixelTokens, convert_to_grey, keep_colours, split_images
+from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import Cifar10Config
 
+BINARY, PICKLED = "cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"
 ABOUT = DatasetDescription(
-    what="cifar-10-python.tar.gz, or the folder cifar-10-batches-py in it",
+    what=f"{BINARY} or {PICKLED}, or the folder of files in it",
     licence="none is stated (research data; cite Krizhevsky 2009), so msbench does not pass it on",
     where="https://www.cs.toronto.edu/~kriz/cifar.html, then: msbench setup cifar10 --from PATH",
 )
 REMOTE = RemoteFile(
-    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
-    name=cifar10_batches.ARCHIVE,
+    url=f"https://www.cs.toronto.edu/~kriz/{BINARY}",
+    name=BINARY,
     size=None,
-    digest="md5:c58f30108f718f92721af3b95e74349a",
+    digest="md5:c32a1d4ab5d03f1284b67883e8d87530",
     kind="gzip",
     dataset="cifar10",
 )
+PICKLED_DIGEST = "md5:c58f30108f718f92721af3b95e74349a"
+PICKLE_MD5 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+*TRAIN, TEST = PICKLE_MD5
+ROWS = 10_000
+CLASSES, PIXELS, COLOURS = 10, 32 * 32, 3
+RECORD = 1 + COLOURS * PIXELS
+"""Bytes of an image with its label in the binary version."""
+
+
+@dataclass(frozen=True)
+class Cifar10File:
+    """Images (n, 1024, 3) and labels (n,) of one file; `md5` is of its bytes."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.uint8]
+    md5: str
+
+
+def read_files(source: Path, progress: Progress = ignore_progress) -> dict[str, Cifar10File]:
+    """Read the files by name, in order; `source` is an archive, a folder, or a folder that holds either.
+
+    Raises DataError where the test file or all train files are missing, and for a file that occurs twice, is
+    malformed, or is a pickle other than the published one.
+    """
+    if source.is_dir() and not any(source.rglob(f"{TEST}*")):
+        source = next((source / name for name in (BINARY, PICKLED) if (source / name).is_file()), source)
+    found: dict[str, Cifar10File] = {}
+    paths: dict[str, str] = {}
+    for path, content in members(source, lambda path: _batch_name(path) in PICKLE_MD5, progress):
+        name = _batch_name(path)
+        if name in paths:
+            raise DataError(
+                f"{source}: has {name} twice, as {paths[name]} and {path}: name the folder of one"
+            )
+        paths[name] = path
+        found[name] = parse_file(f"{source / path}", content)
+    if TEST not in found or len(found) == 1:
+        missing = TEST if TEST not in found else f"{TRAIN[0]} to {TRAIN[-1]}"
+        raise DataError(f"{source}: holds no {missing} of CIFAR-10's binary or python version")
+    return {name: found[name] for name in PICKLE_MD5 if name in found}
+
+
+def _batch_name(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".bin")
+
+
+def parse_file(path: str, content: bytes) -> Cifar10File:
+    """Parse one file, binary if its name ends in .bin. Raises DataError, whose message begins with `path`."""
+    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if path.endswith(".bin"):
+        if not content or len(content) % RECORD:
+            raise DataError(f"{path}: has {len(content):,} bytes, which are no images of {RECORD:,} bytes")
+        records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
+        labels, pixels = records[:, 0].copy(), records[:, 1:]
+        if labels.max() >= CLASSES:
+            raise DataError(f"{path}: labels go up to {labels.max()}, not to {CLASSES - 1}")
+    else:
+        published = PICKLE_MD5[_batch_name(path)]
+        if md5 != published:
+            raise DataError(
+                f"{path}: is not the published file: its md5 is {md5}, not {published}; other pickles are not"
+                f" loaded, as they can run any code: use {BINARY}"
+            )
+        batch = pickle.loads(content, encoding="bytes")
+        pixels, labels = batch[b"data"], np.array(batch[b"labels"], np.uint8)
+    images = np.ascontiguousarray(pixels.reshape(-1, COLOURS, PIXELS).transpose(0, 2, 1))
+    return Cifar10File(images, labels, md5)
+
+
+def describe_differences(found: Mapping[str, Cifar10File]) -> Iterator[str]:
+    """Yield the differences from the published files."""
+    for name in PICKLE_MD5:
+        if name not in found:
+            yield f"{name} is missing"
+        elif (count := len(found[name].labels)) != ROWS:
+            yield f"{name} has {count:,} images, the published file {ROWS:,}"
 
 
 def fill(config: Cifar10Config, making: DatasetBuild) -> None:
     """Store the images of train and test, in the order of their files."""
-    found = cifar10_batches.read(making.sources[0], making.progress)
+    found = read_files(making.sources[0], making.progress)
     described = {}
     for split in ("train", "test"):
         blocks = [block for name, block in found.items() if (name == TEST) == (split == "test")]
@@ -48,7 +151,7 @@ def fill(config: Cifar10Config, making: DatasetBuild) -> None:
         manifest.save_array(making.folder, split, "labels", labels)
         described[split] = manifest.describe_split(labels, np.full(len(labels), PIXELS, np.int64))
     batches = {name: {"images": len(block.labels), "md5": block.md5} for name, block in found.items()}
-    making.finish(config, described, batches=batches, notes=list(cifar10_batches.notes(found)))
+    making.finish(config, described, batches=batches, notes=describe_differences(found))
 
 
 def view(
@@ -95,5 +198,6 @@ CIFAR10: ArchiveDataset[Cifar10Config] = ArchiveDataset(
     view=view,
     outline=outline,
     remotes=(REMOTE,),
+    other_digests=frozenset({PICKLED_DIGEST}),
     views=frozenset({"colour", "pixels", "standardisation", "validation", "split_seed"}),
 )

@@ -9,12 +9,12 @@ from pathlib import Path
 import image_files
 from ecg_files import write_small
 from release_images import write_release
-from test_cifar10_batches import FOLDER as BATCHES
-from test_cifar10_batches import archive, content, write
+from test_cifar10 import FOLDER as BATCHES
+from test_cifar10 import archive, records, write
 from test_mnist import idx, images, labels
 from text_sources import pairs, reviews, write_archive
 
-from msbench.datasets.cifar10_batches import TEST, TRAIN
+from msbench.datasets.cifar10 import TEST, TRAIN
 from msbench.datasets.mnist import FILES
 from msbench.datasets.pathfinder.parameters import find_preset
 
@@ -51,11 +51,11 @@ def aan(folder: Path) -> list[Path]:
 
 def cifar10(folder: Path) -> list[Path]:
     for number, name in enumerate(TRAIN):
-        write(folder / BATCHES, name, content(20, labels=[(number + row) % 10 for row in range(20)]))
-    write(folder / BATCHES, TEST, content(10))
-    (folder / BATCHES / "batches.meta").write_bytes(b"\x80\x02}.")
+        write(folder / BATCHES, name, records(20, labels=[(number + row) % 10 for row in range(20)]))
+    write(folder / BATCHES, TEST, records(10))
+    (folder / BATCHES / "batches.meta.txt").write_text("airplane\n")
     (folder / BATCHES / "readme.html").write_text("<html></html>")
-    return [archive(folder / BATCHES, folder / "cifar-10-python.tar.gz")]
+    return [archive(folder / BATCHES, folder / "cifar-10-binary.tar.gz")]
 
 
 def mnist(folder: Path) -> list[Path]:

@@ -59,7 +59,15 @@ def numbers(remotes: tuple[RemoteFile, ...] = (), version: int = 1) -> ArchiveDa
         return config.source == "generated"
 
     return ArchiveDataset(
-        "numbers", version, ABOUT, fill, view, outline, remotes, frozenset({"factor"}), generated
+        name="numbers",
+        version=version,
+        about=ABOUT,
+        fill=fill,
+        view=view,
+        outline=outline,
+        remotes=remotes,
+        views=frozenset({"factor"}),
+        is_generated=generated,
     )
 
 

@@ -1,30 +1,239 @@
+import hashlib
+import pickle
+import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from test_cifar10_batches import FOLDER, content, write
 
 from msbench import datasets as data
 from msbench.config import Cifar10Config
-from msbench.datasets.cifar10 import CIFAR10
+from msbench.datasets import cifar10
+from msbench.datasets.cifar10 import (
+    BINARY,
+    CIFAR10,
+    PICKLE_MD5,
+    PICKLED,
+    PICKLED_DIGEST,
+    TEST,
+    TRAIN,
+    describe_differences,
+    parse_file,
+    read_files,
+)
 from msbench.datasets.dataset import SPLITS
 from msbench.errors import DataError
 
+FOLDER, PICKLED_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
+DIGEST = "1475cf534fd5f0bcfdef13d7c7ed6467979ade82ab837d0454ffdb7efc2a3267"
 GREY = Cifar10Config(colour="grey")
 TOKENS = Cifar10Config(colour="grey", pixels="tokens")
 
 
+def pixels_of(rows: int) -> Any:
+    return np.arange(rows * 3072, dtype=np.uint32).astype(np.uint8).reshape(rows, 3072)
+
+
+def records(rows: int = 3, labels: list[int] | None = None) -> bytes:
+    """The bytes of a file of the binary version."""
+    numbers = np.array(labels or [row % 10 for row in range(rows)], np.uint8)
+    return np.column_stack([numbers, pixels_of(rows)]).tobytes()
+
+
+def write(folder: Path, name: str, content: bytes | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.bin").write_bytes(records() if content is None else content)
+    return folder
+
+
+def both(folder: Path) -> Path:
+    write(folder, TRAIN[0])
+    return write(folder, TEST)
+
+
+def write_pickles(folder: Path, patch: pytest.MonkeyPatch, rows: int = 3) -> Path:
+    """Write every file of the pickled version; their digests are taken for the published ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    batch = {
+        b"data": pixels_of(rows),
+        b"labels": [row % 10 for row in range(rows)],
+        b"filenames": [b"a"] * rows,
+    }
+    for name in PICKLE_MD5:
+        (folder / name).write_bytes(pickle.dumps(batch, 2))
+    take_as_published(folder, patch)
+    return folder
+
+
+def take_as_published(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    digests = {
+        path.name: hashlib.md5(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+        if path.name in PICKLE_MD5
+    }
+    patch.setattr(cifar10, "PICKLE_MD5", {**PICKLE_MD5, **digests})
+
+
+def archive(folder: Path, path: Path) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    return path
+
+
+def test_both_versions_give_the_same_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PICKLE_MD5:
+        write(tmp_path / FOLDER, name, records(12))
+    binary = read_files(archive(tmp_path / FOLDER, tmp_path / BINARY))
+    write_pickles(tmp_path / PICKLED_FOLDER, monkeypatch, 12)
+    pickled = read_files(archive(tmp_path / PICKLED_FOLDER, tmp_path / PICKLED))
+    assert list(binary) == list(pickled) == [*TRAIN, TEST]
+    for name, file in binary.items():
+        assert np.array_equal(file.images, pickled[name].images)
+        assert np.array_equal(file.labels, pickled[name].labels)
+        assert file.images.dtype == file.labels.dtype == np.uint8
+    digests = {
+        data.setup(Cifar10Config(), tmp_path / folder / "data", source=tmp_path / folder).digest
+        for folder in (FOLDER, PICKLED_FOLDER)
+    }
+    assert len(digests) == 1
+
+
+def test_the_digest_of_the_data_is_that_of_earlier_releases(brought: Path, tmp_path: Path) -> None:
+    """The run ids hold it, whichever version was imported."""
+    dataset = data.setup(Cifar10Config(), tmp_path / "data", source=brought)
+    assert dataset.digest == DIGEST
+
+
+def test_colours_of_a_pixel_come_together(tmp_path: Path) -> None:
+    block = read_files(both(tmp_path))[TRAIN[0]]
+    planes = pixels_of(3).reshape(3, 3, 32, 32)
+    assert block.images.shape == (3, 1024, 3)
+    assert np.array_equal(block.images[1].reshape(32, 32, 3)[5, 7], planes[1, :, 5, 7])
+    assert block.labels.tolist() == [0, 1, 2]
+
+
+def test_the_archive_and_every_folder_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = both(tmp_path / "home" / FOLDER)
+    places = [inner, inner.parent, archive(inner, tmp_path / "any.name")]
+    pickles = archive(
+        write_pickles(tmp_path / "pickles" / PICKLED_FOLDER, monkeypatch), tmp_path / "any.pickles"
+    )
+    for name, source in ((BINARY, places[-1]), (PICKLED, pickles)):
+        holder = tmp_path / f"downloads of {name}"
+        holder.mkdir()
+        shutil.copyfile(source, holder / name)
+        places.append(holder)
+    for place in places:
+        assert {TRAIN[0], TEST} <= set(read_files(place))
+
+
+def test_files_are_in_the_published_order(tmp_path: Path) -> None:
+    for name in reversed(list(PICKLE_MD5)):
+        write(tmp_path, name)
+    names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+    assert list(read_files(tmp_path)) == names
+
+
+def test_differences_from_the_published_files_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cifar10, "ROWS", 4)
+    both(tmp_path)
+    write(tmp_path, "data_batch_2", records(4))
+    assert list(describe_differences(read_files(tmp_path))) == [
+        "data_batch_1 has 3 images, the published file 4",
+        *(f"data_batch_{number} is missing" for number in (3, 4, 5)),
+        "test_batch has 3 images, the published file 4",
+    ]
+
+
+@pytest.mark.parametrize("name", [BINARY, PICKLED])
+def test_an_archive_with_another_digest_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    both(tmp_path / FOLDER)
+    write_pickles(tmp_path / PICKLED_FOLDER, monkeypatch)
+    source = archive(tmp_path / {BINARY: FOLDER, PICKLED: PICKLED_FOLDER}[name], tmp_path / name)
+    dataset = data.setup(Cifar10Config(), tmp_path / "data", source=source)
+    assert dataset.manifest["notes"][0] == f"{name} is not the published file: its digest is another"
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("test_batch", "data_batch_1 to data_batch_5"), ("data_batch_4", "test_batch")]
+)
+def test_a_split_without_files_is_an_error(tmp_path: Path, name: str, missing: str) -> None:
+    with pytest.raises(DataError, match=f"holds no {missing} of CIFAR-10"):
+        read_files(write(tmp_path, name))
+
+
+def test_two_copies_are_both_named(tmp_path: Path) -> None:
+    both(tmp_path / "a")
+    write(tmp_path / "b", "test_batch", records(4))
+    with pytest.raises(DataError, match=r"has test_batch twice, as a/test_batch.bin and b/test_batch.bin"):
+        read_files(tmp_path)
+
+
+class Harmful:
+    """What a pickle can do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_that_is_not_the_published_one_is_not_loaded(tmp_path: Path) -> None:
+    content = pickle.dumps({b"data": Harmful(tmp_path / "harm"), b"labels": [0]})
+    for name in PICKLE_MD5:
+        with pytest.raises(
+            DataError, match=rf"^top/{name}: is not the published file: its md5 is .*{BINARY}"
+        ):
+            parse_file(f"top/{name}", content)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 5000])
+def test_a_cut_pickle_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
+    write_pickles(tmp_path, monkeypatch)
+    with pytest.raises(DataError, match="test_batch: is not the published file"):
+        parse_file("test_batch", (tmp_path / TEST).read_bytes()[:keep])
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (records()[:-1], "has 9,218 bytes, which are no images of 3,073 bytes"),
+        (records() + b"x", "has 9,220 bytes, which are no images of 3,073 bytes"),
+        (b"", "has 0 bytes, which are no images of 3,073 bytes"),
+        (records(labels=[0, 1, 10]), "labels go up to 10, not to 9"),
+    ],
+)
+def test_a_malformed_binary_file_is_named(content: bytes, fault: str) -> None:
+    with pytest.raises(DataError, match=f"^top/test_batch.bin: {fault}"):
+        parse_file("top/test_batch.bin", content)
+
+
 @pytest.fixture
 def brought(tmp_path: Path) -> Path:
-    write(tmp_path / FOLDER, "data_batch_1", content(20))
-    return write(tmp_path / FOLDER, "test_batch", content(5))
+    write(tmp_path / FOLDER, "data_batch_1", records(20))
+    return write(tmp_path / FOLDER, "test_batch", records(5))
 
 
 @pytest.fixture(scope="module")
 def small(sample: Callable[..., Path]) -> Path:
     return sample("cifar10")
+
+
+@pytest.fixture
+def batches(small: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Small files of the pickled version with real images."""
+    take_as_published(small / "cifar-10-batches-py-small", monkeypatch)
+    return small / "cifar-10-batches-py-small"
 
 
 def test_one_import_serves_all_views(brought: Path, tmp_path: Path) -> None:
@@ -61,7 +270,7 @@ def test_values_are_standardised_as_in_public_code(
     brought: Path, tmp_path: Path, config: Cifar10Config, mean: tuple[float], deviation: tuple[float]
 ) -> None:
     dataset = data.setup(config, tmp_path / "data", source=brought)
-    images = content(5)[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    images = pixels_of(5).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     if config.colour == "grey":
         images = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in images])[..., None]
     expected = (images / 255 - mean) / deviation
@@ -81,12 +290,13 @@ def test_a_damaged_file_is_found_and_named(brought: Path, tmp_path: Path) -> Non
 
 def test_what_is_published_can_be_fetched() -> None:
     (remote,) = CIFAR10.remotes
-    assert remote.digest == "md5:c58f30108f718f92721af3b95e74349a"
+    assert remote.digest == "md5:c32a1d4ab5d03f1284b67883e8d87530"
+    assert CIFAR10.other_digests == {PICKLED_DIGEST}
     assert "none is stated" in CIFAR10.about.licence
 
 
-def test_real_images(small: Path, tmp_path: Path) -> None:
-    colour = data.setup(Cifar10Config(), tmp_path, source=small / "cifar-10-batches-py-small")
+def test_real_images(batches: Path, small: Path, tmp_path: Path) -> None:
+    colour = data.setup(Cifar10Config(), tmp_path, source=batches)
     assert [len(colour.splits[name]) for name in SPLITS] == [900, 100, 200]
     assert "data_batch_1 has 1,000 images, the published file 10,000" in colour.manifest["notes"]
     pixels = np.load(small / "cifar10_lossless_5000.npz")
@@ -101,8 +311,8 @@ def test_real_images(small: Path, tmp_path: Path) -> None:
     assert np.abs(s4.batch(np.arange(900)).inputs.std((0, 1)) - 1).max() < 0.02
 
 
-def test_real_images_in_grey(small: Path, tmp_path: Path) -> None:
-    grey = data.setup(GREY, tmp_path, source=small / "cifar-10-batches-py-small")
+def test_real_images_in_grey(batches: Path, small: Path, tmp_path: Path) -> None:
+    grey = data.setup(GREY, tmp_path, source=batches)
     train = grey.splits["train"].batch(np.arange(900)).inputs
     assert abs(train.mean()) < 0.02
     assert abs(train.std() - 1) < 0.02
