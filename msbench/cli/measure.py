@@ -65,11 +65,11 @@ def mixing(
     quiet: Quiet = False,
 ) -> None:
     """Mean mixing distance of each layer: how far back its last output draws."""
-    from msbench.analysis.mixing.options import from_command_line
+    from msbench.analysis.mixing.options import MixingOptions, parse_measure_options
     from msbench.results.files import refuse_file
 
     refuse_file(out)  # before hours of measuring, not after them
-    options = from_command_line(
+    measure = parse_measure_options(
         position,
         examples=examples,
         channels=channels,
@@ -80,12 +80,20 @@ def mixing(
         dtype=dtype,
     )
     specs = plan(suite, model, task, seed, sets)
-    from msbench.analysis.mixing import command, files, table
+    from msbench.analysis.mixing import command, table
 
-    overrides = tuple(sets or ())
-    request = command.MixingRequest(results, options, not untrained, device, fresh, quiet, suite, overrides)
-    found = command.carry_out(specs, request)
-    written = files.write(found.documents, out, csv=csv, figure=figure)
+    options = MixingOptions(
+        results=results,
+        measure=measure,
+        trained=not untrained,
+        device=device,
+        fresh=fresh,
+        quiet=quiet,
+        suite=suite,
+        overrides=tuple(sets or ()),
+    )
+    found = command.measure_runs(specs, options)
+    written = table.write_outputs(found.documents, out, csv=csv, figure=figure)
     if as_json:
         console.out_json(found.documents)
     else:
@@ -93,7 +101,7 @@ def mixing(
     for path in written:
         console.say(str(path))
     if found.missing:
-        raise Undecided("not measured, for want of a trained model:\n" + "\n".join(found.missing))
+        raise Undecided("not measured, as there is no trained model:\n" + "\n".join(found.missing))
 
 
 @verb

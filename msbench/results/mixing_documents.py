@@ -1,17 +1,57 @@
-"""Measured mean mixing distances, stored in the folder of their run.
+"""Documents of measured mean mixing distances, stored in the folder of their run.
 
 ::
 
-    results/<suite>/<task>/<model>/<run-id>/mixing/<any name>.json
+    results/<suite>/<task>/<model>/<run-id>/mixing/<trained|untrained>-<options>.json
+
+The name is unique for each set of options; on reading, any name counts.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from msbench.results.files import read_bytes
+from msbench.console import encodable
+from msbench.errors import DamagedRecord
+from msbench.results.files import parse_json, read_bytes, write_file
+
+SCHEMA_VERSION = 1
+FOLDER = "mixing"
+
+MixingDocument = dict[str, Any]
+"""A whole document, as JSON values."""
+
+
+def document_path(run_folder: Path, options_digest: str, *, trained: bool) -> Path:
+    """Return the path of the document of a run with these options of the measure."""
+    return run_folder / FOLDER / f"{'trained' if trained else 'untrained'}-{options_digest[:12]}.json"
+
+
+def write_document(path: Path, document: MixingDocument) -> None:
+    """Write the whole document or nothing; sorted keys, two spaces, no NaN, a newline at the end.
+
+    Raises ConfigError if it cannot be written.
+    """
+    text = json.dumps(encodable(document), indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    write_file(path, (text + "\n").encode(), "--results")
+
+
+def read_document(path: Path) -> MixingDocument | None:
+    """Read a document, or return None if there is none; DamagedRecord, naming the file, if it is invalid."""
+    try:
+        found = encodable(parse_json(read_bytes(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DamagedRecord(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DamagedRecord(f"{path}: not a measure of mixing: {error}; delete it") from None
+    if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION:
+        raise DamagedRecord(f"{path}: not a measure of mixing of version {SCHEMA_VERSION}; delete it")
+    return found
 
 
 class LayerDistances(BaseModel):
@@ -26,7 +66,7 @@ class LayerDistances(BaseModel):
 
 
 class Distances(BaseModel):
-    """One measurement as stored in its file; read tolerantly, as records are.
+    """The summary of one document; read tolerantly, as records are.
 
     `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output
     depends on any input, and the deviation where there is a single number. `options` are the settings of the
@@ -57,7 +97,7 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
     """Return the measurements of this run, oldest first, and a warning for each unreadable file."""
     found: list[Distances] = []
     warnings: list[str] = []
-    for path in sorted((run_folder / "mixing").glob("*.json")):
+    for path in sorted((run_folder / FOLDER).glob("*.json")):
         try:
             measured = Distances.model_validate_json(read_bytes(path))
         except OSError as error:
@@ -72,7 +112,7 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
             if measured.run_id == run_folder.name:
                 found.append(measured)
             else:
-                warnings.append(f"{path}: is of run {measured.run_id}, and not of the run beside it")
+                warnings.append(f"{path}: is of run {measured.run_id}, not of the run in whose folder it is")
     return sorted(found, key=lambda each: each.created), warnings
 
 

@@ -31,7 +31,6 @@ IMPORTED = (
     *(
         "msbench.reporting.render.html",
         "msbench.analysis.mixing.command",
-        "msbench.analysis.mixing.files",
         "msbench.analysis.mixing.table",
     ),
     *(

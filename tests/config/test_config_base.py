@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from msbench.analysis.mixing.options import Options
+from msbench.analysis.mixing.options import MeasureOptions
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.layers import Located, validate
 from msbench.errors import ConfigError
@@ -25,7 +25,7 @@ from msbench.runs.suite_gate import GateLayer
 CONFIGS: list[type[BaseModel]] = [
     *DATASETS.values(),
     *dict.fromkeys(entry.config for entry in MODELS.values()),
-    *(TrainConfig, RunSpec, SuiteFile, GateLayer, Profile, Options),
+    *(TrainConfig, RunSpec, SuiteFile, GateLayer, Profile, MeasureOptions),
 ]
 WHOLE = [0, 1, 2, 100, 10**6, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64, 10**30, 10**299]
 WHOLE += [-number for number in WHOLE[1:]]
@@ -88,7 +88,7 @@ def test_all_kinds_of_numbers_are_found() -> None:
         *("ListOpsConfig.seed", "TrainConfig.micro_batch", "TrainConfig.pad_to", "TrainConfig.clip"),
         *("InceptionTimeConfig.kernels", "SuiteFile.seeds", "RunSpec.seed", "Profile.sbatch", "Profile.time"),
         *("MsSsmConfig.d_model", "MsSsmConfig.expand", "MambaConfig.layers_factor", "GateLayer.degrees"),
-        *("Options.position", "ImdbConfig.split_seed", "DssConfig.horizon", "LiquidS4Config.degree"),
+        *("MeasureOptions.position", "ImdbConfig.split_seed", "DssConfig.horizon", "LiquidS4Config.degree"),
     } <= found
     assert len(found) > 150
 
@@ -141,7 +141,7 @@ def test_a_suite_names_file_line_and_key(tiny_file: Path, line: str, words: str)
         (Profile, {"time": 60, "max_requeues": 2**63}),
         (Profile, {"time": 60, "sbatch": {"nice": -(2**63)}}),
         (GateLayer, {"sd": 0.1, "degrees": 2**63}),
-        (Options, {"position": 2**63}),
+        (MeasureOptions, {"position": 2**63}),
     ],
 )
 def test_other_files_and_options_are_bounded_too(config: type[BaseModel], values: dict[str, Any]) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from msbench.analysis.mixing.document import Document
 from msbench.reporting.figures.style import BARS, COLOURS, MARKERS, Format, picture, styled
+from msbench.results.mixing_documents import MixingDocument
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SeedGroup:
     """Documents of one model, trained or not, on one task: its seeds."""
 
     label: str
-    documents: tuple[Document, ...]
+    documents: tuple[MixingDocument, ...]
     colour: str
     marker: str
     trained: bool
@@ -43,12 +43,12 @@ class SeedGroup:
         return {**line, "marker": self.marker, "markeredgewidth": 1.0, "markerfacecolor": face}
 
 
-def groups(documents: Iterable[Document]) -> list[SeedGroup]:
+def groups(documents: Iterable[MixingDocument]) -> list[SeedGroup]:
     """Group documents in the order of first appearance; a model has one colour."""
     documents = list(documents)
     tasks = dict.fromkeys(each["task"] for each in documents)
     models = list(dict.fromkeys(each["model"] for each in documents))
-    found: dict[tuple[str, str, bool], list[Document]] = {}
+    found: dict[tuple[str, str, bool], list[MixingDocument]] = {}
     for each in documents:
         found.setdefault((each["task"], each["model"], each["trained"]), []).append(each)
     result = []
@@ -60,7 +60,7 @@ def groups(documents: Iterable[Document]) -> list[SeedGroup]:
     return result
 
 
-def by_layer(documents: Iterable[Document]) -> Figure:
+def by_layer(documents: Iterable[MixingDocument]) -> Figure:
     """Draw the mean distance of each layer with its standard deviation over all rows, and a dot per seed."""
     drawn = Figure(figsize=(5.5, 3.4))
     axes, found = drawn.add_subplot(), groups(documents)
@@ -82,7 +82,7 @@ def by_layer(documents: Iterable[Document]) -> Figure:
     return _finish(drawn, axes)
 
 
-def by_distance(documents: Iterable[Document]) -> Figure:
+def by_distance(documents: Iterable[MixingDocument]) -> Figure:
     """Draw the share of all |J| at each distance or farther; thin lines are single layers."""
     drawn = Figure(figsize=(5.5, 3.4))
     axes = drawn.add_subplot()
@@ -104,7 +104,7 @@ FIGURES = {"layers": by_layer, "distances": by_distance}
 """Figures by the names of their files."""
 
 
-def render(documents: Iterable[Document], name: str, form: Format) -> bytes:
+def render(documents: Iterable[MixingDocument], name: str, form: Format) -> bytes:
     """Render one of `FIGURES` as a file; the same documents always give the same bytes."""
     with styled():
         return picture(FIGURES[name](documents), form)
@@ -114,7 +114,7 @@ def _depth(group: SeedGroup) -> int:
     return min(len(each["layers"]) for each in group.documents)
 
 
-def _pooled(layers: Sequence[Document]) -> tuple[float, float]:
+def _pooled(layers: Sequence[MixingDocument]) -> tuple[float, float]:
     """Return mean and standard deviation over the rows of all seeds, from those of each."""
     known = [each for each in layers if each["mean"] is not None]
     if not known:
@@ -127,7 +127,7 @@ def _pooled(layers: Sequence[Document]) -> tuple[float, float]:
     return mean, float(np.sqrt(spread / max(n.sum() - 1, 1)))
 
 
-def _farther(found: Sequence[Document], count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _farther(found: Sequence[MixingDocument], count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return shares at or beyond each edge but the first, the mean over seeds; missing bins are empty."""
     profiles = np.zeros((len(found), count + 1))
     for row, each in zip(profiles, found, strict=True):

@@ -1,61 +1,136 @@
-"""Rows of a layer's Jacobian, exact: one vector-Jacobian product per channel, for all examples at once.
+"""The layers of a classifier as functions of their inputs, and exact rows of their Jacobians.
 
-The forward's graph is kept and each backward starts at one channel of one position of every example: d
-backwards of one layer, whatever the kernel. Batched gradients (``is_grads_batched``) would still run the
-custom kernels slice by slice, and d copies of an example in one batch would take d times the memory.
+A layer's input is the residual stream: the encoder's output for the first one, not token ids. A block that
+treats each position alone (a feed-forward network) mixes nothing and does not count as a layer.
+
+Rows take one vector-Jacobian product per channel, for all examples at once. The forward's graph is kept and
+each backward starts at one channel of one position of every example: d backwards of one layer, whatever the
+kernel. Batched gradients (``is_grads_batched``) would still run the custom kernels slice by slice, and d
+copies of an example in one batch would take d times the memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from msbench.analysis.mixing.units import Apply
 from msbench.errors import RunError
-from msbench.models.layers import Padding
+from msbench.models.blocks import Mlp
+from msbench.models.classifier import Block, Classifier, Residual
+from msbench.models.griffin import GatedMlp
+from msbench.models.inceptiontime import InceptionGroup
+from msbench.models.layers import Bidirectional, Padding, normalise
 
+POSITIONWISE = (Mlp, GatedMlp)
 PROBE_SEED = 0
+
+Apply = Callable[[Tensor, Padding], Tensor]
+"""From an input (b, l, d) and its padding to an output (b, l, d); examples are independent."""
+
+
+class MixingUnit(NamedTuple):
+    """A layer (`name` counts from 1) or the network; `kind` is the class that mixes positions.
+
+    `at` is the block whose input is the unit's.
+    """
+
+    name: int | Literal["network"]
+    kind: str
+    at: Block
+    apply: Apply
+
+
+def list_units(model: Classifier, scope: Literal["layers", "network"], *, residual: bool) -> list[MixingUnit]:
+    """Return the layers of a model in order, with or without residuals; or one unit, the whole network."""
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    if scope == "network":
+        return [
+            MixingUnit("network", type(model).__name__, blocks[0], partial(_apply_network, model, blocks))
+        ]
+    mixing = [block for block in blocks if not isinstance(block.layer, POSITIONWISE)]
+    # forward, not the call: the hooks that catch a block's input must not see these passes.
+    return [
+        MixingUnit(number, _kind(block), block, block.forward if residual else partial(_apply_mixer, block))
+        for number, block in enumerate(mixing, start=1)
+    ]
+
+
+def _apply_mixer(block: Block, x: Tensor, padding: Padding) -> Tensor:
+    """Return a block's output without residual: the layer's part of x + layer(norm(x)), norm(x + layer(x)).
+
+    The norm before a layer belongs to it, so that with the residual the Jacobian is this one's plus I. For
+    InceptionTime's groups, which have their own norms, the shortcut is left out.
+    """
+    if isinstance(block, Residual) and block.prenorm:
+        inner = normalise(block.norm, x, padding.mask, zero=True)
+    else:
+        inner = x * padding.mask
+    if isinstance(block.layer, InceptionGroup):
+        mask = Padding.of(padding.lengths, x.shape[1], x.dtype).mask
+        for module in block.layer.inception:
+            inner = module(inner, mask)
+        return inner
+    y: Tensor = block.layer(inner, padding.lengths)
+    return y
+
+
+def _apply_network(model: Classifier, blocks: Sequence[Block], x: Tensor, padding: Padding) -> Tensor:
+    """Apply all blocks and the last norm, up to the input of the pooling."""
+    for block in blocks:
+        x = block.forward(x, padding)
+    return x if model.final_norm is None else normalise(model.final_norm, x, padding.mask)
+
+
+def _kind(block: Block) -> str:
+    layer = block.layer.ahead if isinstance(block.layer, Bidirectional) else block.layer
+    return type(layer).__name__
 
 
 @contextmanager
-def exact(model: nn.Module) -> Iterator[None]:
+def visit_inputs(
+    units: Sequence[MixingUnit], visit: Callable[[MixingUnit, Tensor, Padding], None]
+) -> Iterator[None]:
+    """Call `visit` with each unit and its detached input just before it is used, while a model runs.
+
+    Layers are visited one after the other, so that only one input is kept at a time.
+    """
+
+    def hook(unit: MixingUnit, _: nn.Module, arguments: tuple[Tensor, Padding]) -> None:
+        visit(unit, arguments[0].detach(), arguments[1])
+
+    with ExitStack() as undo:
+        for unit in units:
+            undo.callback(unit.at.register_forward_pre_hook(partial(hook, unit)).remove)
+        yield
+
+
+@contextmanager
+def exact_mode(model: nn.Module) -> Iterator[None]:
     """Put the model into evaluation mode, without parameter gradients and without reduced precision.
 
     This overrides the caller's no_grad, inference_mode, autocast and TF32. On exit each module's mode and
     each parameter's flag is restored.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    device = next(model.parameters()).device.type
-    try:
+    backends: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    with ExitStack() as undo:
+        for module in model.modules():
+            undo.callback(setattr, module, "training", module.training)
+        for parameter in model.parameters():
+            undo.callback(parameter.requires_grad_, parameter.requires_grad)
+        for backend in backends:
+            undo.callback(setattr, backend, "allow_tf32", backend.allow_tf32)
+            backend.allow_tf32 = False
         model.eval().requires_grad_(False)
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.enable_grad())
-            stack.enter_context(torch.autocast(device, enabled=False))
-            stack.enter_context(_no_tf32())
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for parameter, required in flags:
-            parameter.requires_grad_(required)
-
-
-@contextmanager
-def _no_tf32() -> Iterator[None]:
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    try:
-        matmul.allow_tf32 = cudnn.allow_tf32 = False
+        undo.enter_context(torch.inference_mode(False))
+        undo.enter_context(torch.enable_grad())
+        undo.enter_context(torch.autocast(next(model.parameters()).device.type, enabled=False))
         yield
-    finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
-def rows(
+def compute_rows(
     apply: Apply, x: Tensor, padding: Padding, positions: Tensor, channels: Sequence[int]
 ) -> Iterator[Tensor]:
     """Yield for each of `channels` the gradients (b, l, d) of that output channel at `positions` (b,).
@@ -75,17 +150,17 @@ def rows(
 
 def _check_finite(gradient: Tensor, what: str) -> None:
     if not gradient.isfinite().all():
-        raise RunError(f"the gradient of {what} is not finite: no distance can be told")
+        raise RunError(f"the gradient of {what} is not finite, so there is no distance")
 
 
-class Future(NamedTuple):
+class FutureDependence(NamedTuple):
     """Dependence on later positions: their share of all |J|, and their peak relative to the largest."""
 
     share: float
     peak: float
 
 
-def future(apply: Apply, x: Tensor, padding: Padding, lengths: Tensor) -> Future | None:
+def measure_future(apply: Apply, x: Tensor, padding: Padding, lengths: Tensor) -> FutureDependence | None:
     """Return the largest over all examples at the middle position; None if no example has two positions.
 
     All output channels at once, with random weights: if no channel depends on the future, no sum of them
@@ -102,9 +177,9 @@ def future(apply: Apply, x: Tensor, padding: Padding, lengths: Tensor) -> Future
     _check_finite(gradient, "a middle position")
     size = gradient[long].abs().sum(2, dtype=torch.float64)
     place = torch.arange(x.shape[1], device=x.device)
-    real, ahead = place < lengths[long].unsqueeze(1), place > middle.unsqueeze(1)
-    size = size * real
-    total, behind = size.sum(1), (size * ahead).sum(1)
-    peak = (size * ahead).amax(1) / size.amax(1).clamp(min=torch.finfo(torch.float64).tiny)
-    share = behind / total.clamp(min=torch.finfo(torch.float64).tiny)
-    return Future(float(share.max()), float(peak.max()))
+    size = size * (place < lengths[long].unsqueeze(1))
+    ahead = size * (place > middle.unsqueeze(1))
+    tiny = torch.finfo(torch.float64).tiny
+    share = ahead.sum(1) / size.sum(1).clamp(min=tiny)
+    peak = ahead.amax(1) / size.amax(1).clamp(min=tiny)
+    return FutureDependence(float(share.max()), float(peak.max()))

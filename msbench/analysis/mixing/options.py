@@ -1,23 +1,32 @@
-"""Options of the measure: every choice that the paper leaves open, with our reading as the default."""
+"""Options of the measure, every choice that the paper leaves open, and of the command that applies it."""
 
 import hashlib
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from msbench.config.base import Config, NonNegativeInt, PositiveInt
 from msbench.config.layers import Located, validate
 from msbench.config.strict_yaml import KeyPath
 
-Entries = Literal["l1", "l2", "same-channel"]
-Normaliser = Literal["absolute", "printed"]
+SAMPLE_SEED = 0
+SAMPLE = (
+    "the first of a permutation of the test split by NumPy's PCG64 from seed 0, in the split's order: of a"
+    " dataset the same for every model, and part of any larger choice"
+)
+"""Description of `choose_sample`, for documents."""
 
 
-class Options(Config):
+class MeasureOptions(Config):
     """One definition of the measure; results are comparable if their options are equal.
 
     Parameters
     ----------
-    examples : number of test examples, always the same ones (`msbench.analysis.mixing.sample`)
+    examples : number of test examples, always the same ones (`choose_sample`)
     channels : number of output channels, always the same ones; None is all
     scope : ``layers`` each by itself, or the whole ``network`` from the encoder's output to the last norm's
     entries : how |J| of an output channel with all channels of a position becomes one weight: the sum of
@@ -32,8 +41,8 @@ class Options(Config):
     examples: PositiveInt = 64
     channels: PositiveInt | None = None
     scope: Literal["layers", "network"] = "layers"
-    entries: Entries = "l1"
-    normaliser: Normaliser = "absolute"
+    entries: Literal["l1", "l2", "same-channel"] = "l1"
+    normaliser: Literal["absolute", "printed"] = "absolute"
     residual: bool = False
     position: NonNegativeInt | None = None
     dtype: Literal["float32", "float64"] = "float32"
@@ -45,20 +54,40 @@ class Options(Config):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
-    def default(self) -> bool:
+    def is_default(self) -> bool:
         """Return True if this is the measure that is compared with the paper's table."""
-        return self == Options()
+        return self == MeasureOptions()
 
 
-def from_command_line(position: str = "last", **typed: Any) -> Options:
+@dataclass(frozen=True, kw_only=True)
+class MixingOptions:
+    """The options of ``msbench mixing``; `suite` and `overrides` are those that selected the runs."""
+
+    results: Path
+    measure: MeasureOptions
+    trained: bool = True
+    device: str = "auto"
+    fresh: bool = False
+    quiet: bool = False
+    suite: str = ""
+    overrides: tuple[str, ...] = ()
+
+
+def parse_measure_options(position: str = "last", **flags: Any) -> MeasureOptions:
     """Return options from the command line; ConfigError names an invalid flag."""
-    values = {**typed, "position": None if position == "last" else _number(position)}
+    values = {**flags, "position": None if position == "last" else _parse_number(position)}
     origins: dict[KeyPath, str] = {(key,): f"--{key}" for key in values}
-    return validate(Options, Located(values, origins, "msbench mixing"))
+    return validate(MeasureOptions, Located(values, origins, "msbench mixing"))
 
 
-def _number(text: str) -> int | str:
+def _parse_number(text: str) -> int | str:
     try:
         return int(text)
     except ValueError:
         return text
+
+
+def choose_sample(available: int, count: int) -> NDArray[np.int64]:
+    """Return `count` of the numbers below `available`, ascending; all if there are no more."""
+    shuffled = np.random.Generator(np.random.PCG64(SAMPLE_SEED)).permutation(available)
+    return np.sort(shuffled[:count]).astype(np.int64)

@@ -1,50 +1,64 @@
-"""A document in plain text: one row per layer and one for all, within 80 columns."""
+"""Documents as a table of plain text within 80 columns, as CSV, and as files."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msbench import console
-from msbench.analysis.mixing.distance import BEYOND
-from msbench.analysis.mixing.document import Document
-from msbench.analysis.mixing.options import Options
+from msbench.analysis.mixing.measure import BEYOND
+from msbench.analysis.mixing.options import MeasureOptions
+from msbench.reporting.render.csv import encoded
+from msbench.results.files import write_files
+from msbench.results.mixing_documents import MixingDocument
 
 HEADER = ("layer", "distance", "n", *(f">{limit}" for limit in BEYOND), "future")
+RUN_COLUMNS = ("suite", "task", "model", "seed", "run_id", "trained", "options_digest", "default_options")
+SEQUENCE_COLUMNS = ("example", "sequence", "length", "mean", "sd", "n", "zero_rows")
+CSV_HEADER = (*RUN_COLUMNS, "layer", "kind", *SEQUENCE_COLUMNS, *(f"beyond_{limit}" for limit in BEYOND))
 
 
-def print_documents(documents: Iterable[Document]) -> None:
+def print_documents(documents: Iterable[MixingDocument]) -> None:
     """Print each document's title, table and notes to stdout."""
     for index, document in enumerate(documents):
         if index:
             console.out("")
-        console.out_rows(HEADER, rows(document), title=title(document))
-        for line in notes(document):
+        console.out_rows(HEADER, format_rows(document), title=format_title(document))
+        for line in list_notes(document):
             console.out(line)
 
 
-def title(document: Document) -> str:
+def format_title(document: MixingDocument) -> str:
     """Return task, model, seed, run and state, and the options that differ from the default."""
     state = f"trained, epoch {document['epoch'] + 1}" if document["trained"] else "untrained"
     changed = [
         f"{key} {value}"
         for key, value in document["options"].items()
-        if value != getattr(Options(), key) and key != "examples"
+        if value != getattr(MeasureOptions(), key) and key != "examples"
     ]
     names = [document["task"], document["model"], f"seed {document['seed']}", document["run_id"], state]
     return " · ".join([*names, *changed])
 
 
-def rows(document: Document) -> list[tuple[str, ...]]:
+def format_rows(document: MixingDocument) -> list[tuple[str, ...]]:
     """Return cells under `HEADER`: distances with standard deviation, shares of |J| beyond each distance."""
-    layers = [
-        _row(str(layer["layer"] or "network"), layer, layer["future_share"]) for layer in document["layers"]
-    ]
-    if len(layers) == 1:
-        return layers
-    seen = [layer["future_share"] for layer in document["layers"] if layer["future_share"] is not None]
-    return [*layers, _row("all", document, max(seen, default=None))]
+    layers = document["layers"]
+    rows = [_row(str(layer["layer"] or "network"), layer, layer["future_share"]) for layer in layers]
+    if len(rows) > 1:
+        future = [layer["future_share"] for layer in layers if layer["future_share"] is not None]
+        rows.append(_row("all", document, max(future, default=None)))
+    return rows
 
 
-def notes(document: Document) -> list[str]:
+def _row(name: str, found: Mapping[str, Any], future: float | None) -> tuple[str, ...]:
+    distance = "--" if found["mean"] is None else f"{found['mean']:.2f}"
+    if found["mean"] is not None and found["sd"] is not None:
+        distance += f"±{found['sd']:.2f}"
+    shares = (found["beyond"][str(limit)] for limit in BEYOND)
+    cells = ("--" if share is None else f"{share:.1%}" for share in shares)
+    return (name, distance, str(found["n"]), *cells, "--" if future is None else f"{future:.1g}")
+
+
+def list_notes(document: MixingDocument) -> list[str]:
     """Return notes on the sample and on limitations of the numbers."""
     sequences, options = document["sequences"], document["options"]
     where = "the last position" if options["position"] is None else f"position {options['position']}"
@@ -54,24 +68,61 @@ def notes(document: Document) -> list[str]:
     if document["sequences_left_out"]:
         lines.append(f"{document['sequences_left_out']} sequences are too short and left out")
     if not document["distribution"]:
-        lines.append(
-            "printed normaliser: signs cancel in it, so that no row is a distribution over distances"
-        )
+        lines.append("printed normaliser: signs cancel in it, so no row is a distribution over distances")
     if not document["causal"]:
-        lines.append("not causal: distances are to both sides; before the last position lies the past alone")
+        lines.append("not causal: distances are to both sides; only the past is before the last position")
     return lines
 
 
-def _row(name: str, found: Mapping[str, Any], future: float | None) -> tuple[str, ...]:
-    shares = (_share(found["beyond"][str(limit)]) for limit in BEYOND)
-    return (name, _distance(found), str(found["n"]), *shares, "--" if future is None else f"{future:.1g}")
+def write_outputs(documents: Sequence[MixingDocument], out: Path, *, csv: bool, figure: bool) -> list[Path]:
+    """Write ``<suite>-mixing.csv``, and each figure as SVG, PDF and PNG, to `out`; return their paths.
+
+    The documents are of one suite, and either all trained or all untrained; file names mark untrained ones.
+    Without documents nothing is written. Raises ConfigError as `write_files` does.
+    """
+    if not documents:
+        return []
+    first = documents[0]
+    stem = first["suite"] + ("" if first["trained"] else "-untrained")
+    files: dict[str, bytes] = {}
+    if csv:
+        files[f"{stem}-mixing.csv"] = render_csv(documents)
+    if figure:
+        files |= _figures(documents, stem)
+    return write_files(files, out)
 
 
-def _distance(found: Mapping[str, Any]) -> str:
-    if found["mean"] is None:
-        return "--"
-    return f"{found['mean']:.2f}" + ("" if found["sd"] is None else f"±{found['sd']:.2f}")
+def render_csv(documents: Sequence[MixingDocument]) -> bytes:
+    """Return a row per layer and sequence, over its channels; unrounded, in UTF-8 with LF.
+
+    Missing values are empty, truth values are ``true`` and ``false``.
+    """
+    rows = [
+        (
+            *(document[key] for key in RUN_COLUMNS),
+            *(layer["layer"], layer["kind"]),
+            *(sequence[key] for key in SEQUENCE_COLUMNS),
+            *(sequence["beyond"][str(limit)] for limit in BEYOND),
+        )
+        for document in documents
+        for layer in document["layers"]
+        for sequence in layer["sequences"]
+    ]
+    return encoded(CSV_HEADER, [tuple(map(_csv_field, row)) for row in rows])
 
 
-def _share(value: float | None) -> str:
-    return "--" if value is None else f"{value:.1%}"
+def _csv_field(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value
+
+
+def _figures(documents: Sequence[MixingDocument], stem: str) -> dict[str, bytes]:
+    from msbench.analysis.mixing import figure  # matplotlib takes longer to import than most measures to read
+    from msbench.reporting.figures.style import FORMATS
+
+    return {
+        f"{stem}-mixing-{name}.{form}": figure.render(documents, name, form)
+        for name in figure.FIGURES
+        for form in FORMATS
+    }

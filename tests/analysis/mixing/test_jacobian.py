@@ -11,10 +11,15 @@ from mixing_cases import flow, model_of, tokens
 from torch import Tensor, nn
 from torch.autograd.functional import jacobian
 
-from msbench.analysis.mixing.jacobian import exact, future, rows
-from msbench.analysis.mixing.measure import measure
-from msbench.analysis.mixing.options import Options
-from msbench.analysis.mixing.units import MixingUnit, units
+from msbench.analysis.mixing.jacobian import (
+    MixingUnit,
+    compute_rows,
+    exact_mode,
+    list_units,
+    measure_future,
+)
+from msbench.analysis.mixing.measure import measure_model
+from msbench.analysis.mixing.options import MeasureOptions
 from msbench.config import MODELS
 from msbench.errors import ConfigError, RunError
 from msbench.models.classifier import Classifier
@@ -35,9 +40,9 @@ def name_of(case: tuple[str, dict[str, Any]]) -> str:
 
 def rows_of(model: Classifier, unit: MixingUnit, x: Tensor, padding: Padding, position: int) -> Tensor:
     """(d, l, d): output channel, input position, input channel."""
-    with exact(model):
+    with exact_mode(model):
         channels = range(x.shape[2])
-        found = rows(unit.apply, x, padding, torch.full((len(x),), position), channels)
+        found = compute_rows(unit.apply, x, padding, torch.full((len(x),), position), channels)
         return torch.stack([gradient[0] for gradient in found])
 
 
@@ -46,7 +51,7 @@ def test_rows_are_those_of_the_full_jacobian(case: tuple[str, dict[str, Any]]) -
     name, options = case
     model = model_of(name, **options)
     x, padding = flow(64, 4)
-    for unit in units(model, "layers", residual=False):
+    for unit in list_units(model, "layers", residual=False):
 
         def last(x: Tensor, apply: Callable[[Tensor, Padding], Tensor] = unit.apply) -> Tensor:
             return apply(x, padding)[0, -1]
@@ -66,7 +71,7 @@ def test_rows_are_central_differences(case: tuple[str, dict[str, Any]]) -> None:
     x, padding = flow(length, d)
     moves = step * torch.eye(length * d, dtype=torch.float64).view(-1, length, d)
     both = torch.cat([x + moves, x - moves])
-    for unit in units(model, "layers", residual=False):
+    for unit in list_units(model, "layers", residual=False):
         with torch.no_grad():
             ahead, back = unit.apply(both, Padding.nowhere(both))[:, -1].chunk(2)
         expected = ((ahead - back) / (2 * step)).T.view(d, length, d)
@@ -77,7 +82,7 @@ def test_rows_are_central_differences(case: tuple[str, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
 def test_every_position_has_its_rows(name: str) -> None:
     model, (x, padding) = model_of(name), flow(12, 4)
-    (unit, _) = units(model, "layers", residual=False)
+    (unit, _) = list_units(model, "layers", residual=False)
     full = jacobian(lambda x: unit.apply(x, padding)[0], x)[:, :, 0]  # type: ignore[no-untyped-call]
     for position in range(12):
         torch.testing.assert_close(rows_of(model, unit, x, padding, position), full[position])
@@ -87,7 +92,9 @@ def test_every_position_has_its_rows(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "inceptiontime"])
 def test_a_block_is_its_mixer_and_a_residual(name: str) -> None:
     model, (x, padding) = model_of(name, prenorm=True), flow(20, 4)
-    pairs = zip(units(model, "layers", residual=True), units(model, "layers", residual=False), strict=True)
+    pairs = zip(
+        list_units(model, "layers", residual=True), list_units(model, "layers", residual=False), strict=True
+    )
     for whole, mixer in pairs:
         torch.testing.assert_close(whole.apply(x, padding), x + mixer.apply(x, padding))
         expected = rows_of(model, mixer, x, padding, 19)
@@ -97,14 +104,14 @@ def test_a_block_is_its_mixer_and_a_residual(name: str) -> None:
 
 def test_a_residual_with_the_norm_behind_it_is_left_out() -> None:
     model, (x, padding) = model_of("mamba", prenorm=False, norm="rms"), flow(20, 4)
-    whole, mixer = (units(model, "layers", residual=residual)[0] for residual in (True, False))
+    whole, mixer = (list_units(model, "layers", residual=residual)[0] for residual in (True, False))
     norm: Any = model.blocks[0].norm
     torch.testing.assert_close(whole.apply(x, padding), norm(x + mixer.apply(x, padding)))
 
 
 def test_a_shortcut_of_inceptiontime_is_left_out() -> None:
     model, (x, padding) = model_of("inceptiontime", layers=3), flow(20, 4)
-    (whole,), (mixer,) = (units(model, "layers", residual=residual) for residual in (True, False))
+    (whole,), (mixer,) = (list_units(model, "layers", residual=residual) for residual in (True, False))
     assert not torch.equal(whole.apply(x, padding), mixer.apply(x, padding))
     group: Any = whole.at.layer
     group.shortcut = None
@@ -112,13 +119,13 @@ def test_a_shortcut_of_inceptiontime_is_left_out() -> None:
 
 
 def test_layers_that_look_at_positions_alone_are_none() -> None:
-    assert [unit.kind for unit in units(model_of("transformer"), "layers", residual=False)] == [
+    assert [unit.kind for unit in list_units(model_of("transformer"), "layers", residual=False)] == [
         "SelfAttention"
     ] * 2
-    kinds = [unit.kind for unit in units(model_of("griffin", layers=3), "layers", residual=False)]
+    kinds = [unit.kind for unit in list_units(model_of("griffin", layers=3), "layers", residual=False)]
     assert kinds == ["RecurrentBlock", "RecurrentBlock", "LocalAttention"]
-    assert len(units(model_of("mamba-2x-param"), "layers", residual=False)) == 4
-    (unit,) = units(model_of("mamba"), "network", residual=False)
+    assert len(list_units(model_of("mamba-2x-param"), "layers", residual=False)) == 4
+    (unit,) = list_units(model_of("mamba"), "network", residual=False)
     assert unit.name == "network"
 
 
@@ -127,8 +134,8 @@ def test_layers_that_look_at_positions_alone_are_none() -> None:
 def test_a_model_is_left_as_it_was(name: str, options: dict[str, Any], scope: Any) -> None:
     """In training before and after, dropout and batch statistics unused; the numbers are evaluation's."""
     model = model_of(name, norm="batch", dropout=0.5, **options)
-    batch, chosen = tokens(9, 14), Options(scope=scope)
-    expected = measure(model, [batch], chosen)
+    batch, chosen = tokens(9, 14), MeasureOptions(scope=scope)
+    expected = measure_model(model, [batch], chosen)
     model.train()
     model.blocks[-1].eval()
     model.encoder.requires_grad_(False)
@@ -136,7 +143,7 @@ def test_a_model_is_left_as_it_was(name: str, options: dict[str, Any], scope: An
     modes = [module.training for module in model.modules()]
     flags = [parameter.requires_grad for parameter in model.parameters()]
     random = torch.get_rng_state()
-    found = measure(model, [batch], chosen)
+    found = measure_model(model, [batch], chosen)
     for one, other in zip(found.layers, expected.layers, strict=True):
         np.testing.assert_array_equal(one.distance, other.distance)
     assert [module.training for module in model.modules()] == modes
@@ -150,10 +157,10 @@ def test_a_model_is_left_as_it_was(name: str, options: dict[str, Any], scope: An
 @pytest.mark.parametrize("name", ["mamba", "msssm-s6", "s4", "lstm", "griffin"])
 def test_the_modes_of_a_caller_do_not_reach_it(name: str) -> None:
     model, batch = model_of(name, dtype=torch.float32), tokens(9, 14)
-    expected = measure(model, [batch], Options()).layers
+    expected = measure_model(model, [batch], MeasureOptions()).layers
     for mode in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
         with mode:
-            found = measure(model, [batch], Options()).layers
+            found = measure_model(model, [batch], MeasureOptions()).layers
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one.distance, other.distance)
 
@@ -164,7 +171,7 @@ def test_nothing_is_rounded_to_tf32() -> None:
     try:
         for backend in both:
             backend.allow_tf32 = True
-        with exact(model_of("mamba")):
+        with exact_mode(model_of("mamba")):
             assert [backend.allow_tf32 for backend in both] == [False, False]
         assert [backend.allow_tf32 for backend in both] == [True, True]
     finally:
@@ -174,7 +181,7 @@ def test_nothing_is_rounded_to_tf32() -> None:
 
 def test_the_network_ends_behind_its_last_norm() -> None:
     model, (x, padding) = model_of("mamba", norm="rms"), flow(20, 4)
-    (network,) = units(model, "network", residual=False)
+    (network,) = list_units(model, "network", residual=False)
     whole = x
     for block in model.blocks:
         whole = block(whole, padding)
@@ -184,23 +191,23 @@ def test_the_network_ends_behind_its_last_norm() -> None:
 
 def test_less_than_float32_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"weight is torch.bfloat16: .* measure in float32"):
-        measure(model_of("mamba", dtype=torch.bfloat16), [tokens(5)], Options())
+        measure_model(model_of("mamba", dtype=torch.bfloat16), [tokens(5)], MeasureOptions())
 
 
-def test_what_is_not_finite_is_told() -> None:
+def test_a_gradient_that_is_not_finite_is_an_error() -> None:
     model = model_of("mamba")
     with torch.no_grad():
         next(model.blocks[1].parameters())[0] = torch.inf
     with pytest.raises(RunError, match=r"layer 2 \(MambaBlock\): the gradient of .* is not finite"):
-        measure(model, [tokens(5)], Options())
+        measure_model(model, [tokens(5)], MeasureOptions())
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("transformer", "inceptiontime")])
 def test_nothing_comes_from_the_future(name: str) -> None:
     """Exactly, but for the rounding of FFTs."""
     model, (x, padding) = model_of(name, dtype=torch.float32), flow(64, 4)
-    for unit in units(model, "layers", residual=False):
-        seen = future(unit.apply, x.float(), Padding.nowhere(x.float()), padding.lengths)
+    for unit in list_units(model, "layers", residual=False):
+        seen = measure_future(unit.apply, x.float(), Padding.nowhere(x.float()), padding.lengths)
         assert seen is not None
         assert seen.share < 1e-4
         if name in ("mamba", "msssm-s6", "hawk", "griffin", "lstm"):
@@ -208,7 +215,7 @@ def test_nothing_comes_from_the_future(name: str) -> None:
 
 
 class Ahead(nn.Module):
-    """Each position gets the next one's values, by a thousandth of it: enough to be told."""
+    """Each position gets the next one's values, by a thousandth of it: enough to be detected."""
 
     def forward(self, x: Tensor, _: Tensor) -> Tensor:
         return x + 1e-3 * x.roll(-1, 1)
@@ -218,11 +225,11 @@ def test_a_causal_model_that_looks_ahead_is_an_error() -> None:
     from mixing_cases import with_layer
 
     with pytest.raises(RunError, match=r"layer 1 \(Ahead\): a causal model sees the future: 0\.\d+%"):
-        measure(with_layer(Ahead()), [tokens(9)], Options())
+        measure_model(with_layer(Ahead()), [tokens(9)], MeasureOptions())
 
 
 @pytest.mark.parametrize("name", ["transformer", "inceptiontime"])
 def test_a_model_of_both_sides_may_look_ahead(name: str) -> None:
-    share = measure(model_of(name), [tokens(40)], Options()).layers[0].future_share
+    share = measure_model(model_of(name), [tokens(40)], MeasureOptions()).layers[0].future_share
     assert share is not None
     assert 0.05 < share < 0.95

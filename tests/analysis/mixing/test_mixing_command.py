@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 from msbench import datasets as data
 from msbench import models
-from msbench.analysis.mixing import command, sample
-from msbench.analysis.mixing.measure import measure
-from msbench.analysis.mixing.options import Options
+from msbench.analysis.mixing import command
+from msbench.analysis.mixing.measure import measure_model
+from msbench.analysis.mixing.options import MeasureOptions, MixingOptions, choose_sample
 from msbench.cli import app
 from msbench.config import RunSpec
 from msbench.errors import ConfigError, DataError, ExitCode, OutOfMemory
@@ -69,14 +69,14 @@ def test_a_finished_run_is_measured_with_its_best_weights(
         (folder,) = results.glob(f"*/*/{spec.model_name}/*")
         checkpoints = CheckpointFolder(folder / "checkpoint", folder.name)
         split = dataset.splits["test"]
-        chosen = sample.first(len(split), 4)
+        chosen = choose_sample(len(split), 4)
         assert each["example_ids"] == chosen.tolist()
         batch = split.batch(chosen)
         inputs, lengths = torch.from_numpy(batch.inputs), torch.from_numpy(batch.lengths)
         load_weights(model, checkpoints.load(checkpoints.last).tensors)
-        ended = measure(model, [(inputs, lengths)], Options())
+        ended = measure_model(model, [(inputs, lengths)], MeasureOptions())
         load_weights(model, checkpoints.load(checkpoints.best(0)).tensors)
-        expected = measure(model, [(inputs, lengths)], Options())
+        expected = measure_model(model, [(inputs, lengths)], MeasureOptions())
         for layer, wanted, other in zip(each["layers"], expected.layers, ended.layers, strict=True):
             rows = {row["example"]: row["mean"] for row in layer["sequences"]}
             means = np.array([rows[i] for i in chosen])
@@ -192,19 +192,19 @@ def test_results_that_cannot_be_written_are_told_before_anything_is_measured(
     tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
-    monkeypatch.setattr(command, "measure", no_measure)
-    request = command.MixingRequest(tmp_path, Options(), trained=False)
+    monkeypatch.setattr(command, "measure_model", no_measure)
+    options = MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False)
     (entry,) = agenda.agenda(runs(tiny)[:1], tmp_path, data.data_root())
     assert entry.directory is not None
     entry.directory.mkdir(parents=True)
     file = entry.directory / "mixing"
     file.touch()
-    with pytest.raises(ConfigError, match=rf"untrained-.*: cannot be written: {file} is a file; choose"):
-        command.carry_out(runs(tiny)[:1], request)
+    with pytest.raises(ConfigError, match=rf"{file}: nothing can be written there; choose"):
+        command.measure_runs(runs(tiny)[:1], options)
     file.unlink()
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ConfigError, match=f"cannot be written: {entry.directory} is read-only; choose"):
-        command.carry_out(runs(tiny)[:1], request)
+    with pytest.raises(ConfigError, match=f"{entry.directory}: nothing can be written there; choose"):
+        command.measure_runs(runs(tiny)[:1], options)
     assert not list(entry.directory.iterdir())
 
 
@@ -212,10 +212,10 @@ def test_data_that_are_absent_are_told_once_and_before_anything_is_measured(
     tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
-    monkeypatch.setattr(command, "measure", no_measure)
+    monkeypatch.setattr(command, "measure_model", no_measure)
     specs = [runs(tiny)[0], plan(tiny, overrides=["data.test=22"])[1]]
     with pytest.raises(DataError) as told:
-        command.carry_out(specs, command.MixingRequest(tmp_path, Options(), trained=False))
+        command.measure_runs(specs, MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False))
     assert str(told.value).count("msbench setup") == 1
 
 
@@ -243,11 +243,13 @@ def test_batches_are_measured_by_the_width_that_they_are_padded_to(
 
     def recorded(model: Any, batches: Any, *others: Any) -> Any:
         seen.extend(tuple(inputs.shape) for inputs, _ in batches)
-        return measure(model, batches, *others)
+        return measure_model(model, batches, *others)
 
-    monkeypatch.setattr(command, "measure", recorded)
+    monkeypatch.setattr(command, "measure_model", recorded)
     spec = plan(tiny, overrides=["model.padding=paper", "train.pad_to=1024"])[1]
-    command.carry_out([spec], command.MixingRequest(tmp_path, Options(channels=1), trained=False))
+    command.measure_runs(
+        [spec], MixingOptions(results=tmp_path, measure=MeasureOptions(channels=1), trained=False)
+    )
     assert sum(examples for examples, _ in seen) == 20
     assert all(width == 1024 and examples <= 4 for examples, width in seen)
 
@@ -261,7 +263,9 @@ def test_a_machine_that_is_too_small_is_told_first(
         OutOfMemory,
         match=r"an example of \d+ positions takes about [\d.]+ kB to measure, and [\d.]+ kB are free",
     ):
-        command.carry_out(runs(tiny), command.MixingRequest(tmp_path, Options(), trained=False))
+        command.measure_runs(
+            runs(tiny), MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False)
+        )
 
 
 def test_memory_that_runs_out_is_told(tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,14 +273,14 @@ def test_memory_that_runs_out_is_told(tiny: Suite, tmp_path: Path, monkeypatch: 
         raise RuntimeError(words)
 
     data.setup(runs(tiny)[0].data, data.data_root())
-    monkeypatch.setattr(command, "measure", run_out)
-    request = command.MixingRequest(tmp_path, Options(), trained=False)
+    monkeypatch.setattr(command, "measure_model", run_out)
+    options = MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False)
     for words in ("can't allocate memory: you tried to allocate 9 bytes", "CUDA error: out of memory"):
         with pytest.raises(OutOfMemory, match=f"^msssm-s6: {words}$"):
-            command.carry_out(runs(tiny), request)
+            command.measure_runs(runs(tiny), options)
     words = "a bug"
     with pytest.raises(RuntimeError, match="a bug"):
-        command.carry_out(runs(tiny), request)
+        command.measure_runs(runs(tiny), options)
     assert not list(tmp_path.rglob("*.json"))
 
 

@@ -13,12 +13,19 @@ import numpy as np
 import pytest
 from mixing_cases import model_of, tokens
 
-from msbench.analysis.mixing import csv as csv_renderer
-from msbench.analysis.mixing import document, figure, files, sample, table
-from msbench.analysis.mixing.measure import Measure, MeasuredLayer, measure
-from msbench.analysis.mixing.options import Options, from_command_line
+from msbench.analysis.mixing import figure, table
+from msbench.analysis.mixing.command import split_batches
+from msbench.analysis.mixing.document import build_document
+from msbench.analysis.mixing.measure import Measure, MeasuredLayer, measure_model
+from msbench.analysis.mixing.options import MeasureOptions, choose_sample, parse_measure_options
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.reporting.figures.style import FORMATS, Format, styled
+from msbench.results.mixing_documents import (
+    MixingDocument,
+    document_path,
+    read_document,
+    write_document,
+)
 
 FACTS = {
     "suite": "tiny",
@@ -32,11 +39,11 @@ FACTS = {
 }
 
 
-def built(name: str = "mamba", seed: int = 0, trained: bool = True, **options: Any) -> document.Document:
-    chosen = Options(examples=3, **options)
-    measured = measure(model_of(name), [tokens(9, 30, 14, seed=seed)], chosen)
+def built(name: str = "mamba", seed: int = 0, trained: bool = True, **options: Any) -> MixingDocument:
+    chosen = MeasureOptions(examples=3, **options)
+    measured = measure_model(model_of(name), [tokens(9, 30, 14, seed=seed)], chosen)
     facts = {**FACTS, "model": name, "seed": seed, "trained": trained}
-    return document.build(measured, chosen, [4, 7, 19], facts)
+    return build_document(measured, chosen, [4, 7, 19], facts)
 
 
 def by_hand(distance: list[list[float]], **others: Any) -> Measure:
@@ -48,8 +55,8 @@ def by_hand(distance: list[list[float]], **others: Any) -> Measure:
 
 
 def test_means_are_over_layers_sequences_and_channels() -> None:
-    measured = measure(model_of("mamba"), [tokens(9, 30, 14)], Options())
-    found = document.build(measured, Options(), [4, 7, 19], FACTS)
+    measured = measure_model(model_of("mamba"), [tokens(9, 30, 14)], MeasureOptions())
+    found = build_document(measured, MeasureOptions(), [4, 7, 19], FACTS)
     values = np.stack([layer.distance for layer in measured.layers])
     assert found["n"] == values.size == 2 * 3 * 4
     assert found["mean"] == pytest.approx(values.mean())
@@ -67,69 +74,72 @@ def test_means_are_over_layers_sequences_and_channels() -> None:
 
 
 def test_rows_of_zeros_are_counted_and_left_out() -> None:
-    found = document.build(by_hand([[1.0, np.nan], [np.nan, np.nan]]), Options(), [0, 1], FACTS)
+    found = build_document(by_hand([[1.0, np.nan], [np.nan, np.nan]]), MeasureOptions(), [0, 1], FACTS)
     assert (found["mean"], found["sd"], found["n"], found["zero_rows"]) == (1, None, 1, 3)
     assert [row["mean"] for row in found["layers"][0]["sequences"]] == [1, None]
-    assert "3 rows are zero everywhere and have no distance" in table.notes(found)
-    assert table.rows(found)[0][:3] == ("1", "1.00", "1")
+    assert "3 rows are zero everywhere and have no distance" in table.list_notes(found)
+    assert table.format_rows(found)[0][:3] == ("1", "1.00", "1")
     json.dumps(found, allow_nan=False)
 
 
 def test_the_two_sequences_of_a_pair_are_told_apart() -> None:
-    found = document.build(by_hand([[1.0], [2.0], [3.0], [4.0]]), Options(), [5, 5, 8, 8], FACTS)
+    found = build_document(by_hand([[1.0], [2.0], [3.0], [4.0]]), MeasureOptions(), [5, 5, 8, 8], FACTS)
     rows = [(row["example"], row["sequence"]) for row in found["layers"][0]["sequences"]]
     assert rows == [(5, 0), (5, 1), (8, 0), (8, 1)]
     assert (found["examples"], found["sequences"]) == (2, 4)
 
 
 def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path, found = document.path_of(tmp_path, Options(), trained=True), built()
-    assert document.read(path) is None
-    document.write(path, found)
-    assert document.read(path) == found
+    path, found = document_path(tmp_path, MeasureOptions().digest, trained=True), built()
+    assert read_document(path) is None
+    write_document(path, found)
+    assert read_document(path) == found
     assert path.parent.name == "mixing"
-    others = [document.path_of(tmp_path, Options(residual=True), trained=True)]
-    others.append(document.path_of(tmp_path, Options(), trained=False))
+    others = [document_path(tmp_path, MeasureOptions(residual=True).digest, trained=True)]
+    others.append(document_path(tmp_path, MeasureOptions().digest, trained=False))
     assert len({path, *others}) == 3
-    assert document.read(path / "below a file.json") is None
+    assert read_document(path / "below a file.json") is None
     with pytest.raises(DamagedRecord, match="mixing: cannot be read: not a regular file"):
-        document.read(path.parent)
+        read_document(path.parent)
     for text in ("{", "[]", '{"schema_version": 0}'):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DamagedRecord, match=rf"{path.name}: not a measure of mixing.*; delete it"):
-            document.read(path)
+            read_document(path)
 
 
 def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
-    assert Options().default
-    assert from_command_line("last", examples=64) == Options()
-    assert from_command_line("0").position == 0
-    assert not from_command_line("0").default
-    assert len({Options().digest, Options(position=0).digest, Options(entries="l2").digest}) == 3
+    assert MeasureOptions().is_default
+    assert parse_measure_options("last", examples=64) == MeasureOptions()
+    assert parse_measure_options("0").position == 0
+    assert not parse_measure_options("0").is_default
+    assert (
+        len({MeasureOptions().digest, MeasureOptions(position=0).digest, MeasureOptions(entries="l2").digest})
+        == 3
+    )
     for key, value, words in (
         ("entries", "l3", "--entries: must be 'l1', 'l2' or 'same-channel', not 'l3'"),
         ("examples", 0, "--examples: must be greater than or equal to 1, not 0"),
         ("dtype", "float16", "--dtype: must be 'float32' or 'float64'"),
     ):
         with pytest.raises(ConfigError, match=re.escape(words)):
-            from_command_line("last", **{key: value})
+            parse_measure_options("last", **{key: value})
     for position in ("first", "-1"):
         with pytest.raises(ConfigError, match="--position: must be"):
-            from_command_line(position)
+            parse_measure_options(position)
 
 
 def test_the_sample_is_fixed_and_grows() -> None:
-    assert sample.first(1000, 4).tolist() == [162, 206, 222, 459]
-    assert set(sample.first(1000, 4)) < set(sample.first(1000, 30))
-    assert sample.first(5, 16).tolist() == [0, 1, 2, 3, 4]
+    assert choose_sample(1000, 4).tolist() == [162, 206, 222, 459]
+    assert set(choose_sample(1000, 4)) < set(choose_sample(1000, 30))
+    assert choose_sample(5, 16).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_batches_hold_all_and_no_more_than_fits() -> None:
     lengths = np.array([5, 90, 7, 30, 6, 30])
-    found = [part.tolist() for part in sample.batches(lengths, 60)]
+    found = [part.tolist() for part in split_batches(lengths, 60)]
     assert found == [[0, 4, 2], [3, 5], [1]]
-    assert [part.tolist() for part in sample.batches(lengths, 59)] == [[0, 4, 2], [3], [5], [1]]
-    assert [part.tolist() for part in sample.batches(lengths, 0)] == [[0], [4], [2], [3], [5], [1]]
+    assert [part.tolist() for part in split_batches(lengths, 59)] == [[0, 4, 2], [3], [5], [1]]
+    assert [part.tolist() for part in split_batches(lengths, 0)] == [[0], [4], [2], [3], [5], [1]]
 
 
 @pytest.mark.parametrize("options", [{}, {"residual": True, "normaliser": "printed"}, {"scope": "network"}])
@@ -147,7 +157,7 @@ def test_the_table_fits_80_columns(options: dict[str, Any], capsys: pytest.Captu
 
 def test_csv_has_a_row_a_layer_and_sequence_unrounded() -> None:
     documents = [built(), built("msssm-s6", trained=False)]
-    text = csv_renderer.long(documents).decode()
+    text = table.render_csv(documents).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == 2 * 2 * 3
     assert [row["trained"] for row in rows] == ["true"] * 6 + ["false"] * 6
@@ -159,7 +169,7 @@ def test_csv_has_a_row_a_layer_and_sequence_unrounded() -> None:
         assert (int(row["example"]), int(row["length"])) == (expected["example"], expected["length"])
 
 
-def documents() -> list[document.Document]:
+def documents() -> list[MixingDocument]:
     pairs = [("mamba", 0), ("mamba", 1), ("msssm-s6", 0)]
     return [built(name, seed, trained) for trained in (True, False) for name, seed in pairs]
 
@@ -180,7 +190,9 @@ def test_seeds_share_a_line() -> None:
 def test_the_figure_by_layer_has_the_mean_and_spread_of_all_rows() -> None:
     (axes,) = figure.by_layer(documents()[:2]).axes
     line = axes.get_lines()[0]
-    both = [measure(model_of("mamba"), [tokens(9, 30, 14, seed=seed)], Options()) for seed in (0, 1)]
+    both = [
+        measure_model(model_of("mamba"), [tokens(9, 30, 14, seed=seed)], MeasureOptions()) for seed in (0, 1)
+    ]
     for k in (0, 1):
         values = np.concatenate([each.layers[k].distance.ravel() for each in both])
         assert np.asarray(line.get_ydata())[k] == pytest.approx(values.mean())
@@ -228,27 +240,27 @@ def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
 
 
 def test_files_land_in_a_folder(tmp_path: Path) -> None:
-    written = files.write([built()], tmp_path / "out", csv=True, figure=True)
+    written = table.write_outputs([built()], tmp_path / "out", csv=True, figure=True)
     assert len(written) == 1 + 2 * 3
     assert all(path.stat().st_size > 500 for path in written)
-    assert [path.name for path in files.write([built(trained=False)], tmp_path, csv=True, figure=False)] == [
-        "tiny-untrained-mixing.csv"
-    ]
-    assert files.write([built()], tmp_path / "none", csv=False, figure=False) == []
-    assert files.write([], tmp_path / "none", csv=True, figure=True) == []
+    assert [
+        path.name for path in table.write_outputs([built(trained=False)], tmp_path, csv=True, figure=False)
+    ] == ["tiny-untrained-mixing.csv"]
+    assert table.write_outputs([built()], tmp_path / "none", csv=False, figure=False) == []
+    assert table.write_outputs([], tmp_path / "none", csv=True, figure=True) == []
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"--out .*file: names a file, and must be a folder"):
-        files.write([built()], tmp_path / "file", csv=True, figure=False)
+        table.write_outputs([built()], tmp_path / "file", csv=True, figure=False)
 
 
 def test_a_document_with_half_a_surrogate_pair_can_be_written_in_every_form(tmp_path: Path) -> None:
     path = tmp_path / "mixing.json"
     path.write_text(json.dumps({**built(), "task": "half \ud83d"}), encoding="ascii")
-    found = document.read(path)
+    found = read_document(path)
     assert found is not None
     assert found["task"] == r"half \ud83d"
-    written = files.write([found], tmp_path / "out", csv=True, figure=True)
+    written = table.write_outputs([found], tmp_path / "out", csv=True, figure=True)
     assert len(written) == 7
-    document.write(path, {**found, "task": "half \ud83d"})
-    assert document.read(path) == found
+    write_document(path, {**found, "task": "half \ud83d"})
+    assert read_document(path) == found

@@ -12,11 +12,15 @@ from torch import Tensor, nn
 
 from msbench.analysis.benchmarks import memory
 from msbench.analysis.benchmarks.memory import unavailable
-from msbench.analysis.mixing.distance import drawn, edges
-from msbench.analysis.mixing.jacobian import rows
-from msbench.analysis.mixing.measure import bytes_a_position, measure
-from msbench.analysis.mixing.options import Options
-from msbench.analysis.mixing.units import units
+from msbench.analysis.mixing.jacobian import compute_rows, list_units
+from msbench.analysis.mixing.measure import (
+    ChannelDistances,
+    estimate_bytes_per_position,
+    make_bin_edges,
+    measure_model,
+    measure_row,
+)
+from msbench.analysis.mixing.options import MeasureOptions
 from msbench.config import MODELS
 from msbench.errors import ConfigError
 
@@ -59,8 +63,21 @@ class Nothing(nn.Module):
 
 
 def distances(layer: nn.Module, *lengths: int, **options: Any) -> np.ndarray[Any, Any]:
-    (found,) = measure(with_layer(layer), [tokens(*lengths)], Options(**options)).layers
+    (found,) = measure_model(with_layer(layer), [tokens(*lengths)], MeasureOptions(**options)).layers
     return found.distance
+
+
+def row_of(
+    gradient: Tensor, channel: int, positions: Tensor, lengths: Tensor, **options: Any
+) -> ChannelDistances:
+    return measure_row(
+        gradient,
+        channel,
+        positions=positions,
+        lengths=lengths,
+        longest=int(lengths.max()),
+        options=MeasureOptions(**options),
+    )
 
 
 def test_known_layers() -> None:
@@ -79,22 +96,22 @@ def test_a_residual_adds_a_spike_at_the_position_itself() -> None:
 
 def test_positions_other_than_the_last() -> None:
     np.testing.assert_allclose(distances(Mean(), 30, 12, position=8), 4)
-    found = measure(with_layer(Mean()), [tokens(30, 5, 12)], Options(position=8))
+    found = measure_model(with_layer(Mean()), [tokens(30, 5, 12)], MeasureOptions(position=8))
     assert found.measured.tolist() == [True, False, True]
     assert found.layers[0].distance.shape == (2, 4)
     # Of 12 positions the last is number 11.
-    found = measure(with_layer(Mean()), [tokens(30, 5, 12)], Options(position=12))
+    found = measure_model(with_layer(Mean()), [tokens(30, 5, 12)], MeasureOptions(position=12))
     assert found.measured.tolist() == [True, False, False]
     np.testing.assert_allclose(found.layers[0].distance, [[6.0] * 4])
     with pytest.raises(ConfigError, match="--position 40: no example is that long"):
-        measure(with_layer(Mean()), [tokens(30)], Options(position=40))
+        measure_model(with_layer(Mean()), [tokens(30)], MeasureOptions(position=40))
 
 
 def test_rows_of_zeros_have_no_distance() -> None:
     found = distances(Nothing(), 9)
     assert found[0, 0] == 0
     assert np.isnan(found[0, 1:]).all()
-    (layer,) = measure(with_layer(Nothing()), [tokens(9)], Options()).layers
+    (layer,) = measure_model(with_layer(Nothing()), [tokens(9)], MeasureOptions()).layers
     np.testing.assert_allclose(layer.profile[0], [1, 0, 0, 0, 0])  # of the first channel alone
     assert layer.beyond[0].tolist() == [0, 0, 0, 0]
 
@@ -102,10 +119,10 @@ def test_rows_of_zeros_have_no_distance() -> None:
 def test_one_product_for_the_sum_of_all_channels_is_another_quantity() -> None:
     """The shortcut that suggests itself: what lies far back cancels in it, and the distance would be 0."""
     np.testing.assert_allclose(distances(Opposed(), 20), 2.5)
-    (unit,), (x, padding) = units(with_layer(Opposed()), "layers", residual=False), flow(20, 4)
+    (unit,), (x, padding) = list_units(with_layer(Opposed()), "layers", residual=False), flow(20, 4)
     last, length = torch.tensor([19]), torch.tensor([20])
-    at_once = torch.stack(list(rows(unit.apply, x, padding, last, range(4)))).sum(0)
-    assert float(drawn(at_once, 0, last, length, 20, "l1", "absolute").distance) < 1e-12
+    at_once = torch.stack(list(compute_rows(unit.apply, x, padding, last, range(4)))).sum(0)
+    assert float(row_of(at_once, 0, last, length).distance) < 1e-12
 
 
 def test_entries_and_normalisers_by_hand() -> None:
@@ -113,7 +130,7 @@ def test_entries_and_normalisers_by_hand() -> None:
     last, length = torch.tensor([2]), torch.tensor([3])
 
     def value(entries: Any, normaliser: Any = "absolute") -> float:
-        return float(drawn(gradient, 1, last, length, 3, entries, normaliser).distance)
+        return float(row_of(gradient, 1, last, length, entries=entries, normaliser=normaliser).distance)
 
     assert value("l1") == pytest.approx((2 * 7 + 1) / 12)
     assert value("l2") == pytest.approx((2 * 5 + 1) / (6 + 8**0.5))
@@ -124,33 +141,33 @@ def test_entries_and_normalisers_by_hand() -> None:
 
 
 def test_shares_lie_in_their_bins() -> None:
-    assert edges(1) == (0,)
-    assert edges(2) == (0, 1)
-    assert edges(65) == (0, 1, 2, 4, 8, 16, 32, 64)
-    assert edges(64) == (0, 1, 2, 4, 8, 16, 32)
+    assert make_bin_edges(1) == (0,)
+    assert make_bin_edges(2) == (0, 1)
+    assert make_bin_edges(65) == (0, 1, 2, 4, 8, 16, 32, 64)
+    assert make_bin_edges(64) == (0, 1, 2, 4, 8, 16, 32)
     gradient = torch.zeros(1, 2000, 1)
     for share, away in ((0.1, 0), (0.2, 1), (0.3, 11), (0.15, 101), (0.25, 1001)):
         gradient[0, 1999 - away] = share
-    found = drawn(gradient, 0, torch.tensor([1999]), torch.tensor([2000]), 2000, "l1", "absolute")
+    found = row_of(gradient, 0, torch.tensor([1999]), torch.tensor([2000]))
     np.testing.assert_allclose(found.beyond[0], [0.7, 0.7, 0.4, 0.25], rtol=1e-6)
-    expected = dict.fromkeys(edges(2000), 0.0) | {0: 0.1, 1: 0.2, 8: 0.3, 64: 0.15, 512: 0.25}
+    expected = dict.fromkeys(make_bin_edges(2000), 0.0) | {0: 0.1, 1: 0.2, 8: 0.3, 64: 0.15, 512: 0.25}
     np.testing.assert_allclose(found.profile[0], list(expected.values()), atol=1e-6)
 
 
 def test_padding_has_no_weight() -> None:
     gradient = torch.ones(2, 6, 3)
-    found = drawn(gradient, 0, torch.tensor([3, 5]), torch.tensor([4, 6]), 6, "l1", "printed")
+    found = row_of(gradient, 0, torch.tensor([3, 5]), torch.tensor([4, 6]), normaliser="printed")
     np.testing.assert_allclose(found.distance, [1.5, 2.5])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_an_example_is_the_same_alone_and_among_others(name: str) -> None:
     model, lengths = model_of(name), (40, 7, 1, 25, 33, 2, 12, 40, 5, 18, 3, 29, 37, 9, 21, 16)
-    (inputs, true), options = tokens(*lengths), Options(channels=2)
-    together = measure(model, [(inputs, true)], options)
+    (inputs, true), options = tokens(*lengths), MeasureOptions(channels=2)
+    together = measure_model(model, [(inputs, true)], options)
     for row in (1, 11):
         length = lengths[row]
-        alone = measure(model, [(inputs[row : row + 1, :length], true[row : row + 1])], options)
+        alone = measure_model(model, [(inputs[row : row + 1, :length], true[row : row + 1])], options)
         for one, other in zip(alone.layers, together.layers, strict=True):
             np.testing.assert_allclose(one.distance[0], other.distance[row], rtol=1e-9, atol=1e-9)
             bins = one.profile.shape[1]
@@ -160,9 +177,9 @@ def test_an_example_is_the_same_alone_and_among_others(name: str) -> None:
 @pytest.mark.parametrize("scope", ["layers", "network"])
 def test_batches_make_no_difference(scope: Any) -> None:
     model, (inputs, true) = model_of("msssm-s6", norm="batch"), tokens(9, 20, 14, 20)
-    options = Options(scope=scope, residual=True)
-    whole = measure(model, [(inputs, true)], options)
-    parts = measure(model, [(inputs[:3], true[:3]), (inputs[3:], true[3:])], options)
+    options = MeasureOptions(scope=scope, residual=True)
+    whole = measure_model(model, [(inputs, true)], options)
+    parts = measure_model(model, [(inputs[:3], true[:3]), (inputs[3:], true[3:])], options)
     for one, other in zip(whole.layers, parts.layers, strict=True):
         np.testing.assert_allclose(one.distance, other.distance)
         np.testing.assert_allclose(one.profile, other.profile)
@@ -179,7 +196,7 @@ def test_every_kind_of_task(kind: str, name: str) -> None:
         inputs, true = torch.stack([inputs, inputs.flip(0)], 1), torch.stack([true, true.flip(0)], 1)
     elif info.real_valued:
         inputs = torch.randn(2, 15, info.channels, generator=torch.Generator().manual_seed(0)).double()
-    found = measure(model, [(inputs, true)], Options())
+    found = measure_model(model, [(inputs, true)], MeasureOptions())
     assert found.lengths.tolist() == ([15, 8, 8, 15] if kind == "pairs" else [15, 8])
     for layer in found.layers:
         assert np.isfinite(layer.distance).all()
@@ -191,18 +208,18 @@ def test_every_kind_of_task(kind: str, name: str) -> None:
 
 def test_a_bidirectional_model_reaches_what_is_ahead_of_a_middle_position() -> None:
     model = model_of("mamba", bidirectional=True)
-    (first, _) = measure(model, [tokens(40)], Options(position=20)).layers
+    (first, _) = measure_model(model, [tokens(40)], MeasureOptions(position=20)).layers
     assert first.future_share is not None
     assert first.future_share > 0.1
-    (causal, _) = measure(model_of("mamba"), [tokens(40)], Options(position=20)).layers
+    (causal, _) = measure_model(model_of("mamba"), [tokens(40)], MeasureOptions(position=20)).layers
     assert causal.future_share == 0
 
 
 def test_the_whole_network_reaches_farther_than_its_layers() -> None:
     model = model_of("msssm-s6", layers=4)
     batch = [tokens(60)]
-    layers = measure(model, batch, Options(residual=True)).layers
-    (network,) = measure(model, batch, Options(scope="network")).layers
+    layers = measure_model(model, batch, MeasureOptions(residual=True)).layers
+    (network,) = measure_model(model, batch, MeasureOptions(scope="network")).layers
     assert network.distance.mean() > max(layer.distance.mean() for layer in layers)
 
 
@@ -213,7 +230,7 @@ def test_memory_grows_no_faster_than_the_length_and_is_foreseen(name: str) -> No
     model = model_of(name, dtype=torch.float32, layers=1, d_model=16)
 
     def peak(length: int, channels: int) -> int:
-        call = partial(measure, model, [tokens(length)], Options(channels=channels))
+        call = partial(measure_model, model, [tokens(length)], MeasureOptions(channels=channels))
         return memory.peak(call, "cpu")[0].bytes or 0
 
     held_back = 4e6  # malloc keeps a few MB, from which a small measure may live without any growth
@@ -221,4 +238,4 @@ def test_memory_grows_no_faster_than_the_length_and_is_foreseen(name: str) -> No
     long = peak(2048, 2)
     assert long < 4.5 * peak(512, 2) + held_back
     assert peak(2048, 8) < 1.3 * long + held_back
-    assert long < 2048 * bytes_a_position(model, Options()) + held_back
+    assert long < 2048 * estimate_bytes_per_position(model, MeasureOptions()) + held_back
