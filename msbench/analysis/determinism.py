@@ -206,7 +206,7 @@ def check_model(model: str, device: str, problem: DeterminismProblem, build: Bui
 
     An exception is reported in the finding; random generators and process settings are restored.
     """
-    kernel = models.family(model).kernel(problem.spec(model).model, device)
+    kernel = models.find_family(model).kernel(problem.spec(model).model, device)
     training = RepeatableTraining(model, device, problem, build)
     before = generator_states()
     try:

@@ -87,12 +87,12 @@ def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> 
     # Imported here: no other listing needs torch.
     from msbench import models
 
-    entry, family = MODELS[name], models.family(name)
+    entry, family = MODELS[name], models.find_family(name)
     config, info, size = _sized(name, suite)
     causal = "yes" if family.causal(config) else "no"
     parameters: int | None = None
     try:
-        parameters = models.parameter_count(models.build(name, config, info, 0))
+        parameters = models.count_parameters(models.build(name, config, info, 0))
     except ConfigError as error:
         warnings.append(f"{name}: cannot be counted: {error}")
     counts = (family.states(config), causal, parameters, size)

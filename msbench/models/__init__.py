@@ -33,7 +33,7 @@ from msbench.models import (
     sgconv,
     transformer,
 )
-from msbench.models.classifier import Classifier, seeded
+from msbench.models.classifier import Classifier, build_seeded
 from msbench.models.family import Family
 from msbench.ops import choose, most_states
 
@@ -74,7 +74,7 @@ FAMILIES: dict[type[ClassifierConfig], Family] = {
 }
 
 
-def family(name: str) -> Family:
+def find_family(name: str) -> Family:
     """Return the family of the model of this name; raise UnknownName if there is none."""
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
@@ -87,15 +87,15 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
     Leaves the state of torch's global generator unchanged. Raises UnknownName for an unknown `name`, and
     ConfigError if the config is another model's.
     """
-    found, expected = family(name), MODELS[name].config
+    found, expected = find_family(name), MODELS[name].config
     if not isinstance(config, expected):
         raise ConfigError(f"model {name} takes a {expected.__name__}, not a {type(config).__name__}")
-    return seeded(lambda: found.build(config, info), seed)
+    return build_seeded(lambda: found.build(config, info), seed)
 
 
 def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
     """Raise ConfigError if the scan in use on a device type allows too few states for the model."""
-    limit, needed = most_states(device), family(name).scanned(config)
+    limit, needed = most_states(device), find_family(name).scanned(config)
     if limit is not None and needed > limit:
         raise ConfigError(
             f"{name} has {needed} states a stream, but the scan {choose(device).label} has {limit} at most;"
@@ -107,7 +107,7 @@ def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
     """Raise ConfigError, naming kernel and models, if a run cannot be deterministic on a device type."""
     engine = choose(device).engine
     reason = NO_FIXED_ORDER.get(engine)
-    scanning = {spec.model_name for spec in specs if family(spec.model_name).scanned(spec.model)}
+    scanning = {spec.model_name for spec in specs if find_family(spec.model_name).scanned(spec.model)}
     if reason and scanning:
         raise ConfigError(
             f"--deterministic: the scan {engine}, which {', '.join(sorted(scanning))} would use, cannot be:"
@@ -115,16 +115,18 @@ def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
         )
 
 
-def parameter_count(model: nn.Module) -> int:
+def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def activation_bytes(name: str, config: ClassifierConfig, positions: int, device: str = "cpu") -> int:
+def estimate_activation_bytes(
+    name: str, config: ClassifierConfig, positions: int, device: str = "cpu"
+) -> int:
     """Estimate the bytes of one training step's activations, for `positions` tokens including padding."""
-    return round(4 * positions * config.layers * family(name).activations(config, device))
+    return round(4 * positions * config.layers * find_family(name).activations(config, device))
 
 
-def states_per_channel(name: str, config: ClassifierConfig) -> int:
+def count_states_per_channel(name: str, config: ClassifierConfig) -> int:
     """Return the number of states of one channel of one layer, over all streams and directions."""
-    return family(name).states(config)
+    return find_family(name).states(config)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.models.layers import ChannelDropout
-from msbench.models.stepping import begin
+from msbench.models.layers import ChannelDropout, start_layer
 
 Gate = Literal["full", "half-activated", "half", "none"]
 
@@ -35,11 +34,11 @@ class GluBlock(nn.Module):
         return self._mix(self.core(inputs))
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`."""
-        return begin(self.core, x)
+        """See `msbench.models.layers.Recurrent`."""
+        return start_layer(self.core, x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         y, state = self.core.step(x, state)
         return self._mix(y), state
 
@@ -68,8 +67,8 @@ class Mlp(nn.Module):
         return out
 
     def start(self, x: Tensor) -> None:
-        """See `msbench.models.stepping.Recurrent`: positions are independent of each other."""
+        """See `msbench.models.layers.Recurrent`: positions are independent of each other."""
 
     def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         return self.down(functional.gelu(self.up(x))), state

@@ -21,29 +21,29 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from msbench.config import ClassifierConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.errors import ConfigError
-from msbench.models.encoder import Encoder
-from msbench.models.head import build_head
+from msbench.errors import ConfigError, DataError
 from msbench.models.layers import (
     Bidirectional,
     ChannelDropout,
     MaskedBatchNorm,
     Padding,
+    build_checkpoint_options,
     build_norm,
     normalise,
-    once,
     pool,
+    start_layer,
+    step_layer,
 )
-from msbench.models.stepping import advance, begin
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def seeded(build: Callable[[], Model], seed: int) -> Model:
+def build_seeded(build: Callable[[], Model], seed: int) -> Model:
     """Call `build` on the CPU with this seed; torch's global generator is left unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -54,7 +54,7 @@ Layer = nn.Module
 """``forward(x (b, l, d), lengths (b,)) -> (b, l, d)``."""
 
 
-def directions(layer: Callable[[], Layer], *, bidirectional: bool) -> Layer:
+def build_directions(layer: Callable[[], Layer], *, bidirectional: bool) -> Layer:
     """Return one causal layer, or two of them over both directions."""
     return Bidirectional(layer(), layer()) if bidirectional else layer()
 
@@ -68,7 +68,9 @@ class Block(nn.Module):
     def _layer(self, x: Tensor, lengths: Tensor) -> Tensor:
         y: Tensor
         if self.recompute and self.training and torch.is_grad_enabled():
-            y = checkpoint(self.layer, x, lengths, use_reentrant=False, **once(self.layer))
+            y = checkpoint(
+                self.layer, x, lengths, use_reentrant=False, **build_checkpoint_options(self.layer)
+            )
         else:
             y = self.layer(x, lengths)
         return y
@@ -94,12 +96,12 @@ class Residual(Block):
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Run the next positions x (b, l, d), without padding; return the output and the new state."""
         mask = Padding.nowhere(x).mask
-        y, state = advance(self.layer, normalise(self.norm, x, mask) if self.prenorm else x, state)
+        y, state = step_layer(self.layer, normalise(self.norm, x, mask) if self.prenorm else x, state)
         x = x + y
         return x if self.prenorm else normalise(self.norm, x, mask), state
 
 
-class Whole(Block):
+class DropoutBlock(Block):
     """dropout(layer(x)), for a layer with its own norms and shortcut."""
 
     def __init__(self, config: ClassifierConfig, layer: Layer) -> None:
@@ -113,7 +115,100 @@ class Whole(Block):
         return y
 
 
-class Reading(NamedTuple):
+EMBEDDING_STD = 0.02
+
+
+class Encoder(nn.Module):
+    """The encoder of a task's sequences, with learned positions added if configured.
+
+    Tokens (and pairs of token sequences) go through an embedding or (``scalar``), with the id as one real
+    number, through a linear map. Signals and patches go through a linear map of their channels, in float32 or
+    better regardless of autocast: a sample has more than the 8 bits of a bfloat16. With learned positions
+    `longest` bounds the length.
+    """
+
+    def __init__(self, config: ClassifierConfig, info: TaskInfo) -> None:
+        super().__init__()
+        self.embedding: nn.Embedding | None = None
+        self.scalar: nn.Linear | None = None
+        self.linear: nn.Linear | None = None
+        if info.real_valued:
+            self.linear = nn.Linear(info.channels, config.d_model)
+        elif config.encoder == "embedding":
+            self.embedding = nn.Embedding(info.vocabulary, config.d_model)
+            nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
+        else:
+            self.scalar = nn.Linear(1, config.d_model)
+        # Drawn even if unused, so that all later parameters start the same with and without positions.
+        positions = torch.empty(info.longest, config.d_model).normal_(std=EMBEDDING_STD)
+        self.positions = nn.Parameter(positions) if config.positions == "learned" else None
+
+    def forward(self, inputs: Tensor, start: int = 0) -> Tensor:
+        """Map inputs (b, l) int64, or (b, l, channels), from position `start` on, to (b, l, d).
+
+        Raises DataError beyond the learned positions.
+        """
+        x = self._encoded(inputs)
+        return x if self.positions is None else x + self._positions(start, start + inputs.shape[1])
+
+    def _encoded(self, inputs: Tensor) -> Tensor:
+        if self.linear is not None:
+            with torch.autocast(inputs.device.type, enabled=False):
+                numbers: Tensor = self.linear(inputs.to(self.linear.weight.dtype))
+            return numbers
+        if self.embedding is not None:
+            vectors: Tensor = self.embedding(inputs)
+            return vectors
+        assert self.scalar is not None
+        ids: Tensor = self.scalar(inputs.unsqueeze(2).to(self.scalar.weight.dtype))
+        return ids
+
+    def _positions(self, start: int, end: int) -> Tensor:
+        assert self.positions is not None
+        if end > len(self.positions):
+            raise DataError(
+                f"a sequence of {end} tokens, but the task's longest sequence, and with it the learned"
+                f" positions, is {len(self.positions)}; set the task up again, or use positions: none"
+            )
+        return self.positions[start:end]
+
+
+class LinearHead(nn.Linear):
+    """One linear map: pooled (b, d) -> logits (b, classes)."""
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Map (b, d) to (b, classes)."""
+        return super().forward(pooled.to(self.weight.dtype))
+
+
+class PairHead(nn.Module):
+    """A comparison of two pooled sequences p and q: [p, q, p - q, p q], then a two-layer MLP with GELU.
+
+    The head of S4 and S5 for Long Range Arena's retrieval. It is not symmetric: on a symmetric task it has to
+    learn that the order does not matter.
+    """
+
+    def __init__(self, d_model: int, classes: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4 * d_model, d_model)
+        self.outer = nn.Linear(d_model, classes)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Map pooled (2 b, d), with the two rows of a pair next to each other, to (b, classes)."""
+        p, q = pooled.to(self.inner.weight.dtype).view(-1, 2, pooled.shape[1]).unbind(1)
+        features = torch.cat((p, q, p - q, p * q), dim=1)
+        logits: Tensor = self.outer(functional.gelu(self.inner(features)))
+        return logits
+
+
+def build_head(d_model: int, info: TaskInfo) -> LinearHead | PairHead:
+    """Return the head of a task, with one logit per label (for multi-label tasks too)."""
+    if info.sequences == 2:
+        return PairHead(d_model, info.classes)
+    return LinearHead(d_model, info.classes)
+
+
+class ClassifierState(NamedTuple):
     """The state of a classifier that reads step by step: positions so far, block states, pooled (b, d).
 
     `pooled` is the sum of all outputs so far, or the last one.
@@ -141,7 +236,7 @@ class Classifier(nn.Module):
         whole: bool = False,
     ) -> None:
         super().__init__()
-        kind = Whole if whole else Residual
+        kind = DropoutBlock if whole else Residual
         self.config = config
         self.sequences = info.sequences
         self.encoder = Encoder(config, info)
@@ -170,7 +265,7 @@ class Classifier(nn.Module):
             x = normalise(self.final_norm, x, padding.mask)
         return self._logits(pool(x, real, self.config.pooling))
 
-    def start(self, b: int) -> Reading:
+    def start(self, b: int) -> ClassifierState:
         """Return the state before the first position of b examples, for `step`.
 
         Raises ConfigError if the model cannot run step by step, RuntimeError in training mode.
@@ -182,9 +277,9 @@ class Classifier(nn.Module):
                 " train one with bidirectional: false"
             )
         x = next(self.parameters()).new_zeros(b * self.sequences, self.config.d_model)
-        return Reading(0, tuple(begin(block.layer, x) for block in self._blocks()), x)
+        return ClassifierState(0, tuple(start_layer(block.layer, x) for block in self._blocks()), x)
 
-    def step(self, reading: Reading, inputs: Tensor) -> tuple[Tensor, Reading]:
+    def step(self, reading: ClassifierState, inputs: Tensor) -> tuple[Tensor, ClassifierState]:
         """Read the next positions; return the logits (b, classes) of the sequences so far, and the new state.
 
         `inputs` are one or more positions without padding: (b, l), (b, l, channels) or, for pairs, (b, 2, l).
@@ -210,7 +305,9 @@ class Classifier(nn.Module):
             x = normalise(self.final_norm, x, Padding.nowhere(x).mask)
         positions, last = reading.positions + length, self.config.pooling == "last"
         kept = x[:, -1] if last else reading.pooled + x.sum(1)
-        return self._logits(kept if last else kept / positions), Reading(positions, tuple(states), kept)
+        return self._logits(kept if last else kept / positions), ClassifierState(
+            positions, tuple(states), kept
+        )
 
     def _check_evaluation(self) -> None:
         if self.training:

@@ -37,28 +37,39 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.models.hippo import legs
-from msbench.models.lti import Convolved, Diagonal, complex_of, log_uniform, pairs_of, poles_of
-from msbench.models.s4 import activations, states
-from msbench.models.selective import full_precision
+from msbench.models.layers import require_full_precision
+from msbench.models.lti import (
+    ConvolvedSystem,
+    DiagonalSystem,
+    compute_legs,
+    compute_poles,
+    count_activations,
+    count_states,
+    draw_log_uniform,
+    to_complex,
+    to_pairs,
+)
 
 EPSILON = 1e-7
 
 
-class Dss(Diagonal):
-    """DSS's system for every channel, see `msbench.models.lti.System`."""
+class DssSystem(DiagonalSystem):
+    """DSS's system for every channel, see `msbench.models.lti.LtiSystem`."""
 
     def __init__(self, config: DssConfig, horizon: int) -> None:
         super().__init__()
-        poles, size = legs(config.state).poles, (1 + config.bidirectional, config.d_model, config.state // 2)
+        poles, size = (
+            compute_legs(config.state).poles,
+            (1 + config.bidirectional, config.d_model, config.state // 2),
+        )
         self.version, self.horizon = config.version, horizon
-        steps = log_uniform(config.dt_min, config.dt_max, config.d_model, 1)
+        steps = draw_log_uniform(config.dt_min, config.dt_max, config.d_model, 1)
         self.log_dt = nn.Parameter(steps.repeat(1, 2 if config.separate_steps else 1))
         self.A: nn.Parameter | None = None
         self.A_log: nn.Parameter | None = None
         self.A_imag: nn.Parameter | None = None
         if config.version == "softmax":
-            self.A = pairs_of(poles)
+            self.A = to_pairs(poles)
         else:
             self.A_log = nn.Parameter((-poles.real).log().float())
             self.A_imag = nn.Parameter(poles.imag.float().contiguous())
@@ -68,21 +79,21 @@ class Dss(Diagonal):
     def poles(self) -> Tensor:
         """Lambda (n,), complex128."""
         if self.A is not None:
-            return complex_of(self.A)
+            return to_complex(self.A)
         assert self.A_log is not None
         assert self.A_imag is not None
-        return poles_of(self.A_log, self.A_imag)
+        return compute_poles(self.A_log, self.A_imag)
 
     def modes(self) -> tuple[Tensor, Tensor]:
         """See `Diagonal`."""
-        dt, poles, W = full_precision(self.log_dt).double().exp(), self.poles(), complex_of(self.W)
+        dt, poles, W = require_full_precision(self.log_dt).double().exp(), self.poles(), to_complex(self.W)
         r = torch.complex(dt[:, :1] * poles.real, dt[:, -1:] * poles.imag)
         if self.version == "exp":
             return r, W * (torch.exp(r) - 1) / poles
-        return r, W * softmax_scale(r, self.horizon) / poles if self.version == "softmax" else W
+        return r, W * compute_softmax_scale(r, self.horizon) / poles if self.version == "softmax" else W
 
 
-def softmax_scale(r: Tensor, horizon: int) -> Tensor:
+def compute_softmax_scale(r: Tensor, horizon: int) -> Tensor:
     """Return the factor that turns e^{r t} into the softmax of r t over t = 0 .. horizon - 1.
 
     The largest exponent is subtracted before summing: that of t = 0, or that of the end if the mode grows.
@@ -99,9 +110,9 @@ def build(config: DssConfig, info: TaskInfo) -> Classifier:
     horizon = config.horizon or info.longest
 
     def block() -> GluBlock:
-        return GluBlock(Convolved(Dss(config, horizon), config.d_model), config.d_model)
+        return GluBlock(ConvolvedSystem(DssSystem(config, horizon), config.d_model), config.d_model)
 
     return Classifier(config, info, [[block()] for _ in range(config.layers)])
 
 
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, count_states, count_activations)

@@ -17,7 +17,7 @@ def _no_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the signature 
     return "torch"
 
 
-def no_states(config: Any) -> int:  # noqa: ARG001
+def count_no_states(config: Any) -> int:  # noqa: ARG001
     """Return 0, for a layer that is not a recurrence or does not use the selective scan."""
     return 0
 
@@ -38,7 +38,7 @@ class Family:
     activations: Callable[[Any, str], float]
     causal: Callable[[Any], bool] = _causal
     kernel: Callable[[Any, str], str] = _no_kernel
-    scanned: Callable[[Any], int] = no_states
+    scanned: Callable[[Any], int] = count_no_states
 
     @property
     def module(self) -> str:
@@ -46,11 +46,11 @@ class Family:
         return self.build.__module__
 
 
-def scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
+def name_scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
     """Return the name of the selective scan's implementation on a device type."""
     return kernel_name(device)
 
 
-def recurrence_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
+def name_recurrence_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
     """Return the name of the implementation of `linear_scan` and `lti_scan` on a device type."""
     return "cpp" if device == "cpu" and recurrence_kernels.chosen() else "torch"

@@ -39,9 +39,10 @@ from torch.nn import functional
 
 from msbench.config.baselines import GriffinConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family, recurrence_kernel
-from msbench.models.selective import ShortConv, full_precision
+from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.family import Family, name_recurrence_kernel
+from msbench.models.layers import require_full_precision
+from msbench.models.selective import ShortConv
 from msbench.ops import linear_scan
 from msbench.ops.local_attention import local_attention
 
@@ -54,12 +55,12 @@ LONGEST_WAVE = 10_000.0
 """Longest wavelength of the rotations, in positions, divided by 2 pi."""
 
 
-def gelu(x: Tensor) -> Tensor:
+def apply_gelu(x: Tensor) -> Tensor:
     """Apply the source's GELU, which is JAX's (tanh) approximation."""
     return functional.gelu(x, approximate="tanh")
 
 
-def linear(inputs: int, outputs: int, *, variance: float = 1.0, bias: bool = True) -> nn.Linear:
+def build_linear(inputs: int, outputs: int, *, variance: float = 1.0, bias: bool = True) -> nn.Linear:
     """Return a linear map with weights from N(0, variance / inputs) and a bias of zeros."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(layer.weight, std=math.sqrt(variance / inputs))
@@ -68,12 +69,12 @@ def linear(inputs: int, outputs: int, *, variance: float = 1.0, bias: bool = Tru
     return layer
 
 
-def output_variance(config: GriffinConfig) -> float:
+def compute_output_variance(config: GriffinConfig) -> float:
     """Return the weight variance of a residual branch's last map: 2 / layers, with two branches per layer."""
     return 2 / config.layers
 
 
-def input_scale(log_a: Tensor) -> Tensor:
+def compute_input_scale(log_a: Tensor) -> Tensor:
     """Return sqrt(1 - a^2), exact for a near 1, with a finite gradient everywhere.
 
     Below the smallest normal number the gradient is 0, which is also the limit of the gradient with respect
@@ -115,7 +116,7 @@ class RgLru(nn.Module):
         """Map x (b, l, i) to h (b, l, i)."""
         with torch.autocast(x.device.type, enabled=False):
             log_a, gated = self._gates(x)
-            scale = input_scale(log_a)
+            scale = compute_input_scale(log_a)
             scale = torch.cat([torch.ones_like(scale[:, :1]), scale[:, 1:]], dim=1)
             return linear_scan(log_a.exp(), scale * gated).to(x.dtype)
 
@@ -123,12 +124,12 @@ class RgLru(nn.Module):
         """Run one position x (b, i) from state h (b, i), None at the start; return output and new state."""
         with torch.autocast(x.device.type, enabled=False):
             log_a, gated = self._gates(x)
-            h = gated if h is None else torch.addcmul(input_scale(log_a) * gated, log_a.exp(), h)
+            h = gated if h is None else torch.addcmul(compute_input_scale(log_a) * gated, log_a.exp(), h)
             return h.to(x.dtype), h
 
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return log a_t and i_t x_t."""
-        rates = functional.softplus(full_precision(self.Lambda))
+        rates = functional.softplus(require_full_precision(self.Lambda))
         x = x.to(rates.dtype)
         log_a = -SHARPNESS * rates * torch.sigmoid(self.recurrence_gate(x))
         return log_a, torch.sigmoid(self.input_gate(x)) * x
@@ -140,19 +141,19 @@ class RecurrentBlock(nn.Module):
     def __init__(self, config: GriffinConfig) -> None:
         super().__init__()
         width = config.lru_width
-        self.in_proj = linear(config.d_model, width)
-        self.gate_proj = linear(config.d_model, width)
+        self.in_proj = build_linear(config.d_model, width)
+        self.gate_proj = build_linear(config.d_model, width)
         self.conv = ShortConv(width, config.kernel, bias=True)
         assert self.conv.bias is not None
         nn.init.normal_(self.conv.weight, std=math.sqrt(CONV_VARIANCE / config.kernel))
         nn.init.zeros_(self.conv.bias)
         self.rg_lru = RgLru(width, config.head_count)
-        self.out_proj = linear(width, config.d_model, variance=output_variance(config))
+        self.out_proj = build_linear(width, config.d_model, variance=compute_output_variance(config))
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
         h = self.rg_lru(self.conv(self.in_proj(inputs)))
-        out: Tensor = self.out_proj(h * gelu(self.gate_proj(inputs)))
+        out: Tensor = self.out_proj(h * apply_gelu(self.gate_proj(inputs)))
         return out
 
     def start(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -160,10 +161,10 @@ class RecurrentBlock(nn.Module):
         return self.conv.start(x.new_empty(len(x), self.rg_lru.Lambda.numel())), None
 
     def step(self, x: Tensor, state: tuple[Tensor, Tensor | None]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         u, before = self.conv.step(self.in_proj(x), state[0])
         y, h = self.rg_lru.step(u, state[1])
-        return self.out_proj(y * gelu(self.gate_proj(x))), (before, h)
+        return self.out_proj(y * apply_gelu(self.gate_proj(x))), (before, h)
 
 
 class LocalAttention(nn.Module):
@@ -173,9 +174,9 @@ class LocalAttention(nn.Module):
         super().__init__()
         self.heads, self.window = config.head_count, config.window
         self.width = config.d_model // self.heads
-        self.q_proj = linear(config.d_model, config.d_model, bias=False)
-        self.kv_proj = linear(config.d_model, 2 * self.width, bias=False)
-        self.out_proj = linear(config.d_model, config.d_model, variance=output_variance(config))
+        self.q_proj = build_linear(config.d_model, config.d_model, bias=False)
+        self.kv_proj = build_linear(config.d_model, 2 * self.width, bias=False)
+        self.out_proj = build_linear(config.d_model, config.d_model, variance=compute_output_variance(config))
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
@@ -190,7 +191,7 @@ class LocalAttention(nn.Module):
         return empty, empty, torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
     def step(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         keys, values, position = state
         q, k, v = self._heads(x.unsqueeze(1), position.view(-1, 1, 1))
         keys, values = torch.cat([keys.to(k.dtype), k], 2), torch.cat([values.to(v.dtype), v], 2)
@@ -203,10 +204,10 @@ class LocalAttention(nn.Module):
         """Return queries (b, h, l, w), keys and values (b, 1, l, w)."""
         q = self.q_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
         k, v = self.kv_proj(x).unsqueeze(1).chunk(2, dim=-1)
-        return rotated(q, positions), rotated(k, positions), v
+        return rotate(q, positions), rotate(k, positions), v
 
 
-def rotated(x: Tensor, positions: Tensor) -> Tensor:
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
     """Rotate the first half of each head (RoPE): x (b, h, l, w), positions that broadcast to (b, h, l).
 
     Angles are float32 or better: bfloat16 cannot distinguish positions beyond 256.
@@ -227,27 +228,27 @@ class GatedMlp(nn.Module):
     def __init__(self, config: GriffinConfig) -> None:
         super().__init__()
         inner = round(config.mlp_expand * config.d_model)
-        self.up = linear(config.d_model, 2 * inner)
-        self.down = linear(inner, config.d_model, variance=output_variance(config))
+        self.up = build_linear(config.d_model, 2 * inner)
+        self.down = build_linear(inner, config.d_model, variance=compute_output_variance(config))
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
         """Map (b, l, d) to (b, l, d)."""
         return self._positionwise(inputs)
 
     def start(self, x: Tensor) -> None:
-        """See `msbench.models.stepping.Recurrent`: positions are independent of each other."""
+        """See `msbench.models.layers.Recurrent`: positions are independent of each other."""
 
     def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         return self._positionwise(x), state
 
     def _positionwise(self, x: Tensor) -> Tensor:
         gate, value = self.up(x).chunk(2, dim=-1)
-        out: Tensor = self.down(gelu(gate) * value)
+        out: Tensor = self.down(apply_gelu(gate) * value)
         return out
 
 
-def kinds(config: GriffinConfig) -> list[str]:
+def list_temporal_blocks(config: GriffinConfig) -> list[str]:
     """Return the temporal block of each layer; a pattern longer than the model is cut to its end."""
     pattern = config.pattern[-config.layers :]
     return [pattern[index % len(pattern)] for index in range(config.layers)]
@@ -259,22 +260,22 @@ def build(config: GriffinConfig, info: TaskInfo) -> Classifier:
 
     def layer(kind: str) -> list[Layer]:
         block = temporal[kind]
-        return [directions(lambda: block(config), bidirectional=config.bidirectional), GatedMlp(config)]
+        return [build_directions(lambda: block(config), bidirectional=config.bidirectional), GatedMlp(config)]
 
-    return Classifier(config, info, [layer(kind) for kind in kinds(config)])
+    return Classifier(config, info, [layer(kind) for kind in list_temporal_blocks(config)])
 
 
-def states(config: GriffinConfig) -> int:
+def count_states(config: GriffinConfig) -> int:
     """See `Family`: states of recurrent layers only; the attention window does not count."""
-    return (1 + config.bidirectional) if "recurrent" in kinds(config) else 0
+    return (1 + config.bidirectional) if "recurrent" in list_temporal_blocks(config) else 0
 
 
-def activations(config: GriffinConfig, device: str) -> float:
+def count_activations(config: GriffinConfig, device: str) -> float:
     """See `Family`."""
     del device
     kept = {"recurrent": 16.0 * config.lru_width, "attention": 6.5 * config.d_model}
-    temporal = sum(kept[kind] for kind in kinds(config)) / config.layers
+    temporal = sum(kept[kind] for kind in list_temporal_blocks(config)) / config.layers
     return temporal * (1 + config.bidirectional) + (4 * config.mlp_expand + 4) * config.d_model
 
 
-FAMILY = Family(build, states, activations, kernel=recurrence_kernel)
+FAMILY = Family(build, count_states, count_activations, kernel=name_recurrence_kernel)

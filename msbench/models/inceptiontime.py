@@ -28,7 +28,7 @@ from torch.nn import functional
 from msbench.config.baselines import InceptionTimeConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.models.family import Family, no_states
+from msbench.models.family import Family, count_no_states
 from msbench.models.layers import Padding, build_norm, normalise
 
 POOLED = 3
@@ -52,8 +52,8 @@ class InceptionModule(nn.Module):
         """Map x (b, l, d) and mask (b, l, 1) to (b, l, d)."""
         narrow = self.bottleneck(x).mT
         widths = zip(self.convs, self.kernels, strict=True)
-        branches = [conv(centred(narrow, width)).mT for conv, width in widths]
-        y = torch.cat([*branches, self.pooled(peaks(x, mask))], dim=2)
+        branches = [conv(pad_both_sides(narrow, width)).mT for conv, width in widths]
+        y = torch.cat([*branches, self.pooled(compute_local_maxima(x, mask))], dim=2)
         # Norms in the input's precision, regardless of autocast in the branches.
         return functional.relu(normalise(self.norm, y.to(x.dtype), mask, zero=True))
 
@@ -82,12 +82,12 @@ class InceptionGroup(nn.Module):
         return functional.relu(x + normalise(self.norm, around, mask, zero=True))
 
 
-def centred(x: Tensor, width: int) -> Tensor:
+def pad_both_sides(x: Tensor, width: int) -> Tensor:
     """Pad x (b, c, l) with zeros at both ends, so that a convolution of this width leaves l positions."""
     return functional.pad(x, ((width - 1) // 2, width // 2))
 
 
-def peaks(x: Tensor, mask: Tensor) -> Tensor:
+def compute_local_maxima(x: Tensor, mask: Tensor) -> Tensor:
     """Return the maximum of each three neighbours at real positions of x (b, l, d); 0 after the end."""
     behind = mask == 0
     real = x.masked_fill(behind, -torch.inf)
@@ -104,7 +104,7 @@ def build(config: InceptionTimeConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, groups, whole=True)
 
 
-def activations(config: InceptionTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
+def count_activations(config: InceptionTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
     """See `Family`; the indices of the maxima count twice, being integers of 8 bytes."""
     return config.d_model * (8 + 3 / config.shortcut_every) + 2 * config.bottleneck
 
@@ -114,4 +114,4 @@ def causal(config: InceptionTimeConfig) -> bool:  # noqa: ARG001 (the signature 
     return False
 
 
-FAMILY = Family(build, no_states, activations, causal)
+FAMILY = Family(build, count_no_states, count_activations, causal)

@@ -1,13 +1,14 @@
-"""Layers around the blocks: padding, norms, dropout, pooling, reversal."""
+"""Parts that layers share: padding, norms, dropout, pooling, reversal, steps, and precision of parameters."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from msbench.errors import ConfigError
 from msbench.ops.masked_norm import EPSILON, frozen_batch_norm, masked_batch_norm, spread_batch_norm
 
 
@@ -30,7 +31,7 @@ class Padding(NamedTuple):
         return cls.of(lengths, x.shape[1], x.dtype)
 
 
-class Across(Protocol):
+class BatchGroup(Protocol):
     """The processes that share a batch; `counts` is False if this one has only a dummy batch."""
 
     counts: bool
@@ -53,7 +54,7 @@ class MaskedBatchNorm(nn.Module):
         super().__init__()
         self.momentum = momentum
         self.tracks = True
-        self.across: Across | None = None
+        self.across: BatchGroup | None = None
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
         self.register_buffer("running_mean", torch.zeros(width))
@@ -72,7 +73,7 @@ class MaskedBatchNorm(nn.Module):
             self._track(mean, var, mask.sum().clamp(min=1))
         return y
 
-    def _spread(self, x: Tensor, mask: Tensor, across: Across, zero: bool) -> Tensor:
+    def _spread(self, x: Tensor, mask: Tensor, across: BatchGroup, zero: bool) -> Tensor:
         mask = mask if across.counts else torch.zeros_like(mask)
         y, *moments = spread_batch_norm(x, mask, self.weight, self.bias, across.total, zero=zero)
         if self.tracks:
@@ -128,7 +129,7 @@ def _untracked(module: nn.Module) -> Iterator[None]:
             norm.tracks = True
 
 
-def once(layer: nn.Module) -> dict[str, Any]:
+def build_checkpoint_options(layer: nn.Module) -> dict[str, Any]:
     """Return options of torch's checkpoint for a second pass equal to the first, without side effects."""
     parts = list(layer.modules())
     # Most layers draw no random numbers, so that there is no generator state to restore.
@@ -161,6 +162,11 @@ def reverse(x: Tensor, lengths: Tensor) -> Tensor:
     return x.gather(1, index.unsqueeze(2).expand(-1, -1, x.shape[2]))
 
 
+def shift_earlier(y: Tensor) -> Tensor:
+    """Shift y (b, l, d) one step earlier: y_{t+1} at t, and 0 at the end."""
+    return torch.cat([y[:, 1:], torch.zeros_like(y[:, :1])], dim=1)
+
+
 class Bidirectional(nn.Module):
     """The mean of a layer over the sequence and of another, with its own parameters, over its reverse.
 
@@ -176,3 +182,50 @@ class Bidirectional(nn.Module):
         there: Tensor = self.ahead(x, lengths)
         returned: Tensor = self.back(reverse(x, lengths), lengths)
         return (there + reverse(returned, lengths)) / 2
+
+
+@runtime_checkable
+class Recurrent(Protocol):
+    """A causal layer that can run step by step; its state is a tensor or a nest of tensors and None.
+
+    In evaluation mode successive steps give the same outputs as the layer's forward for the whole sequence.
+    """
+
+    def start(self, x: Tensor) -> Any:
+        """Return the state before the first position, for inputs like x (b, d): its device, dtype and b."""
+
+    def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Run one position x (b, d); return its output (b, d) and the new state; `state` is unchanged."""
+
+
+def start_layer(layer: nn.Module, x: Tensor) -> Any:
+    """Call `Recurrent.start` of a layer for inputs like x (b, d); raise ConfigError if it has none."""
+    if not isinstance(layer, Recurrent):
+        raise ConfigError(
+            f"{type(layer).__name__} has no recurrent inference; the model reads whole sequences only"
+        )
+    return layer.start(x)
+
+
+def step_layer(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """Run the positions of x (b, l, d) one by one; return the outputs (b, l, d) and the new state."""
+    outputs = []
+    for position in x.unbind(1):
+        y, state = layer.step(position, state)
+        outputs.append(y)
+    return torch.stack(outputs, dim=1), state
+
+
+def require_full_precision(parameter: Tensor) -> Tensor:
+    """Return the parameter; raise TypeError if the model was cast to half precision."""
+    if parameter.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"decays and step sizes are {parameter.dtype}; keep the model in float32 and use autocast"
+            " (precision: bf16) instead of casting it"
+        )
+    return parameter
+
+
+def compute_decays(A_log: Tensor) -> Tensor:
+    """Return A = -exp(A_log), in float32 or better."""
+    return -torch.exp(require_full_precision(A_log))

@@ -30,8 +30,8 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.models.lti import Convolved, complex_of
-from msbench.models.s4 import DiscreteS4, Dplr, activations, krylov_kernel, stacked, states
+from msbench.models.lti import ConvolvedSystem, count_activations, count_states, to_complex
+from msbench.models.s4 import DiscreteS4, DplrSystem, compute_krylov_kernel, stack_parts
 from msbench.ops import long_convolution
 
 
@@ -44,7 +44,7 @@ class LiquidState(NamedTuple):
     powers: Tensor
 
 
-class LiquidDplr(Dplr):
+class LiquidSystem(DplrSystem):
     """S4's system with products of inputs as further inputs; `degree` kernels in total."""
 
     def __init__(self, config: LiquidS4Config) -> None:
@@ -55,21 +55,21 @@ class LiquidDplr(Dplr):
     def powers(self) -> Tensor:
         """Return B_p (degree - 1, d, 2n)."""
         dt, R = self.resolvent()
-        B = dt * R * self.each(complex_of(self.B))
+        B = dt * R * self.each(to_complex(self.B))
         found = [B]
         for _ in range(self.degree - 1):
             # The sum runs over both halves of the conjugate pairs, so it is real.
             by = 2 * found[-1].real.sum(-1, keepdim=True) if self.row_sum else B
             found.append(found[-1] * by)
-        return stacked(torch.stack(found[1:])).to(self.log_dt.dtype)
+        return stack_parts(torch.stack(found[1:])).to(self.log_dt.dtype)
 
     def kernel(self, length: int) -> Tensor:
         """Return K (length, s, d); with ``kb`` K and every K^(p), (length, s, degree, d)."""
         discrete = self.discrete()
         if not self.whole:
-            return krylov_kernel(discrete, length)
+            return compute_krylov_kernel(discrete, length)
         inputs = [discrete.B_bar, *self.powers()]
-        return torch.stack([krylov_kernel(discrete._replace(B_bar=B), length) for B in inputs], dim=2)
+        return torch.stack([compute_krylov_kernel(discrete._replace(B_bar=B), length) for B in inputs], dim=2)
 
     def gains(self) -> Tensor:
         """Return C B_p (s, degree - 1, d), by which ``polyb`` multiplies products."""
@@ -94,14 +94,14 @@ class LiquidDplr(Dplr):
         return (C[0] * seen).sum(-1), state._replace(h=seen if self.whole else h, past=past)
 
 
-class Liquid(Convolved):
+class LiquidConvolution(ConvolvedSystem):
     """S4's convolution and skip, plus the terms in products of inputs."""
 
-    system: LiquidDplr
+    system: LiquidSystem
 
     def respond(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:
         """See `Convolved`."""
-        inputs = products(u, self.system.degree)
+        inputs = multiply_consecutive(u, self.system.degree)
         if self.system.whole:
             return long_convolution(torch.stack(inputs, dim=2), kernel).sum(2)
         y = long_convolution(u, kernel)
@@ -110,7 +110,7 @@ class Liquid(Convolved):
         return y
 
 
-def products(u: Tensor, degree: int) -> list[Tensor]:
+def multiply_consecutive(u: Tensor, degree: int) -> list[Tensor]:
     """Return u^(1) .. u^(degree) of u, all (b, l, d); inputs before the first are 0."""
     found = [u]
     for p in range(1, degree):
@@ -123,15 +123,15 @@ def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer, as S4's."""
 
     def block() -> GluBlock:
-        return GluBlock(Liquid(LiquidDplr(config), config.d_model), config.d_model)
+        return GluBlock(LiquidConvolution(LiquidSystem(config), config.d_model), config.d_model)
 
     return Classifier(config, info, [[block()] for _ in range(config.layers)])
 
 
-def liquid_activations(config: LiquidS4Config, device: str) -> float:
+def count_liquid_activations(config: LiquidS4Config, device: str) -> float:
     """See `Family`: adds the products and, with ``kb``, the inputs of their convolution."""
     more = config.degree * (1.1 if config.liquid_kernel == "polyb" else 1.5)
-    return activations(config, device) + more * config.d_model * (1 + config.bidirectional)
+    return count_activations(config, device) + more * config.d_model * (1 + config.bidirectional)
 
 
-FAMILY = Family(build, states, liquid_activations)
+FAMILY = Family(build, count_states, count_liquid_activations)

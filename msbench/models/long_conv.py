@@ -31,12 +31,12 @@ class LongConv(nn.Module, ABC):
         return long_convolution(x, self.kernel(x.shape[1]))
 
     def start(self, x: Tensor) -> State:
-        """See `msbench.models.stepping.Recurrent`; the kernel is computed here, once for all steps."""
+        """See `msbench.models.layers.Recurrent`; the kernel is computed here, once for all steps."""
         kernel = self.kernel(self.reach).flip(0)
         return kernel, x.new_zeros(x.shape[0], *kernel.shape)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         kernel, seen = state
         seen = torch.cat([seen[:, 1:], x.unsqueeze(1)], dim=1)
         with torch.autocast(x.device.type, enabled=False):

@@ -26,17 +26,16 @@ from msbench.config.linear import LruConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
-from msbench.models.family import Family, recurrence_kernel
-from msbench.models.lti import complex_of
-from msbench.models.mimo import DiscreteMimo, Mimo
-from msbench.models.s5 import scan_activations, states
-from msbench.models.selective import full_precision
+from msbench.models.family import Family, name_recurrence_kernel
+from msbench.models.layers import require_full_precision
+from msbench.models.lti import to_complex
+from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states
 
 EDGE = 1e-6
 """Distance that uniform numbers keep from 0 and 1, where logarithms would not be finite."""
 
 
-class LruSsm(Mimo):
+class LruSystem(MimoSystem):
     """The LRU's recurrence for a whole layer."""
 
     def __init__(self, config: LruConfig) -> None:
@@ -54,25 +53,25 @@ class LruSsm(Mimo):
 
     def discrete(self) -> DiscreteMimo:
         """See `Mimo`."""
-        rate, phase = (full_precision(x).double().exp() for x in (self.nu_log, self.theta_log))
+        rate, phase = (require_full_precision(x).double().exp() for x in (self.nu_log, self.theta_log))
         a, scale = torch.exp(torch.complex(-rate, phase)), self.gamma_log.double().exp()
         dtype = torch.promote_types(self.nu_log.dtype, torch.complex64)
-        B = scale.unsqueeze(-1) * complex_of(self.B)
-        return DiscreteMimo(a.to(dtype), B.to(dtype), complex_of(self.C).to(dtype))
+        B = scale.unsqueeze(-1) * to_complex(self.B)
+        return DiscreteMimo(a.to(dtype), B.to(dtype), to_complex(self.C).to(dtype))
 
 
 def build(config: LruConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
 
     def block() -> GluBlock:
-        return GluBlock(LruSsm(config), config.d_model)
+        return GluBlock(LruSystem(config), config.d_model)
 
     return Classifier(config, info, [[block()] for _ in range(config.layers)])
 
 
-def activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
+def count_activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
     """See `Family`."""
-    return 7 * config.d_model + scan_activations(config)
+    return 7 * config.d_model + count_scan_activations(config)
 
 
-FAMILY = Family(build, states, activations, kernel=recurrence_kernel)
+FAMILY = Family(build, count_states, count_activations, kernel=name_recurrence_kernel)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from msbench.config.baselines import LstmConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.classifier import Classifier, Layer, directions
+from msbench.models.classifier import Classifier, Layer, build_directions
 from msbench.models.family import Family
 from msbench.ops.lstm import lstm
 
@@ -45,12 +45,12 @@ class Lstm(nn.Module):
             return lstm(inputs.to(w_x.dtype), w_x, w_h, b_x, b_h)
 
     def start(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See `msbench.models.stepping.Recurrent`: h and c, zeros."""
+        """See `msbench.models.layers.Recurrent`: h and c, zeros."""
         zeros = x.new_zeros(x.shape, dtype=self.weights[0].dtype)
         return zeros, zeros
 
     def step(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         w_x, w_h, b_x, b_h = self.weights
         with torch.autocast(x.device.type, enabled=False):
             h, c = torch.lstm_cell(x.to(w_x.dtype), state, w_x, w_h, b_x, b_h)
@@ -61,20 +61,20 @@ def build(config: LstmConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one LSTM per layer and direction."""
 
     def layer() -> list[Layer]:
-        return [directions(lambda: Lstm(config.d_model), bidirectional=config.bidirectional)]
+        return [build_directions(lambda: Lstm(config.d_model), bidirectional=config.bidirectional)]
 
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def states(config: LstmConfig) -> int:
+def count_states(config: LstmConfig) -> int:
     """See `Family`: output and cell."""
     return 2 * (1 + config.bidirectional)
 
 
-def activations(config: LstmConfig, device: str) -> float:
+def count_activations(config: LstmConfig, device: str) -> float:
     """See `Family`; on a CPU oneDNN's workspace is three quarters of it."""
     kept = 17.5 if device == "cpu" else 8
     return (kept * (1 + config.bidirectional) + 3) * config.d_model
 
 
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, count_states, count_activations)

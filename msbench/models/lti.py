@@ -17,55 +17,99 @@ code                papers      meaning
 
 With two directions ``y_t`` also has the term ``sum_j K'[j] u_{t+1+j}``: the second kernel has its own C and
 reads the strict future, as in S4's code.
+
+HiPPO-LegS in the basis where it is diagonal plus low rank (Gu, Goel and Re 2022, theorem 1):
+
+==========  ==============================================================================
+code        meaning
+==========  ==============================================================================
+``A``       -sqrt(2i+1) sqrt(2j+1) below the diagonal, -(i+1) on it, 0 above
+``p, b``    P_i = sqrt(i + 1/2), B_i = sqrt(2i+1)
+``basis``   V: eigenvectors of A + P P^T, which is -1/2 I plus a skew matrix
+==========  ==============================================================================
+
+``A = V (Lambda - (V* P)(V* P)*) V*`` with Lambda = -1/2 + i w. Eigenvalues come in conjugate pairs; the half
+with w > 0 is kept.
 """
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from msbench.models.selective import decays, full_precision
+from msbench.config.linear import LinearConfig
+from msbench.models.layers import compute_decays, require_full_precision, shift_earlier
 from msbench.ops import long_convolution
 
 Kernel = Callable[[int], Tensor]
 """Function from a length to a kernel with that many lags."""
 
 
-def complex_of(pairs: Tensor) -> Tensor:
+def to_complex(pairs: Tensor) -> Tensor:
     """Convert real pairs (..., 2) to complex128.
 
     Double precision, because phases grow with the lag: to 25,000 radians before the fastest mode of 64 states
     has decayed, where float32 is off by 0.002. There are few such numbers, so the cost is negligible.
     """
-    values: Tensor = torch.view_as_complex(full_precision(pairs).double().contiguous())
+    values: Tensor = torch.view_as_complex(require_full_precision(pairs).double().contiguous())
     return values
 
 
-def pairs_of(values: Tensor) -> nn.Parameter:
+def to_pairs(values: Tensor) -> nn.Parameter:
     """Return a parameter of float32 pairs (..., 2) from complex numbers."""
     return nn.Parameter(torch.view_as_real(values.resolve_conj()).float().contiguous())
 
 
-def complex_normal(*size: int) -> Tensor:
+def draw_complex_normal(*size: int) -> Tensor:
     """Draw complex numbers of variance 1: 1/2 in each part."""
     return torch.randn(size, dtype=torch.complex64)
 
 
-def poles_of(A_log: Tensor, A_imag: Tensor) -> Tensor:
+def compute_poles(A_log: Tensor, A_imag: Tensor) -> Tensor:
     """Return the poles -exp(A_log) + i A_imag, complex128, whose real parts are negative by construction."""
-    return torch.complex(decays(A_log).double(), full_precision(A_imag).double())
+    return torch.complex(compute_decays(A_log).double(), require_full_precision(A_imag).double())
 
 
-def log_uniform(low: float, high: float, *size: int) -> Tensor:
+def draw_log_uniform(low: float, high: float, *size: int) -> Tensor:
     """Draw logarithms of step sizes, uniform between those of `low` and `high`."""
     start, end = math.log(low), math.log(high)
     return start + (end - start) * torch.rand(size)
 
 
-def mode_kernel(r: Tensor, w: Tensor, length: int, dtype: torch.dtype = torch.float64) -> Tensor:
+class Legs(NamedTuple):
+    """The half spectrum of an n-state LegS: all complex128 of n/2, `basis` (n, n/2)."""
+
+    poles: Tensor
+    p: Tensor
+    b: Tensor
+    basis: Tensor
+
+
+@cache
+def compute_legs(states: int) -> Legs:
+    """Return HiPPO-LegS of an even number of states, slowest oscillation first; callers share the tensors.
+
+    An eigenvector's phase is arbitrary, and LAPACK's choice is not portable: here V* B, and so V* P, is
+    positive.
+    """
+    i = np.arange(states)
+    p = np.sqrt(i + 0.5)
+    below = np.tril(np.outer(p, p), -1)
+    # A + P P^T is -1/2 I + (below^T - below), whose eigenvalues are i w: times -i the matrix is Hermitian.
+    w, vectors = np.linalg.eigh(-1j * (below.T - below))
+    w, vectors = w[states // 2 :], vectors[:, states // 2 :]
+    projected = vectors.conj().T @ p
+    vectors = vectors * (projected / np.abs(projected))
+    low = torch.from_numpy(np.abs(projected)).to(torch.complex128)
+    return Legs(torch.from_numpy(-0.5 + 1j * w), low, 2**0.5 * low, torch.from_numpy(vectors))
+
+
+def compute_mode_kernel(r: Tensor, w: Tensor, length: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Return ``Re sum_n w e^{r t}`` for t below `length`, (length, s, d), for complex r (d, n), w (s, d, n).
 
     With t = j + k q the sum is a product of two matrices, e^{r k q} by n and n by e^{r j}, of about
@@ -82,7 +126,7 @@ def mode_kernel(r: Tensor, w: Tensor, length: int, dtype: torch.dtype = torch.fl
     return (rows @ columns).flatten(-2)[..., :length].movedim(-1, 0)
 
 
-class System(Protocol):
+class LtiSystem(Protocol):
     """One linear system per channel. States and outputs of a step are those of the first direction."""
 
     def kernel(self, length: int) -> Tensor:
@@ -92,10 +136,10 @@ class System(Protocol):
         """Return the diagonal of A-bar (d, n), complex; one of each conjugate pair."""
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
 
 
 class ModeState(NamedTuple):
@@ -106,7 +150,7 @@ class ModeState(NamedTuple):
     w: Tensor
 
 
-class Diagonal(nn.Module):
+class DiagonalSystem(nn.Module):
     """A `System` with a diagonal A; subclasses define its `modes`."""
 
     log_dt: nn.Parameter
@@ -122,7 +166,7 @@ class Diagonal(nn.Module):
     def kernel(self, length: int) -> Tensor:
         """See `System`."""
         r, w = self.modes()
-        return mode_kernel(r, w, length, self.log_dt.dtype)
+        return compute_mode_kernel(r, w, length, self.log_dt.dtype)
 
     def start(self, x: Tensor) -> ModeState:
         """See `System`."""
@@ -137,7 +181,7 @@ class Diagonal(nn.Module):
         return (state.w * h).sum(-1).real, state._replace(h=h)
 
 
-class Convolved(nn.Module):
+class ConvolvedSystem(nn.Module):
     """``K * u + D u`` for all channels: (b, l, d) -> (b, l, d)."""
 
     def __init__(self, system: nn.Module, d_model: int) -> None:
@@ -152,8 +196,8 @@ class Convolved(nn.Module):
         ahead, *back = self.kernels(u.shape[1]).unbind(1)
         y = self.respond(u, ahead, 0)
         if back:
-            y = y + one_step_earlier(self.respond(u.flip(1), back[0], 1).flip(1))
-        return y + full_precision(self.D) * u
+            y = y + shift_earlier(self.respond(u.flip(1), back[0], 1).flip(1))
+        return y + require_full_precision(self.D) * u
 
     def respond(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:  # noqa: ARG002 (for others)
         """Return the response to u (b, l, d) through the kernel (l, d) of one direction."""
@@ -161,32 +205,39 @@ class Convolved(nn.Module):
 
     def kernels(self, length: int) -> Tensor:
         """Return the system's kernel (length, s, d)."""
-        return made_again(self.system.kernel, length, training=self.training)
+        return compute_kernel(self.system.kernel, length, training=self.training)
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         return self.system.start(x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         y, state = self.system.step(x, state)
         return y + self.D * x, state
 
 
-def made_again(function: Kernel, length: int, *, training: bool) -> Tensor:
+def compute_kernel(function: Kernel, length: int, *, training: bool) -> Tensor:
     """Return function(length) `in_full`, recomputed in the backward in training: intermediates are large."""
     if training and torch.is_grad_enabled():
-        kernel: Tensor = checkpoint(in_full, function, length, use_reentrant=False, preserve_rng_state=False)
+        kernel: Tensor = checkpoint(
+            compute_without_autocast, function, length, use_reentrant=False, preserve_rng_state=False
+        )
         return kernel
-    return in_full(function, length)
+    return compute_without_autocast(function, length)
 
 
-def in_full(function: Kernel, length: int) -> Tensor:
+def compute_without_autocast(function: Kernel, length: int) -> Tensor:
     """Return function(length) without autocast: in bfloat16 a kernel is off by 0.4 % per step."""
     with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
         return function(length)
 
 
-def one_step_earlier(y: Tensor) -> Tensor:
-    """Shift y (b, l, d) one step earlier: y_{t+1} at t, and 0 at the end."""
-    return torch.cat([y[:, 1:], torch.zeros_like(y[:, :1])], dim=1)
+def count_states(config: LinearConfig) -> int:
+    """See `Family`."""
+    return config.state * (1 + config.bidirectional)
+
+
+def count_activations(config: LinearConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
+    """See `Family`: arrays of the width around the convolution; kernels are recomputed in the backward."""
+    return config.d_model * (6.8 + config.bidirectional)

@@ -26,19 +26,19 @@ from torch.nn import functional
 
 from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family, scan_kernel
+from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.family import Family, name_scan_kernel
+from msbench.models.layers import compute_decays
 from msbench.models.selective import (
     ShortConv,
     StepSizes,
-    decays,
-    dt_rank,
-    initial_decays,
-    inner_width,
-    output_projection,
-    scan_activations,
-    scan_start,
-    scan_step,
+    build_output_projection,
+    compute_dt_rank,
+    compute_inner_width,
+    count_scan_activations,
+    initialise_decays,
+    start_scan,
+    step_scan,
 )
 from msbench.ops import low_rank_scan
 
@@ -51,40 +51,40 @@ class MambaBlock(nn.Module):
 
     def __init__(self, config: MambaConfig) -> None:
         super().__init__()
-        width, rank = inner_width(config), dt_rank(config)
+        width, rank = compute_inner_width(config), compute_dt_rank(config)
         self.sizes = [rank, config.state, config.state]
         self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
         self.conv = ShortConv(width, config.kernel, bias=config.conv_bias)
         self.x_proj = nn.Linear(width, sum(self.sizes), bias=False)
         self.dt = StepSizes(config, 1, width)
-        self.A_log = nn.Parameter(initial_decays([config.state], width))
+        self.A_log = nn.Parameter(initialise_decays([config.state], width))
         self.D = nn.Parameter(torch.ones(1, width)) if config.skip else None
-        self.out_proj = output_projection(width, config.d_model, config.layers)
+        self.out_proj = build_output_projection(width, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
         x, z = self.in_proj(inputs).chunk(2, dim=-1)
         x = functional.silu(self.conv(x))
         low, B, C = self.x_proj(x).unsqueeze(2).split(self.sizes, dim=-1)
-        A = decays(self.A_log).unsqueeze(0)
+        A = compute_decays(self.A_log).unsqueeze(0)
         y = low_rank_scan(x.unsqueeze(2), low, *self.dt.affine(), A, B, C, self.D).squeeze(2)
         out: Tensor = self.out_proj(y * functional.silu(z))
         return out
 
     def start(self, x: Tensor) -> State:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         inner = x.new_zeros(x.shape[0], self.A_log.shape[0])
-        return self.conv.start(inner), scan_start(inner.unsqueeze(1), self.A_log.shape[1])
+        return self.conv.start(inner), start_scan(inner.unsqueeze(1), self.A_log.shape[1])
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         window, h = state
         x, z = self.in_proj(x).chunk(2, dim=-1)
         x, window = self.conv.step(x, window)
         x = functional.silu(x)
         low, B, C = self.x_proj(x).unsqueeze(1).split(self.sizes, dim=-1)
-        A = decays(self.A_log).unsqueeze(0)
-        y, h = scan_step(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, h)
+        A = compute_decays(self.A_log).unsqueeze(0)
+        y, h = step_scan(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, h)
         return self.out_proj(y.squeeze(1) * functional.silu(z)), (window, h)
 
 
@@ -93,24 +93,24 @@ def build(config: MambaConfig, info: TaskInfo) -> Classifier:
     config = config.multiplied()
 
     def layer() -> list[Layer]:
-        return [directions(lambda: MambaBlock(config), bidirectional=config.bidirectional)]
+        return [build_directions(lambda: MambaBlock(config), bidirectional=config.bidirectional)]
 
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def states(config: MambaConfig) -> int:
+def count_states(config: MambaConfig) -> int:
     """See `Family`."""
     return config.multiplied().state * (1 + config.bidirectional)
 
 
-def activations(config: MambaConfig, device: str) -> float:
+def count_activations(config: MambaConfig, device: str) -> float:
     """See `Family`."""
-    return config.layers_factor * scan_activations(config, device, 1, states(config))
+    return config.layers_factor * count_scan_activations(config, device, 1, count_states(config))
 
 
-def scanned(config: MambaConfig) -> int:
+def count_scanned(config: MambaConfig) -> int:
     """See `Family`."""
-    return states(config) // (1 + config.bidirectional)
+    return count_states(config) // (1 + config.bidirectional)
 
 
-FAMILY = Family(build, states, activations, kernel=scan_kernel, scanned=scanned)
+FAMILY = Family(build, count_states, count_activations, kernel=name_scan_kernel, scanned=count_scanned)

@@ -16,13 +16,15 @@ code                meaning
 The h of the second direction runs over the reversed sequence, with the same a and B.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.models.selective import full_precision
+from msbench.config.linear import LinearConfig
+from msbench.models.layers import require_full_precision
 from msbench.ops import linear_scan
 
 
@@ -41,7 +43,7 @@ class MimoState(NamedTuple):
     discrete: DiscreteMimo
 
 
-class Mimo(nn.Module):
+class MimoSystem(nn.Module):
     """The layer's recurrence, (b, l, d) -> (b, l, d); subclasses define its `discrete` system."""
 
     def __init__(self, d_model: int) -> None:
@@ -56,38 +58,48 @@ class Mimo(nn.Module):
         """Map u (b, l, d) to (b, l, d); padding must be 0."""
         with torch.autocast(u.device.type, enabled=False):
             a, B, C = self.discrete()
-            inputs, outputs = rows_of(B), columns_of(C)
-        driven = paired(functional.linear(u, inputs), a.real.dtype)
-        states = [linear_scan(a, driven)]
+            inputs, outputs = to_input_rows(B), to_output_columns(C)
+        driven = to_complex(functional.linear(u, inputs), a.real.dtype)
+        count_states = [linear_scan(a, driven)]
         if len(C) > 1:
-            states.append(linear_scan(a, driven.flip(1)).flip(1))
-        seen = torch.cat([torch.view_as_real(h).flatten(-2) for h in states], -1)
-        return functional.linear(seen, outputs) + full_precision(self.D) * u
+            count_states.append(linear_scan(a, driven.flip(1)).flip(1))
+        seen = torch.cat([torch.view_as_real(h).flatten(-2) for h in count_states], -1)
+        return functional.linear(seen, outputs) + require_full_precision(self.D) * u
 
     def start(self, x: Tensor) -> MimoState:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         discrete = self.discrete()
         return MimoState(discrete.a.new_zeros(x.shape[0], len(discrete.a)), discrete)
 
     def step(self, x: Tensor, state: MimoState) -> tuple[Tensor, MimoState]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         a, B, C = state.discrete
         h = a * state.h + x.to(B.dtype) @ B.mT
         return (h @ C[0].mT).real + self.D * x, state._replace(h=h)
 
 
-def rows_of(B: Tensor) -> Tensor:
+def to_input_rows(B: Tensor) -> Tensor:
     """Return B (n, d) as the real matrix (2n, d) whose products are pairs (real part, imaginary part)."""
     return torch.view_as_real(B.resolve_conj()).transpose(1, 2).flatten(0, 1)
 
 
-def columns_of(C: Tensor) -> Tensor:
+def to_output_columns(C: Tensor) -> Tensor:
     """Return C (s, d, n) as the real matrix (d, s 2n) that maps such pairs, of all directions, to Re(C h)."""
     pairs = torch.stack([C.real, -C.imag], -1)
     return pairs.transpose(0, 1).flatten(1)
 
 
-def paired(rows: Tensor, dtype: torch.dtype) -> Tensor:
+def to_complex(rows: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert pairs (..., 2n) to complex (..., n), in at least the precision of `dtype`."""
     wide = rows.to(torch.promote_types(rows.dtype, dtype))
     return torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))
+
+
+def count_states(config: LinearConfig) -> int:
+    """See `Family`: the layer's states divided by its channels, rounded up."""
+    return math.ceil(config.state * (1 + config.bidirectional) / config.d_model)
+
+
+def count_scan_activations(config: LinearConfig) -> float:
+    """Return the numbers that the scan keeps per position: states, and arrays computed from them."""
+    return config.state * (1.7 + 2 * config.bidirectional)

@@ -21,9 +21,7 @@ code                 paper               meaning
     h^s_t = exp(dt A^s) h^s_{t-1} + dt B streams^s_t
     y^s = <C, h^s> + D^s streams^s      z = sum_s E_s y^s
 
-Its parts are in msbench.models: `streams` (the decomposition), `stream_scan` (the selective SSMs of
-MS-SSM (S6)), `stream_system` (the constant SSMs of MS-SSM (S4)), `stream_convolution` (those with complex
-states), `scale_mixer` (E).
+The decomposition and the mixer are in `msbench.models.streams`, the SSMs in `msbench.models.stream_ssms`.
 
 The block around it (``block``) is ``mamba``: the gated block of `msbench.models.mamba` with its convolution
 replaced; ``glu``: no expansion, then GELU and a gated linear unit; ``vit``: no expansion, a linear map, and
@@ -39,15 +37,16 @@ from torch.nn import functional
 from msbench.config.selective import MsSsmConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock, Mlp
-from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family, recurrence_kernel, scan_kernel
-from msbench.models.scale_mixer import ScaleMixer, weighed
-from msbench.models.selective import ShortConv, inner_width, output_projection, scan_activations
-from msbench.models.stream_convolution import StreamConvolution
-from msbench.models.stream_scan import StreamScan
-from msbench.models.stream_ssms import StreamSsms
-from msbench.models.stream_system import StreamSystem
-from msbench.models.streams import Decomposition, only_scanned, stream_states
+from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.family import Family, name_recurrence_kernel, name_scan_kernel
+from msbench.models.selective import (
+    ShortConv,
+    build_output_projection,
+    compute_inner_width,
+    count_scan_activations,
+)
+from msbench.models.stream_ssms import ComplexSsms, ConstantSsms, SelectiveSsms, StreamSsms
+from msbench.models.streams import Decomposition, ScaleMixer, is_only_scanned, mix_streams, split_states
 from msbench.ops import makes_inputs
 
 
@@ -61,52 +60,52 @@ class MultiScale(nn.Module):
         super().__init__()
         self.decomposition = Decomposition(config, width)
         self.mixer = ScaleMixer(config, width, source or width)
-        self.scan = ssms(config, width, source or width)
+        self.scan = build_ssms(config, width, source or width)
         self.raw_input = config.ssm_input == "raw"
         self.summed = config.raw_input == "sum"
         self.from_streams = config.parameters_from == "stream"
-        self.only_scanned = only_scanned(config)
+        self.only_scanned = is_only_scanned(config)
 
     def forward(self, x: Tensor, token: Tensor | None = None) -> Tensor:
         """Map x (b, l, i), and the raw input (b, l, source) if that is not x, to z (b, l, i)."""
         source = x if token is None else token
-        if self.only_scanned and isinstance(self.scan, StreamScan):
+        if self.only_scanned and isinstance(self.scan, SelectiveSsms):
             return self.scan.decomposed(x, source, self.decomposition, self.mixer(source))
         streams: Tensor = self.decomposition(x)
         source = functional.silu(streams.sum(2)) if self.summed else source
         E = self.mixer(source)
         # Without an SSM the streams themselves are mixed (ablation row 3).
         if self.scan is None:
-            return weighed(streams, E)
-        scanned = x.unsqueeze(2).expand_as(streams) if self.raw_input else streams
-        z: Tensor = self.scan(scanned, streams if self.from_streams else source, E)
+            return mix_streams(streams, E)
+        count_scanned = x.unsqueeze(2).expand_as(streams) if self.raw_input else streams
+        z: Tensor = self.scan(count_scanned, streams if self.from_streams else source, E)
         return z
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         return self.decomposition.start(x), None if self.scan is None else self.scan.start(x)
 
     def step(self, x: Tensor, state: Any, token: Tensor | None = None) -> tuple[Tensor, Any]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         past, h = state
         source = x if token is None else token
         streams, past = self.decomposition.step(x, past)
         source = functional.silu(streams.sum(1)) if self.summed else source
         y = streams
         if self.scan is not None:
-            scanned = x.unsqueeze(1).expand_as(streams) if self.raw_input else streams
-            y, h = self.scan.step(scanned, streams if self.from_streams else source, h)
-        z = weighed(y.unsqueeze(1), self.mixer(source.unsqueeze(1))).squeeze(1)
+            count_scanned = x.unsqueeze(1).expand_as(streams) if self.raw_input else streams
+            y, h = self.scan.step(count_scanned, streams if self.from_streams else source, h)
+        z = mix_streams(y.unsqueeze(1), self.mixer(source.unsqueeze(1))).squeeze(1)
         return z.to(x.dtype), (past, h)
 
 
-def ssms(config: MsSsmConfig, width: int, source: int) -> StreamSsms | None:
+def build_ssms(config: MsSsmConfig, width: int, source: int) -> StreamSsms | None:
     """Return the SSMs of the streams, or None if the streams themselves are mixed."""
     if config.ssm == "none":
         return None
     if config.ssm == "s6":
-        return StreamScan(config, width, width if config.parameters_from == "stream" else source)
-    return StreamConvolution(config, width) if config.paired else StreamSystem(config, width)
+        return SelectiveSsms(config, width, width if config.parameters_from == "stream" else source)
+    return ComplexSsms(config, width) if config.paired else ConstantSsms(config, width)
 
 
 class GatedBlock(nn.Module):
@@ -114,12 +113,12 @@ class GatedBlock(nn.Module):
 
     def __init__(self, config: MsSsmConfig) -> None:
         super().__init__()
-        width = inner_width(config)
+        width = compute_inner_width(config)
         self.token = config.raw_input == "token"
         self.conv = ShortConv(width, config.kernel, bias=True) if config.input_conv else None
         self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
         self.core = MultiScale(config, width, config.d_model if self.token else None)
-        self.out_proj = output_projection(width, config.d_model, config.layers)
+        self.out_proj = build_output_projection(width, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
@@ -130,12 +129,12 @@ class GatedBlock(nn.Module):
         return out
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`: states of the convolution, if any, and of the core."""
+        """See `msbench.models.layers.Recurrent`: states of the convolution, if any, and of the core."""
         window = self.conv.start(x.new_zeros(len(x), len(self.conv.weight))) if self.conv else None
         return window, self.core.start(x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         window, past = state
         expanded, gate = self.in_proj(x).chunk(2, dim=-1)
         if self.conv is not None:
@@ -151,7 +150,7 @@ class PlainBlock(nn.Module):
     def __init__(self, config: MsSsmConfig) -> None:
         super().__init__()
         self.core = MultiScale(config, config.d_model)
-        self.out_proj = output_projection(config.d_model, config.d_model, config.layers)
+        self.out_proj = build_output_projection(config.d_model, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
@@ -159,16 +158,16 @@ class PlainBlock(nn.Module):
         return out
 
     def start(self, x: Tensor) -> Any:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         return self.core.start(x)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         z, state = self.core.step(x, state)
         return self.out_proj(z), state
 
 
-def block(config: MsSsmConfig) -> Layer:
+def build_block(config: MsSsmConfig) -> Layer:
     """Return one block over one direction."""
     if config.block == "glu":
         return GluBlock(MultiScale(config, config.d_model), config.d_model, bias=False)
@@ -179,33 +178,33 @@ def build(config: MsSsmConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer, with ``vit`` followed by an MLP."""
 
     def layer() -> list[Layer]:
-        first = directions(lambda: block(config), bidirectional=config.bidirectional)
+        first = build_directions(lambda: build_block(config), bidirectional=config.bidirectional)
         return [first, Mlp(config.d_model)] if config.block == "vit" else [first]
 
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def states(config: MsSsmConfig) -> int:
+def count_states(config: MsSsmConfig) -> int:
     """See `Family`."""
-    own = sum(stream_states(config)) if config.ssm != "none" else 0
+    own = sum(split_states(config)) if config.ssm != "none" else 0
     return own * (1 + config.bidirectional)
 
 
-def activations(config: MsSsmConfig, device: str) -> float:
+def count_activations(config: MsSsmConfig, device: str) -> float:
     """See `Family`."""
     width = config if config.block == "mamba" else config.model_copy(update={"expand": 1})
     mlp = 10.0 if config.block == "vit" else 0.0
     convolved = 2.0 if config.input_conv else 0.0
-    outside, m = kept_streams(config) + mlp + convolved, config.streams
+    outside, m = count_kept_streams(config) + mlp + convolved, config.streams
     if config.ssm == "s6":
-        counted = 0 if makes_inputs(device) or only_scanned(config) else m  # as inputs of the scan
-        return scan_activations(width, device, m, states(config), outside - counted)
-    return inner_width(width) * (7 + outside) * (1 + config.bidirectional)
+        counted = 0 if makes_inputs(device) or is_only_scanned(config) else m  # as inputs of the scan
+        return count_scan_activations(width, device, m, count_states(config), outside - counted)
+    return compute_inner_width(width) * (7 + outside) * (1 + config.bidirectional)
 
 
-def kept_streams(config: MsSsmConfig) -> int:
+def count_kept_streams(config: MsSsmConfig) -> int:
     """Count arrays of the inner width that hold streams outside of the selective scan."""
-    if only_scanned(config):
+    if is_only_scanned(config):
         return 0
     m = config.streams
     nested = config.decomposition == "wavelet" and config.levels > 0
@@ -217,16 +216,16 @@ def kept_streams(config: MsSsmConfig) -> int:
     return streams + weights + outputs + copies
 
 
-def scanned(config: MsSsmConfig) -> int:
+def count_scanned(config: MsSsmConfig) -> int:
     """See `Family`."""
-    return max(stream_states(config)) if config.ssm == "s6" else 0
+    return max(split_states(config)) if config.ssm == "s6" else 0
 
 
-def kernel(config: MsSsmConfig, device: str) -> str:
+def name_kernel(config: MsSsmConfig, device: str) -> str:
     """See `Family`."""
     if config.ssm == "none" or config.paired:
         return "torch"
-    return scan_kernel(config, device) if config.ssm == "s6" else recurrence_kernel(config, device)
+    return name_scan_kernel(config, device) if config.ssm == "s6" else name_recurrence_kernel(config, device)
 
 
-FAMILY = Family(build, states, activations, kernel=kernel, scanned=scanned)
+FAMILY = Family(build, count_states, count_activations, kernel=name_kernel, scanned=count_scanned)

@@ -27,14 +27,14 @@ from torch import Tensor, nn
 from msbench.config.baselines import MultiResNetConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier, Layer, directions
-from msbench.models.family import Family, no_states
+from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.family import Family, count_no_states
 from msbench.models.long_conv import LongConv
 from msbench.ops import decompose
 from msbench.ops.scan import mixed
 
 
-def depth_for(longest: int, kernel: int) -> int:
+def compute_depth(longest: int, kernel: int) -> int:
     """Return the fewest scales, at least one, that span a sequence: ceil(log2((l - 1) / (k - 1) + 1))."""
     spans = -(-(longest - 1) // (kernel - 1))
     return max(1, spans.bit_length())  # in integers: 2^depth > spans
@@ -69,20 +69,20 @@ class MultiResConv(LongConv):
 
 def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
-    depth = config.depth or depth_for(info.longest, config.kernel)
+    depth = config.depth or compute_depth(info.longest, config.kernel)
 
     def block() -> Layer:
         return GluBlock(MultiResConv(config, depth), config.d_model, dropout=config.dropout)
 
     def layer() -> list[Layer]:
-        return [directions(block, bidirectional=config.bidirectional)]
+        return [build_directions(block, bidirectional=config.bidirectional)]
 
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def activations(config: MultiResNetConfig, device: str) -> float:  # noqa: ARG001 (on every device)
+def count_activations(config: MultiResNetConfig, device: str) -> float:  # noqa: ARG001 (on every device)
     """See `Family`; the kernel, computed once for the whole batch, is not counted."""
     return config.d_model * 7.0 * (1 + config.bidirectional)
 
 
-FAMILY = Family(build, no_states, activations)
+FAMILY = Family(build, count_no_states, count_activations)

@@ -30,13 +30,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from msbench.config.linear import LinearConfig, S4Config
+from msbench.config.linear import S4Config
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.models.hippo import legs
-from msbench.models.lti import Convolved, complex_normal, complex_of, log_uniform, pairs_of, poles_of
+from msbench.models.lti import (
+    ConvolvedSystem,
+    compute_legs,
+    compute_poles,
+    count_activations,
+    count_states,
+    draw_complex_normal,
+    draw_log_uniform,
+    to_complex,
+    to_pairs,
+)
 
 
 class DiscreteS4(NamedTuple):
@@ -54,8 +63,8 @@ class DplrState(NamedTuple):
     discrete: DiscreteS4
 
 
-class Dplr(nn.Module):
-    """S4's system for every channel, see `msbench.models.lti.System`.
+class DplrSystem(nn.Module):
+    """S4's system for every channel, see `msbench.models.lti.LtiSystem`.
 
     The diagonal of A starts `offset`, a number or one per copy (copies, 1), below that of HiPPO-LegS:
     eigenvalues are -1 - offset, -2 - offset, ..
@@ -64,20 +73,20 @@ class Dplr(nn.Module):
     def __init__(self, config: S4Config, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
-        start = legs(config.state)
+        start = compute_legs(config.state)
         poles, p, b = (x.expand(copies, -1) for x in (start.poles, start.p, start.b))
         self.repeats = d // copies
-        self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, d))
+        self.log_dt = nn.Parameter(draw_log_uniform(config.dt_min, config.dt_max, d))
         self.A_log = nn.Parameter((offset - poles.real).log().float())
         self.A_imag = nn.Parameter(poles.imag.float().contiguous())
-        self.P, self.B = pairs_of(p), pairs_of(b)
-        self.C = pairs_of(complex_normal(1 + config.bidirectional, d, config.state // 2))
+        self.P, self.B = to_pairs(p), to_pairs(b)
+        self.C = to_pairs(draw_complex_normal(1 + config.bidirectional, d, config.state // 2))
         self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "P", "B"), "ssm")
 
     def resolvent(self) -> tuple[Tensor, Tensor]:
         """Return dt (d, 1) and 1 / (1 - dt/2 Lambda) (d, n)."""
         dt = self.log_dt.double().exp().unsqueeze(-1)
-        poles = poles_of(self.A_log, self.A_imag)
+        poles = compute_poles(self.A_log, self.A_imag)
         return dt, 1 / (1 - dt / 2 * self.each(poles))
 
     def each(self, shared: Tensor) -> Tensor:
@@ -86,7 +95,7 @@ class Dplr(nn.Module):
 
     def output(self) -> Tensor:
         """Return C as real rows (s, d, 2n): 2 Re(C h) of conjugate pairs."""
-        return 2 * stacked(complex_of(self.C).conj())
+        return 2 * stack_parts(to_complex(self.C).conj())
 
     def discrete(self) -> DiscreteS4:
         """Return the bilinear discretisation by the Woodbury identity, in the parameters' precision.
@@ -95,11 +104,11 @@ class Dplr(nn.Module):
         R - dt R P (R* P)^T / (1 + dt Re sum |P|^2 R) of pairs; A_bar is twice that minus 1.
         """
         dt, R = self.resolvent()
-        P, B = self.each(complex_of(self.P)), self.each(complex_of(self.B))
+        P, B = self.each(to_complex(self.P)), self.each(to_complex(self.B))
         scale = dt / (1 + dt * (P.abs().square() * R.real).sum(-1, keepdim=True))
-        low = (scale * stacked(R * P)).unsqueeze(-1) * stacked(R.conj() * P).unsqueeze(-2)
-        inverse = rotations(R) - low
-        B_bar = dt * (inverse @ stacked(B).unsqueeze(-1)).squeeze(-1)
+        low = (scale * stack_parts(R * P)).unsqueeze(-1) * stack_parts(R.conj() * P).unsqueeze(-2)
+        inverse = build_rotations(R) - low
+        B_bar = dt * (inverse @ stack_parts(B).unsqueeze(-1)).squeeze(-1)
         A_bar = 2 * inverse - torch.eye(low.shape[-1], dtype=low.dtype, device=low.device)
         return DiscreteS4(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.output())))
 
@@ -113,7 +122,7 @@ class Dplr(nn.Module):
 
     def kernel(self, length: int) -> Tensor:
         """See `System`."""
-        return krylov_kernel(self.discrete(), length)
+        return compute_krylov_kernel(self.discrete(), length)
 
     def start(self, x: Tensor) -> DplrState:
         """See `System`; the dense matrices are computed here, once."""
@@ -128,18 +137,18 @@ class Dplr(nn.Module):
         return (C[0] * h).sum(-1), state._replace(h=h)
 
 
-def stacked(x: Tensor) -> Tensor:
+def stack_parts(x: Tensor) -> Tensor:
     """Return complex (..., n) as real (..., 2n): real parts, then imaginary parts."""
     return torch.cat([x.real, x.imag], -1)
 
 
-def rotations(x: Tensor) -> Tensor:
+def build_rotations(x: Tensor) -> Tensor:
     """Return the real matrices (..., 2n, 2n) that multiply `stacked` vectors by x (..., n)."""
     re, im = torch.diag_embed(x.real), torch.diag_embed(x.imag)
     return torch.cat([torch.cat([re, -im], -1), torch.cat([im, re], -1)], -2)
 
 
-def krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
+def compute_krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
     """Return ``C A_bar^t B_bar`` for t below `length`, (length, s, d)."""
     A_bar, B_bar, C = discrete
     columns, power, inner = B_bar.unsqueeze(-1), A_bar, 1
@@ -155,24 +164,14 @@ def krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
     return kernel[..., :length].permute(2, 1, 0)
 
 
-def block(config: S4Config) -> GluBlock:
+def build_block(config: S4Config) -> GluBlock:
     """Return S4's block: the convolution, GELU, a linear map and a GLU."""
-    return GluBlock(Convolved(Dplr(config), config.d_model), config.d_model)
+    return GluBlock(ConvolvedSystem(DplrSystem(config), config.d_model), config.d_model)
 
 
 def build(config: S4Config, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
-    return Classifier(config, info, [[block(config)] for _ in range(config.layers)])
+    return Classifier(config, info, [[build_block(config)] for _ in range(config.layers)])
 
 
-def states(config: LinearConfig) -> int:
-    """See `Family`."""
-    return config.state * (1 + config.bidirectional)
-
-
-def activations(config: LinearConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
-    """See `Family`: arrays of the width around the convolution; kernels are recomputed in the backward."""
-    return config.d_model * (6.8 + config.bidirectional)
-
-
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, count_states, count_activations)

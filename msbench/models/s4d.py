@@ -32,25 +32,26 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.models.hippo import legs
+from msbench.models.layers import require_full_precision
 from msbench.models.lti import (
-    Convolved,
-    Diagonal,
-    complex_normal,
-    complex_of,
-    log_uniform,
-    pairs_of,
-    poles_of,
+    ConvolvedSystem,
+    DiagonalSystem,
+    compute_legs,
+    compute_poles,
+    count_activations,
+    count_states,
+    draw_complex_normal,
+    draw_log_uniform,
+    to_complex,
+    to_pairs,
 )
-from msbench.models.s4 import activations, states
-from msbench.models.selective import full_precision
 
 
-def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
+def compute_initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
     """Return the initial poles and B (n,), complex128."""
     n = torch.arange(state if spectrum == "real" else state // 2, dtype=torch.float64)
     if spectrum == "legs":
-        start = legs(state)
+        start = compute_legs(state)
         return start.poles, start.b
     if spectrum == "real":
         poles = torch.complex(-(n + 1), torch.zeros_like(n))
@@ -60,8 +61,8 @@ def initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
     return poles, torch.ones_like(poles)
 
 
-class S4d(Diagonal):
-    """S4D's system for every channel, see `msbench.models.lti.System`.
+class S4dSystem(DiagonalSystem):
+    """S4D's system for every channel, see `msbench.models.lti.LtiSystem`.
 
     Decay rates start `offset`, a number or one per copy (copies, 1), above those of the spectrum.
     """
@@ -69,24 +70,24 @@ class S4d(Diagonal):
     def __init__(self, config: S4dConfig, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
-        poles, b = (x.expand(copies, -1) for x in initial_system(config.spectrum, config.state))
+        poles, b = (x.expand(copies, -1) for x in compute_initial_system(config.spectrum, config.state))
         self.repeats, self.bilinear = d // copies, config.discretisation == "bilinear"
         self.real = config.spectrum == "real"
-        self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, d))
+        self.log_dt = nn.Parameter(draw_log_uniform(config.dt_min, config.dt_max, d))
         self.A_log = nn.Parameter((offset - poles.real).log().float())
         self.A_imag = None if self.real else nn.Parameter(poles.imag.float().contiguous())
         size = (1 + config.bidirectional, d, poles.shape[-1])
         if self.real:
             self.B, self.C = nn.Parameter(b.real.float().contiguous()), nn.Parameter(torch.randn(size))
         else:
-            self.B, self.C = pairs_of(b), pairs_of(complex_normal(*size))
+            self.B, self.C = to_pairs(b), to_pairs(draw_complex_normal(*size))
         self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm")
 
     def modes(self) -> tuple[Tensor, Tensor]:
         """See `Diagonal`."""
-        dt = full_precision(self.log_dt).double().exp().unsqueeze(-1)
-        A = poles_of(self.A_log, torch.zeros_like(self.A_log) if self.A_imag is None else self.A_imag)
-        B, C = (full_precision(x).double() if self.real else complex_of(x) for x in (self.B, self.C))
+        dt = require_full_precision(self.log_dt).double().exp().unsqueeze(-1)
+        A = compute_poles(self.A_log, torch.zeros_like(self.A_log) if self.A_imag is None else self.A_imag)
+        B, C = (require_full_precision(x).double() if self.real else to_complex(x) for x in (self.B, self.C))
         A, B = A.repeat(self.repeats, 1), B.repeat(self.repeats, 1)
         w = C * B if self.real else 2 * C * B
         if self.bilinear:
@@ -99,9 +100,9 @@ def build(config: S4dConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer, as S4's."""
 
     def block() -> GluBlock:
-        return GluBlock(Convolved(S4d(config), config.d_model), config.d_model)
+        return GluBlock(ConvolvedSystem(S4dSystem(config), config.d_model), config.d_model)
 
     return Classifier(config, info, [[block()] for _ in range(config.layers)])
 
 
-FAMILY = Family(build, states, activations)
+FAMILY = Family(build, count_states, count_activations)

@@ -27,64 +27,70 @@ import math
 import torch
 from torch import Tensor, nn
 
-from msbench.config.linear import LinearConfig, S5Config
+from msbench.config.linear import S5Config
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier
-from msbench.models.family import Family, recurrence_kernel
-from msbench.models.hippo import legs
-from msbench.models.lti import complex_normal, complex_of, log_uniform, pairs_of, poles_of
-from msbench.models.mimo import DiscreteMimo, Mimo
-from msbench.models.selective import full_precision
+from msbench.models.family import Family, name_recurrence_kernel
+from msbench.models.layers import require_full_precision
+from msbench.models.lti import (
+    compute_legs,
+    compute_poles,
+    draw_complex_normal,
+    draw_log_uniform,
+    to_complex,
+    to_pairs,
+)
+from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states
 
 TRUNCATED = 0.87962566103423978
 """Standard deviation of a standard normal distribution truncated at 2."""
 
 
-def truncated_normal(variance: float, *size: int) -> Tensor:
+def draw_truncated_normal(variance: float, *size: int) -> Tensor:
     """Draw normal numbers truncated at two standard deviations, of this variance after truncation."""
     unit = nn.init.trunc_normal_(torch.empty(size), a=-2, b=2)
     return unit * (math.sqrt(variance) / TRUNCATED)
 
 
-def initial_output(config: S5Config, basis: Tensor) -> Tensor:
+def draw_initial_output(config: S5Config, basis: Tensor) -> Tensor:
     """Return the initial C (s, d, n): drawn for all P states and mapped to the eigenbasis, or drawn there."""
     s, d, state = 1 + config.bidirectional, config.d_model, config.state
     if config.output_init == "complex-normal":
-        return complex_normal(s, d, state // 2)
+        return draw_complex_normal(s, d, state // 2)
     # Flax takes the fan-in of a (d, P, 2) matrix as d P, but that of rows drawn one by one as P.
     variance = 1 / state if config.output_init == "truncated-normal" else 1 / (state * d)
-    pairs = truncated_normal(variance, s, d, state, 2)
+    pairs = draw_truncated_normal(variance, s, d, state, 2)
     return torch.view_as_complex(pairs) @ basis
 
 
-class S5Ssm(Mimo):
+class S5System(MimoSystem):
     """S5's recurrence for a whole layer."""
 
     def __init__(self, config: S5Config) -> None:
         super().__init__(config.d_model)
-        start = legs(config.state // config.blocks)
+        start = compute_legs(config.state // config.blocks)
         poles = start.poles.repeat(config.blocks)
         basis = torch.kron(torch.eye(config.blocks), start.basis).to(torch.complex64)
         self.bilinear = config.discretisation == "bilinear"
-        self.log_dt = nn.Parameter(log_uniform(config.dt_min, config.dt_max, config.state // 2))
+        self.log_dt = nn.Parameter(draw_log_uniform(config.dt_min, config.dt_max, config.state // 2))
         self.A_log = nn.Parameter((-poles.real).log().float())
         self.A_imag = nn.Parameter(poles.imag.float())
-        inputs = truncated_normal(1 / config.state, config.state, config.d_model)
-        self.B = pairs_of(basis.conj().mT @ inputs.to(basis.dtype))
-        self.C = pairs_of(initial_output(config, basis))
+        inputs = draw_truncated_normal(1 / config.state, config.state, config.d_model)
+        self.B = to_pairs(basis.conj().mT @ inputs.to(basis.dtype))
+        self.C = to_pairs(draw_initial_output(config, basis))
         self.optimizer_groups = {**dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm"), "D": "plain"}
 
     def discrete(self) -> DiscreteMimo:
         """See `Mimo`."""
-        dt = full_precision(self.log_dt).double().exp()
-        A = poles_of(self.A_log, self.A_imag)
+        dt = require_full_precision(self.log_dt).double().exp()
+        A = compute_poles(self.A_log, self.A_imag)
         if self.bilinear:
             a, gain = (1 + dt * A / 2) / (1 - dt * A / 2), dt / (1 - dt * A / 2)
         else:
             a, gain = torch.exp(dt * A), (torch.exp(dt * A) - 1) / A
         dtype = torch.promote_types(self.log_dt.dtype, torch.complex64)
-        B, C = gain.unsqueeze(-1) * complex_of(self.B), 2 * complex_of(self.C)
+        B, C = gain.unsqueeze(-1) * to_complex(self.B), 2 * to_complex(self.C)
         return DiscreteMimo(a.to(dtype), B.to(dtype), C.to(dtype))
 
 
@@ -92,24 +98,14 @@ def build(config: S5Config, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
 
     def block() -> GluBlock:
-        return GluBlock(S5Ssm(config), config.d_model, gate=config.gate)
+        return GluBlock(S5System(config), config.d_model, gate=config.gate)
 
     return Classifier(config, info, [[block()] for _ in range(config.layers)])
 
 
-def states(config: LinearConfig) -> int:
-    """See `Family`: the layer's states divided by its channels, rounded up."""
-    return math.ceil(config.state * (1 + config.bidirectional) / config.d_model)
-
-
-def scan_activations(config: LinearConfig) -> float:
-    """Return the numbers that the scan keeps per position: states, and arrays computed from them."""
-    return config.state * (1.7 + 2 * config.bidirectional)
-
-
-def activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the same on all)
+def count_activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the same on all)
     """See `Family`."""
-    return config.d_model * (7 if config.gate == "full" else 6) + scan_activations(config)
+    return config.d_model * (7 if config.gate == "full" else 6) + count_scan_activations(config)
 
 
-FAMILY = Family(build, states, activations, kernel=recurrence_kernel)
+FAMILY = Family(build, count_states, count_activations, kernel=name_recurrence_kernel)

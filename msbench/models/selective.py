@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from msbench.config.selective import SsmConfig
+from msbench.models.layers import require_full_precision
 from msbench.ops import causal_conv, makes_inputs, step_sizes
 from msbench.ops.scan_arguments import working_dtype
 
@@ -27,12 +28,12 @@ SMALLEST_STEP = 1e-4
 """Lower bound of initial step sizes (the floor in Mamba's code)."""
 
 
-def inner_width(config: SsmConfig) -> int:
+def compute_inner_width(config: SsmConfig) -> int:
     """Return the width i of the scan: ``expand`` times d_model."""
     return round(config.expand * config.d_model)
 
 
-def dt_rank(config: SsmConfig) -> int:
+def compute_dt_rank(config: SsmConfig) -> int:
     """Return the rank r of the step sizes: ceil(d_model / 16) unless set."""
     return config.dt_rank or math.ceil(config.d_model / 16)
 
@@ -49,14 +50,14 @@ class StepSizes(nn.Module):
     def __init__(self, config: SsmConfig, streams: int, width: int, *, shared: bool = False) -> None:
         """Build the parameters of `streams` streams, each with its own W and b unless `shared`."""
         super().__init__()
-        rank, own = dt_rank(config), 1 if shared else streams
+        rank, own = compute_dt_rank(config), 1 if shared else streams
         self.streams = streams
         self.weight = nn.Parameter(torch.empty(own, width, rank).uniform_(-(rank**-0.5), rank**-0.5))
-        self.bias = nn.Parameter(inverse_softplus(initial_steps(config, own, width)))
+        self.bias = nn.Parameter(invert_softplus(draw_step_sizes(config, own, width)))
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """Return W (m, i, r) and b (m, i); raise TypeError if they were cast to half precision."""
-        weight, bias = full_precision(self.weight), full_precision(self.bias)
+        weight, bias = require_full_precision(self.weight), require_full_precision(self.bias)
         return weight.expand(self.streams, -1, -1), bias.expand(self.streams, -1)
 
     def step(self, low: Tensor) -> Tensor:
@@ -66,33 +67,18 @@ class StepSizes(nn.Module):
             return step_sizes(low.unsqueeze(1).to(weight.dtype), weight, bias).squeeze(1)
 
 
-def initial_steps(config: SsmConfig, streams: int, width: int) -> Tensor:
+def draw_step_sizes(config: SsmConfig, streams: int, width: int) -> Tensor:
     """Draw initial step sizes (m, i): log-uniform in [dt_min, dt_max], with a floor."""
     exponent = torch.rand(streams, width) * math.log(config.dt_max / config.dt_min)
     return (config.dt_min * exponent.exp()).clamp(min=SMALLEST_STEP)
 
 
-def inverse_softplus(y: Tensor) -> Tensor:
+def invert_softplus(y: Tensor) -> Tensor:
     """Return x with softplus(x) = y, for y > 0; accurate for small y."""
     return y + torch.log(-torch.expm1(-y))
 
 
-def full_precision(parameter: Tensor) -> Tensor:
-    """Return the parameter; raise TypeError if the model was cast to half precision."""
-    if parameter.dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"decays and step sizes are {parameter.dtype}; keep the model in float32 and use autocast"
-            " (precision: bf16) instead of casting it"
-        )
-    return parameter
-
-
-def decays(A_log: Tensor) -> Tensor:
-    """Return A = -exp(A_log), in float32 or better."""
-    return -torch.exp(full_precision(A_log))
-
-
-def initial_decays(
+def initialise_decays(
     sizes: Sequence[int],
     width: int,
     offsets: Sequence[int] = (0,),
@@ -124,22 +110,22 @@ class ShortConv(nn.Module):
         return causal_conv(x, self.weight, self.bias)
 
     def start(self, x: Tensor) -> Tensor:
-        """See `msbench.models.stepping.Recurrent`: the last k - 1 inputs (b, k - 1, i), oldest first."""
+        """See `msbench.models.layers.Recurrent`: the last k - 1 inputs (b, k - 1, i), oldest first."""
         return x.new_zeros(x.shape[0], self.weight.shape[1] - 1, x.shape[1])
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         window = torch.cat((state.to(x.dtype), x.unsqueeze(1)), dim=1)
         y = (window * self.weight.flip(1).t()).sum(1)
         return y if self.bias is None else y + self.bias, window[:, 1:]
 
 
-def scan_start(u: Tensor, states: int) -> Tensor:
+def start_scan(u: Tensor, states: int) -> Tensor:
     """Return the states before the first position of a scan of u (b, m, i): zeros (b, m, i, n)."""
     return u.new_zeros(*u.shape, states, dtype=working_dtype([u]))
 
 
-def scan_step(
+def step_scan(
     u: Tensor,
     dt: Tensor,
     A: Tensor,
@@ -162,7 +148,7 @@ def scan_step(
         return (y if skip is None else y + skip * v).to(u.dtype), h
 
 
-def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
+def build_output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
     """Return the projection back into the residual, scaled down by the square root of the depth."""
     linear = nn.Linear(width, d_model, bias=False)
     with torch.no_grad():
@@ -170,7 +156,9 @@ def output_projection(width: int, d_model: int, layers: int) -> nn.Linear:
     return linear
 
 
-def scan_activations(config: SsmConfig, device: str, streams: int, states: int, outside: float = 0) -> float:
+def count_scan_activations(
+    config: SsmConfig, device: str, streams: int, states: int, outside: float = 0
+) -> float:
     """Return the numbers that one position of one layer keeps, see `msbench.models.family.Family`.
 
     Per channel one state in 16, ten arrays of the inner width, and the arrays `outside` of the scan. If the
@@ -178,4 +166,4 @@ def scan_activations(config: SsmConfig, device: str, streams: int, states: int, 
     step size before and after the softplus, and a copy in the memory order of the scan.
     """
     arrays = 10 + outside + (0 if makes_inputs(device) else 4 * streams)
-    return inner_width(config) * (arrays * (1 + config.bidirectional) + states / 16)
+    return compute_inner_width(config) * (arrays * (1 + config.bidirectional) + states / 16)

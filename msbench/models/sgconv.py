@@ -34,18 +34,18 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer
-from msbench.models.family import Family, no_states
+from msbench.models.family import Family, count_no_states
+from msbench.models.layers import shift_earlier
 from msbench.models.long_conv import LongConv, State
-from msbench.models.lti import one_step_earlier
 from msbench.ops import long_convolution
 
 
-def scales_for(longest: int, kernel_dim: int) -> int:
+def count_scales(longest: int, kernel_dim: int) -> int:
     """Return the fewest sub-kernels that span the longest sequence: 1 + ceil(log2(l / k))."""
     return 1 + (-(-longest // kernel_dim) - 1).bit_length()  # in integers: 2^(scales - 1) k >= l
 
 
-def interpolated(points: Tensor, factor: int) -> Tensor:
+def interpolate(points: Tensor, factor: int) -> Tensor:
     """Interpolate (..., k, d) to (..., k factor, d): linear between midpoints, constant at both ends.
 
     Equal to torch's interpolate without aligned corners, whose gradient on a GPU is not deterministic.
@@ -67,7 +67,7 @@ class SgConv(LongConv):
     optimizer_groups: ClassVar = {"kernels": "steps"}
 
     def __init__(self, config: SgConvConfig, longest: int) -> None:
-        scales = scales_for(longest, config.kernel_dim)
+        scales = count_scales(longest, config.kernel_dim)
         super().__init__(config.kernel_dim * 2 ** (scales - 1))
         sides, d = 1 + config.bidirectional, config.d_model
         self.kernels = nn.Parameter(torch.randn(scales, sides, config.kernel_dim, d))
@@ -92,23 +92,23 @@ class SgConv(LongConv):
         if len(kernels) == 1:
             return y
         # In reverse: padding is zero and adds nothing. Shifted by one step: the last step sees no future.
-        return y + one_step_earlier(long_convolution(x.flip(1), kernels[1]).flip(1))
+        return y + shift_earlier(long_convolution(x.flip(1), kernels[1]).flip(1))
 
     def start(self, x: Tensor) -> State:
-        """See `msbench.models.stepping.Recurrent`; raises ConfigError if the layer is bidirectional."""
+        """See `msbench.models.layers.Recurrent`; raises ConfigError if the layer is bidirectional."""
         if self.kernels.shape[1] == 2:
             raise ConfigError("a bidirectional kernel reads what follows; steps need bidirectional: false")
         return super().start(x)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `msbench.models.stepping.Recurrent`."""
+        """See `msbench.models.layers.Recurrent`."""
         y, state = super().step(x, state)
         return y + self.D * x, state
 
     def _unscaled(self) -> Tensor:
         """Return the kernels before division by their norm."""
         weighed = self.kernels * self.fading[:, None, None]
-        parts = [interpolated(part, 2 ** max(0, i - 1)) for i, part in enumerate(weighed)]
+        parts = [interpolate(part, 2 ** max(0, i - 1)) for i, part in enumerate(weighed)]
         return torch.cat(parts, dim=1)
 
 
@@ -121,9 +121,9 @@ def build(config: SgConvConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def activations(config: SgConvConfig, device: str) -> float:  # noqa: ARG001 (on every device)
+def count_activations(config: SgConvConfig, device: str) -> float:  # noqa: ARG001 (on every device)
     """See `Family`."""
     return config.d_model * (7.0 + config.bidirectional)
 
 
-FAMILY = Family(build, no_states, activations)
+FAMILY = Family(build, count_no_states, count_activations)

@@ -1,18 +1,21 @@
-"""The streams of MS-SSM: their names, their numbers of states, and the decomposition that computes them.
+"""The streams of MS-SSM: their names and numbers of states, their decomposition, and the mixer of equation 4.
 
-The names are those of `msbench.models.ms_ssm`.
+The names are those of `msbench.models.ms_ssm`; ``r`` is the rank of a low-rank mixer.
 """
+
+import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.config.selective import MsSsmConfig
-from msbench.models.selective import ShortConv, initial_decays
+from msbench.models.selective import ShortConv, initialise_decays
 from msbench.ops import decompose
+from msbench.ops.scan import mixed
 
 
-def stream_names(config: MsSsmConfig) -> list[str]:
+def list_stream_names(config: MsSsmConfig) -> list[str]:
     """Return the names of the m streams, fine to coarse; without levels the signal alone (a^0 is x)."""
     if not config.levels:
         return ["x"]
@@ -20,7 +23,7 @@ def stream_names(config: MsSsmConfig) -> list[str]:
     return [*(["x"] if config.raw_stream else []), *details, f"a{config.levels}"]
 
 
-def stream_states(config: MsSsmConfig) -> list[int]:
+def split_states(config: MsSsmConfig) -> list[int]:
     """Return the number of states n_s of every stream: an even split, with the remainder to coarse streams.
 
     Conjugate pairs stay together and count as two.
@@ -32,7 +35,7 @@ def stream_states(config: MsSsmConfig) -> list[int]:
     return [unit * (share + (index >= streams - rest)) for index in range(streams)]
 
 
-def decay_offsets(config: MsSsmConfig) -> list[int]:
+def compute_decay_offsets(config: MsSsmConfig) -> list[int]:
     """Return the offsets of the streams' initial decay rates from those of a single stream.
 
     An offset is the number of states of all slower streams, which are the coarser ones and, with
@@ -40,17 +43,17 @@ def decay_offsets(config: MsSsmConfig) -> list[int]:
     """
     if config.decay_init == "mamba":
         return [0] * config.streams
-    sizes = stream_states(config)
+    sizes = split_states(config)
     coarser = [sum(sizes[index + 1 :]) for index in range(len(sizes))]
     return coarser if config.raw_decays == "fastest" else [0, *(sizes[0] + n for n in coarser[1:])]
 
 
-def stream_decays(config: MsSsmConfig, width: int) -> Tensor:
+def initialise_stream_decays(config: MsSsmConfig, width: int) -> Tensor:
     """Return the initial log(-A), (width, sum of n_s), stream after stream."""
-    return initial_decays(stream_states(config), width, decay_offsets(config), config.decay_spacing)
+    return initialise_decays(split_states(config), width, compute_decay_offsets(config), config.decay_spacing)
 
 
-def only_scanned(config: MsSsmConfig) -> bool:
+def is_only_scanned(config: MsSsmConfig) -> bool:
     """Return True if only the scans read the streams, as in the paper's own layer.
 
     In this case the streams need not exist outside of the scan.
@@ -126,3 +129,55 @@ class Decomposition(nn.Module):
         """Return x (b, l, i) as every stream."""
         x = functional.silu(x) if self.activated else x
         return x.unsqueeze(2).expand(-1, -1, self.streams, -1)
+
+
+class ScaleMixer(nn.Module):
+    """E_t, the weights of the streams: linear in the input, the softmax of that, or constant (static).
+
+    One weight per stream for all channels, or one per stream and channel; in that case the matrix may be of
+    low rank. With ``mean`` every stream starts at exactly 1/m: weights 0 and bias 1/m (0 before a softmax).
+    """
+
+    def __init__(self, config: MsSsmConfig, width: int, source: int) -> None:
+        """Build a mixer of streams of `width` channels, from an input of `source` channels."""
+        super().__init__()
+        streams = config.streams
+        self.static, self.softmax = config.mixer == "static", config.mixer == "softmax"
+        self.shape = (streams,) if config.mixer_channels == "shared" else (streams, width)
+        self.down: nn.Parameter | None = None
+        mean = 0.0 if self.softmax else 1 / streams
+        start = mean if config.mixer_init == "mean" else None
+        if self.static:
+            self.weight = _create_parameter(self.shape, streams, start)
+            self.bias: nn.Parameter | None = None
+        else:
+            if config.mixer_channels == "low-rank":
+                rank = config.mixer_rank or math.ceil(config.d_model / 16)
+                self.down = _create_parameter((rank, source), source, None)
+                source = rank
+            self.weight = _create_parameter(
+                (math.prod(self.shape), source), source, None if start is None else 0.0
+            )
+            self.bias = _create_parameter(self.shape, source, start) if config.mixer_bias else None
+        # A constant mixer is a scale like a norm's weight: no weight decay.
+        self.optimizer_groups = {"weight": "plain"} if self.static else {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x (b, l, source) to weights (b, l, m); per channel (b, l, m, i), or (m, i) if static."""
+        if self.static:
+            return self.weight if self.weight.ndim == 2 else self.weight.expand(*x.shape[:2], -1)
+        x = x if self.down is None else functional.linear(x, self.down)
+        weights = functional.linear(x, self.weight, None if self.bias is None else self.bias.flatten())
+        weights = weights.view(*x.shape[:2], *self.shape)
+        return weights.softmax(2) if self.softmax else weights
+
+
+def mix_streams(y: Tensor, E: Tensor) -> Tensor:
+    """Return the sum of the streams of y (b, l, m, i), weighted by the E of `ScaleMixer`: (b, l, i)."""
+    return (y * E.to(y.dtype)).sum(2) if E.ndim == 4 else mixed(y, E)
+
+
+def _create_parameter(size: tuple[int, ...], fan_in: int, start: float | None) -> nn.Parameter:
+    """Return a parameter filled with `start`, or uniform within fan_in^-1/2, as in torch's linear layer."""
+    values = torch.empty(size).uniform_(-(fan_in**-0.5), fan_in**-0.5)
+    return nn.Parameter(values if start is None else torch.full(size, start))

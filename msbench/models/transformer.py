@@ -29,7 +29,7 @@ from msbench.config.baselines import TransformerConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import Mlp
 from msbench.models.classifier import Classifier, Layer
-from msbench.models.family import Family, no_states
+from msbench.models.family import Family, count_no_states
 
 
 class SelfAttention(nn.Module):
@@ -48,14 +48,14 @@ class SelfAttention(nn.Module):
         """Map (b, l, d) to (b, l, d)."""
         heads = self.qkv(inputs).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         # Padding is on the right, so that with causal attention no real query sees it.
-        seen = None if self.causal else real_keys(lengths, inputs.shape[1])
+        seen = None if self.causal else build_key_mask(lengths, inputs.shape[1])
         q, k, v = heads.unbind(0)
         y = scaled_dot_product_attention(q, k, v, attn_mask=seen, is_causal=self.causal)
         out: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))
         return out
 
 
-def real_keys(lengths: Tensor, longest: int) -> Tensor:
+def build_key_mask(lengths: Tensor, longest: int) -> Tensor:
     """Return True where a key is real, (b, 1, 1, longest); at least one, because an empty softmax is NaN."""
     positions = torch.arange(longest, device=lengths.device)
     return (positions < lengths.clamp(min=1).unsqueeze(1))[:, None, None]
@@ -70,10 +70,10 @@ def build(config: TransformerConfig, info: TaskInfo) -> Classifier:
     return Classifier(config, info, [layer() for _ in range(config.layers)])
 
 
-def activations(config: TransformerConfig, device: str) -> float:
+def count_activations(config: TransformerConfig, device: str) -> float:
     """See `Family`."""
     del device
     return (9 + 2 * config.mlp_expand) * config.d_model
 
 
-FAMILY = Family(build, no_states, activations, causal=lambda config: config.causal)
+FAMILY = Family(build, count_no_states, count_activations, causal=lambda config: config.causal)

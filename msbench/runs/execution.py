@@ -201,9 +201,9 @@ class _Run:
         fabric = fabric_for(self.device, spec.train.precision, processes)
         model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
         self.facts |= {
-            "parameters": models.parameter_count(model),
-            "states_per_channel": models.states_per_channel(spec.model_name, spec.model),
-            "kernel": models.family(spec.model_name).kernel(spec.model, fabric.device.type),
+            "parameters": models.count_parameters(model),
+            "states_per_channel": models.count_states_per_channel(spec.model_name, spec.model),
+            "kernel": models.find_family(spec.model_name).kernel(spec.model, fabric.device.type),
         }
         signals, run_id = self.place.signals, self.identity.run_id
         self.trainer = Trainer(

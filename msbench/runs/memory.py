@@ -21,7 +21,9 @@ def needed(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str, devices
     """
     parameters = sum(each.numel() * each.element_size() for each in model.parameters())
     positions = positions_at_once(spec, info, devices)
-    return COPIES * parameters + models.activation_bytes(spec.model_name, spec.model, positions, device)
+    return COPIES * parameters + models.estimate_activation_bytes(
+        spec.model_name, spec.model, positions, device
+    )
 
 
 def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
@@ -35,7 +37,7 @@ def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
 def most_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
     """Return the positions whose activations fill half of the free memory, which processes on a CPU share."""
     free = free_memory(device) // (processes if device == "cpu" else 1)
-    return free // 2 // models.activation_bytes(spec.model_name, spec.model, 1, device)
+    return free // 2 // models.estimate_activation_bytes(spec.model_name, spec.model, 1, device)
 
 
 def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:

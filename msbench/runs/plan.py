@@ -244,8 +244,8 @@ def _size(spec: RunSpec, dataset: Dataset | None, device: str, devices: int) -> 
     sequences = spec.train.batch_size * info.sequences
     tokens = round(steps * sequences * mean_length) if steps and mean_length else None
     return {
-        "parameters": models.parameter_count(model),
-        "states per channel": models.states_per_channel(spec.model_name, spec.model),
+        "parameters": models.count_parameters(model),
+        "states per channel": models.count_states_per_channel(spec.model_name, spec.model),
         "steps": steps,
         "tokens": tokens,
         "memory": budget.needed(spec, model, info, device, devices),

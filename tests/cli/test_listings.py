@@ -41,7 +41,7 @@ def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> 
     for spec in plan(load("listops")):
         model = models.build(spec.model_name, spec.model, data.outline(spec.data), spec.seed)
         row = rows[spec.model_name]
-        assert row["parameters"] == models.parameter_count(model)
+        assert row["parameters"] == models.count_parameters(model)
         assert row["states"] == 128
         assert (row["at"], row["causal"]) == ("listops", "yes")
     assert rows["mamba"]["rows"] == ("Mamba",)
@@ -64,7 +64,11 @@ def test_models_have_their_default_size_where_the_suite_is_none(
     listing = catalogue.listing("models", tmp_path)
     row = next(row for row in listing.as_dicts() if row["model"] == "mamba")
     expected = models.build("mamba", MambaConfig(), data.outline(ListOpsConfig()), 0)
-    assert (row["at"], row["states"], row["parameters"]) == ("defaults", 16, models.parameter_count(expected))
+    assert (row["at"], row["states"], row["parameters"]) == (
+        "defaults",
+        16,
+        models.count_parameters(expected),
+    )
     assert "models have their default size" in listing.warnings[0]
 
 

@@ -63,7 +63,7 @@ def test_layers_are_causal_and_can_be_bidirectional(name: str) -> None:
     assert float(difference.detach().abs().max()) <= error
     assert (causal(x, lengths)[:, 7:] - causal(later, lengths)[:, 7:]).abs().max() > 1e-6
     assert (both(x, lengths)[:, :7] - both(later, lengths)[:, :7]).abs().max() > 1e-7
-    states = models.states_per_channel
+    states = models.count_states_per_channel
     wide, narrow = (states(name, config_of(name, state=12, bidirectional=b)) for b in (True, False))
     assert wide == 2 * narrow
 
@@ -84,11 +84,11 @@ def test_a_variant_of_the_same_parameters_is_another_function(name: str) -> None
 def test_twice_the_parameters_is_twice_the_layers() -> None:
     once, twice = (model_of(name, layers=3, state=4) for name in ("mamba", "mamba-2x-param"))
     assert (len(once.blocks), len(twice.blocks)) == (3, 6)
-    assert models.parameter_count(twice.blocks) == 2 * models.parameter_count(once.blocks)
+    assert models.count_parameters(twice.blocks) == 2 * models.count_parameters(once.blocks)
     deep = model_of("mamba", layers=6, state=4)
     for name, value in deep.state_dict().items():
         assert torch.equal(value, twice.state_dict()[name]), name
-    count = models.activation_bytes
+    count = models.estimate_activation_bytes
     plain, double = (count(name, config_of(name, layers=3), 100) for name in ("mamba", "mamba-2x-param"))
     assert double == 2 * plain
 
@@ -96,8 +96,8 @@ def test_twice_the_parameters_is_twice_the_layers() -> None:
 def test_twice_the_state_is_twice_the_states() -> None:
     twice = model_of("mamba-2x-state", layers=3, state=4)
     assert [block.A_log.shape for block in (layer_of(twice, at) for at in range(3))] == [(16, 8)] * 3
-    assert models.states_per_channel("mamba-2x-state", config_of("mamba-2x-state", state=128)) == 256
-    assert models.states_per_channel("mamba-2x-param", config_of("mamba-2x-param", state=128)) == 128
+    assert models.count_states_per_channel("mamba-2x-state", config_of("mamba-2x-state", state=128)) == 256
+    assert models.count_states_per_channel("mamba-2x-param", config_of("mamba-2x-param", state=128)) == 128
     config = config_of("mamba-2x-state", state=4)
     assert isinstance(config, MambaConfig)
     assert (config.multiplied().state, config.multiplied().state_factor) == (8, 1)
@@ -108,8 +108,8 @@ def test_a_row_of_the_table_keeps_the_size_that_the_paper_compares_at() -> None:
     """Rows 5 to 10 and the two ways to start differ from the base by less than 2 % of its parameters."""
     options: dict[str, Any] = {"d_model": 128, "layers": 1, "kernel": 4, "expand": 1}
     base = MsSsmConfig(**options)
-    size = models.parameter_count(models.build("msssm-s6", base, INFO, 0))
+    size = models.count_parameters(models.build("msssm-s6", base, INFO, 0))
     gates = ("msssm-gate-self-self", "msssm-gate-original-self")
     for name in (*gates, "msssm-mixer-static", "msssm-mixer-softmax", "msssm-mamba-init"):
         config = MsSsmConfig(**options, **MODELS[name].preset)
-        assert models.parameter_count(models.build(name, config, INFO, 0)) == pytest.approx(size, rel=0.02)
+        assert models.count_parameters(models.build(name, config, INFO, 0)) == pytest.approx(size, rel=0.02)

@@ -18,11 +18,11 @@ from msbench.models.griffin import (
     LocalAttention,
     RecurrentBlock,
     RgLru,
-    input_scale,
-    kinds,
-    rotated,
+    compute_input_scale,
+    list_temporal_blocks,
+    rotate,
 )
-from msbench.models.stepping import Recurrent
+from msbench.models.layers import Recurrent
 from msbench.training.optimizer import parameter_groups
 
 Array = NDArray[np.float64]
@@ -84,14 +84,14 @@ def test_the_scale_is_exact_near_one(dtype: torch.dtype) -> None:
     log_a = -torch.logspace(-30, 2, 200, dtype=dtype)
     expected = np.sqrt(-np.expm1(2 * log_a.double().numpy()))
     tolerance = 4 * torch.finfo(dtype).eps
-    np.testing.assert_allclose(input_scale(log_a).numpy(), expected, rtol=tolerance)
+    np.testing.assert_allclose(compute_input_scale(log_a).numpy(), expected, rtol=tolerance)
 
 
 def test_gradients_are_finite_everywhere_near_one() -> None:
     smallest = torch.finfo(torch.float32).smallest_normal
     log_a = -torch.tensor([0.0, 1e-45, smallest / 4, smallest, 1e-30, 1e-12, 1e-6, 1.0, 1e4, 1e38])
     log_a.requires_grad_()
-    (gradient,) = torch.autograd.grad(input_scale(log_a).sum(), log_a)
+    (gradient,) = torch.autograd.grad(compute_input_scale(log_a).sum(), log_a)
     assert torch.isfinite(gradient).all()
     assert gradient[0] == 0
     exact = -np.exp(-2.0) / np.sqrt(-np.expm1(-2.0))
@@ -174,7 +174,7 @@ def test_attention_equals_its_equations(window: int, length: int) -> None:
 
 def test_rotations_are_those_of_far_positions_under_autocast() -> None:
     x = torch.ones(1, 1, 2, 8, dtype=torch.bfloat16)
-    turned = rotated(x, torch.tensor([4000, 4001]))
+    turned = rotate(x, torch.tensor([4000, 4001]))
     assert turned.dtype == torch.bfloat16
     assert float((turned[0, 0, 0] - turned[0, 0, 1]).abs().max()) > 0.3
     assert torch.equal(turned[..., 4:], x[..., 4:])
@@ -207,13 +207,13 @@ def test_layers_repeat_the_pattern() -> None:
         "RecurrentBlock",
     ]
     assert all(isinstance(layer_of(model, 2 * index + 1), GatedMlp) for index in range(7))
-    assert kinds(griffin(layers=2)) == ["recurrent", "attention"]
-    assert kinds(griffin(layers=1)) == ["attention"]
-    assert kinds(config_of("hawk", layers=7)) == ["recurrent"] * 7  # type: ignore[arg-type]
+    assert list_temporal_blocks(griffin(layers=2)) == ["recurrent", "attention"]
+    assert list_temporal_blocks(griffin(layers=1)) == ["attention"]
+    assert list_temporal_blocks(config_of("hawk", layers=7)) == ["recurrent"] * 7  # type: ignore[arg-type]
 
 
 def test_states_are_those_of_the_recurrence() -> None:
-    count = models.states_per_channel
+    count = models.count_states_per_channel
     assert count("hawk", config_of("hawk")) == count("griffin", griffin(layers=3)) == 1
     assert count("hawk", config_of("hawk", bidirectional=True)) == 2
     assert count("griffin", griffin(pattern=("attention",))) == 0
@@ -227,7 +227,7 @@ def test_parameter_counts(d: int, expand: float, heads: int | None) -> None:
     attention = d * d + 2 * d * w + d * d + d
     mlp = 2 * 3 * d * (d + 1) + 3 * d * d + d
     for kind, expected in zip(BLOCKS, (recurrent, attention, mlp), strict=True):
-        assert models.parameter_count(kind(config)) == expected
+        assert models.count_parameters(kind(config)) == expected
 
 
 def test_initial_values_survive_the_construction_of_the_model() -> None:

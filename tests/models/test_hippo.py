@@ -4,12 +4,12 @@ import pytest
 import torch
 from linear_cases import legs_matrix
 
-from msbench.models.hippo import legs
+from msbench.models.lti import compute_legs
 
 
 @pytest.mark.parametrize("states", [2, 4, 16, 64])
 def test_the_eigenbasis_gives_legs_back(states: int) -> None:
-    poles, p, b, V = legs(states)
+    poles, p, b, V = compute_legs(states)
     whole = V @ torch.diag(poles) @ V.mH
     low = V @ p
     A = (whole + whole.conj()).real - torch.outer((low + low.conj()).real, (low + low.conj()).real)
@@ -20,7 +20,7 @@ def test_the_eigenbasis_gives_legs_back(states: int) -> None:
 
 @pytest.mark.parametrize("states", [2, 8, 64])
 def test_kept_is_the_upper_half_of_orthonormal_vectors(states: int) -> None:
-    poles, p, b, V = legs(states)
+    poles, p, b, V = compute_legs(states)
     torch.testing.assert_close(poles.real, torch.full_like(poles.real, -0.5))
     assert bool((poles.imag > 0).all())
     assert bool((poles.imag.diff() > 0).all())
@@ -37,4 +37,4 @@ def test_eigenvalues_of_the_diagonal_part() -> None:
     p = (torch.arange(16) + 0.5).double().sqrt()
     found = torch.linalg.eigvals(legs_matrix(16) + torch.outer(p, p))
     upper = found[found.imag > 0]
-    torch.testing.assert_close(upper[upper.imag.argsort()], legs(16).poles, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(upper[upper.imag.argsort()], compute_legs(16).poles, rtol=1e-10, atol=1e-10)

@@ -15,7 +15,7 @@ from msbench.config.layers import Located
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.classifier import Classifier
-from msbench.models.inceptiontime import InceptionModule, peaks
+from msbench.models.inceptiontime import InceptionModule, compute_local_maxima
 from msbench.models.layers import Padding
 
 
@@ -122,9 +122,15 @@ def test_gradients_equal_those_of_torchs_layers() -> None:
 
 def test_pooling_does_not_see_padding_as_zero() -> None:
     x = torch.tensor([-3.0, -1, -2, 0, 0]).view(1, 5, 1)
-    assert peaks(x, Padding.of(torch.tensor([3]), 5).mask)[0, :, 0].tolist() == [-1, -1, -1, 0, 0]
-    assert peaks(x[:, :3], torch.ones(1, 3, 1))[0, :, 0].tolist() == [-1, -1, -1]
-    assert peaks(x[:, :1], torch.ones(1, 1, 1))[0, :, 0].tolist() == [-3]
+    assert compute_local_maxima(x, Padding.of(torch.tensor([3]), 5).mask)[0, :, 0].tolist() == [
+        -1,
+        -1,
+        -1,
+        0,
+        0,
+    ]
+    assert compute_local_maxima(x[:, :3], torch.ones(1, 3, 1))[0, :, 0].tolist() == [-1, -1, -1]
+    assert compute_local_maxima(x[:, :1], torch.ones(1, 1, 1))[0, :, 0].tolist() == [-3]
 
 
 def test_statistics_in_training_are_those_of_real_positions() -> None:
@@ -170,7 +176,7 @@ def test_number_of_parameters(d: int, bottleneck: int, kernels: list[int], layer
     module = d * bottleneck + bottleneck * filters * sum(kernels) + d * filters + 2 * d
     shortcut = d * d + 2 * d
     model = model_of("inceptiontime", d_model=d, bottleneck=bottleneck, kernels=kernels, layers=layers)
-    assert models.parameter_count(model.blocks) == layers * module + layers // 3 * shortcut
+    assert models.count_parameters(model.blocks) == layers * module + layers // 3 * shortcut
 
 
 def test_blocks_are_groups_without_outer_norm_and_residual() -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from msbench import models
 from msbench.config import MambaConfig
-from msbench.models.head import PairHead
+from msbench.models.classifier import PairHead
 from msbench.models.layers import Padding, normalise, pool
 from msbench.models.mamba import MambaBlock
 
@@ -151,7 +151,7 @@ def test_parameters_are_drawn_in_the_same_order() -> None:
     model = models.build("mamba", config, INFO, 5)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        models.family("mamba").build(config, INFO)
+        models.find_family("mamba").build(config, INFO)
         after = torch.get_rng_state()
         torch.manual_seed(5)
         layers = [MambaBlock(config) for _ in range(2)]

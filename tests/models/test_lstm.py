@@ -6,9 +6,8 @@ from model_cases import config_of, groups_of, layer_of, model_of, stepped, token
 from torch import Tensor, nn
 
 from msbench import models
-from msbench.models.layers import Bidirectional
+from msbench.models.layers import Bidirectional, Recurrent
 from msbench.models.lstm import Lstm
-from msbench.models.stepping import Recurrent
 
 
 def layer(width: int = 6, seed: int = 0) -> Lstm:
@@ -83,12 +82,12 @@ def test_weights_are_torchs_own_and_the_two_directions_apart() -> None:
 
 @pytest.mark.parametrize("d", [8, 128])
 def test_parameter_counts(d: int) -> None:
-    assert models.parameter_count(layer_of(model_of("lstm", d_model=d))) == 8 * d * d + 8 * d
+    assert models.count_parameters(layer_of(model_of("lstm", d_model=d))) == 8 * d * d + 8 * d
 
 
 def test_states_are_output_and_cell() -> None:
-    assert models.states_per_channel("lstm", config_of("lstm")) == 2
-    assert models.states_per_channel("lstm", config_of("lstm", bidirectional=True)) == 4
+    assert models.count_states_per_channel("lstm", config_of("lstm")) == 2
+    assert models.count_states_per_channel("lstm", config_of("lstm", bidirectional=True)) == 4
 
 
 def test_matrices_decay_and_biases_do_not() -> None:

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from msbench import models
 from msbench.config import MODELS, TrainConfig
-from msbench.models.lti import mode_kernel, one_step_earlier
-from msbench.models.stepping import Recurrent
+from msbench.models.layers import Recurrent, shift_earlier
+from msbench.models.lti import compute_mode_kernel
 from msbench.training.optimizer import parameter_groups
 
 every = pytest.mark.parametrize("name", NAMES)
@@ -87,7 +87,7 @@ def test_two_directions_mirror_each_other(name: str) -> None:
             shared = {k: v[:1] if k.split(".")[-1] in ("C", "W") else v for k, v in core.state_dict().items()}
             one.load_state_dict(shared)
             ahead, back = one(x), one(x.flip(1)).flip(1)
-            torch.testing.assert_close(y, ahead + one_step_earlier(back))
+            torch.testing.assert_close(y, ahead + shift_earlier(back))
             torch.testing.assert_close(mirrored, back + behind(ahead))
         else:
             torch.testing.assert_close(y, mirrored)
@@ -108,7 +108,7 @@ def test_the_sum_of_modes_is_that_of_its_definition(length: int, growth: float) 
     t = torch.arange(length, dtype=torch.float64)
     expected = (w.unsqueeze(-1) * torch.exp(r.unsqueeze(-1) * t)).sum(2).real.movedim(-1, 0)
     tolerance = 1e-10 * float(expected.abs().max())
-    torch.testing.assert_close(mode_kernel(r, w, length), expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(compute_mode_kernel(r, w, length), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", CONVOLVED)
@@ -193,11 +193,11 @@ def test_decays_stay_below_one_whatever_is_learned(name: str) -> None:
 
 @every
 def test_states_count_pairs_and_directions(name: str) -> None:
-    count = models.states_per_channel
+    count = models.count_states_per_channel
     both, one = (count(name, config_of(name, state=64, bidirectional=way)) for way in (True, False))
     assert both == 2 * one
     assert one == (8 if name in ("s5", "lru") else 64)
-    assert not models.family(name).causal(config_of(name, bidirectional=True))
+    assert not models.find_family(name).causal(config_of(name, bidirectional=True))
 
 
 @pytest.mark.parametrize(

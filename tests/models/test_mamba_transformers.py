@@ -9,7 +9,7 @@ from transformers.models.mamba.modeling_mamba import MambaMixer
 
 from msbench.config import MambaConfig
 from msbench.models.mamba import MambaBlock
-from msbench.models.selective import dt_rank, inner_width
+from msbench.models.selective import compute_dt_rank, compute_inner_width
 
 
 def peer_of(block: MambaBlock, config: MambaConfig) -> nn.Module:
@@ -17,9 +17,9 @@ def peer_of(block: MambaBlock, config: MambaConfig) -> nn.Module:
     settings = PeerConfig(
         hidden_size=config.d_model,
         state_size=config.state,
-        expand=inner_width(config) // config.d_model,
+        expand=compute_inner_width(config) // config.d_model,
         conv_kernel=config.kernel,
-        time_step_rank=dt_rank(config),
+        time_step_rank=compute_dt_rank(config),
         num_hidden_layers=1,
     )
     peer: nn.Module = MambaMixer(settings, 0)

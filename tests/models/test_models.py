@@ -29,7 +29,7 @@ def test_unknown_names_and_foreign_configs_are_told() -> None:
     with pytest.raises(ConfigError, match="mamba takes a MambaConfig, not a MsSsmConfig"):
         models.build("mamba", MsSsmConfig(), INFO, 0)
     with pytest.raises(UnknownName):
-        models.states_per_channel("manba", MambaConfig())
+        models.count_states_per_channel("manba", MambaConfig())
 
 
 @both
@@ -60,7 +60,7 @@ def test_one_seed_is_one_model_and_disturbs_nobody(name: str) -> None:
 
 
 def block_count(name: str, **options: Any) -> int:
-    return models.parameter_count(layer_of(model_of(name, **{"layers": 1, **options})))
+    return models.count_parameters(layer_of(model_of(name, **{"layers": 1, **options})))
 
 
 # Mamba's formula: 2 d i + i (k + 1) + i (r + 2 n) + r i + i + i n + i + i d.
@@ -107,7 +107,7 @@ def test_ms_ssm_has_the_expected_number_of_parameters(options: dict[str, Any], c
 
 
 def test_states_per_channel() -> None:
-    count = models.states_per_channel
+    count = models.count_states_per_channel
     assert count("mamba", config_of("mamba", state=16)) == 16
     assert count("mamba", config_of("mamba", state=16, bidirectional=True)) == 32
     assert count("msssm-s6", config_of("msssm-s6", state=128)) == 128
@@ -213,7 +213,7 @@ def test_recomputing_layers_changes_no_bit(name: str) -> None:
 @both
 def test_activations_grow_with_what_they_hold(name: str) -> None:
     def size(positions: int, **options: int) -> int:
-        return models.activation_bytes(name, config_of(name, **options), positions)
+        return models.estimate_activation_bytes(name, config_of(name, **options), positions)
 
     small = size(1000, layers=2)
     assert size(2000, layers=2) == 2 * small
@@ -258,7 +258,7 @@ def test_the_estimate_is_near_what_autograd_keeps(
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = model(*tokens(*[200] * 16)).sum()
-    estimate = models.activation_bytes(name, config, 16 * 200)
+    estimate = models.estimate_activation_bytes(name, config, 16 * 200)
     assert 0.7 < sum(storages.values()) / estimate < 1.3
     loss.backward()
 

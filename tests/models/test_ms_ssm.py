@@ -9,8 +9,8 @@ from ms_ssm_cases import core_of, ms_config, signal, streams_by_hand
 from torch import Tensor
 
 from msbench.models.ms_ssm import MultiScale
-from msbench.models.stream_ssms import padded, stretch
-from msbench.models.streams import stream_states
+from msbench.models.stream_ssms import find_padded_rows, pad_rows
+from msbench.models.streams import split_states
 from msbench.ops import causal_conv, selective_scan_reference
 
 
@@ -39,21 +39,21 @@ def by_hand(core: MultiScale, x: Tensor, sizes: list[int], source: str, scanned:
 @pytest.mark.parametrize(("state", "sizes"), [(11, [2, 3, 3, 3]), (8, [2, 2, 2, 2]), (3, [0, 1, 1, 1])])
 def test_core_equals_the_equations(source: str, scanned: str, state: int, sizes: list[int]) -> None:
     core = core_of(state=state, parameters_from=source, ssm_input=scanned)
-    assert stream_states(ms_config(state=state)) == sizes
+    assert split_states(ms_config(state=state)) == sizes
     torch.testing.assert_close(core(signal()), by_hand(core, signal(), sizes, source, scanned))
 
 
 def test_128_states_over_five_streams() -> None:
-    assert stream_states(ms_config(state=128, levels=3)) == [25, 25, 26, 26, 26]
-    assert stream_states(ms_config(state=128, levels=3, state_per_stream=True)) == [128] * 5
+    assert split_states(ms_config(state=128, levels=3)) == [25, 25, 26, 26, 26]
+    assert split_states(ms_config(state=128, levels=3, state_per_stream=True)) == [128] * 5
 
 
 def test_padding_rows_are_zero_and_others_are_in_place() -> None:
-    index = padded([[1, 2, 2], [1, 1, 1]])
+    index = find_padded_rows([[1, 2, 2], [1, 1, 1]])
     assert index is not None
     rows = torch.arange(1.0, 9).view(8, 1)
-    assert stretch(rows, index, 10)[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 0, 8, 0]
-    assert padded([[3], [3]]) is None
+    assert pad_rows(rows, index, 10)[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 0, 8, 0]
+    assert find_padded_rows([[3], [3]]) is None
 
 
 def test_a_one_hot_mixer_reads_one_stream() -> None:

@@ -12,28 +12,27 @@ from ms_ssm_cases import core_of, ms_config, signal
 
 from msbench import models
 from msbench.config.linear import S4Config, S4dConfig
-from msbench.models.hippo import legs
-from msbench.models.lti import Convolved
-from msbench.models.s4 import Dplr
-from msbench.models.s4d import S4d
-from msbench.models.stream_convolution import StreamConvolution
-from msbench.models.streams import stream_states
+from msbench.models.lti import ConvolvedSystem, compute_legs
+from msbench.models.s4 import DplrSystem
+from msbench.models.s4d import S4dSystem
+from msbench.models.stream_ssms import ComplexSsms
+from msbench.models.streams import split_states
 
 METHODS = {"msssm-s4d": "zoh", "msssm-s4-dplr": "bilinear"}
 both = pytest.mark.parametrize("name", METHODS)
 
 
-def scan_of(core: torch.nn.Module) -> StreamConvolution:
-    return next(module for module in core.modules() if isinstance(module, StreamConvolution))
+def scan_of(core: torch.nn.Module) -> ComplexSsms:
+    return next(module for module in core.modules() if isinstance(module, ComplexSsms))
 
 
 def start_of(name: str, width: int = 6, **options: Any) -> Any:
     """The systems of a layer, all else left out."""
     torch.manual_seed(0)
-    return StreamConvolution(ms_config(name, **options), width)
+    return ComplexSsms(ms_config(name, **options), width)
 
 
-def place(scan: StreamConvolution, stream: int, channel: int = 0) -> tuple[Any, int]:
+def place(scan: ComplexSsms, stream: int, channel: int = 0) -> tuple[Any, int]:
     """The system that has a channel of a stream, and the channel's index there."""
     at, systems = stream * scan.width + channel, iter(scan.systems)
     system: Any = next(systems)
@@ -42,18 +41,20 @@ def place(scan: StreamConvolution, stream: int, channel: int = 0) -> tuple[Any, 
     return system, at
 
 
-def parameters_of(scan: StreamConvolution, stream: int) -> dict[str, torch.Tensor]:
+def parameters_of(scan: ComplexSsms, stream: int) -> dict[str, torch.Tensor]:
     """Those of one stream's channels, as a system of its own has them."""
     system, at = place(scan, stream)
     rows = slice(at, at + scan.width)
     return {key: x[:, rows] if key == "C" else x[rows] for key, x in system.state_dict().items()}
 
 
-def layer_of_its_own(name: str, state: int) -> Convolved:
+def layer_of_its_own(name: str, state: int) -> ConvolvedSystem:
     """S4D's or S4's layer, from the same seed."""
     torch.manual_seed(0)
     size: dict[str, Any] = {"d_model": 6, "state": state}
-    return Convolved(S4d(S4dConfig(**size)) if name == "msssm-s4d" else Dplr(S4Config(**size)), 6)
+    return ConvolvedSystem(
+        S4dSystem(S4dConfig(**size)) if name == "msssm-s4d" else DplrSystem(S4Config(**size)), 6
+    )
 
 
 @both
@@ -112,10 +113,10 @@ def rates_of(name: str, **options: Any) -> list[float]:
 
 @both
 def test_decays_start_by_as_much_faster_as_coarser_streams_have_states(name: str) -> None:
-    assert stream_states(ms_config(name, state=128, levels=3)) == [24, 26, 26, 26, 26]
+    assert split_states(ms_config(name, state=128, levels=3)) == [24, 26, 26, 26, 26]
     assert rates_of(name, state=128, levels=3) == [104.5, 78.5, 52.5, 26.5, 0.5]
     small: dict[str, Any] = {"state": 14, "levels": 1}
-    assert stream_states(ms_config(name, **small)) == [4, 4, 6]
+    assert split_states(ms_config(name, **small)) == [4, 4, 6]
     assert rates_of(name, **small) == [10.5, 6.5, 0.5]
     assert rates_of(name, **small, raw_decays="slowest") == [0.5, 10.5, 4.5]
     assert rates_of(name, **small, decay_init="mamba") == [0.5] * 3
@@ -134,7 +135,7 @@ def test_dplr_starts_as_legs_with_the_papers_integers_on_its_diagonal() -> None:
     scan, diagonals = start_of("msssm-s4-dplr", state=28), []
     for s, (states, offset) in enumerate(zip([6, 6, 8, 8], [22, 16, 8, 0], strict=True)):
         _, A, B, *_ = full(*place(scan, s, 3))
-        half = legs(states).basis.numpy()
+        half = compute_legs(states).basis.numpy()
         basis = np.concatenate([half, half.conj()], axis=1)
         whole = legs_matrix(states).numpy() - offset * np.eye(states)
         np.testing.assert_allclose(basis @ A @ basis.conj().T, whole, atol=3e-5)
@@ -184,7 +185,7 @@ def test_parameters_of_its_formula(name: str, d: int) -> None:
     vectors = 3 if name == "msssm-s4d" else 4  # A, B, C, and P: two numbers a pair
     expected = 2 * d * i + 3 * 2 * k * i + vectors * i * state + 2 * m * i + (m * i + m) + i * d
     model = model_of(name, d_model=d, layers=1, state=state, levels=3)
-    assert models.parameter_count(layer_of(model)) == expected
+    assert models.count_parameters(layer_of(model)) == expected
 
 
 @both
@@ -195,10 +196,12 @@ def test_streams_of_as_many_states_are_one_system(name: str, state: int, sizes: 
 
 @both
 def test_what_is_recorded_of_it(name: str) -> None:
-    family = models.family(name)
+    family = models.find_family(name)
     config = config_of(name, state=28, levels=2, bidirectional=True)
-    assert models.states_per_channel(name, config) == 56
-    assert models.states_per_channel(name, config_of(name, state=6, state_per_stream=True, levels=1)) == 18
+    assert models.count_states_per_channel(name, config) == 56
+    assert (
+        models.count_states_per_channel(name, config_of(name, state=6, state_per_stream=True, levels=1)) == 18
+    )
     assert (family.kernel(config, "cpu"), family.scanned(config)) == ("torch", 0)
     assert not family.causal(config)
 

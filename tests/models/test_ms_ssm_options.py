@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from msbench.config import MsSsmConfig
 from msbench.models.ms_ssm import GatedBlock, MultiScale
 from msbench.models.stream_ssms import RealSsms
-from msbench.models.streams import stream_names, stream_states
+from msbench.models.streams import list_stream_names, split_states
 from msbench.ops import causal_conv
 
 STEPS = ("scan.dt.weight", "scan.dt.bias")
@@ -27,12 +27,12 @@ def rates_of(**options: Any) -> list[list[int]]:
 
 
 def test_streams_have_names() -> None:
-    assert stream_names(ms_config(levels=3)) == ["x", "d1", "d2", "d3", "a3"]
-    assert stream_names(ms_config(levels=2, raw_stream=False)) == ["d1", "d2", "a2"]
-    assert stream_names(ms_config(levels=0)) == ["x"]
+    assert list_stream_names(ms_config(levels=3)) == ["x", "d1", "d2", "d3", "a3"]
+    assert list_stream_names(ms_config(levels=2, raw_stream=False)) == ["d1", "d2", "a2"]
+    assert list_stream_names(ms_config(levels=0)) == ["x"]
     for levels, raw_stream in ((0, True), (1, True), (1, False), (3, True), (3, False)):
         config = ms_config(levels=levels, raw_stream=raw_stream)
-        assert config.streams == len(stream_names(config))
+        assert config.streams == len(list_stream_names(config))
 
 
 @pytest.mark.parametrize("activation", ["none", "silu"])
@@ -42,7 +42,7 @@ def test_without_the_signal_the_other_streams_stay(activation: str) -> None:
     expected = torch.stack(streams_by_hand(p, x)[1:], dim=2)
     expected = torch.nn.functional.silu(expected) if activation == "silu" else expected
     torch.testing.assert_close(core.decomposition(x), expected)
-    assert stream_states(ms_config(raw_stream=False)) == [3, 4, 4]
+    assert split_states(ms_config(raw_stream=False)) == [3, 4, 4]
 
 
 def test_the_signals_stream_can_have_the_slowest_decays() -> None:
@@ -115,7 +115,7 @@ def test_parameters_from_the_sum_are_those_of_a_raw_input_that_is_it(options: di
 def test_streams_that_share_step_sizes_are_those_with_equal_ones() -> None:
     shared, own, x = core_of(step_sizes="shared", state=11), core_of(state=11), signal()
     p = dict(shared.state_dict())
-    rank, sizes = p["scan.dt.weight"].shape[2], stream_states(ms_config(state=11))
+    rank, sizes = p["scan.dt.weight"].shape[2], split_states(ms_config(state=11))
     step, *others = p["scan.x_proj"].split([rank, *(2 * n for n in sizes)])
     p["scan.x_proj"] = torch.cat([part for rest in others for part in (step, rest)])
     p |= {name: p[name].repeat(len(sizes), *(1,) * (p[name].ndim - 1)) for name in STEPS}

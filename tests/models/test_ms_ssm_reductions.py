@@ -131,7 +131,7 @@ def test_fixed_filters_make_the_streams_of_pywavelets(wavelet: str) -> None:
 
 
 def gated_count(d: int, **options: Any) -> int:
-    return models.parameter_count(layer_of(model_of("msssm-s6", d_model=d, layers=1, state=128, **options)))
+    return models.count_parameters(layer_of(model_of("msssm-s6", d_model=d, layers=1, state=128, **options)))
 
 
 d, i, m, k, r, n = 128, 256, 5, 4, 8, 128

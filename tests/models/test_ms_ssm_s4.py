@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 from scipy.signal import cont2discrete, dlsim, lfilter
 
 from msbench import models
-from msbench.models.selective import decays
-from msbench.models.stream_system import StreamSystem
+from msbench.models.layers import compute_decays
+from msbench.models.stream_ssms import ConstantSsms
 
 Array = NDArray[np.float64]
 
 
-def system_of(core: torch.nn.Module) -> StreamSystem:
-    return next(module for module in core.modules() if isinstance(module, StreamSystem))
+def system_of(core: torch.nn.Module) -> ConstantSsms:
+    return next(module for module in core.modules() if isinstance(module, ConstantSsms))
 
 
 @torch.no_grad()
-def s4d_real(system: StreamSystem, stream: int, column: int, channel: int, u: Array) -> Array:
+def s4d_real(system: ConstantSsms, stream: int, column: int, channel: int, u: Array) -> Array:
     """One stream of one channel: a sum of first-order filters, one a state, from `column` on."""
     assert system.D is not None
     dt = float(system.log_dt[stream, channel].exp())
@@ -67,7 +67,7 @@ def test_the_hold_is_exact() -> None:
     """Against scipy's zero-order hold of the continuous system, which takes a matrix exponential."""
     core = core_of("msssm-s4", levels=0, state=4, dt_min=0.5, dt_max=2.0, skip=False)
     system, x = core.scan, signal(30)
-    assert isinstance(system, StreamSystem)
+    assert isinstance(system, ConstantSsms)
     y = system(x.unsqueeze(2), x, torch.ones(2, 30, 1, dtype=torch.float64))
     for channel in range(6):
         A, C = np.diag(-system.A_log[channel].exp().numpy()), system.C[[channel]].numpy()
@@ -90,10 +90,10 @@ def test_streams_with_fewer_states_pad_exactly() -> None:
 @torch.no_grad()
 def test_starts_as_the_selective_ones_do() -> None:
     model = model_of("msssm-s4", d_model=64, layers=2, state=128, levels=3)
-    systems = [module for module in model.modules() if isinstance(module, StreamSystem)]
+    systems = [module for module in model.modules() if isinstance(module, ConstantSsms)]
     assert len(systems) == 2
     for system in systems:
-        rates = -decays(system.A_log)
+        rates = -compute_decays(system.A_log)
         torch.testing.assert_close(rates.sort(dim=1).values, torch.arange(1.0, 129).expand_as(rates))
         steps = system.steps()
         assert steps.shape == (5, 128)
@@ -120,7 +120,7 @@ def test_parameters_of_its_formula(d: int, learned_b: bool) -> None:
     system = (2 + learned_b) * i * state + 2 * m * i
     expected = 2 * d * i + levels * 2 * k * i + system + (m * i + m) + i * d
     model = model_of("msssm-s4", d_model=d, layers=1, state=state, levels=levels, learned_b=learned_b)
-    assert models.parameter_count(model.blocks[0].layer) == expected  # type: ignore[arg-type]
+    assert models.count_parameters(model.blocks[0].layer) == expected  # type: ignore[arg-type]
 
 
 def test_no_cast_to_half_precision() -> None:

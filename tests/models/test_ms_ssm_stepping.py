@@ -8,8 +8,8 @@ from model_cases import leaves, shaken, stepped
 from ms_ssm_cases import ms_config
 from torch import Tensor
 
-from msbench.models.ms_ssm import block
-from msbench.models.stepping import Recurrent
+from msbench.models.layers import Recurrent
+from msbench.models.ms_ssm import build_block
 from msbench.models.streams import Decomposition
 
 FLAVOURS = ("s4", "s4d", "s4-dplr")
@@ -55,7 +55,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 def block_of(**options: Any) -> Any:
     torch.manual_seed(2)
-    return shaken(block(ms_config(**options)))
+    return shaken(build_block(ms_config(**options)))
 
 
 def normal(length: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -15,7 +15,7 @@ from msbench.config.layers import Located
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.layers import Padding
-from msbench.models.multiresnet import MultiResConv, depth_for
+from msbench.models.multiresnet import MultiResConv, compute_depth
 
 
 def conv_of(depth: int, seed: int = 0, **options: Any) -> MultiResConv:
@@ -75,15 +75,15 @@ def test_the_block_around_it() -> None:
 @pytest.mark.parametrize("taps", [2, 3, 4, 7])
 def test_depth_is_that_of_the_formula(taps: int) -> None:
     for longest in range(2, 3000, 7):
-        depth = depth_for(longest, taps)
+        depth = compute_depth(longest, taps)
         assert depth == max(1, math.ceil(math.log2((longest - 1) / (taps - 1) + 1) - 1e-12))
         assert (taps - 1) * (2**depth - 1) + 1 >= longest
-    assert depth_for(1, taps) == 1
+    assert compute_depth(1, taps) == 1
 
 
 @pytest.mark.parametrize(("longest", "taps", "depth"), [(2000, 4, 10), (1024, 2, 10), (1000, 2, 10)])
 def test_published_depths(longest: int, taps: int, depth: int) -> None:
-    assert depth_for(longest, taps) == depth
+    assert compute_depth(longest, taps) == depth
 
 
 def test_the_first_step_is_seen_from_the_last_of_the_longest_sequence() -> None:
@@ -113,7 +113,7 @@ def test_initial_values_survive_construction() -> None:
 def test_number_of_parameters(d: int, taps: int, depth: int) -> None:
     filters, mixing, channels = 2 * taps * d, (depth + 2) * d, d * 2 * d + 2 * d
     layer = layer_of(model_of("multiresnet", d_model=d, kernel=taps, depth=depth, layers=1))
-    assert models.parameter_count(layer) == filters + mixing + channels
+    assert models.count_parameters(layer) == filters + mixing + channels
 
 
 def test_filters_and_weights_decay_as_in_the_source_and_biases_do_not() -> None:

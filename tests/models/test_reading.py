@@ -11,7 +11,7 @@ from torch import Tensor
 
 from msbench.errors import ConfigError, DataError
 from msbench.models.classifier import Classifier
-from msbench.models.stepping import Recurrent
+from msbench.models.layers import Recurrent
 
 LENGTH = 33
 OPTIONS: list[dict[str, Any]] = [

@@ -14,7 +14,7 @@ from torch import Tensor
 from msbench.config import MsSsmConfig
 from msbench.config.baselines import MultiResNetConfig
 from msbench.models.blocks import GluBlock
-from msbench.models.ms_ssm import MultiScale, block
+from msbench.models.ms_ssm import MultiScale, build_block
 from msbench.models.multiresnet import MultiResConv
 
 WIDTH = 8
@@ -72,7 +72,7 @@ def test_gradients_agree_where_levels_share_their_filters() -> None:
 
 def test_so_are_the_blocks_around_them_but_for_a_bias() -> None:
     conv, config = pair(4, 2, block="glu")
-    ours: Any = block(config).double()
+    ours: Any = build_block(config).double()
     copied(conv, ours.core)
     theirs: Any = GluBlock(conv, WIDTH).double()
     with torch.no_grad():

@@ -10,8 +10,8 @@ from model_cases import layer_of, model_of, shaken
 from scipy.signal import cont2discrete
 
 from msbench import models
-from msbench.models.hippo import legs
-from msbench.models.liquid_s4 import products
+from msbench.models.liquid_s4 import multiply_consecutive
+from msbench.models.lti import compute_legs
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -45,7 +45,7 @@ def test_the_kernel_is_that_of_the_generating_function(length: int) -> None:
 
 def test_it_starts_as_legs() -> None:
     system = layer_of(model_of("s4", d_model=16, state=8)).core.system
-    start = legs(8)
+    start = compute_legs(8)
     for key, expected in (("P", start.p), ("B", start.b)):
         value = torch.view_as_complex(getattr(system, key).detach())
         torch.testing.assert_close(value, expected.to(torch.complex64).expand(16, -1))
@@ -63,7 +63,7 @@ def test_s4_has_the_parameters_of_its_formula(bidirectional: bool, copies: int |
     model = model_of("s4", state=2 * n, copies=copies, bidirectional=bidirectional, layers=1)
     s, c = 1 + bidirectional, copies or d
     shared, own = c * (2 * n + 4 * n), d + 2 * s * d * n + d
-    assert models.parameter_count(layer_of(model)) == shared + own + 2 * d * (d + 1)
+    assert models.count_parameters(layer_of(model)) == shared + own + 2 * d * (d + 1)
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 3.0])
@@ -117,6 +117,6 @@ def test_liquid_s4_of_inputs_without_neighbours_is_s4() -> None:
 
 def test_products_of_consecutive_inputs() -> None:
     u = torch.tensor([2.0, 3, 5, 7]).view(1, 4, 1)
-    found = [p.flatten().tolist() for p in products(u, 3)]
+    found = [p.flatten().tolist() for p in multiply_consecutive(u, 3)]
     assert found == [[2, 3, 5, 7], [0, 6, 15, 35], [0, 0, 30, 105]]
-    assert [p.shape for p in products(u[:, :1], 4)] == [(1, 1, 1)] * 4
+    assert [p.shape for p in multiply_consecutive(u[:, :1], 4)] == [(1, 1, 1)] * 4

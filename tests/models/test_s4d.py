@@ -12,7 +12,7 @@ from scipy.signal import cont2discrete, dlsim, lfilter
 
 from msbench import models
 from msbench.models.dss import EPSILON
-from msbench.models.hippo import legs
+from msbench.models.lti import compute_legs
 
 
 def complex_numbers(pairs: Any) -> Any:
@@ -69,14 +69,14 @@ def test_real_poles_are_filters(length: int) -> None:
     [
         ("s4d-lin", [math.pi * n for n in range(4)]),
         ("s4d-inv", [8 / math.pi * (8 / (2 * n + 1) - 1) for n in range(4)]),
-        ("s4d-legs", legs(8).poles.imag.tolist()),
+        ("s4d-legs", compute_legs(8).poles.imag.tolist()),
     ],
 )
 def test_complex_spectra_at_the_start(name: str, imaginary: list[float]) -> None:
     system = layer_of(model_of(name, state=8)).core.system
     torch.testing.assert_close(-system.A_log.detach().exp(), torch.full((8, 4), -0.5))
     torch.testing.assert_close(system.A_imag.detach(), torch.tensor(imaginary).expand(8, 4))
-    expected = legs(8).b.real.float() if name == "s4d-legs" else torch.ones(4)
+    expected = compute_legs(8).b.real.float() if name == "s4d-legs" else torch.ones(4)
     torch.testing.assert_close(system.B.detach()[..., 0], expected.expand(8, 4))
     assert not system.B.detach()[..., 1].any()
 
@@ -93,7 +93,7 @@ def test_s4d_has_the_parameters_of_its_formula(name: str, copies: int | None, bi
     d, state, s = 8, 6, 1 + bidirectional
     model = model_of(name, state=state, copies=copies, bidirectional=bidirectional, layers=1)
     system = 2 * (copies or d) * state + s * d * state + d
-    assert models.parameter_count(layer_of(model)) == system + d + 2 * d * (d + 1)
+    assert models.count_parameters(layer_of(model)) == system + d + 2 * d * (d + 1)
 
 
 def dss_by_hand(system: Any, length: int) -> Any:
@@ -137,7 +137,9 @@ def test_the_horizon_is_the_task_s_longest() -> None:
 
 def test_dss_at_the_start() -> None:
     system = layer_of(model_of("dss-softmax", d_model=64, state=64)).core.system
-    torch.testing.assert_close(torch.view_as_complex(system.A.detach()), legs(64).poles.to(torch.complex64))
+    torch.testing.assert_close(
+        torch.view_as_complex(system.A.detach()), compute_legs(64).poles.to(torch.complex64)
+    )
     assert float(system.W.detach().var()) == pytest.approx(1, rel=0.1)
     assert torch.equal(system.log_dt[:, 0], system.log_dt[:, 1])
 
@@ -148,4 +150,4 @@ def test_dss_has_the_parameters_of_its_formula(version: str, separate: bool) -> 
     d, state = 8, 6
     model = model_of(f"dss-{version}", state=state, separate_steps=separate, layers=1)
     system = state + d * state + d * (1 + separate)
-    assert models.parameter_count(layer_of(model)) == system + d + 2 * d * (d + 1)
+    assert models.count_parameters(layer_of(model)) == system + d + 2 * d * (d + 1)

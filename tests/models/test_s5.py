@@ -11,7 +11,7 @@ from torch import Tensor
 
 from msbench import models
 from msbench.models.blocks import GluBlock
-from msbench.models.hippo import legs
+from msbench.models.lti import compute_legs
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # it is compiled by torch.jit
@@ -88,7 +88,7 @@ def test_gates_are_those_of_s5(gate: Any) -> None:
 
 def test_s5_starts_with_blocks_of_legs() -> None:
     core = layer_of(model_of("s5", d_model=32, state=48, blocks=3)).core
-    expected = legs(16).poles.repeat(3)
+    expected = compute_legs(16).poles.repeat(3)
     torch.testing.assert_close(-core.A_log.detach().exp(), expected.real.float())
     torch.testing.assert_close(core.A_imag.detach(), expected.imag.float())
 
@@ -126,7 +126,7 @@ def test_s5_has_the_parameters_of_its_formula(bidirectional: bool, gate: str, wi
     d, state, s = 8, 6, 1 + bidirectional
     model = model_of("s5", state=state, gate=gate, bidirectional=bidirectional, layers=1)
     ssm = 3 * (state // 2) + state * d + s * state * d + d
-    assert models.parameter_count(layer_of(model)) == ssm + width * d * (d + 1)
+    assert models.count_parameters(layer_of(model)) == ssm + width * d * (d + 1)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -134,4 +134,4 @@ def test_the_lru_has_the_parameters_of_its_formula(bidirectional: bool) -> None:
     d, state, s = 8, 6, 1 + bidirectional
     model = model_of("lru", state=state, bidirectional=bidirectional, layers=1)
     ssm = 3 * (state // 2) + state * d + s * state * d + d
-    assert models.parameter_count(layer_of(model)) == ssm + 2 * d * (d + 1)
+    assert models.count_parameters(layer_of(model)) == ssm + 2 * d * (d + 1)

@@ -15,7 +15,7 @@ from msbench.config.baselines import SgConvConfig
 from msbench.config.layers import Located
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
-from msbench.models.sgconv import SgConv, interpolated, scales_for
+from msbench.models.sgconv import SgConv, count_scales, interpolate
 
 
 def conv_of(longest: int = 40, seed: int = 0, **options: Any) -> SgConv:
@@ -56,7 +56,7 @@ def by_hand(conv: SgConv, x: Tensor) -> Tensor:
 def test_interpolation_is_that_of_torch(factor: int, points: int) -> None:
     x = signal(2, points, 3)
     expected = functional.interpolate(x.mT, scale_factor=factor, mode="linear").mT
-    torch.testing.assert_close(interpolated(x, factor), expected, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(interpolate(x, factor), expected, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 40, 64, 90])
@@ -81,7 +81,7 @@ def test_decay_and_norm_are_those_of_the_start(bidirectional: bool) -> None:
 @pytest.mark.parametrize("longest", [1, 3, 4, 5, 8, 9, 64, 65, 2000])
 @pytest.mark.parametrize("k", [1, 4, 64])
 def test_scales_are_those_of_the_formula(longest: int, k: int) -> None:
-    scales = scales_for(longest, k)
+    scales = count_scales(longest, k)
     assert scales == max(1, 1 + math.ceil(math.log2(longest / k)))
     assert k * 2 ** (scales - 1) >= longest
     assert scales == 1 or k * 2 ** (scales - 2) < longest
@@ -152,9 +152,9 @@ def test_beyond_the_kernel_nothing_is_seen() -> None:
 
 @pytest.mark.parametrize(("d", "k", "sides"), [(128, 16, 1), (64, 4, 2), (8, 64, 1)])
 def test_number_of_parameters(d: int, k: int, sides: int) -> None:
-    kernels, skip, channels = scales_for(INFO.longest, k) * sides * k * d, d, d * 2 * d + 2 * d
+    kernels, skip, channels = count_scales(INFO.longest, k) * sides * k * d, d, d * 2 * d + 2 * d
     layer = layer_of(model_of("sgconv", d_model=d, kernel_dim=k, layers=1, bidirectional=sides == 2))
-    assert models.parameter_count(layer) == kernels + skip + channels
+    assert models.count_parameters(layer) == kernels + skip + channels
 
 
 def test_kernels_have_a_rate_of_their_own_and_decay() -> None:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from msbench.config import MODELS, MambaConfig
 from msbench.environment import use_deterministic
+from msbench.models.layers import Recurrent, start_layer, step_layer
 from msbench.models.mamba import MambaBlock
-from msbench.models.selective import ShortConv, scan_start, scan_step
-from msbench.models.stepping import Recurrent, advance, begin
+from msbench.models.selective import ShortConv, start_scan, step_scan
 from msbench.ops import selective_scan_reference
 
 LENGTHS = (1, 3, 29, 30, 64)
@@ -46,9 +46,9 @@ def test_a_scan_steps(discretisation: Any, skip: bool) -> None:
     u, dt = normal(2, 17, 3, 4), normal(2, 17, 3, 4).abs()
     A, B, C = -normal(3, 4, 5).abs(), normal(2, 17, 3, 5), normal(2, 17, 3, 5)
     D = normal(3, 4) if skip else None
-    state, outputs = scan_start(u[:, 0], 5), []
+    state, outputs = start_scan(u[:, 0], 5), []
     for t in range(17):
-        y, state = scan_step(u[:, t], dt[:, t], A, B[:, t], C[:, t], D, state, discretisation=discretisation)
+        y, state = step_scan(u[:, t], dt[:, t], A, B[:, t], C[:, t], D, state, discretisation=discretisation)
         outputs.append(y)
     expected = selective_scan_reference(u, dt, A, B, C, D, discretisation=discretisation)
     torch.testing.assert_close(torch.stack(outputs, 1), expected, rtol=1e-12, atol=1e-12)
@@ -56,8 +56,8 @@ def test_a_scan_steps(discretisation: Any, skip: bool) -> None:
 
 def test_a_scan_keeps_states_in_full_precision() -> None:
     u = normal(2, 1, 3, dtype=torch.bfloat16)
-    state = scan_start(u, 4)
-    y, after = scan_step(
+    state = start_scan(u, 4)
+    y, after = step_scan(
         u, u.abs().float(), -torch.ones(1, 3, 4), u[:, :, :1].expand(-1, -1, 4), u[:, :, :1], None, state
     )
     assert (state.dtype, after.dtype, y.dtype) == (torch.float32, torch.float32, torch.bfloat16)
@@ -99,7 +99,7 @@ def test_steps_read_nothing_that_was_not_written(name: str) -> None:
     # Memory is filled with NaN in there when it is handed out: a state that nobody sets would show.
     with torch.no_grad(), use_deterministic("cpu"):
         for layer in layers:
-            one, two = (advance(layer, x, begin(layer, x[:, 0]))[0] for _ in range(2))
+            one, two = (step_layer(layer, x, start_layer(layer, x[:, 0]))[0] for _ in range(2))
             assert bool(one.isfinite().all())
             assert torch.equal(one, two)
     assert layers or name in WHOLE

@@ -83,7 +83,7 @@ def test_parameter_counts(d: int, heads: int, expand: float) -> None:
     inner = round(expand * d)
     blocks = 3 * d * d + 3 * d + d * d + d + 2 * d * inner + inner + d + 4 * d
     outside = INFO.vocabulary * d + INFO.longest * d + 2 * d + INFO.classes * (d + 1)
-    assert models.parameter_count(model) == blocks + outside
+    assert models.count_parameters(model) == blocks + outside
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -127,8 +127,8 @@ def test_causality_is_an_option() -> None:
         apart = float((layer(x, lengths)[:, :8] - layer(later, lengths)[:, :8]).detach().abs().max())
         assert (apart == 0) == causal
         config = config_of("transformer", causal=causal)
-        assert models.family("transformer").causal(config) == causal
-    assert models.states_per_channel("transformer", config_of("transformer")) == 0
+        assert models.find_family("transformer").causal(config) == causal
+    assert models.count_states_per_channel("transformer", config_of("transformer")) == 0
 
 
 def test_an_empty_sequence_is_no_nan() -> None:

@@ -53,7 +53,7 @@ def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: RunContext)
     assert 0 <= record.metrics["test_accuracy"] <= 1
     assert {"majority", "root operator only"} <= set(record.baselines)
     assert torch.__version__.startswith(record.environment["packages"]["torch"])
-    assert record.parameters == models.parameter_count(
+    assert record.parameters == models.count_parameters(
         models.build(spec.model_name, spec.model, data.open_dataset(spec.data, place.data_root).info, 0)
     )
     assert read_record(folder(place, record)) == record

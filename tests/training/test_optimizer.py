@@ -57,7 +57,7 @@ def test_groups_are_named_once_and_sum_to_the_model(name: str) -> None:
     assert names == ["weights", "plain", "ssm", "steps"]
     assert {group["betas"] for group in optimizer.param_groups} == {(0.9, 0.95)}
     total = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-    assert total == models.parameter_count(model)
+    assert total == models.count_parameters(model)
 
 
 def test_a_step_without_gradient_moves_only_what_decays() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from msbench.config import MambaConfig
 from msbench.models import Classifier
 from msbench.models.mamba import MambaBlock
-from msbench.models.selective import dt_rank, inner_width
+from msbench.models.selective import compute_dt_rank, compute_inner_width
 
 NAMES = {
     "in_proj.weight": "in_proj.weight",
@@ -39,7 +39,7 @@ class MixerPeer(nn.Module):
             hidden_size=config.d_model,
             state_size=config.state,
             conv_kernel=config.kernel,
-            time_step_rank=dt_rank(config),
+            time_step_rank=compute_dt_rank(config),
             use_conv_bias=config.conv_bias,
             use_bias=False,
             hidden_act="silu",
@@ -47,7 +47,7 @@ class MixerPeer(nn.Module):
             use_mambapy=parallel,
         )
         # Not as an argument: the config would overwrite it with `expand` times the width, whole numbers only.
-        theirs.intermediate_size = inner_width(config)
+        theirs.intermediate_size = compute_inner_width(config)
         self.mixer = MambaMixer(theirs, 0)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)

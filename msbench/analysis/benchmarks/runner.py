@@ -65,6 +65,6 @@ def runner(
     """
     model = models.build(variant.model, variant.config, shape.info, seed=0).to(device)
     batch = shape.tensors(device, examples, length)
-    needed = models.activation_bytes(variant.model, variant.config, batch[0].numel(), device)
+    needed = models.estimate_activation_bytes(variant.model, variant.config, batch[0].numel(), device)
     model.recompute_layers(on=needed > free_memory(device) / 2)
     return Runner(model, batch, shape)

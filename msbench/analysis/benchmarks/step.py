@@ -118,7 +118,7 @@ def start(entry: StepEntry, shape: StepShape, device: str) -> None:
             entry.status, entry.reason, entry.runner = "invalid", fault, None
             return
         entry.reason = entry.peer.note
-    entry.parameters = models.parameter_count(entry.ready.model)
+    entry.parameters = models.count_parameters(entry.ready.model)
     step = entry.ready.step
     entry.first_call, _ = timed(step, device)
     seconds = expected(step, entry.first_call, device)
@@ -141,7 +141,7 @@ def row(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
         "status": entry.status,
         "label": entry.label,
         "note" if entry.status == "measured" else "reason": entry.reason,
-        "states_per_channel": models.states_per_channel(entry.variant.model, entry.variant.config),
+        "states_per_channel": models.count_states_per_channel(entry.variant.model, entry.variant.config),
         "peer_of": entry.peer.of if entry.peer else None,
         "agreement": entry.agreement,
         "size": {"b": examples, "l": int(shape.batch.inputs.shape[1]), "tokens": tokens},

@@ -12,7 +12,7 @@ from msbench.analysis.benchmarks.shapes import StepShape, Variant
 from msbench.analysis.benchmarks.timing import timed
 from msbench.config import MambaConfig
 from msbench.environment import free_memory
-from msbench.models.selective import inner_width
+from msbench.models.selective import compute_inner_width
 
 PEERS = {"transformers": False, "transformers-mambapy": True}
 """Peers by scan: False for a loop over time, the default; True for mambapy's (option ``use_mambapy``)."""
@@ -131,7 +131,7 @@ def needed(variant: Variant, shape: StepShape, examples: int) -> int:
     assert isinstance(config, MambaConfig)
     positions = examples * shape.batch.inputs.shape[1]
     copies = KEPT * config.layers + AT_WORK
-    return int(4 * copies * positions * inner_width(config) * config.state)
+    return int(4 * copies * positions * compute_inner_width(config) * config.state)
 
 
 def farthest(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:

@@ -127,7 +127,7 @@ def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, de
         "data_digest": dataset.digest,
         "split": "test",
         "causal": models.FAMILIES[type(spec.model)].causal(spec.model),
-        "kernel": models.family(spec.model_name).kernel(spec.model, device),
+        "kernel": models.find_family(spec.model_name).kernel(spec.model, device),
         "device": device,
         "environment": describe_environment(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

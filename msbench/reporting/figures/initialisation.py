@@ -72,7 +72,7 @@ def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
     """
     from msbench.config import MsSsmConfig
     from msbench.models.ms_ssm import MultiScale
-    from msbench.models.streams import stream_names
+    from msbench.models.streams import list_stream_names
 
     cores = [module for module in model.modules() if isinstance(module, MultiScale)]
     if not 0 <= layer < len(cores):
@@ -80,7 +80,7 @@ def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
     config, scan = getattr(model, "config", None), cores[layer].scan
     if scan is None or not isinstance(config, MsSsmConfig):
         raise ValueError("the model has no SSMs, whose decays could be drawn (ssm: none)")
-    named = zip(stream_names(config), scan.poles(), strict=True)
+    named = zip(list_stream_names(config), scan.poles(), strict=True)
     return [Poles(name, tuple(map(tuple, poles.detach().abs().tolist()))) for name, poles in named]
 
 
