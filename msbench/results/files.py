@@ -14,7 +14,7 @@ import os
 import secrets
 import stat
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,22 @@ def refuse_folder(path: Path, choice: str) -> None:
     """Raise ConfigError where a folder has the name of a file to write."""
     if path.is_dir():
         raise ConfigError(f"{choice} {path}: cannot be written: it is a folder")
+
+
+def encode_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """Return a header and rows as CSV in UTF-8 with LF: floats unrounded, None empty, truth as true, false.
+
+    Names stay as they are. A name from the command line may contain bytes that are not UTF-8; they become
+    escapes and do not abort the command.
+    """
+    text = "".join(",".join(map(_quote, row)) + "\n" for row in (header, *rows))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _quote(value: object) -> str:
+    """Quote a value where necessary; the standard writer leaves a lone CR, which its own reader refuses."""
+    text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\r\n') else text
 
 
 def refuse_file(out: Path) -> None:

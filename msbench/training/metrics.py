@@ -1,11 +1,9 @@
 """The per-epoch log: rows are kept in the checkpoint, and the whole CSV is rewritten from them."""
 
-import csv
-import io
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from msbench.results.files import write_atomically
+from msbench.results.files import encode_csv, write_atomically
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,6 @@ class EpochRow:
 
 def write_metrics(path: Path, rows: list[EpochRow]) -> None:
     """Write ``metrics.csv``: one header, a row per epoch, numbers unrounded; no columns without values."""
-    buffer = io.StringIO()
     names = [field.name for field in fields(EpochRow)]
     names = [name for name in names if any(getattr(row, name) is not None for row in rows)]
-    writer = csv.DictWriter(buffer, names, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    write_atomically(path, buffer.getvalue().encode())
+    write_atomically(path, encode_csv(names, ([getattr(row, name) for name in names] for row in rows)))

@@ -7,8 +7,7 @@ from typing import Any
 from msbench import console
 from msbench.analysis.mixing.measure import BEYOND
 from msbench.analysis.mixing.options import MeasureOptions
-from msbench.reporting.render.csv import encoded
-from msbench.results.files import write_files
+from msbench.results.files import encode_csv, write_files
 from msbench.results.mixing_documents import MixingDocument
 
 HEADER = ("layer", "distance", "n", *(f">{limit}" for limit in BEYOND), "future")
@@ -108,13 +107,7 @@ def render_csv(documents: Sequence[MixingDocument]) -> bytes:
         for layer in document["layers"]
         for sequence in layer["sequences"]
     ]
-    return encoded(CSV_HEADER, [tuple(map(_csv_field, row)) for row in rows])
-
-
-def _csv_field(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else value
+    return encode_csv(CSV_HEADER, rows)
 
 
 def _figures(documents: Sequence[MixingDocument], stem: str) -> dict[str, bytes]:
