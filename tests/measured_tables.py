@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from msbench.reporting.render.words import measured
-from msbench.reporting.tables.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Row, Table
-from msbench.reporting.tables.load import Report, load
-from msbench.reporting.tables.versus import versus
+from msbench.reporting.render.formatting import format_measured
+from msbench.reporting.tables.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Report, Row, Table
+from msbench.reporting.tables.load import ReportOptions, load_report
+from msbench.reporting.tables.versus import compare_tables
 from msbench.runs import suite
 from msbench.runs.suite import available, plan
 
@@ -25,10 +26,15 @@ STANDING = re.compile(
 PUBLISHED = [name for name in LAPTOP if (RESULTS / name).is_dir()]
 
 
+def read_report(name: str, **options: Any) -> Report:
+    """The report of a suite on the published results."""
+    return load_report(ReportOptions(names=[name], results=RESULTS, **options))
+
+
 def blocks(name: str, base: str) -> list[str]:
     """The tables of a suite: its models against `base`, then one of each claim that says something."""
-    report = load([name], RESULTS, show="claims")
-    own, *claims = versus(report.tables, RESULTS, base)
+    report = compare_tables(read_report(name), base)
+    own, *claims = report.tables
     return [models(report, own, base), *(claim(each) for each in claims if each.measured)]
 
 
@@ -36,10 +42,10 @@ def models(report: Report, table: Table, base: str) -> str:
     """Every measured row, what it is beside `base`, and the trivial rules."""
     lines = []
     for row in table.rows:
-        runs = report.behind(table, row, 0)
+        runs = report.list_runs(table, row, 0)
         if runs and row.group != MODIFIED_GROUP:
             size, rate = f"{runs[0].parameters:,}", f"{runs[0].spec['train']['lr']:g}"
-            lines.append((f"`{row.model}`", size, rate, number(table, row), comparison(table, row, base)))
+            lines.append((f"`{row.model}`", size, rate, number(table, row), comparison(row, base)))
         elif row.group == RULES_GROUP:
             lines.append((f"rule: {row.name}", "", "", number(table, row), ""))
     head = ("model", "parameters", "`lr`", UNITS[table.columns[0].unit].words, f"against `{base}`")
@@ -67,7 +73,7 @@ def rates(name: str) -> str:
     """Validation with seed 0 at every learning rate that was tried; the planned one is bold."""
     planned = {spec.model_name: spec.model_dump(mode="json") for spec in plan(suite.load(name), seeds=[0])}
     found: dict[str, dict[float, str]] = {model: {} for model in planned}
-    for record in (each for group in load([name], RESULTS).records.values() for each in group):
+    for record in (each for group in read_report(name).records.values() for each in group):
         spec, mine = record.spec, planned.get(record.model)
         if mine is None or {**spec, "train": {**spec["train"], "lr": mine["train"]["lr"]}} != mine:
             continue
@@ -82,28 +88,32 @@ def rates(name: str) -> str:
 
 def readings(name: str, base: str) -> str:
     """The runs of `base` in which one setting alone departs from the plan, beside it; on validation."""
-    (table,) = load([name], RESULTS, include_modified=True, show="validation").tables
+    report = read_report(name, modified=True, validation=True)
+    (table,) = report.tables
     rows = [row for row in table.rows if row.model == base and is_reading(row)]
-    lines = [(option(row) or "the defaults", *cells) for row, *cells in against(table, rows, base)]
+    lines = [(option(row) or "the defaults", *cells) for row, *cells in against(report, rows, base)]
     return markdown(("reading", "validation accuracy in percent", "against the defaults"), lines)
 
 
 def chosen(name: str, model: str, reading: str, base: str) -> str:
     """On test, beside `base`: `model` as it is planned, and under a reading that was chosen on validation."""
-    (table,) = load([name], RESULTS, include_modified=True).tables
+    report = read_report(name, modified=True, claims=False)
+    (table,) = report.tables
     wanted = {(base, ""), (model, ""), (model, reading)}
     rows = [row for row in table.rows if (row.model, changed(row)) in wanted]
     lines = [
         (", ".join(filter(None, (f"`{row.model}`", option(row)))), *cells)
-        for row, *cells in against(table, rows, base)
+        for row, *cells in against(report, rows, base)
     ]
     return markdown(("model", "accuracy in percent", f"against `{base}`"), lines)
 
 
-def against(table: Table, rows: Sequence[Row], base: str) -> list[tuple[Row, str, str]]:
-    """Some rows of a table, compared among themselves alone."""
-    (compared,) = versus([replace(table, rows=tuple(rows))], RESULTS, base)
-    return [(row, number(compared, row), comparison(compared, row, base)) for row in compared.rows]
+def against(report: Report, rows: Sequence[Row], base: str) -> list[tuple[Row, str, str]]:
+    """Some rows of the one table of a report, compared among themselves alone."""
+    (table,) = report.tables
+    some = replace(report, tables=(replace(table, rows=tuple(rows)),))
+    (compared,) = compare_tables(some, base).tables
+    return [(row, number(compared, row), comparison(row, base)) for row in compared.rows]
 
 
 def is_reading(row: Row) -> bool:
@@ -124,15 +134,14 @@ def changed(row: Row) -> str:
 
 def number(table: Table, row: Row) -> str:
     """``60.33 ± 0.62 (3)``: mean, sample standard deviation and number of seeds."""
-    said = measured(row.cells[0], table.columns[0])
+    said = format_measured(row.cells[0], table.columns[0])
     spread = f" ± {said.sd}" if said.sd else ""
     return f"{said.value}{spread}" + (f" ({row.cells[0].n})" if row.cells[0].n else "")
 
 
-def comparison(table: Table, row: Row, base: str) -> str:
+def comparison(row: Row, base: str) -> str:
     """The note on how the row compares with `base`; empty for that row itself."""
-    texts = {note.mark: note.text for note in table.notes if note.mark}
-    found = [texts[mark] for mark in row.cells[0].marks if f" {base}, p " in texts[mark]]
+    found = [text for text in row.cells[0].notes if f" {base}, p " in text]
     return found[0].replace(f" than {base}", "").replace(f" from {base}", "") if found else ""
 
 

@@ -58,34 +58,35 @@ def report(
     as_json: Json = False,
 ) -> None:
     """The paper's tables, reported beside measured."""
-    from msbench import reporting as reports
-    from msbench.reporting.tables.load import HINT
+    from msbench.reporting.command import run_report
+    from msbench.reporting.render.terminal import print_tables
+    from msbench.reporting.tables.load import HINT, ReportOptions
 
     judge = None
     if against is not None:
         from msbench.gate.check import verdicts
 
         judge = verdicts(names or [], against, results)
-    request = reports.ReportOptions(
-        names or [],
-        results,
-        out,
-        csv,
-        latex,
-        html,
-        figures,
-        initialisation,
-        modified,
-        judge,
-        versus,
-        validation,
+    options = ReportOptions(
+        names=names or (),
+        results=results,
+        validation=validation,
+        modified=modified,
+        judge=judge,
+        versus=versus,
+        out=out,
+        csv=csv,
+        latex=latex,
+        html=html,
+        figures=figures,
+        initialisation=initialisation,
     )
     # Files first: they are written even if the reader of the table goes away.
-    done = reports.carry_out(request)
+    done = run_report(options)
     if as_json:
         console.out_json([table.as_dict() for table in done.tables])
     else:
-        reports.print_tables(done.tables)
+        print_tables(done.tables)
     for line in (*map(str, done.written), *done.notes):
         console.say(line)
     if not names:

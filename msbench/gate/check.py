@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msbench import console
-from msbench import reporting as report
 from msbench.config.layers import load_yaml
 from msbench.errors import ConfigError, MsbenchError, Undecided, UnknownName, did_you_mean
 from msbench.gate import baseline_file, words
@@ -20,8 +19,8 @@ from msbench.gate.expectations import (
     Question,
 )
 from msbench.gate.judged import Judged, judged, judgements
-from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.judgement import Evidence
+from msbench.reporting.tables.cells import Cell, Column, Evidence, Row, Table
+from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.results import store
 from msbench.runs import suite
 from msbench.runs.suite import Suite
@@ -229,10 +228,10 @@ def _file(text: str) -> Path:
 def _table(name: str, chosen: Suite, results: Path) -> Table:
     """Return the suite's table; without numbers if nothing has been run."""
     try:
-        return report.load([name], results).tables[0]
+        return load_report(ReportOptions(names=[name], results=results, claims=False)).tables[0]
     except Undecided:
         nothing = Evidence("test_accuracy", (), (), len(chosen.seeds))
-        cells = tuple(report.Cell(n_planned=len(chosen.seeds), evidence=nothing) for _ in chosen.tasks)
-        columns = tuple(report.Column(task, task, suite=chosen.name) for task in chosen.tasks)
-        rows = tuple(report.Row(model, "", model, cells) for model in chosen.models)
+        cells = tuple(Cell(n_planned=len(chosen.seeds), evidence=nothing) for _ in chosen.tasks)
+        columns = tuple(Column(task, task, suite=chosen.name) for task in chosen.tasks)
+        rows = tuple(Row(model, "", model, cells) for model in chosen.models)
         return Table(chosen.name, chosen.title, chosen.caption, columns, rows)

@@ -13,8 +13,8 @@ from msbench import __version__
 from msbench.config import RunSpec
 from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry, Cells, Place, signed
 from msbench.gate.expectation import bound_problem
-from msbench.reporting.tables.collect import NOWHERE, Present, chosen_data, outcome
-from msbench.reporting.tables.load import find_present
+from msbench.reporting.tables.load import find_present_versions
+from msbench.reporting.tables.selection import UNKNOWN_VERSION, PresentVersion, choose_data, select_runs
 from msbench.results.record import RunRecord
 from msbench.results.store import StoredRuns
 from msbench.runs.suite import Suite, plan
@@ -53,9 +53,9 @@ def collect(
     """
     collected = CollectedEntries()
     specs = plan(suite, seeds=sorted({record.seed for record in stored.records})) if stored.records else []
-    present = find_present(specs, (), stored, results)
+    present = find_present_versions(specs, (), stored, results)
     for (task, model), runs in _by_place(specs, stored.records).items():
-        here = present.get((task, model), NOWHERE)
+        here = present.get((task, model), UNKNOWN_VERSION)
         kinds = dict.fromkeys(record.hardware for record in runs)
         if any_hardware and len(kinds) > 1:
             collected.left_out.append(f"{task} · {model}: runs on {', '.join(kinds)} are no one class")
@@ -96,9 +96,11 @@ def _by_place(
     return found
 
 
-def _seen(suite: Suite, place: Place, runs: Sequence[RunRecord], present: Present) -> BaselineEntry | str:
+def _seen(
+    suite: Suite, place: Place, runs: Sequence[RunRecord], present: PresentVersion
+) -> BaselineEntry | str:
     """Return the entry of these runs on one class of hardware, or why there is none."""
-    found = outcome(runs, chosen_data(runs, present.data), present)
+    found = select_runs(runs, choose_data(runs, present.data), present)
     broken = sorted(record.seed for record in found.unfinished if record.status == "diverged")
     done = [record for record in found.finished if record.result is not None]
     if broken:

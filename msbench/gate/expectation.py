@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from msbench.reporting.tables.judgement import Evidence
+from msbench.reporting.tables.cells import Evidence
 from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, ExpectedFailure, checked_margin
 from msbench.stats import Pooled
 

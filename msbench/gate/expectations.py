@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry
 from msbench.gate.expectation import Expectation
-from msbench.reporting.tables.judgement import Evidence, Judgement
+from msbench.reporting.tables.cells import Evidence, Judgement
 from msbench.results.record import get_metric_key
 from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateLayer, GateSettings
 from msbench.stats import Pooled

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from msbench.gate.expectation import Expectation, faults
-from msbench.reporting.tables.judgement import Evidence, Judgement, Verdict
+from msbench.reporting.tables.cells import Evidence, Judgement, Verdict
 from msbench.runs.suite_gate import DEFAULT_REASON
 from msbench.stats import (
     Noninferiority,

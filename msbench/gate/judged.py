@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from msbench.gate.expectations import Expectations, Question
 from msbench.gate.judge import crashed, judge
-from msbench.reporting.tables.cells import MODIFIED_GROUP, RESULTS, UNITS, Cell, Column, Row, Table
-from msbench.reporting.tables.judgement import Judgement
+from msbench.reporting.tables.cells import MODIFIED_GROUP, RESULTS, UNITS, Cell, Column, Judgement, Row, Table
 
 
 @dataclass(frozen=True)

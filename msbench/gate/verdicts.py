@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from typing import Literal
 
 from msbench.errors import ExitCode
-from msbench.reporting.tables.judgement import Verdict
+from msbench.reporting.tables.cells import Verdict
 
 Outcome = Literal["passed", "failure", "skipped", "error"]
 """JUnit's four outcomes."""

@@ -1,40 +1,21 @@
-"""The command ``msbench report``: its options, its steps and its result."""
+"""The command ``msbench report``: its tables, and the files that it writes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msbench.errors import ConfigError
-from msbench.reporting.render.files import refuse_file, write_all, write_files
-from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.load import Judge, Report, load
+from msbench.reporting.render import csv as csv_renderer
+from msbench.reporting.render import latex as latex_renderer
+from msbench.reporting.render.formatting import make_stem
+from msbench.reporting.tables.cells import Report, Table
+from msbench.reporting.tables.load import ReportOptions, load_report
+from msbench.results.files import refuse_file, write_files
 
 if TYPE_CHECKING:
     from msbench.reporting.figures import FigureFile
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """The options of the command.
-
-    `names` are suites, tables or files as typed; `judge`, if given, sets verdicts, and `versus`, if given, is
-    the model that others are compared with; `validation` shows that split instead.
-    """
-
-    names: Sequence[str]
-    results: Path
-    out: Path
-    csv: bool = False
-    latex: bool = False
-    html: bool = False
-    figures: bool = False
-    initialisation: bool = False
-    modified: bool = False
-    judge: Judge | None = None
-    versus: str | None = None
-    validation: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,49 +27,62 @@ class ReportResult:
     notes: list[str]
 
 
-def carry_out(request: ReportOptions) -> ReportResult:
-    """Load the tables, judge and compare them, and write the files, each atomically.
+def run_report(options: ReportOptions) -> ReportResult:
+    """Load the report and write its files, each atomically.
 
-    Raises what `load` does, UnknownName where no table has the model to compare with, and ConfigError where
-    the output folder is no folder or cannot be written to.
+    Raises what `load_report` does, and ConfigError where the output folder is no folder or cannot be written
+    to, or results were asked for with validation scores.
     """
-    refuse_file(request.out)
-    if request.validation:
-        _refuse_results(request)
-    report = load(
-        request.names,
-        request.results,
-        include_modified=request.modified,
-        judge=request.judge,
-        show="validation" if request.validation else "claims",
-    )
-    if request.versus is not None:
-        from msbench.reporting.tables.versus import versus
-
-        report = replace(report, tables=tuple(versus(report.tables, request.results, request.versus)))
-    written = write_all(report.tables, request.out, csv=request.csv, latex=request.latex)
-    drawn = _figures(report, request)
-    asked = request.figures or request.initialisation
-    if asked:
+    refuse_file(options.out)
+    if options.validation:
+        _refuse_results(options)
+    report = load_report(options)
+    written = write_tables(report.tables, options.out, csv=options.csv, latex=options.latex)
+    drawn = _draw_figures(report, options)
+    wanted = options.figures or options.initialisation
+    if wanted:
         from msbench.reporting import figures
 
-        written += figures.write(drawn, request.out)
-    if request.html:
-        written += write_page(report, request.out, request.names, drawn)
+        written += figures.write(drawn, options.out)
+    if options.html:
+        written += write_page(report, options.out, options.names, drawn)
     # A page has the notes next to its figures.
-    return ReportResult(report.tables, written, told(drawn) if asked else [])
+    return ReportResult(report.tables, written, describe_figures(drawn) if wanted else [])
 
 
-def _refuse_results(request: ReportOptions) -> None:
+def _refuse_results(options: ReportOptions) -> None:
     """Raise ConfigError for options that show or judge test results: not allowed with validation scores."""
     given = {
-        "--against": request.judge is not None,
-        "--html": request.html,
-        "--figures": request.figures,
-        "--initialisation": request.initialisation,
+        "--against": options.judge is not None,
+        "--html": options.html,
+        "--figures": options.figures,
+        "--initialisation": options.initialisation,
     }
     if wrong := [option for option, on in given.items() if on]:
-        raise ConfigError(f"{', '.join(wrong)}: of results, so not with --validation")
+        raise ConfigError(f"{', '.join(wrong)}: shows test results, so it is not allowed with --validation")
+
+
+def write_tables(tables: Iterable[Table], out: Path, *, csv: bool = False, latex: bool = False) -> list[Path]:
+    """Write the files of `tables` to `out`, each whole or not at all, and return their paths.
+
+    CSV: ``<id>.csv`` (long), ``<id>-wide.csv``. LaTeX: ``<id>.tex``, ``<id>-report.tex`` to show it, and,
+    for several tables, ``all-report.tex`` to show them all. `out` is a folder: it is created if absent, and
+    other files in it are left unchanged. Raises ConfigError where it is a file, is named like one, or cannot
+    be written to.
+    """
+    tables = list(tables)
+    files: dict[str, bytes] = {}
+    for table in tables:
+        name = make_stem(table.id)
+        if csv:
+            files[f"{name}.csv"] = csv_renderer.render_long(table)
+            files[f"{name}-wide.csv"] = csv_renderer.render_wide(table)
+        if latex:
+            files[f"{name}.tex"] = latex_renderer.render_fragment(table).encode()
+            files[f"{name}-report.tex"] = latex_renderer.render_document([table], name).encode()
+    if latex and len(tables) > 1:
+        files["all-report.tex"] = latex_renderer.render_document(tables, "all").encode()
+    return write_files(files, out)
 
 
 def write_page(
@@ -102,7 +96,7 @@ def write_page(
     return write_files({html.NAME: html.render(page)}, out)
 
 
-def told(drawn: "Sequence[FigureFile]") -> list[str]:
+def describe_figures(drawn: "Sequence[FigureFile]") -> list[str]:
     """Return a line for each note on a figure, and one for each reason why figures are not drawn."""
     notes = list(dict.fromkeys(f"{each.stem}: {note}" for each in drawn for note in each.notes))
     missing: dict[str, list[str]] = {}
@@ -112,13 +106,13 @@ def told(drawn: "Sequence[FigureFile]") -> list[str]:
     return [*notes, *(f"no figure {', '.join(stems)}: {reason}" for reason, stems in missing.items())]
 
 
-def _figures(report: Report, request: ReportOptions) -> "list[FigureFile]":
-    if not (request.figures or request.initialisation or request.html):
+def _draw_figures(report: Report, options: ReportOptions) -> "list[FigureFile]":
+    if not (options.figures or options.initialisation or options.html):
         return []
     # matplotlib is slow to import, so it is imported only for figures.
     from msbench.reporting import figures
 
-    kinds = tuple(figures.KINDS) if request.initialisation else figures.WITHOUT_MODELS
+    kinds = tuple(figures.KINDS) if options.initialisation else figures.WITHOUT_MODELS
     # A table without runs has nothing to draw; one of claims repeats the numbers of its suite's own table.
     measured = tuple(table for table in report.tables if table.measured and not table.base)
     return figures.figures(replace(report, tables=measured), kinds)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from msbench.gate.expectation import Expectation
-from msbench.reporting.tables.judgement import Evidence
+from msbench.reporting.tables.cells import Evidence
 from msbench.runs.suite_gate import ExpectedFailure
 
 RULES = {"majority": 0.17, "root operator only": 0.363, "top 1 level": 0.489}

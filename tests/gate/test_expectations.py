@@ -6,7 +6,7 @@ from gate_cases import evidence
 from msbench.gate.baseline_file import Baseline
 from msbench.gate.expectation import Expectation
 from msbench.gate.expectations import BaselineExpectations, NoExpectations, PaperExpectations, Question
-from msbench.reporting.tables.judgement import Judgement
+from msbench.reporting.tables.cells import Judgement
 from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateSettings
 from msbench.stats import Pooled
 

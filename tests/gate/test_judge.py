@@ -9,7 +9,7 @@ from gate_cases import KNOWN_FAILURE, evidence, expectation
 from msbench.gate.calibrate import chances
 from msbench.gate.expectation import Expectation
 from msbench.gate.judge import comparison, crashed, judge, seed_spread
-from msbench.reporting.tables.judgement import Evidence
+from msbench.reporting.tables.cells import Evidence
 from msbench.runs.suite_gate import DEFAULT_REASON
 from msbench.stats import Pooled, noninferiority, seeds_needed
 

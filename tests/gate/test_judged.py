@@ -7,9 +7,7 @@ from report_runs import PlannedRun, build, printed, run
 
 from msbench.gate.expectations import Answer, PaperExpectations, Question
 from msbench.gate.judged import judged, judgements
-from msbench.reporting import Cell, Column, Row, Table
-from msbench.reporting.tables.cells import MODIFIED_GROUP
-from msbench.reporting.tables.judgement import Evidence, Judgement
+from msbench.reporting.tables.cells import MODIFIED_GROUP, Cell, Column, Evidence, Judgement, Row, Table
 from msbench.runs.suite_gate import GateSettings
 
 SPECS = [PlannedRun("listops", model, seed) for model in ("mamba", "hawk") for seed in (0, 1, 2)]

@@ -4,7 +4,7 @@ import pytest
 
 from msbench.errors import ExitCode
 from msbench.gate.verdicts import CODES, OUTCOMES, PRECEDENCE, WORST_FIRST, exit_code
-from msbench.reporting.tables.judgement import Verdict
+from msbench.reporting.tables.cells import Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

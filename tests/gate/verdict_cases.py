@@ -4,7 +4,7 @@ from typing import get_args
 
 from msbench.gate.check import Checked
 from msbench.gate.judged import Judged
-from msbench.reporting.tables.judgement import Judgement, Verdict
+from msbench.reporting.tables.cells import Judgement, Verdict
 
 ODD_TEXTS = [
     *(

@@ -1,5 +1,6 @@
 """Finished runs on disk with the predictions that they were scored on."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,11 @@ from answers_file import write_answers
 from numpy.typing import NDArray
 from report_runs import PlannedRun, run
 
+from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.significance import ComparedRun
-from msbench.results.record import write_record
+from msbench.results import store
+from msbench.results.mixing_documents import read_distances
+from msbench.results.record import RunRecord, write_record
 from msbench.training.evaluate import Predictions
 
 
@@ -39,6 +43,16 @@ def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **c
     write_record(folder, record)
     write_answers(folder / "predictions.parquet", predictions, record.run_id)
     return ComparedRun(record, folder)
+
+
+def report_on(results: Path, *tables: Table) -> Report:
+    """A report of these tables, on the runs in `results`."""
+    records: dict[str, tuple[RunRecord, ...]] = {}
+    for record in store.read_runs(results).records:
+        records[record.run_id] = (*records.get(record.run_id, ()), record)
+    report = Report(tables, results, records)
+    folders = [(each, report.find_folder(of[0])) for each, of in records.items()]
+    return replace(report, distances={each: read_distances(folder)[0] for each, folder in folders})
 
 
 def right(n: int, rate: float, seed: int) -> NDArray[np.bool_]:

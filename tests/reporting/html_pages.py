@@ -9,11 +9,9 @@ from typing import Any, get_args
 
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
-from msbench.reporting import Report, run_folder
 from msbench.reporting.render import html
 from msbench.reporting.render.html import Figure
-from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.judgement import Judgement, Verdict
+from msbench.reporting.tables.cells import Judgement, Report, Table, Verdict, find_run_folder
 from msbench.results.record import RunRecord, write_record
 
 MADE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -111,7 +109,7 @@ class Reader(HTMLParser):
 def file(results: Path, records: Iterable[RunRecord], log: str = LOG + "0,5,2.0,1.9,0.2,0.3\n") -> None:
     """Write the records where runs are kept, each with this log."""
     for record in records:
-        folder = run_folder(results, record)
+        folder = find_run_folder(results, record)
         write_record(folder, record)
         (folder / "metrics.csv").write_text(log, encoding="utf-8")
 

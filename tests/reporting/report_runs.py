@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from msbench.reporting.tables.build import build_table
-from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.definitions import own_table
-from msbench.reporting.tables.pool import SuiteRuns
+from msbench.reporting.tables.cells import Report, Table
+from msbench.reporting.tables.definitions import define_suite_table
+from msbench.reporting.tables.load import ReportOptions, load_report
+from msbench.reporting.tables.selection import SuiteRuns
 from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite_claims import Claim
@@ -114,7 +116,7 @@ def build(
     cells = list(reported)
     head = SuiteReported("listops", {"listops": "Accuracy (%)"}) if cells else None
     runs = suite_runs(specs, records, suite or SmallSuite(reported=head))
-    return build_table(own_table(runs.suite), [runs], cells, **options)
+    return build_table(define_suite_table(runs.suite), [runs], cells, **options)
 
 
 def suite_runs(
@@ -124,6 +126,11 @@ def suite_runs(
     tasks = tuple(dict.fromkeys(spec.task for spec in specs))
     models = tuple(dict.fromkeys(spec.model_name for spec in specs))
     return SuiteRuns(replace(suite or SmallSuite(), tasks=tasks, models=models), specs, list(records))
+
+
+def read_report(names: Sequence[str], results: Path, **options: Any) -> Report:
+    """The report of these names, without tables of claims."""
+    return load_report(ReportOptions(names=names, results=results, **{"claims": False, **options}))
 
 
 ODD_NAMES = [

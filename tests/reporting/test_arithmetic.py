@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from report_runs import PlannedRun, SmallSuite, build, run
 
-from msbench.reporting.tables.arithmetic import arithmetic
+from msbench.reporting.tables.notes import describe_hardware
 
 CPU = {"device": "cpu", "tf32": False}
 GPU = {"device": "cuda", "gpus": ["NVIDIA H100"], "tf32": False, "cudnn": {"tf32": False}}
@@ -27,7 +27,7 @@ TF32 = {**GPU, "tf32": True, "cudnn": {"tf32": True}}
     ],
 )
 def test_what_a_record_tells(environment: dict[str, Any], expected: str) -> None:
-    assert arithmetic(run(PlannedRun("listops", "mamba"), 0.5, environment=environment)) == expected
+    assert describe_hardware(run(PlannedRun("listops", "mamba"), 0.5, environment=environment)) == expected
 
 
 @pytest.mark.parametrize("other", [CPU, TF32, {**GPU, "deterministic": True}])
@@ -36,6 +36,6 @@ def test_rows_that_were_computed_in_another_way_are_named(other: dict[str, Any])
     suite = SmallSuite(tasks=("listops",), models=("mamba", "lstm"))
     for places, count in (((GPU, GPU), 0), ((GPU, other), 1)):
         runs = [run(spec, 0.5, environment=each) for spec, each in zip(specs, places, strict=True)]
-        notes = [note.text for note in build(specs, runs, suite=suite).notes if "alike" in note.text]
+        notes = [note for note in build(specs, runs, suite=suite).notes if "alike" in note]
         assert len(notes) == count
         assert all("without TF32: mamba" in text and "lstm" in text for text in notes)

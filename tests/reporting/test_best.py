@@ -1,6 +1,6 @@
 import pytest
 
-from msbench.reporting.tables.best import mark_best
+from msbench.reporting.tables.build import mark_best
 from msbench.reporting.tables.cells import Cell, Column, Row
 
 

@@ -8,19 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compared_runs import answered, kept
+from compared_runs import answered, kept, report_on
 from report_runs import PlannedRun, SmallSuite, printed, suite_runs
 from test_distances import written
 
 from msbench.errors import UnknownName
-from msbench.reporting.render.csv import long
-from msbench.reporting.render.latex import fragment
+from msbench.reporting.render.csv import render_long
+from msbench.reporting.render.latex import render_fragment
 from msbench.reporting.render.terminal import render
 from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.claims import standings
-from msbench.reporting.tables.definitions import claim_tables
-from msbench.reporting.tables.versus import versus
+from msbench.reporting.tables.definitions import define_claim_tables
+from msbench.reporting.tables.versus import compare_tables, judge_claim
 from msbench.results.mixing_documents import read_distances
 from msbench.runs.suite_claims import Claim
 
@@ -55,8 +54,9 @@ def made(results: Path, claim: Claim, rates: dict[str, list[float]] | None = Non
             plan.append(PlannedRun("listops", model, seed))
             records.append(found.record)
     runs = suite_runs(plan, records, SmallSuite(claims=(claim,)))
-    (definition,) = claim_tables(runs.suite)
-    return standings(build_table(definition, [runs], PRINTED), claim, PRINTED, results)
+    (definition,) = define_claim_tables(runs.suite)
+    table = build_table(definition, [runs], PRINTED)
+    return judge_claim(report_on(results), table, claim, PRINTED)
 
 
 def verdicts(table: Table) -> dict[str, str | None]:
@@ -80,7 +80,7 @@ def test_each_row_stands_to_the_base_row_as_in_the_paper_or_not(tmp_path: Path) 
 def test_none_of_the_papers_numbers_is_shown(tmp_path: Path) -> None:
     table = made(tmp_path, CLAIM)
     assert {cell.reported for row in table.rows for cell in row.cells} == {""}
-    for text in (render(table), fragment(table), long(table).decode()):
+    for text in (render(table), render_fragment(table), render_long(table).decode()):
         assert not any(each.value in text for each in PRINTED)
         assert "a note on the printed value" not in text
         assert "reported is what the paper prints" not in text
@@ -95,10 +95,10 @@ def test_the_evidence_is_in_the_reason_and_below_the_table(tmp_path: Path) -> No
     )
     assert "worse than mamba, p < 0.001 (Holm, Welch" in standing.reason
     assert "Holm over 2 comparisons" in render(table)
-    (row,) = (row for row in csv.DictReader(io.StringIO(long(table).decode())) if row["row"] == "S4")
+    (row,) = (row for row in csv.DictReader(io.StringIO(render_long(table).decode())) if row["row"] == "S4")
     assert (row["verdict"], row["reason"]) == ("contradicts", standing.reason)
     assert "contradicts: below the base row where the paper has it above" in render(table)
-    assert r"\ominus" in fragment(table)
+    assert r"\ominus" in render_fragment(table)
 
 
 def test_one_seed_decides_nothing(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_one_seed_decides_nothing(tmp_path: Path) -> None:
 
 def test_a_table_of_claims_is_compared_with_its_base_row_alone(tmp_path: Path) -> None:
     table = made(tmp_path, CLAIM)
-    assert versus([table], tmp_path, "mamba") == [table]
-    assert not any("--modified" in note.text for note in table.notes)
+    assert compare_tables(report_on(tmp_path, table), "mamba").tables == (table,)
+    assert not any("--modified" in note for note in table.notes)
 
 
 def test_rows_of_the_base_models_runs_have_no_verdict(tmp_path: Path) -> None:
@@ -121,7 +121,8 @@ def test_rows_of_the_base_models_runs_have_no_verdict(tmp_path: Path) -> None:
         for each in plan
     ]
     runs = suite_runs(plan, records, SmallSuite(claims=(CLAIM,)))
-    table = standings(build_table(claim_tables(runs.suite)[0], [runs], cells), CLAIM, cells, tmp_path)
+    built = build_table(define_claim_tables(runs.suite)[0], [runs], cells)
+    table = judge_claim(report_on(tmp_path), built, CLAIM, cells)
     assert verdicts(table)["Mamba, again"] is None
 
 
@@ -158,7 +159,8 @@ def distances(results: Path, means: dict[str, Sequence[float]]) -> Table:
             found[run.record.run_id] = run.folder
     runs = suite_runs(plan, records, SmallSuite(claims=(claim,)))
     runs = replace(runs, distances={each: read_distances(folder)[0] for each, folder in found.items()})
-    return standings(build_table(claim_tables(runs.suite)[0], [runs], PRINTED), claim, PRINTED, results)
+    table = build_table(define_claim_tables(runs.suite)[0], [runs], PRINTED)
+    return judge_claim(report_on(results), table, claim, PRINTED)
 
 
 def test_mixing_distances_are_compared_over_seeds(tmp_path: Path) -> None:

@@ -4,7 +4,12 @@ import pytest
 from report_runs import SmallSuite, SuiteReported
 
 from msbench.config import MODELS
-from msbench.reporting.tables.definitions import PAPER_TABLES, TableDefinition, own_table, paper_names
+from msbench.reporting.tables.definitions import (
+    PAPER_TABLES,
+    TableDefinition,
+    define_suite_table,
+    list_paper_names,
+)
 from msbench.results.reported import ReportedCell, read_all_reported
 from msbench.runs.suite import load
 
@@ -19,7 +24,7 @@ def cells_of(table: TableDefinition) -> list[ReportedCell]:
 def test_there_are_seven_each_with_numbers_of_the_paper() -> None:
     assert [table.number for table in PAPER_TABLES] == [1, 2, 3, 4, 5, 6, 7]
     assert {table.reported for table in PAPER_TABLES} == {path.stem for path in REPORTED.glob("*.csv")}
-    names = [name for table in PAPER_TABLES for name in paper_names(table)]
+    names = [name for table in PAPER_TABLES for name in list_paper_names(table)]
     assert len(set(names)) == len(names)
 
 
@@ -49,13 +54,13 @@ def test_rows_are_measured_by_models_that_there_are(table: TableDefinition) -> N
 def test_a_suite_that_is_a_table_of_the_paper_has_the_same_columns(name: str) -> None:
     """The suite's file and the definition say where numbers stand; they must not come to differ."""
     [paper] = (table for table in PAPER_TABLES if table.id == name)
-    own = own_table(load(name))
+    own = define_suite_table(load(name))
     assert (own.columns, own.reported) == (paper.columns, paper.reported)
 
 
 def test_the_columns_of_long_range_arena_are_the_suites_and_two_averages() -> None:
     [paper] = (table for table in PAPER_TABLES if table.id == "lra")
-    own = own_table(load("lra"))
+    own = define_suite_table(load("lra"))
     assert paper.columns[:5] == own.columns
     five, six = paper.columns[5:]
     assert five.of == tuple(place for column in own.columns for place in column.places)
@@ -70,7 +75,7 @@ def test_the_columns_of_long_range_arena_are_the_suites_and_two_averages() -> No
 
 def test_a_suites_own_table_has_a_column_a_task() -> None:
     suite = SmallSuite(reported=SuiteReported("listops", {"a": "A (%)"}), tasks=("a", "b"), protocol="paper")
-    table = own_table(suite)
+    table = define_suite_table(suite)
     assert [(column.label, column.task, column.printed) for column in table.columns] == [
         ("A (%)", "a", True),
         ("b", "b", False),

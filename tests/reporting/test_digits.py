@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msbench.reporting.render.digits import decimals, shown
+from msbench.reporting.tables.cells import Unit
+
+
+def unit(digits: int) -> Unit:
+    return Unit("test_accuracy", 100.0, digits, "accuracy in percent")
 
 
 @pytest.mark.parametrize(
@@ -28,20 +32,20 @@ from msbench.reporting.render.digits import decimals, shown
 def test_a_spread_leaves_two_digits_at_most_those_of_the_unit(
     mean: float, sd: float | None, most: int, texts: tuple[str, str]
 ) -> None:
-    assert shown(mean, sd, most) == texts
+    assert unit(most).format_mean(mean, sd) == texts
 
 
 @given(st.floats(0, 100), st.floats(0, 1e6), st.integers(0, 4))
 def test_mean_and_spread_end_at_the_same_decimal(mean: float, sd: float, most: int) -> None:
-    value, spread = shown(mean, sd, most)
+    value, spread = unit(most).format_mean(mean, sd)
     assert value.partition(".")[2].__len__() == spread.partition(".")[2].__len__() <= most
-    if sd and decimals(sd, most) < most:
+    if sd and unit(most).count_decimals(sd) < most:
         assert len(spread.replace(".", "").lstrip("0")) >= 2
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_no_number_is_never_shown(bad: float) -> None:
     with pytest.raises(ValueError, match="cannot be shown"):
-        shown(bad, None, 2)
+        unit(2).format_mean(bad, None)
     with pytest.raises(ValueError, match="cannot be shown"):
-        shown(60.0, bad, 2)
+        unit(2).format_mean(60.0, bad)

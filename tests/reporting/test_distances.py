@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from report_runs import PlannedRun, run
 
-from msbench.reporting.tables.distances import distance
+from msbench.reporting.tables.measure import measure_distances
 from msbench.results.mixing_documents import Distances, read_distances
 
 OPTIONS_CHANGED = {"default_options": False, "options_digest": "b"}
@@ -86,7 +86,7 @@ def test_the_newest_that_counts_fills_the_cell(tmp_path: Path) -> None:
         {"mean": 8.0, **OPTIONS_CHANGED, "created": "2026-01-04"},
     )
     notes: list[str] = []
-    cell = distance([record], 1, {record.run_id: of(record.run_id, tmp_path, *changes)}, notes)
+    cell = measure_distances([record], 1, {record.run_id: of(record.run_id, tmp_path, *changes)}, notes)
     assert (cell.measured, cell.sd, cell.n, cell.status) == (41.0, 2.0, 1, "measured")
     assert cell.run_ids == (record.run_id,)
     assert notes == ["mixing distances with other options, or before training, are not shown: 2 measurements"]
@@ -99,7 +99,7 @@ def test_several_seeds_give_the_mean_of_means_and_the_root_mean_square_of_spread
         record.run_id: of(record.run_id, tmp_path, {"mean": mean, "sd": sd})
         for record, (mean, sd) in zip(runs, values, strict=False)
     }
-    cell = distance(runs, 3, measured, [])
+    cell = measure_distances(runs, 3, measured, [])
     assert cell.measured == 42.0
     assert cell.sd == pytest.approx(math.sqrt((9 + 25) / 2))
     assert (cell.n, cell.n_planned) == (2, 3)
@@ -108,7 +108,7 @@ def test_several_seeds_give_the_mean_of_means_and_the_root_mean_square_of_spread
 def test_without_a_measurement_that_counts_the_cell_is_missing(tmp_path: Path) -> None:
     record = run(PlannedRun("listops", "mamba"))
     for changes in ({"trained": False}, OPTIONS_CHANGED):
-        cell = distance([record], 1, {record.run_id: of(record.run_id, tmp_path, changes)}, [])
+        cell = measure_distances([record], 1, {record.run_id: of(record.run_id, tmp_path, changes)}, [])
         assert (cell.status, cell.measured, cell.n, cell.n_planned) == ("missing", None, 0, 1)
 
 
@@ -120,5 +120,7 @@ def test_a_measurement_without_any_number_is_read_and_has_no_part_in_the_mean(tm
     written(folders[1], "one", mean=40.0, sd=None)
     read = [read_distances(folder) for folder in folders]
     assert [warnings for _, warnings in read] == [[], []]
-    cell = distance(runs, 2, {run.run_id: found for run, (found, _) in zip(runs, read, strict=True)}, [])
+    cell = measure_distances(
+        runs, 2, {run.run_id: found for run, (found, _) in zip(runs, read, strict=True)}, []
+    )
     assert (cell.measured, cell.sd, cell.n, cell.n_planned) == (40.0, None, 1, 2)

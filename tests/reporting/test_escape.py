@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from report_runs import ODD_NAMES
 
-from msbench.reporting.render.escape import MACROS, escape
+from msbench.reporting.render.latex import MACROS, escape_latex
 
 TOKENS = re.compile(
     r"\\unicodechar\{(?P<code>[0-9A-F]+)\}\{[^{}]?\}"
@@ -37,17 +37,17 @@ def unescape(source: str) -> str:
 @example("\\textbackslash{}")
 @example("a--b '' ,,  c ")
 def test_every_text_survives(text: str) -> None:
-    assert unescape(escape(text)) == text
+    assert unescape(escape_latex(text)) == text
 
 
 @given(st.text())
 def test_the_source_is_one_line_without_control_characters(text: str) -> None:
-    assert all(character.isprintable() for character in escape(text))
+    assert all(character.isprintable() for character in escape_latex(text))
 
 
 @given(st.text())
 def test_ligatures_and_lost_spaces_cannot_happen(text: str) -> None:
-    source = escape(text)
+    source = escape_latex(text)
     for pair in ("--", "''", ",,", "``", "  ", "<<", ">>", "!`", "?`"):
         assert pair not in source
 
@@ -72,8 +72,8 @@ def test_ligatures_and_lost_spaces_cannot_happen(text: str) -> None:
     ],
 )
 def test_known_texts(text: str, source: str) -> None:
-    assert escape(text) == source
+    assert escape_latex(text) == source
 
 
 def test_odd_names_survive() -> None:
-    assert [unescape(escape(name)) for name in ODD_NAMES] == ODD_NAMES
+    assert [unescape(escape_latex(name)) for name in ODD_NAMES] == ODD_NAMES

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from report_runs import PlannedRun, SmallSuite, build, run
 
-from msbench.reporting.render.files import write_all, write_files
+from msbench.reporting.command import write_tables
 from msbench.reporting.tables.cells import Table
 from msbench.results import files
+from msbench.results.files import write_files
 
 MODELS = [f"model-{number}" for number in range(30)]
 SUFFIXES = ("small.csv", "small-wide.csv", "small.tex", "small-report.tex", "other.csv", "other-wide.csv")
@@ -30,7 +31,7 @@ def tables(value: float) -> list[Table]:
 
 
 def written(value: float, out: Path) -> dict[str, bytes]:
-    paths = write_all(tables(value), out, csv=True, latex=True)
+    paths = write_tables(tables(value), out, csv=True, latex=True)
     return {path.name: path.read_bytes() for path in paths}
 
 
@@ -45,7 +46,7 @@ made = test_files.tables(0.6)
 {before}
 print("ready", flush=True)
 for turn in range({turns}):
-    test_files.write_all(made, Path({str(out)!r}), csv=True, latex=True)
+    test_files.write_tables(made, Path({str(out)!r}), csv=True, latex=True)
 """
     return [sys.executable, "-c", code]
 
@@ -168,7 +169,7 @@ def test_where_folders_cannot_be_locked_files_are_written_and_nothing_is_swept(
 
 
 def test_several_tables_have_a_document_for_all(tmp_path: Path) -> None:
-    names = [path.name for path in write_all(tables(0.5), tmp_path, latex=True)]
+    names = [path.name for path in write_tables(tables(0.5), tmp_path, latex=True)]
     assert names == ["small.tex", "small-report.tex", "other.tex", "other-report.tex", "all-report.tex"]
     source = (tmp_path / "all-report.tex").read_text(encoding="utf-8")
     assert source.index(r"\input{small.tex}") < source.index(r"\input{other.tex}")

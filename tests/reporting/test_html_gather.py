@@ -6,8 +6,8 @@ import pytest
 from html_pages import file, listops, report
 from report_runs import PlannedRun, build, run
 
-from msbench.reporting import Report
 from msbench.reporting.render.html.gather import gather, key
+from msbench.reporting.tables.cells import Report
 from msbench.runs.suite import load, plan
 
 

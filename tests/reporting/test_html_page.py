@@ -13,7 +13,7 @@ from report_runs import PlannedRun, build, run
 
 from msbench.errors import ConfigError
 from msbench.reporting.command import write_page
-from msbench.reporting.render import html, words
+from msbench.reporting.render import formatting, html
 from msbench.reporting.render.html.drawing import Figure
 from msbench.reporting.render.html.gather import Gathered
 from msbench.reporting.render.html.page import Page
@@ -54,9 +54,11 @@ def test_numbers_are_those_of_the_table(results: Path) -> None:
     expected = []
     for row in table.rows:
         parts = []
-        for said, cell in zip(words.numbers(table, row), [c for c in row.cells for _ in (0, 1)], strict=True):
+        for said, cell in zip(
+            formatting.format_row(table, row), [c for c in row.cells for _ in (0, 1)], strict=True
+        ):
             text = said.value + (f" ± {said.sd}" if said.sd else "") + ",".join(said.marks)
-            if said.value == words.measured(cell, table.columns[0]).value and cell.n:
+            if said.value == formatting.format_measured(cell, table.columns[0]).value and cell.n:
                 text += f"{cell.n} of 3 seeds" if cell.n < 3 else f"{cell.n} seeds"
             parts.append(text)
         expected.append(parts)

@@ -9,7 +9,7 @@ from html_pages import HOSTILE, LOG, Reader, every_page, file, page, small
 from report_runs import PlannedRun, build, run
 
 from msbench.console import printable
-from msbench.reporting.tables.cells import Cell, Column, Note, Row, Table
+from msbench.reporting.tables.cells import Cell, Column, Row, Table
 
 LOADING = ("src", "srcset", "poster", "data", "action", "formaction", "background", "manifest", "ping")
 
@@ -49,8 +49,8 @@ def test_hostile_names_are_printed_and_never_obeyed() -> None:
     tables = [
         Table(
             *(name, name, name, (Column("t", name),)),
-            (Row(name, name, name, (Cell("1.00", marks=("a",)),), name),),
-            (Note("a", name), Note("", name)),
+            (Row(name, name, name, (Cell("1.00", notes=(name,)),), name),),
+            (name,),
         )
         for name in HOSTILE
     ]

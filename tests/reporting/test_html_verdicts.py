@@ -1,10 +1,9 @@
 from importlib import resources
 from typing import get_args
 
+from msbench.reporting.render.formatting import VERDICTS
 from msbench.reporting.render.html.verdicts import LOOKS, count
-from msbench.reporting.render.words import VERDICTS
-from msbench.reporting.tables.cells import Cell, ClaimVerdict, Column, Row, Table
-from msbench.reporting.tables.judgement import Judgement, Verdict
+from msbench.reporting.tables.cells import Cell, ClaimVerdict, Column, Judgement, Row, Table, Verdict
 
 
 def test_every_verdict_has_a_look_of_its_own() -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
-from msbench.reporting import write_all
-from msbench.reporting.render.latex import document, fragment
-from msbench.reporting.tables.cells import Cell, CellStatus, Column, Note, Row, Table
-from msbench.reporting.tables.names import stem
+from msbench.reporting.command import write_tables
+from msbench.reporting.render.formatting import make_stem
+from msbench.reporting.render.latex import render_document, render_fragment
+from msbench.reporting.tables.cells import Cell, CellStatus, Column, Row, Table
 
 GOLDEN = Path(__file__).parent / "golden"
 AMPERSAND = re.compile(r"(?<!\\)&")
@@ -31,10 +31,12 @@ def odd_table() -> Table:
         Row(name, f"group {name}", name, (Cell(reported="1.0"), Cell(status=statuses[index % 5])))
         for index, name in enumerate(ODD_NAMES)
     ]
-    best = Cell("63.04", "", 63.04, 0.2, 2, 3, "measured", ("a",), ("b",), ("0" * 12,), True)
-    notes = (Note("a", "50% of #1 & ~ ^ \\ {x}"), Note("b", " ".join(ODD_NAMES)), Note("", "a note"))
+    first, second = "50% of #1 & ~ ^ \\ {x}", " ".join(ODD_NAMES)
+    best = Cell("63.04", "", 63.04, 0.2, 2, 3, "measured", (second,), (first,), ("0" * 12,), True)
     caption = f"Odd: {' '.join(ODD_NAMES)}"
-    return Table("odd_names", "Odd names", caption, columns, (*rows, Row("x", "", "", (best, best))), notes)
+    return Table(
+        "odd_names", "Odd names", caption, columns, (*rows, Row("x", "", "", (best, best))), ("a note",)
+    )
 
 
 def golden_table() -> Table:
@@ -58,7 +60,7 @@ def golden_table() -> Table:
 
 @pytest.mark.parametrize("name", ["small.tex", "small-report.tex", "small.csv", "small-wide.csv"])
 def test_files_are_the_golden_ones(name: str, tmp_path: Path) -> None:
-    write_all([golden_table()], tmp_path, csv=True, latex=True)
+    write_tables([golden_table()], tmp_path, csv=True, latex=True)
     assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes()
 
 
@@ -68,7 +70,7 @@ def test_any_name_leaves_every_row_its_cells(names: list[str], label: str, group
     table = Table(
         "t", "t", label, columns, tuple(Row(n, group, n, (Cell("2.0"), Cell("1.0"))) for n in names)
     )
-    rows = rows_of(fragment(table))
+    rows = rows_of(render_fragment(table))
     assert len(rows) == len(names) + 1
     for line in rows:
         assert len(AMPERSAND.findall(line)) == 4
@@ -79,23 +81,23 @@ def test_no_group_and_a_group_of_one_lose_no_row() -> None:
     table = odd_table()
     plain = replace(table, rows=tuple(replace(row, group="") for row in table.rows))
     for each in (table, plain):
-        assert len(rows_of(fragment(each))) == len(table.rows) + 1
+        assert len(rows_of(render_fragment(each))) == len(table.rows) + 1
 
 
 def test_a_cell_is_mean_plus_minus_deviation_with_its_marks() -> None:
-    source = fragment(odd_table())
-    assert r"63.04\textsuperscript{b} & \textbf{63.04} $\pm$ 0.20 (2/3)\textsuperscript{a} &" in source
+    source = render_fragment(odd_table())
+    assert r"63.04\textsuperscript{a} & \textbf{63.04} $\pm$ 0.20 (2/3)\textsuperscript{b} &" in source
     assert "% run: 000000000000\nx &" in source
 
 
 def test_one_seed_has_no_plus_minus_and_nothing_measured_is_a_dash() -> None:
     table = build([PlannedRun("listops", "mamba")], [run(PlannedRun("listops", "mamba"), 0.872)])
-    assert "Model & measured \\\\\n" in fragment(table)
-    assert r"mamba & \textbf{87.20} \\" in fragment(table)
+    assert "Model & measured \\\\\n" in render_fragment(table)
+    assert r"mamba & \textbf{87.20} \\" in render_fragment(table)
 
 
 def test_states_are_explained_below_the_table() -> None:
-    source = fragment(odd_table())
+    source = render_fragment(odd_table())
     for text in ("div.: diverged", "OOM: out of memory", "int.: interrupted", "fail: the run failed"):
         assert text in source
 
@@ -106,9 +108,9 @@ def test_states_are_explained_below_the_table() -> None:
 )
 def test_file_names_are_safe(name: str, safe: str) -> None:
     table = replace(odd_table(), id=name)
-    assert stem(table.id) == safe
-    assert rf"\label{{tab:{safe}}}" in fragment(table)
-    assert rf"\input{{{safe}.tex}}" in document([table], safe)
+    assert make_stem(table.id) == safe
+    assert rf"\label{{tab:{safe}}}" in render_fragment(table)
+    assert rf"\input{{{safe}.tex}}" in render_document([table], safe)
 
 
 def latin() -> Table:
@@ -127,12 +129,12 @@ def empty() -> Table:
 @pytest.mark.parametrize("make", [golden_table, odd_table, latin, empty])
 def test_the_document_compiles_without_a_warning(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     table = make()
-    write_all([table], tmp_path, latex=True)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{stem(table.id)}-report.tex"]
+    write_tables([table], tmp_path, latex=True)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{make_stem(table.id)}-report.tex"]
     for _ in range(2):  # labels settle in the second run
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
         assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
-    log = (tmp_path / f"{stem(table.id)}-report.log").read_text(errors="replace")
+    log = (tmp_path / f"{make_stem(table.id)}-report.log").read_text(errors="replace")
     assert not re.findall(r".*(?:Warning|Overfull|Underfull|Missing character).*", log)
 
 
@@ -140,6 +142,6 @@ def test_the_document_compiles_without_a_warning(make, tmp_path: Path) -> None: 
 def test_a_page_is_wide_where_a_table_is(tasks: int, wide: bool) -> None:
     columns = tuple(Column(f"t{task}", f"Task {task}") for task in range(tasks))
     row = Row("m", "", "m", tuple(Cell(reported="1.0", measured=1.0, status="measured") for _ in columns))
-    source = document([Table("small", "Small", "Caption.", columns, (row,))], "small")
+    source = render_document([Table("small", "Small", "Caption.", columns, (row,))], "small")
     assert ("landscape" in source) == wide
     assert source.count("geometry") == 1

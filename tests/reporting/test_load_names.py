@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from report_runs import read_report
 from test_distances import written
 from test_load_tables import recorded
 from typer.testing import CliRunner
 
-from msbench import reporting as report
 from msbench.cli import app
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.reporting.tables.cells import Table
@@ -27,19 +27,19 @@ PAPER = [table.id for table in PAPER_TABLES]
 
 @pytest.mark.parametrize("name", ["ablation", "table-5", "5"])
 def test_a_table_of_the_paper_has_three_names(name: str, tmp_path: Path) -> None:
-    [table] = report.load([name], tmp_path).tables
+    [table] = read_report([name], tmp_path).tables
     assert (table.id, table.number) == ("ablation", 5)
 
 
 def test_paper_means_all_seven_without_any_run(tmp_path: Path) -> None:
-    tables = report.load(["paper"], tmp_path).tables
+    tables = read_report(["paper"], tmp_path).tables
     assert ids(tables) == PAPER
     assert all(table.kinds[0] == ("reported", "measured") for table in tables)
     assert not any(table.measured for table in tables)
 
 
 def test_a_table_that_is_named_twice_is_shown_once(tmp_path: Path) -> None:
-    assert ids(report.load(["5", "paper", "table-5"], tmp_path).tables) == [
+    assert ids(read_report(["5", "paper", "table-5"], tmp_path).tables) == [
         "ablation",
         *(name for name in PAPER if name != "ablation"),
     ]
@@ -48,14 +48,14 @@ def test_a_table_that_is_named_twice_is_shown_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["listops", "ptbxl", "lra"])
 def test_a_suite_and_a_table_of_one_name_are_one(name: str, tmp_path: Path) -> None:
     recorded(tmp_path, plan(load(name))[0])
-    [table] = report.load([name], tmp_path).tables
+    [table] = read_report([name], tmp_path).tables
     assert table.number is not None
     assert next(row.run_ids for row in table.rows if row.model == "mamba")
 
 
 def test_a_suite_of_another_name_has_its_own_table_and_fills_the_papers(tmp_path: Path) -> None:
     recorded(tmp_path, plan(load("scifar"))[0])
-    own, paper = report.load(["scifar", "1"], tmp_path).tables
+    own, paper = read_report(["scifar", "1"], tmp_path).tables
     assert (own.number, len(own.columns)) == (None, 1)
     assert (paper.number, len(paper.columns)) == (1, 2)
     assert own.measured == paper.measured == 1
@@ -69,12 +69,12 @@ def test_an_unknown_name_is_told_the_nearest_of_suites_and_tables(
     name: str, near: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnknownName, match=f"unknown suite or table '{name}'; did you mean '{near}'"):
-        report.load([name], tmp_path)
+        read_report([name], tmp_path)
 
 
 def test_a_file_that_is_not_there_is_no_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine\.yaml"):
-        report.load([str(tmp_path / "mine.yaml")], tmp_path)
+        read_report([str(tmp_path / "mine.yaml")], tmp_path)
 
 
 def test_two_suites_of_one_name_are_not_mixed(tiny_file: Path, tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_two_suites_of_one_name_are_not_mixed(tiny_file: Path, tmp_path: Path) -
     other.write_text(tiny_file.read_text().replace("epochs: 3", "epochs: 4"))
     recorded(tmp_path, plan(load(tiny_file))[0])
     with pytest.raises(ConfigError, match="two suites are called tiny"):
-        report.load([str(tiny_file), str(other)], tmp_path)
-    assert len(report.load([str(tiny_file), str(tiny_file)], tmp_path).tables) == 1
+        read_report([str(tiny_file), str(other)], tmp_path)
+    assert len(read_report([str(tiny_file), str(tiny_file)], tmp_path).tables) == 1
 
 
 def test_a_scaled_suite_that_took_a_papers_name_never_fills_its_table(
@@ -95,11 +95,11 @@ def test_a_scaled_suite_that_took_a_papers_name_never_fills_its_table(
     monkeypatch.chdir(tmp_path)
     recorded(tmp_path / "results", plan(load("listops"))[0])
     for name in ("listops", "5"):
-        with pytest.raises(ConfigError, match=r"listops\.yaml: protocol 'scaled' never stands beside"):
-            report.load([name], tmp_path / "results")
-    [table] = report.load([], tmp_path / "results").tables
+        with pytest.raises(ConfigError, match=r"listops\.yaml: protocol 'scaled' is never shown next to"):
+            read_report([name], tmp_path / "results")
+    [table] = read_report([], tmp_path / "results").tables
     assert (table.id, table.number, table.protocol) == ("listops", None, "scaled")
-    assert ids(report.load([str(mine)], tmp_path / "results").tables) == ["listops"]
+    assert ids(read_report([str(mine)], tmp_path / "results").tables) == ["listops"]
 
 
 def test_a_broken_suite_takes_no_other_table_with_it(
@@ -110,7 +110,7 @@ def test_a_broken_suite_takes_no_other_table_with_it(
     (tmp_path / "suites" / "imagenet.yaml").write_text("name: [")
     monkeypatch.chdir(tmp_path)
     recorded(tmp_path / "results", plan(load("scifar"))[0])
-    assert ids(report.load([], tmp_path / "results").tables) == ["scifar"]
+    assert ids(read_report([], tmp_path / "results").tables) == ["scifar"]
     assert "imagenet.yaml" in capsys.readouterr().err
 
 
@@ -118,25 +118,25 @@ def test_without_a_name_come_tables_with_measurements_and_suites_with_runs(tmp_p
     """Table 2 is that of the suite; Table 5 shows its runs too, Table 6 and 7 have nothing of theirs."""
     recorded(tmp_path, plan(load("listops"), models=["msssm-no-ssm"])[0])
     recorded(tmp_path, plan(load("quick"))[0])
-    assert ids(report.load([], tmp_path).tables) == ["listops", "ablation", "quick"]
+    assert ids(read_report([], tmp_path).tables) == ["listops", "ablation", "quick"]
 
 
 def test_the_table_of_a_suite_whose_runs_all_failed_is_shown(tmp_path: Path) -> None:
     spec = plan(load("listops"))[0]
     recorded(tmp_path, spec, status="diverged", metrics={})
-    [table] = report.load([], tmp_path).tables
+    [table] = read_report([], tmp_path).tables
     assert (table.id, table.measured) == ("listops", 0)
 
 
 def test_a_suite_without_runs_is_undecided_and_the_papers_table_is_not(tmp_path: Path) -> None:
     with pytest.raises(Undecided, match="suite scifar: nothing has been run; 'msbench run scifar'"):
-        report.load(["scifar"], tmp_path)
-    assert ids(report.load(["listops"], tmp_path).tables) == ["listops"]
+        read_report(["scifar"], tmp_path)
+    assert ids(read_report(["listops"], tmp_path).tables) == ["listops"]
 
 
 def test_nothing_at_all_points_to_the_papers_tables(tmp_path: Path) -> None:
     with pytest.raises(Undecided, match="'msbench report paper' shows all seven tables"):
-        report.load([], tmp_path)
+        read_report([], tmp_path)
 
 
 def test_the_command_without_a_name_points_to_the_papers_tables(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_distances_beside_runs_are_read_and_bad_ones_named(
     first, second = (plan(load("listops"), models=[model])[0] for model in ("mamba", "msssm-s6"))
     written(recorded(tmp_path, first).parent, mean=41.0, sd=20.0)
     bad = written(recorded(tmp_path, second).parent, mean="far")
-    [table] = report.load(["6"], tmp_path).tables
+    [table] = read_report(["6"], tmp_path).tables
     assert [(row.name, row.cells[0].measured) for row in table.rows] == [
         ("Mamba", 41.0),
         ("MS-SSM (S6)", None),
@@ -168,7 +168,7 @@ def test_every_table_is_judged_once_by_who_is_asked_to(tmp_path: Path) -> None:
         seen.append(table.id)
         return table
 
-    report.load(["paper"], tmp_path, judge=judge)
+    read_report(["paper"], tmp_path, judge=judge)
     assert seen == PAPER
 
 
@@ -179,11 +179,11 @@ def test_the_runs_behind_a_cell_are_found(tmp_path: Path) -> None:
         for name in ("lra", "listops", "listops-release")
         for model in ("mamba", "msssm-s6")
     }
-    loaded = report.load(["lra", "listops", "listops-release"], tmp_path)
+    loaded = read_report(["lra", "listops", "listops-release"], tmp_path)
     for table, name in zip(loaded.tables, ("lra", "listops", "listops-release"), strict=True):
         [row] = (row for row in table.rows if row.model == "mamba")
-        [record] = loaded.behind(table, row, 0)
+        [record] = loaded.list_runs(table, row, 0)
         assert (record.suite, record.model) == (name, "mamba")
-        assert loaded.folder(record) / "run.json" == files[name, "mamba"]
+        assert loaded.find_folder(record) / "run.json" == files[name, "mamba"]
     lra = loaded.tables[0]
-    assert [loaded.behind(lra, row, 6) for row in lra.rows if row.model == "mamba"] == [()]
+    assert [loaded.list_runs(lra, row, 6) for row in lra.rows if row.model == "mamba"] == [()]

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from many_runs import write_many
+from report_runs import read_report
 
-from msbench import reporting as report
-from msbench.results import files, store
+from msbench.results import files as reading
+from msbench.results import store
 
 COUNT = 500
 
@@ -38,7 +39,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:
         return opening
 
     monkeypatch.setattr(Path, "open", counting(Path.open))
-    monkeypatch.setattr("msbench.results.record.read_bytes", counting(files.read_bytes))
+    monkeypatch.setattr(store, "read_bytes", counting(reading.read_bytes))
     return counts
 
 
@@ -46,7 +47,7 @@ def test_each_record_is_read_once_whatever_tables_show_it(
     many: tuple[Path, dict[str, int]], opened: Counter[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     results, states = many
-    tables = report.load([], results).tables
+    tables = read_report([], results).tables
     inside = {path: times for path, times in opened.items() if path.is_relative_to(results)}
     assert len(inside) == COUNT
     assert set(inside.values()) == {1}
@@ -60,14 +61,14 @@ def test_one_table_reads_the_runs_of_its_suites_alone(
     many: tuple[Path, dict[str, int]], opened: Counter[Path]
 ) -> None:
     results, _ = many
-    report.load(["listops"], results)
+    read_report(["listops"], results)
     inside = {path.relative_to(results).parts[0] for path in opened if path.is_relative_to(results)}
     assert inside == {"listops"}
 
 
 def test_no_run_is_lost(many: tuple[Path, dict[str, int]]) -> None:
     results, states = many
-    loaded = report.load([], results)
+    loaded = read_report([], results)
     found = Counter(record.status for records in loaded.records.values() for record in records)
     assert found == {state: n for state, n in states.items() if state not in ("damaged", "not ended")}
     assert len(store.list_run_folders(results).folders) == COUNT
@@ -77,8 +78,10 @@ def test_a_report_imports_nothing_that_trains(many: tuple[Path, dict[str, int]])
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from msbench import reporting as report\n"
-        "report.print_tables(report.load(['paper'], Path(sys.argv[1])).tables)\n"
+        "from msbench.reporting.render.terminal import print_tables\n"
+        "from msbench.reporting.tables.load import ReportOptions, load_report\n"
+        "options = ReportOptions(names=['paper'], results=Path(sys.argv[1]))\n"
+        "print_tables(load_report(options).tables)\n"
         "heavy = {'torch', 'pandas', 'pyarrow', 'scipy', 'matplotlib', 'lightning_fabric', 'jinja2'}\n"
         "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
     )

@@ -4,8 +4,8 @@ import pytest
 from report_runs import RULES, PlannedRun, run
 
 from msbench.reporting.tables.cells import Cell, Column
-from msbench.reporting.tables.collect import outcome
-from msbench.reporting.tables.measure import measure
+from msbench.reporting.tables.measure import measure_results
+from msbench.reporting.tables.selection import select_runs
 from msbench.results.record import RunRecord, Status
 from msbench.stats import spread
 
@@ -14,7 +14,7 @@ COLUMN = Column("listops", "Accuracy (%)")
 
 def cell_of(records: list[RunRecord], n_planned: int = 3, column: Column = COLUMN) -> tuple[Cell, list[str]]:
     notes: list[str] = []
-    return measure(column, outcome(records, "data-1"), n_planned, notes), notes
+    return measure_results(column, select_runs(records, "data-1"), n_planned, notes), notes
 
 
 def seeds(*values: float | None) -> list[RunRecord]:
@@ -54,7 +54,7 @@ def test_failed_seeds_leave_the_mean_and_are_named() -> None:
     cell, _ = cell_of([*seeds(0.4, 0.6), *last])
     assert cell.measured == pytest.approx(50.0)
     assert cell.n == 2
-    assert cell.marks == ("seeds without a result, not in the mean: 1 diverged",)
+    assert cell.notes == ("seeds without a result, not in the mean: 1 diverged",)
 
 
 def test_divergence_is_told_before_other_failures() -> None:
@@ -88,14 +88,14 @@ def test_a_record_without_the_metric_is_named_and_the_others_count() -> None:
 def test_a_mean_at_a_trivial_rule_is_marked() -> None:
     records = [run(PlannedRun("listops", "mamba"), 0.37, baselines=RULES)]
     cell, _ = cell_of(records)
-    [mark] = cell.marks
+    [mark] = cell.notes
     assert mark.startswith("learned no more than the trivial rule 'root operator only' (36.30%)")
-    assert cell_of([run(PlannedRun("listops", "mamba"), 0.63, baselines=RULES)])[0].marks == ()
+    assert cell_of([run(PlannedRun("listops", "mamba"), 0.63, baselines=RULES)])[0].notes == ()
 
 
 def test_an_old_record_without_n_test_is_shown_but_not_judged() -> None:
     cell, notes = cell_of([run(PlannedRun("listops", "mamba"), 0.37, baselines=RULES, n_test=None)])
-    assert (cell.measured, cell.marks) == (37.0, ())
+    assert (cell.measured, cell.notes) == (37.0, ())
     assert "without n_test" in notes[0]
 
 

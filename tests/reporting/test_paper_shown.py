@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from many_runs import write_many
+from report_runs import read_report
 from rich.cells import cell_len
 from test_distances import written
 
-from msbench import reporting as report
-from msbench.reporting.render import words
+from msbench.reporting import command
+from msbench.reporting.render import formatting, terminal
 from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.definitions import PAPER_TABLES
 from msbench.results import store
@@ -35,7 +36,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Table]:
     write_many(results, 200)
     for folder in store.list_run_folders(results, "listops").folders:
         written(folder)
-    tables = list(report.load(["paper"], results).tables)
+    tables = list(read_report(["paper"], results).tables)
     assert all(table.measured for table in tables)
     return tables
 
@@ -55,7 +56,7 @@ def complaints(log: str) -> list[str]:
 
 @needs_latex
 def test_all_compile_together_and_each_alone(tables: list[Table], tmp_path: Path) -> None:
-    report.write_all(tables, tmp_path, latex=True)
+    command.write_tables(tables, tmp_path, latex=True)
     log = compiled(tmp_path, "all-report")
     assert complaints(log) == []
     assert "(7 pages" in log
@@ -68,7 +69,7 @@ def test_all_compile_together_and_each_alone(tables: list[Table], tmp_path: Path
 def test_in_a_paper_of_two_columns_a_table_fits_and_is_referred_to(
     name: str, tables: list[Table], tmp_path: Path
 ) -> None:
-    report.write_all(tables, tmp_path, latex=True)
+    command.write_tables(tables, tmp_path, latex=True)
     (tmp_path / "paper.tex").write_text(PAPER.replace("NAME", name))
     log = compiled(tmp_path, "paper")
     assert not [line for line in complaints(log) if "Underfull" not in line]
@@ -78,14 +79,14 @@ def test_in_a_paper_of_two_columns_a_table_fits_and_is_referred_to(
 def test_at_a_terminal_of_80_columns_every_number_is_there(index: int, tables: list[Table]) -> None:
     table = tables[index]
     narrow, piped = Terminal(), io.StringIO()
-    report.print_table(table, narrow, 80)
-    report.print_table(table, piped)
+    terminal.print_table(table, narrow, 80)
+    terminal.print_table(table, piped)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", narrow.getvalue())
     assert max(map(cell_len, plain.splitlines())) <= 80
     for text in (plain, piped.getvalue()):
         assert f"Table {table.number}: {table.title}" in text.splitlines()
     for row in table.rows:
-        numbers = [part.value for part in words.numbers(table, row)]
+        numbers = [part.value for part in formatting.format_row(table, row)]
         starts = [line for line in piped.getvalue().splitlines() if line.strip().startswith(f"{row.name}  ")]
         assert any(all(number in line for number in numbers) for line in starts), row.name
         # A long name may be folded there; its numbers stand beside its first line.

@@ -11,11 +11,11 @@ import pytest
 from report_runs import run
 
 from msbench.config import RunSpec
-from msbench.reporting import build_table
-from msbench.reporting.render.csv import long, wide
+from msbench.reporting.render.csv import render_long, render_wide
+from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import MEASURED_GROUP, RULES_GROUP, Cell, Row, Table
 from msbench.reporting.tables.definitions import PAPER_TABLES
-from msbench.reporting.tables.pool import SuiteRuns
+from msbench.reporting.tables.selection import SuiteRuns
 from msbench.results.mixing_documents import Distances
 from msbench.results.record import RunRecord
 from msbench.results.reported import read_all_reported
@@ -81,9 +81,7 @@ def test_the_ablation_shows_a_model_in_every_row_that_stands_for_it_and_units_of
         assert measured(row(made, name).cells) == [0.93, 60.0]
     assert measured(row(made, "3 Remove S6/S4").cells) == [0.93, 55.0]
     assert [column.unit for column in made.columns] == ["auroc", "percent"]
-    assert any(
-        "not listed by suite listops" in note.text and "msssm-no-ssm" in note.text for note in made.notes
-    )
+    assert any("not listed by suite listops" in note and "msssm-no-ssm" in note for note in made.notes)
 
 
 def test_the_ablation_lists_no_other_models() -> None:
@@ -119,22 +117,21 @@ def test_both_averages_are_of_what_they_are_named_after() -> None:
 def test_a_task_that_lacks_leaves_a_hole_that_says_so() -> None:
     made = lra_of("msssm-s6", lambda spec: None if spec.task == "pathx" else 0.8)
     *_, five, six = row(made, "MS-SSM (S6)").cells
-    notes = {note.mark: note.text for note in made.notes}
     assert (five.measured, five.status, six.measured) == (None, "missing", None)
-    assert notes[five.marks[0]] == "AVG. is not computed: Path-X diverged"
-    assert notes[six.marks[0]] == "Avg. of 6 is not computed: Path-X diverged"
+    assert five.notes == ("AVG. is not computed: Path-X diverged",)
+    assert six.notes == ("Avg. of 6 is not computed: Path-X diverged",)
 
 
 def test_without_listops_the_paper_average_stands_alone() -> None:
     made = lra_of("msssm-s6", listops=None)
     *_, five, six = row(made, "MS-SSM (S6)").cells
     assert measured([five, six]) == [80.0, None]
-    assert {note.mark: note.text for note in made.notes}[six.marks[0]].endswith("listops missing")
+    assert six.notes[0].endswith("listops missing")
 
 
 def test_a_model_that_ran_listops_alone_leaves_no_word_in_long_range_arena() -> None:
     made = table("lra", runs_of("listops", ["griffin", "hawk", "msssm-no-ssm"]))
-    assert not any(cell.marks for row in made.rows for cell in row.cells)
+    assert not any(cell.notes for row in made.rows for cell in row.cells)
     assert {"hawk", "msssm-no-ssm"}.isdisjoint(row.model for row in made.rows)
 
 
@@ -169,7 +166,7 @@ def test_mixing_distances_fill_table_6_and_accuracies_do_not() -> None:
         "38.84",
         "21.97",
     )
-    assert any("not over seeds" in note.text for note in made.notes)
+    assert any("not over seeds" in note for note in made.notes)
     assert not any(cell.best for row in made.rows for cell in row.cells), "farther is not better"
 
 
@@ -187,9 +184,9 @@ def test_modified_runs_are_those_of_the_columns_and_not_of_what_averages_need() 
         plan(SUITES[name], models=["mamba"], overrides=["train.epochs=1"])[0] for name in ("lra", "listops")
     ]
     material = [SuiteRuns(SUITES[spec.suite], plan(SUITES[spec.suite]), [record(spec)]) for spec in changed]
-    made = table("lra", *material, include_modified=True)
+    made = table("lra", *material, modified=True)
     assert [row.name for row in made.rows if row.model == "mamba"][1:] == ["mamba † modified: train.epochs 1"]
-    counted = [note.text for note in table("lra", *material).notes if "another spec" in note.text]
+    counted = [note for note in table("lra", *material).notes if "another spec" in note]
     assert len(counted) == 1
     assert "1 run of suite lra" in counted[0]
     assert "'msbench report lra --modified'" in counted[0]
@@ -201,7 +198,7 @@ def test_a_suite_that_lacks_a_task_of_the_table_is_named(tmp_path: Path) -> None
     path = tmp_path / "ptbxl.yaml"
     path.write_text("\n".join(lines), encoding="utf-8")
     made = table("ptbxl", SuiteRuns(load(path), (), ()))
-    assert "suite ptbxl as it is here has no task rhythm" in [note.text for note in made.notes]
+    assert "suite ptbxl as it is here has no task rhythm" in made.notes
 
 
 def full(name: str) -> Table:
@@ -213,7 +210,7 @@ def full(name: str) -> Table:
 @pytest.mark.parametrize("name", TABLES)
 def test_a_csv_read_back_is_the_table(name: str) -> None:
     made = full(name)
-    data = long(made)
+    data = render_long(made)
     lines = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
     frame = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
     assert frame.to_dict("records") == lines
@@ -238,7 +235,7 @@ def test_a_csv_read_back_is_the_table(name: str) -> None:
             cell.status,
         )
         assert tuple(line["run_ids"].split()) == cell.run_ids
-    across = pd.read_csv(io.BytesIO(wide(made)), dtype=str, keep_default_na=False)
+    across = pd.read_csv(io.BytesIO(render_wide(made)), dtype=str, keep_default_na=False)
     assert len(set(across.columns)) == 3 + 5 * len(made.columns)
     assert list(across["row"]) == [row.name for row in made.rows]
 
@@ -248,5 +245,5 @@ def test_tasks_of_one_name_are_told_apart_in_the_wide_csv() -> None:
     columns = tuple(replace(column, suite=suite, printed=False) for suite in ("listops", "listops-release"))
     definition = replace(TABLES["listops"], reported="", columns=columns)
     made = build_table(definition, [runs_of("listops", ["mamba"])], [])
-    header = wide(made).decode().splitlines()[0].split(",")
+    header = render_wide(made).decode().splitlines()[0].split(",")
     assert {"listops/listops measured", "listops-release/listops measured"} <= set(header)

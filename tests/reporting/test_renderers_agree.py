@@ -12,14 +12,14 @@ from itertools import cycle
 import pandas as pd
 import pytest
 from many_runs import write_many
+from report_runs import read_report
 from test_distances import written
 
-from msbench import reporting as report
-from msbench.reporting.render import digits, html, words
-from msbench.reporting.render.csv import long, wide
-from msbench.reporting.render.latex import fragment
+from msbench.reporting.render import formatting, html
+from msbench.reporting.render.csv import render_long, render_wide
+from msbench.reporting.render.latex import render_fragment
 from msbench.reporting.render.terminal import render
-from msbench.reporting.tables.cells import UNITS, Table
+from msbench.reporting.tables.cells import UNITS, Report, Table
 from msbench.reporting.tables.definitions import PAPER_TABLES
 from msbench.results import store
 from msbench.results.record import read_record
@@ -29,7 +29,7 @@ Number = tuple[str, str, str, bool]
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """All seven, filled with several seeds a model, runs that failed, and distances."""
     results = tmp_path_factory.mktemp("runs")
     write_many(results, 400)
@@ -39,11 +39,11 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> report.Report:
         path.write_text(record.model_copy(update={"status": "diverged", "metrics": {}}).model_dump_json())
     for folder in store.list_run_folders(results, "listops").folders:
         written(folder)
-    return report.load(["paper"], results)
+    return read_report(["paper"], results)
 
 
 @pytest.fixture(scope="module", params=range(7), ids=[each.id for each in PAPER_TABLES])
-def table(loaded: report.Report, request: pytest.FixtureRequest) -> Table:
+def table(loaded: Report, request: pytest.FixtureRequest) -> Table:
     index: int = request.param
     return loaded.tables[index]
 
@@ -55,13 +55,13 @@ def test_the_tables_are_filled(table: Table) -> None:
     assert any(cell.best for cell in cells) == any(UNITS[column.unit].ranked for column in table.columns)
 
 
-def test_some_means_lack_seeds_and_some_cells_a_result(loaded: report.Report) -> None:
+def test_some_means_lack_seeds_and_some_cells_a_result(loaded: Report) -> None:
     cells = [cell for table in loaded.tables for row in table.rows for cell in row.cells]
     assert any(0 < cell.n < cell.n_planned for cell in cells)
     assert {"diverged", "missing"} < {cell.status for cell in cells}
 
 
-def test_csv_terminal_latex_and_page_have_the_same_numbers(loaded: report.Report, table: Table) -> None:
+def test_csv_terminal_latex_and_page_have_the_same_numbers(loaded: Report, table: Table) -> None:
     expected = list(from_csv(table))
     assert list(from_terminal(table)) == expected
     assert list(from_latex(table)) == expected
@@ -69,12 +69,12 @@ def test_csv_terminal_latex_and_page_have_the_same_numbers(loaded: report.Report
 
 
 def test_pandas_reads_back_what_the_cells_hold(table: Table) -> None:
-    read = pd.read_csv(io.BytesIO(long(table)), dtype=str, keep_default_na=False)
+    read = pd.read_csv(io.BytesIO(render_long(table)), dtype=str, keep_default_na=False)
     cells = [cell for row in table.rows for cell in row.cells]
     assert list(read["reported"]) == [cell.reported for cell in cells]
     assert [float(text) if text else None for text in read["measured"]] == [each.measured for each in cells]
     assert [float(text) if text else None for text in read["sd"]] == [each.sd for each in cells]
-    broad = pd.read_csv(io.BytesIO(wide(table)), dtype=str, keep_default_na=False)
+    broad = pd.read_csv(io.BytesIO(render_wide(table)), dtype=str, keep_default_na=False)
     assert list(broad["row"]) == [row.name for row in table.rows]
     kept = [name for name in broad.columns if name.endswith(" measured")]
     assert broad[kept].to_numpy().ravel().tolist() == read["measured"].tolist()
@@ -83,15 +83,15 @@ def test_pandas_reads_back_what_the_cells_hold(table: Table) -> None:
 def from_csv(table: Table) -> Iterator[tuple[str, Number]]:
     """The numbers of the long form, each rounded as the one rule says."""
     shown = cycle(table.kinds)
-    for row in csv.DictReader(io.StringIO(long(table).decode(), newline="")):
+    for row in csv.DictReader(io.StringIO(render_long(table).decode(), newline="")):
         for kind in next(shown):
             if kind == "reported":
                 yield row["row"], (row["reported"] or "--", row["reported_sd"], "", False)
             elif not row["measured"]:
-                yield row["row"], (words.STATUS[row["status"]], "", "", False)
+                yield row["row"], (formatting.STATUS[row["status"]], "", "", False)
             else:
                 sd = float(row["sd"]) if row["sd"] else None
-                value, spread = digits.shown(float(row["measured"]), sd, UNITS[row["unit"]].digits)
+                value, spread = UNITS[row["unit"]].format_mean(float(row["measured"]), sd)
                 n, planned = row["n"], row["n_planned"]
                 count = f"{n}/{planned}" if int(n) < int(planned) else ""
                 yield row["row"], (value, spread, count, row["best"] == "yes")
@@ -115,7 +115,7 @@ def from_terminal(table: Table) -> Iterator[tuple[str, Number]]:
 
 
 def from_latex(table: Table) -> Iterator[tuple[str, Number]]:
-    lines = [line for line in fragment(table).splitlines() if re.search(r" & .* \\\\$", line)]
+    lines = [line for line in render_fragment(table).splitlines() if re.search(r" & .* \\\\$", line)]
     for row, line in zip(table.rows, lines[2:], strict=True):
         _, *parts = line.removesuffix(r" \\").split(" & ")
         for part in parts:
@@ -123,7 +123,7 @@ def from_latex(table: Table) -> Iterator[tuple[str, Number]]:
             yield row.name, parsed(re.sub(r"\\textbf\{(\S+?)\}", r"\1BEST", text), "BEST")
 
 
-def from_page(loaded: report.Report, table: Table) -> Iterator[tuple[str, Number]]:
+def from_page(loaded: Report, table: Table) -> Iterator[tuple[str, Number]]:
     page = html.render(html.page(replace(loaded, tables=(table,)), made=datetime(2026, 1, 1, tzinfo=UTC)))
     root = ET.fromstring(page.decode().removeprefix("<!DOCTYPE html>"))
     [first, *_] = root.iter("table")

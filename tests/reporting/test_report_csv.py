@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import ODD_NAMES, PlannedRun, build, printed, run
 
-from msbench.reporting.render.csv import LONG, long, wide
+from msbench.reporting.render.csv import LONG, render_long, render_wide
 from msbench.reporting.tables.cells import Cell, Column, Row, Table
 
 
@@ -23,14 +23,14 @@ def table_of(names: list[str]) -> Table:
 @given(st.lists(st.text(), max_size=4))
 def test_any_name_is_read_back(names: list[str]) -> None:
     table = table_of([*names, *ODD_NAMES])
-    back = read(long(table))
+    back = read(render_long(table))
     assert [line["row"] for line in back] == [row.name for row in table.rows for _ in row.cells]
     assert [line["provenance"] for line in back] == [line["group"] for line in back]
-    assert [line["row"] for line in read(wide(table))] == [row.name for row in table.rows]
+    assert [line["row"] for line in read(render_wide(table))] == [row.name for row in table.rows]
 
 
 def test_every_line_has_every_field_and_ends_in_lf() -> None:
-    data = long(table_of(["a", "b"]))
+    data = render_long(table_of(["a", "b"]))
     lines = list(csv.reader(io.StringIO(data.decode(), newline="")))
     assert {len(line) for line in lines} == {len(LONG)}
     assert b"\r" not in data
@@ -41,20 +41,20 @@ def test_numbers_are_unrounded_and_agree_with_the_table() -> None:
     values = [0.10, 0.12, 0.30]
     specs = [PlannedRun("listops", "mamba", seed) for seed in range(3)]
     table = build(specs, [run(spec, value) for spec, value in zip(specs, values, strict=True)])
-    [line] = read(long(table))
+    [line] = read(render_long(table))
     cell = table.rows[0].cells[0]
     assert (float(line["measured"]), float(line["sd"])) == (cell.measured, cell.sd)
     assert float(line["sd"]) == pytest.approx(100 * statistics.stdev(values), rel=1e-15)
     assert (line["n"], line["n_planned"], line["unit"]) == ("3", "3", "percent")
     assert len(line["run_ids"].split()) == 3
-    [across] = read(wide(table))
+    [across] = read(render_wide(table))
     assert across["listops measured"] == line["measured"]
 
 
 def test_what_was_not_measured_is_empty_and_says_why() -> None:
     specs = [PlannedRun("listops", name) for name in ("mamba", "s4", "s5")]
     records = [run(specs[0], 0.8), run(specs[1], None, status="diverged")]
-    lines = read(long(build(specs, records)))
+    lines = read(render_long(build(specs, records)))
     assert [(line["measured"], line["sd"], line["status"]) for line in lines] == [
         ("80.0", "", "measured"),
         ("", "", "diverged"),
@@ -65,10 +65,10 @@ def test_what_was_not_measured_is_empty_and_says_why() -> None:
 def test_reported_values_keep_their_zeros_and_notes() -> None:
     spec = PlannedRun("listops", "mamba")
     cells = [printed("Mamba", "38.00", model="mamba", sd="0.10", note="a note")]
-    [line] = read(long(build([spec], [run(spec)], cells)))
+    [line] = read(render_long(build([spec], [run(spec)], cells)))
     assert (line["reported"], line["reported_sd"]) == ("38.00", "0.10")
     assert line["notes"] == "reported: a note"
 
 
 def test_bytes_that_were_no_text_do_not_end_the_report() -> None:
-    assert read(long(table_of(["a\udcffb"])))[0]["row"] == "a\\udcffb"
+    assert read(render_long(table_of(["a\udcffb"])))[0]["row"] == "a\\udcffb"

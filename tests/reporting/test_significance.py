@@ -6,7 +6,7 @@ from compared_runs import answered, kept, right, scored
 from scipy.stats import binomtest, ttest_ind
 
 from msbench.errors import DataError
-from msbench.reporting.tables.significance import ComparedRun, Comparison, compare
+from msbench.reporting.tables.significance import ComparedRun, Comparison, compare_runs
 
 
 def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list[ComparedRun]:
@@ -17,7 +17,7 @@ def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list
 
 def test_seeds_on_both_sides_are_compared_over_seeds(tmp_path: Path) -> None:
     ours, theirs = [0.61, 0.63, 0.62], [0.60, 0.59]
-    found = compare(seeds(tmp_path, "msssm-s6", ours), seeds(tmp_path, "mamba", theirs))
+    found = compare_runs(seeds(tmp_path, "msssm-s6", ours), seeds(tmp_path, "mamba", theirs))
     expected = ttest_ind(ours, theirs, equal_var=False)
     assert found.difference == pytest.approx(0.025)
     assert found.p == found.p_holm == pytest.approx(expected.pvalue)
@@ -31,17 +31,19 @@ def test_predictions_are_not_needed_for_that(tmp_path: Path) -> None:
     sides = [seeds(tmp_path, model, [0.6, 0.7]) for model in ("msssm-s6", "mamba")]
     for run in (*sides[0], *sides[1]):
         (run.folder / "predictions.parquet").unlink()
-    assert compare(*sides).over_seeds
+    assert compare_runs(*sides).over_seeds
 
 
 def test_seeds_that_agree_by_chance_on_few_examples_prove_nothing(tmp_path: Path) -> None:
-    found = compare(seeds(tmp_path, "msssm-s6", [0.7, 0.7], n=10), seeds(tmp_path, "mamba", [0.6, 0.6], n=10))
+    found = compare_runs(
+        seeds(tmp_path, "msssm-s6", [0.7, 0.7], n=10), seeds(tmp_path, "mamba", [0.6, 0.6], n=10)
+    )
     assert found.p > 0.05
 
 
 def test_one_seed_on_a_side_is_compared_example_by_example(tmp_path: Path) -> None:
     first, second = right(1_000, 0.62, 1), right(1_000, 0.58, 2)
-    found = compare(
+    found = compare_runs(
         [kept(tmp_path, "msssm-s6", answered(first))], [kept(tmp_path, "mamba", answered(second))]
     )
     gained, lost = int((first & ~second).sum()), int((~first & second).sum())
@@ -58,9 +60,9 @@ def test_one_seed_on_a_side_is_compared_example_by_example(tmp_path: Path) -> No
 
 def test_the_seed_that_both_have_is_compared(tmp_path: Path) -> None:
     ours = [kept(tmp_path, "msssm-s6", answered(right(100, 0.9, seed)), seed) for seed in (3, 1, 2)]
-    assert compare(ours, seeds(tmp_path, "mamba", [0.5], n=100)).how.endswith("seeds 1 and 0")
+    assert compare_runs(ours, seeds(tmp_path, "mamba", [0.5], n=100)).how.endswith("seeds 1 and 0")
     theirs = [kept(tmp_path, "mamba", answered(right(100, 0.5, 9)), seed=2)]
-    found = compare(ours, theirs)
+    found = compare_runs(ours, theirs)
     values = [run.record.result or 0.0 for run in (ours[2], theirs[0])]
     assert found.how.endswith("seed 2 of each")
     assert found.difference == pytest.approx(values[0] - values[1])
@@ -68,7 +70,7 @@ def test_the_seed_that_both_have_is_compared(tmp_path: Path) -> None:
 
 def test_several_labels_an_example_are_compared_by_auroc(tmp_path: Path) -> None:
     good, bad = scored(200, 2.0, 1), scored(200, 0.5, 2)
-    found = compare([kept(tmp_path, "msssm-s6", good)], [kept(tmp_path, "mamba", bad)])
+    found = compare_runs([kept(tmp_path, "msssm-s6", good)], [kept(tmp_path, "mamba", bad)])
     assert found.difference == pytest.approx(good.macro_auroc.value - bad.macro_auroc.value, abs=1e-12)
     assert 0 < found.low < found.difference < found.high
     assert found.p == pytest.approx(2 / 2001)
@@ -79,7 +81,7 @@ def test_auroc_over_seeds(tmp_path: Path) -> None:
     ours = [kept(tmp_path, "msssm-s6", scored(200, 2.0, seed), seed) for seed in (0, 1, 2)]
     theirs = [kept(tmp_path, "mamba", scored(200, 1.0, 9 + seed), seed) for seed in (0, 1, 2)]
     values = [[run.record.result for run in side] for side in (ours, theirs)]
-    assert compare(ours, theirs).p == pytest.approx(ttest_ind(*values, equal_var=False).pvalue)
+    assert compare_runs(ours, theirs).p == pytest.approx(ttest_ind(*values, equal_var=False).pvalue)
 
 
 def test_what_is_not_of_the_same_test_is_refused(tmp_path: Path) -> None:
@@ -97,10 +99,10 @@ def test_what_is_not_of_the_same_test_is_refused(tmp_path: Path) -> None:
         (kept(tmp_path, "mamba", short, n_test=100), "99 predictions of 100"),
     ]:
         with pytest.raises(DataError, match=message):
-            compare(ours, [other])
+            compare_runs(ours, [other])
     for side, nothing in ((ours, []), ([], ours)):
         with pytest.raises(DataError, match="finished runs on both sides"):
-            compare(side, nothing)
+            compare_runs(side, nothing)
 
 
 def test_other_labels_are_other_examples(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_other_labels_are_other_examples(tmp_path: Path) -> None:
     ours = [kept(tmp_path, "msssm-s6", given)]
     turned = type(given)(given.logits, 1 - given.labels)
     with pytest.raises(DataError, match="other labels"):
-        compare(ours, [kept(tmp_path, "mamba", turned)])
+        compare_runs(ours, [kept(tmp_path, "mamba", turned)])
 
 
 def test_auroc_of_no_class_is_refused(tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_auroc_of_no_class_is_refused(tmp_path: Path) -> None:
     empty = type(given)(given.logits, np.zeros_like(given.labels))
     sides = [[kept(tmp_path, model, empty, metrics={"test_macro_auroc": 0.5})] for model in ("a", "b")]
     with pytest.raises(DataError, match="no class has both"):
-        compare(*sides)
+        compare_runs(*sides)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +141,4 @@ def test_in_words(difference: float, p: float, mark: str) -> None:
 def test_predictions_of_another_attempt_are_refused(tmp_path: Path) -> None:
     ours = kept(tmp_path, "msssm-s6", answered(right(100, 0.9, 1)), metrics={"test_accuracy": 0.5})
     with pytest.raises(DataError, match=r"predictions are right in .*, the record says 50\.00%"):
-        compare([ours], [kept(tmp_path, "mamba", answered(right(100, 0.6, 2)))])
+        compare_runs([ours], [kept(tmp_path, "mamba", answered(right(100, 0.6, 2)))])

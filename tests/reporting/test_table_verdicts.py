@@ -8,12 +8,11 @@ from typing import get_args
 import pytest
 from report_runs import PlannedRun, build, run
 
-from msbench.reporting.render.csv import long
-from msbench.reporting.render.latex import VERDICT_SIGNS, fragment
+from msbench.reporting.render.csv import render_long
+from msbench.reporting.render.formatting import VERDICTS, list_verdicts
+from msbench.reporting.render.latex import VERDICT_SIGNS, render_fragment
 from msbench.reporting.render.terminal import render
-from msbench.reporting.render.words import VERDICTS, verdicts
-from msbench.reporting.tables.cells import ClaimVerdict, Table
-from msbench.reporting.tables.judgement import Judgement, Verdict
+from msbench.reporting.tables.cells import ClaimVerdict, Judgement, Table, Verdict
 
 SPECS = [PlannedRun("listops", name, seed) for name in ("mamba", "s4") for seed in range(2)]
 FULL = Judgement("fail", "mean 0.4 below 0.5 - 0.01", 0.5, 0.01, 0.38, 0.42, 3)
@@ -42,10 +41,10 @@ def test_at_a_terminal_the_word_stands_after_the_value_with_a_legend() -> None:
 
 
 def test_in_latex_a_sign_stands_after_the_value_with_a_legend() -> None:
-    source = fragment(judged(FULL))
+    source = render_fragment(judged(FULL))
     assert r"mamba & 40.50 $\pm$ 0.71~$\times$ \\" in source
     assert rf"$\times$ fail: {VERDICTS['fail']}" in source
-    assert r"$\times$" not in fragment(judged(None))
+    assert r"$\times$" not in render_fragment(judged(None))
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
@@ -56,23 +55,23 @@ def test_every_verdict_stands_beside_a_mean_with_a_word_and_a_sign(verdict: Verd
     table = judged(Judgement(verdict, "why"))
     assert line(table, "mamba").endswith(f" 40.50±0.71 {verdict}")
     assert f"{verdict}: {VERDICTS[verdict]}" in render(table).splitlines()
-    assert rf"mamba & 40.50 $\pm$ 0.71~{VERDICT_SIGNS[verdict]} \\" in fragment(table)
+    assert rf"mamba & 40.50 $\pm$ 0.71~{VERDICT_SIGNS[verdict]} \\" in render_fragment(table)
 
 
 def test_a_cell_without_a_value_says_its_state_once() -> None:
     table = judged(Judgement("diverged", "a seed diverged"), status="diverged")
     assert line(table, "mamba").split() == ["mamba", "div."]
-    assert verdicts(table) == []
+    assert list_verdicts(table) == []
     xfail = judged(Judgement("xfail", "known"), status="diverged")
     assert line(xfail, "mamba").split() == ["mamba", "div.", "xfail"]
 
 
 def test_the_long_csv_has_all_of_a_judgement() -> None:
-    rows = list(csv.DictReader(io.StringIO(long(judged(FULL)).decode())))
+    rows = list(csv.DictReader(io.StringIO(render_long(judged(FULL)).decode())))
     names = ("verdict", "reason", "expected", "margin", "low", "high", "seeds_needed")
     assert [rows[0][name] for name in names] == ["fail", FULL.reason, "0.5", "0.01", "0.38", "0.42", "3"]
     assert [rows[1][name] for name in names] == [""] * 7
-    bare = list(csv.DictReader(io.StringIO(long(judged(Judgement("missing", "none"))).decode())))
+    bare = list(csv.DictReader(io.StringIO(render_long(judged(Judgement("missing", "none"))).decode())))
     assert [bare[0][name] for name in names] == ["missing", "none", "", "", "", "", ""]
 
 

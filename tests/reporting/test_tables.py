@@ -6,8 +6,15 @@ from report_runs import RULES, PlannedRun, SmallSuite, SuiteReported, build, pri
 
 from msbench.errors import UnknownName
 from msbench.reporting.tables.build import build_table
-from msbench.reporting.tables.cells import MEASURED_GROUP, MODIFIED_GROUP, RULES_GROUP, Row, Table, letters
-from msbench.reporting.tables.definitions import own_table
+from msbench.reporting.tables.cells import (
+    MEASURED_GROUP,
+    MODIFIED_GROUP,
+    RULES_GROUP,
+    Row,
+    Table,
+    count_in_letters,
+)
+from msbench.reporting.tables.definitions import define_suite_table
 
 MAMBA = [PlannedRun("listops", "mamba", seed) for seed in range(3)]
 OURS = [PlannedRun("listops", "msssm-s6", seed) for seed in range(3)]
@@ -24,7 +31,7 @@ def row(table: Table, name: str) -> Row:
 
 
 def texts(table: Table) -> list[str]:
-    return [note.text for note in table.notes]
+    return list(table.notes)
 
 
 def test_rows_are_the_papers_then_the_suites_own_then_the_rules() -> None:
@@ -54,8 +61,8 @@ def test_a_row_shows_reported_beside_measured() -> None:
 
 def test_the_note_of_a_reported_value_is_a_footnote() -> None:
     table = build(MAMBA, [run(MAMBA[0])], PAPER)
-    assert row(table, "Mamba").cells[0].reported_marks == ("a",)
-    assert (table.notes[0].mark, table.notes[0].text) == ("a", "reported: not its own run")
+    assert row(table, "Mamba").cells[0].reported_notes == ("reported: not its own run",)
+    assert table.footnotes[0] == ("a", "reported: not its own run")
 
 
 def test_a_row_that_stands_for_a_model_twice_shows_its_measurement_twice() -> None:
@@ -76,7 +83,7 @@ def test_runs_under_overrides_are_counted_and_shown_only_on_request() -> None:
     assert row(table, "MS-SSM (S6)").cells[0].measured == pytest.approx(60.0)
     assert any("1 run of suite small with another spec" in text for text in texts(table))
     assert any("'msbench report small --modified'" in text for text in texts(table))
-    shown = build(OURS, records, PAPER, include_modified=True)
+    shown = build(OURS, records, PAPER, modified=True)
     last = shown.rows[-1]
     assert (last.group, last.name) == (MODIFIED_GROUP, "msssm-s6 † modified: train.max_steps 20")
     assert (last.cells[0].measured, last.cells[0].best) == (90.0, False)
@@ -85,21 +92,18 @@ def test_runs_under_overrides_are_counted_and_shown_only_on_request() -> None:
 
 def test_a_modified_run_on_other_data_says_so() -> None:
     odd = run(OURS[0], 0.9, spec_digest="another", data_digest="data-2")
-    table = build(OURS, [run(OURS[0], 0.6), odd], include_modified=True)
-    [mark] = table.rows[-1].cells[0].marks
-    assert {note.mark: note.text for note in table.notes}[
-        mark
-    ] == "measured on other data than the planned runs"
+    table = build(OURS, [run(OURS[0], 0.6), odd], modified=True)
+    assert table.rows[-1].cells[0].notes == ("measured on other data than the planned runs",)
 
 
 def test_a_seed_beyond_the_plan_counts_and_is_told() -> None:
     nine, modified = PlannedRun("listops", "mamba", 9), run(OURS[0], 0.9, spec_digest="another")
     runs = suite_runs([MAMBA[0], OURS[0]], [run(MAMBA[0], 0.6), run(nine, 0.9), run(OURS[0], 0.5), modified])
     table = build_table(
-        own_table(runs.suite),
+        define_suite_table(runs.suite),
         [replace(runs, more_seeds={("listops", "mamba", nine.digest): nine})],
         [],
-        include_modified=True,
+        modified=True,
     )
     cell = row(table, "mamba").cells[0]
     assert (cell.measured, cell.n, cell.n_planned) == (75.0, 2, 2)
@@ -112,7 +116,7 @@ def test_seeds_beyond_the_plan_are_told_by_task_where_tasks_differ() -> None:
     specs, more = [PlannedRun("a", "mamba"), PlannedRun("b", "mamba")], PlannedRun("b", "mamba", 4)
     runs = suite_runs(specs, [run(each, 0.5) for each in (*specs, more)])
     table = build_table(
-        own_table(runs.suite),
+        define_suite_table(runs.suite),
         [replace(runs, more_seeds={(more.task, more.model_name, more.digest): more})],
         [],
     )
@@ -126,8 +130,7 @@ def test_data_of_another_digest_never_shares_a_column() -> None:
     table = build([*MAMBA, *OURS], [*old, *new])
     cell = row(table, "mamba").cells[0]
     assert (cell.measured, cell.status) == (None, "missing")
-    notes = {note.mark: note.text for note in table.notes}
-    assert "3 runs on other data or from other source code left out" in notes[cell.marks[0]]
+    assert "3 runs on other data or from other source code left out" in cell.notes[0]
     assert row(table, "msssm-s6").cells[0].measured == pytest.approx(60.0)
 
 
@@ -232,7 +235,7 @@ def test_the_caption_says_protocol_seeds_and_sizes() -> None:
 def test_every_row_has_a_cell_for_every_column() -> None:
     """Empty group names and tables of one task must not lose a row or shift a cell."""
     cells = [replace(cell, group="") for cell in PAPER]
-    table = build([*MAMBA, *OURS], [run(MAMBA[0], 0.4, baselines=RULES)], cells, include_modified=True)
+    table = build([*MAMBA, *OURS], [run(MAMBA[0], 0.4, baselines=RULES)], cells, modified=True)
     assert {len(row.cells) for row in table.rows} == {1}
     assert len(table.rows) == 4 + len(RULES)
 
@@ -249,4 +252,4 @@ def test_ten_thousand_runs_are_each_in_a_mean() -> None:
 
 
 def test_marks_go_on_after_z() -> None:
-    assert [letters(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "ab", "ba"]
+    assert [count_in_letters(number) for number in (1, 26, 27, 28, 53)] == ["a", "z", "aa", "ab", "ba"]

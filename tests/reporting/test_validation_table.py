@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compared_runs import answered, kept
+from compared_runs import answered, kept, report_on
 from conftest import TINY_SUITE
 from report_runs import PlannedRun, SmallSuite, suite_runs
 from typer.testing import CliRunner
@@ -13,8 +13,8 @@ from msbench.cli import app
 from msbench.reporting.render.terminal import render
 from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.definitions import validation_table
-from msbench.reporting.tables.versus import versus
+from msbench.reporting.tables.definitions import define_validation_table
+from msbench.reporting.tables.versus import compare_tables
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -31,7 +31,7 @@ def made(results: Path, scores: dict[str, list[float]]) -> Table:
             records.append(kept(results, model, RIGHT, seed, metrics=metrics).record)
             plan.append(PlannedRun("listops", model, seed))
     runs = suite_runs(plan, records, SmallSuite())
-    return build_table(validation_table(runs.suite), [runs], [])
+    return build_table(define_validation_table(runs.suite), [runs], [])
 
 
 def test_it_has_validation_scores_and_nothing_of_the_test_split(tmp_path: Path) -> None:
@@ -46,15 +46,16 @@ def test_it_has_validation_scores_and_nothing_of_the_test_split(tmp_path: Path) 
 
 def test_models_are_compared_by_it_over_seeds_alone(tmp_path: Path) -> None:
     table = made(tmp_path, {"mamba": [0.5, 0.52, 0.51], "s4": [0.6, 0.61, 0.62], "lstm": [0.9]})
-    text = render(versus([table], tmp_path, "mamba")[0])
+    text = render(compare_tables(report_on(tmp_path, table), "mamba").tables[0])
     assert "better than mamba, p < 0.001 (Holm, Welch over seeds, n = 3 and 3)" in text
     assert "lstm on listops is not compared with mamba: of the validation split there are no" in text
 
 
 def test_those_that_one_reason_keeps_from_being_compared_share_a_note(tmp_path: Path) -> None:
     single = {name: [0.9] for name in ("lstm", "s4", "s5", "lru", "dss-softmax")}
-    table = versus([made(tmp_path, {"mamba": [0.5, 0.52, 0.51], **single})], tmp_path, "mamba")[0]
-    (note,) = [note.text for note in table.notes if "not compared" in note.text]
+    table = made(tmp_path, {"mamba": [0.5, 0.52, 0.51], **single})
+    (table,) = compare_tables(report_on(tmp_path, table), "mamba").tables
+    (note,) = [note for note in table.notes if "not compared" in note]
     assert note.startswith(
         "lstm, s4, s5 and 2 more on listops are not compared with mamba: of the validation"
     )
@@ -77,8 +78,8 @@ def test_the_command_shows_it_and_refuses_what_does_not_go_with_it(tiny: Path) -
     assert "validation accuracy in percent" in done.stdout
     assert Path("reports/tiny-validation.csv").is_file()
     for words, said in (
-        (("./tiny.yaml", "--against", "baseline"), "--against: of results, so not with --validation"),
-        (("./tiny.yaml", "--html", "--figures"), "--html, --figures: of results, so not with --validation"),
+        (("./tiny.yaml", "--against", "baseline"), "--against: shows test results, so it is not allowed"),
+        (("./tiny.yaml", "--html", "--figures"), "--html, --figures: shows test results, so it is not"),
         (("table-2",), "--validation is of suites: name listops"),
     ):
         refused = CliRunner().invoke(app, ["report", *words, "--validation"])

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compared_runs import answered, kept, right
+from compared_runs import answered, kept, report_on, right
 from report_runs import PlannedRun, build, printed
 
 from msbench.errors import UnknownName
 from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.versus import compare_table, versus, with_comparisons
+from msbench.reporting.tables.versus import add_comparisons, compare_table, compare_tables
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -33,7 +33,7 @@ def made(results: Path, *reported: tuple[str, str]) -> Table:
 
 
 def test_every_measured_cell_is_compared_but_that_of_the_reference(table: Table, tmp_path: Path) -> None:
-    found = compare_table(table, tmp_path, "mamba")
+    found = compare_table(report_on(tmp_path), table, "mamba")
     assert [(table.rows[row].name, column) for row, column in found.comparisons] == [
         ("msssm-s6", 0),
         ("lstm", 0),
@@ -48,7 +48,9 @@ def test_every_measured_cell_is_compared_but_that_of_the_reference(table: Table,
 
 
 def test_p_values_are_adjusted_for_all_of_the_table(table: Table, tmp_path: Path) -> None:
-    found = sorted(compare_table(table, tmp_path, "mamba").comparisons.values(), key=lambda each: each.p)
+    found = sorted(
+        compare_table(report_on(tmp_path), table, "mamba").comparisons.values(), key=lambda each: each.p
+    )
     assert found[0].p_holm == pytest.approx(3 * found[0].p)
     assert found[1].p_holm == pytest.approx(max(3 * found[0].p, 2 * found[1].p))
 
@@ -61,7 +63,7 @@ def test_rows_that_show_the_same_runs_count_once(tmp_path: Path) -> None:
         ("Mamba", "mamba"),
         ("Mamba, too", "mamba"),
     )
-    found = compare_table(table, tmp_path, "Mamba")
+    found = compare_table(report_on(tmp_path), table, "Mamba")
     assert len(found.comparisons) == 4
     smallest = min(found.comparisons.values(), key=lambda each: each.p)
     assert smallest.p_holm == pytest.approx(3 * smallest.p)
@@ -70,55 +72,55 @@ def test_rows_that_show_the_same_runs_count_once(tmp_path: Path) -> None:
 
 def test_cells_are_marked_and_earlier_marks_stay(tmp_path: Path) -> None:
     table = made(tmp_path, ("Mamba", "mamba"), ("Linear", ""))
-    before = {note.text for note in table.notes}
-    after = with_comparisons(table, compare_table(table, tmp_path, "mamba"))
-    texts = {note.mark: note.text for note in after.notes}
-    marked = {row.name: [texts[mark] for mark in row.cells[0].marks] for row in after.rows}
-    assert before < {note.text for note in after.notes}
-    assert marked["Mamba"] == []
-    assert marked["griffin"] == []
+    after = add_comparisons(table, compare_table(report_on(tmp_path), table, "mamba"))
+    marked = {row.name: row.cells[0].notes for row in after.rows}
+    assert {text for _, text in table.footnotes} < {text for _, text in after.footnotes}
+    assert marked["Mamba"] == ()
+    assert marked["griffin"] == ()
     [mark] = marked["msssm-s6"]
     assert mark.startswith("better than mamba, p ")
     assert "Welch over seeds, n = 3 and 3" in mark
     assert any(text.startswith("worse than mamba") for text in marked["lstm"])
-    assert any("another seed may turn them" in note.text for note in after.notes if not note.mark)
+    assert any("another seed may reverse them" in note for note in after.notes)
     assert [row.cells[0].measured for row in after.rows] == [row.cells[0].measured for row in table.rows]
 
 
 def test_what_cannot_be_compared_is_noted_and_the_rest_is(table: Table, tmp_path: Path) -> None:
     for file in tmp_path.glob("small/listops/lstm/*/predictions.parquet"):
         file.unlink()
-    found = compare_table(table, tmp_path, "mamba")
+    found = compare_table(report_on(tmp_path), table, "mamba")
     assert {each.model for each in found.comparisons.values()} == {"msssm-s6", "s4"}
     assert any(note.startswith("lstm on listops is not compared with mamba: ") for note in found.notes)
     assert "Holm over 2 comparisons" in found.notes[0]
 
 
 def test_results_elsewhere_are_not_taken_for_these(table: Table, tmp_path: Path) -> None:
-    found = compare_table(table, tmp_path / "elsewhere", "mamba")
+    found = compare_table(report_on(tmp_path / "elsewhere"), table, "mamba")
     assert not found.comparisons
     (note,) = found.notes  # one reason for all three
     assert "are not compared with mamba: " in note
-    assert "no finished run" in note
+    assert "needs finished runs on both sides" in note
 
 
 def test_a_table_without_the_reference_says_so(table: Table, tmp_path: Path) -> None:
     other = tmp_path / "other"
     alone = build([PlannedRun("listops", "lstm")], [kept(other, "lstm", answered(right(N, 0.5, 0))).record])
-    both = versus([table, alone], tmp_path, "mamba")
-    assert "no measured mamba in this table" in both[1].notes[-1].text
-    assert any("better than mamba" in note.text for note in both[0].notes)
+    both = compare_tables(report_on(tmp_path, table, alone), "mamba").tables
+    assert "no measured mamba in this table" in both[1].notes[-1]
+    assert any("better than mamba" in note for note in both[0].letters)
 
 
 def test_a_model_that_no_table_has_results_of(table: Table, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"--versus: unknown model 'mambo'; did you mean 'mamba'\?"):
-        versus([table], tmp_path, "mambo")
+        compare_tables(report_on(tmp_path, table), "mambo")
     with pytest.raises(UnknownName, match="known: lstm, mamba, msssm-s6, s4"):
-        versus([table], tmp_path, "griffin")
+        compare_tables(report_on(tmp_path, table), "griffin")
 
 
 def test_the_same_table_twice_is_the_same(table: Table, tmp_path: Path) -> None:
-    assert versus([table], tmp_path, "lstm") == versus([table], tmp_path, "lstm")
+    assert compare_tables(report_on(tmp_path, table), "lstm") == compare_tables(
+        report_on(tmp_path, table), "lstm"
+    )
 
 
 def test_distances_are_not_compared(tmp_path: Path) -> None:
@@ -128,4 +130,4 @@ def test_distances_are_not_compared(tmp_path: Path) -> None:
     plan = [PlannedRun("listops", model) for model in ("mamba", "s4")]
     table = build(plan, runs, [printed("Mamba", "3.5", model="mamba", unit="tokens")])
     assert table.columns[0].unit == "tokens"
-    assert not compare_table(table, tmp_path, "mamba").comparisons
+    assert not compare_table(report_on(tmp_path), table, "mamba").comparisons

@@ -4,7 +4,7 @@ import pytest
 from report_runs import ODD_NAMES, printed
 
 from msbench.errors import ConfigError
-from msbench.reporting.render import csv as writer
+from msbench.results import files
 from msbench.results.reported import HEADER, ReportedCell, find_reported, read_all_reported, read_reported
 
 FOLDER = Path(__file__).parents[2] / "results" / "reported"
@@ -21,7 +21,7 @@ def test_names_and_digits_survive_reading(tmp_path: Path) -> None:
     names = [name for name in ODD_NAMES if name]
     cells = [printed(name, "59.60", group=name, model=name, note=name) for name in names]
     path = tmp_path / "listops.csv"
-    path.write_bytes(writer.encoded(HEADER, [[getattr(cell, key) for key in HEADER] for cell in cells]))
+    path.write_bytes(files.encode_csv(HEADER, [[getattr(cell, key) for key in HEADER] for cell in cells]))
     assert read_reported(path) == cells
 
 

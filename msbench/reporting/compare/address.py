@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from msbench import reporting as report
 from msbench.errors import ConfigError, UnknownName
-from msbench.reporting import Cell, Column, Report, Row, Table
+from msbench.reporting.tables.cells import Cell, Column, Report, Row, Table
+from msbench.reporting.tables.load import ReportOptions, load_report
 
 T = TypeVar("T")
 FORM = "TABLE:ROW:COLUMN, or TABLE ROW COLUMN where a name has a colon in it"
@@ -52,7 +52,7 @@ def locate(words: Sequence[str], results: Path) -> CellAddress:
     ConfigError where the name is ambiguous.
     """
     name, row, column = split(words)
-    found = report.load([name], results)
+    found = load_report(ReportOptions(names=[name], results=results, claims=False))
     if len(found.tables) > 1:
         raise ConfigError(f"{name!r} is more than one table: {', '.join(each.id for each in found.tables)}")
     (table,) = found.tables

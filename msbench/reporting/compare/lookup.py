@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msbench.errors import ConfigError, DamagedRecord, MsbenchError, UnknownName
-from msbench.reporting.tables.collect import ended, newest
+from msbench.reporting.tables.selection import find_newest, parse_end_time
 from msbench.results import store
 from msbench.results.record import RunRecord, read_record
 
@@ -102,12 +102,12 @@ def _at_place(name: str, found: Sequence[FoundRun]) -> FoundRun:
     if len(seeds) > 1:
         listed = _listed(list(map(str, seeds)))
         raise ConfigError(f"{name!r} has runs of seeds {listed}; add one: {name}:{seeds[0]}")
-    record = newest(each.record for each in found)
+    record = find_newest(each.record for each in found)
     chosen = next(each for each in found if each.record is record)
     others = [each.record for each in found if each is not chosen]
     if not others:
         return chosen
-    ids = _listed([each.run_id for each in sorted(others, key=ended, reverse=True)])
+    ids = _listed([each.run_id for each in sorted(others, key=parse_end_time, reverse=True)])
     note = f"{name} is run {record.run_id}, the newest; older ones: {ids}"
     return replace(chosen, note="\n".join(filter(None, (note, chosen.note))))
 

@@ -6,20 +6,21 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from msbench import datasets as data
-from msbench import reporting as report
 from msbench.config import RunSpec
 from msbench.config.differences import compare_settings
 from msbench.config.run import SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError, Undecided
-from msbench.reporting import Column, ReportedCell
 from msbench.reporting.compare.address import CellAddress
 from msbench.reporting.compare.standing import RunStanding, standing
-from msbench.reporting.tables.cells import UNITS
-from msbench.reporting.tables.collect import usable
-from msbench.reporting.tables.load import more_seeds
+from msbench.reporting.tables.cells import UNITS, Column
+from msbench.reporting.tables.definitions import define_suite_table
+from msbench.reporting.tables.load import ReportOptions, find_more_seeds, load_report
+from msbench.reporting.tables.selection import is_usable
+from msbench.results import reported
 from msbench.results.mixing_documents import find_comparable, read_distances
 from msbench.results.record import RunRecord
+from msbench.results.reported import ReportedCell
 from msbench.runs import suite
 from msbench.runs.reproduce import Executed, how, words_of
 
@@ -71,11 +72,11 @@ def trace(place: CellAddress, results: Path, data_root: Path) -> Trace:
 
 def _printed(place: CellAddress, results: Path) -> Printed | None:
     """Return the reported cell, also where the paper prints a dash; None where it has no such cell."""
-    path = report.find_reported(results) / f"{_reported_table(place)}.csv"
+    path = reported.find_reported(results) / f"{_reported_table(place)}.csv"
     here = (place.row.group, place.row.name, place.column.label)
     if not path.is_file():
         return None
-    cells = [cell for cell in report.read_reported(path) if (cell.group, cell.row, cell.column) == here]
+    cells = [cell for cell in reported.read_reported(path) if (cell.group, cell.row, cell.column) == here]
     if not cells:
         return None
     with path.open(encoding="utf-8", newline="") as stream:
@@ -87,7 +88,7 @@ def _printed(place: CellAddress, results: Path) -> Printed | None:
 def _reported_table(place: CellAddress) -> str:
     if place.table.number is not None:
         return place.table.id
-    return report.own_table(suite.load(place.name)).reported
+    return define_suite_table(suite.load(place.name)).reported
 
 
 def _parts(place: CellAddress, results: Path) -> Iterator[CellAddress]:
@@ -111,7 +112,7 @@ def _in_table(place: CellAddress, where: tuple[str, str]) -> CellAddress | None:
 def _elsewhere(place: CellAddress, where: tuple[str, str], results: Path) -> CellAddress | None:
     """Return the cell of a task that the table itself does not show, from the table of its suite."""
     try:
-        found = report.load([where[0]], results)
+        found = load_report(ReportOptions(names=[where[0]], results=results, claims=False))
     except Undecided:
         return None
     (table,) = found.tables
@@ -125,13 +126,13 @@ def _source(place: CellAddress, results: Path, data_root: Path) -> Source:
     ((suite_name, task),) = column.places
     every = [each for records in place.report.records.values() for each in records]
     mine = [each for each in every if (each.suite, each.task, each.model) == (suite_name, task, model)]
-    behind = place.report.behind(place.table, place.row, place.number)
+    behind = place.report.list_runs(place.table, place.row, place.number)
     found = {each.run_id: _value(place, column, each) for each in behind}
     used = [each for each in behind if found[each.run_id] is not None]
     name = place.name if place.table.number is None else suite_name
     try:
         specs = suite.plan(suite.load(name), [model], [task])
-        specs += more_seeds(specs, mine).values()
+        specs += find_more_seeds(specs, mine).values()
     except ConfigError as error:
         specs, problem = [], str(error)
     else:
@@ -156,10 +157,10 @@ def _value(place: CellAddress, column: Column, record: RunRecord) -> float | Non
     """Return the value of this run in the unit of the column; None where it has none for the cell."""
     unit = UNITS[column.unit]
     if column.source == "mixing":
-        measured = find_comparable(read_distances(place.report.folder(record))[0])
+        measured = find_comparable(read_distances(place.report.find_folder(record))[0])
         return None if measured is None or measured.mean is None else unit.scale * measured.mean
     value = record.metrics.get(unit.metric)
-    return unit.scale * value if usable(value) else None
+    return unit.scale * value if is_usable(value) else None
 
 
 def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSpec]) -> str:

@@ -61,15 +61,14 @@ def _source(found: Trace, source: Source) -> dict[str, Any]:
 
 def _run(found: Trace, record: RunRecord) -> dict[str, Any]:
     names = ("run_id", "seed", "status", "hardware", "started", "ended", "data_digest", "source_digest")
-    folder = found.place.report.folder(record)
+    folder = found.place.report.find_folder(record)
     return {name: getattr(record, name) for name in names} | {"folder": str(folder)}
 
 
 def _notes(found: Trace) -> list[str]:
-    """Return the notes that the marks of the cell refer to."""
+    """Return the notes of the cell, in the order of their letters."""
     cell = found.place.cell
-    marks = {*cell.marks, *cell.reported_marks}
-    return [note.text for note in found.place.table.notes if note.mark and note.mark in marks]
+    return [text for text in found.place.table.letters if text in (*cell.notes, *cell.reported_notes)]
 
 
 def pages(found: Trace) -> Iterable[Part]:

@@ -18,8 +18,8 @@ from msbench.reporting.figures.file import FigureFile, write
 from msbench.reporting.figures.kinds import KINDS, figure
 from msbench.reporting.figures.look import looks
 from msbench.reporting.figures.series import series_of
-from msbench.reporting.tables.load import Report
-from msbench.reporting.tables.names import safe, unique
+from msbench.reporting.render.formatting import make_safe, number_repeats
+from msbench.reporting.tables.cells import Report
 
 __all__ = ["KINDS", "WITHOUT_MODELS", "FigureFile", "figures", "write"]
 
@@ -35,20 +35,20 @@ def figures(report: Report, kinds: Sequence[str] = WITHOUT_MODELS) -> list[Figur
     series = [series_of(report, table) for table in report.tables]
     seen = looks(each.name for of_table in series for each in of_table if each.shown)
     found = [
-        figure(kind, table, of_table, seen, report.folder)
+        figure(kind, table, of_table, seen, report.find_folder)
         for table, of_table in zip(report.tables, series, strict=True)
         for kind in kinds
     ]
     for path in sorted((report.results / "bench").glob("scan*.json")):
         found += _of_scan(path)
-    stems = unique((each.stem for each in found), "{}-{}")
+    stems = number_repeats((each.stem for each in found), "{}-{}")
     return [replace(each, stem=stem) for each, stem in zip(found, stems, strict=True)]
 
 
 def _of_scan(path: Path) -> list[FigureFile]:
     """Return the two figures of a scan benchmark, or one with the reason why its document is invalid."""
     found, problem = scan.read(path)
-    stem = f"bench-{safe(path.stem)}"
+    stem = f"bench-{make_safe(path.stem)}"
     if found is None:
         return [FigureFile(stem, "Speed of the scan", reason=problem)]
     lengths = FigureFile(f"{stem}-length", "Time of the scan by length", reason="no length was varied")

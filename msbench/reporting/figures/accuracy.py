@@ -25,7 +25,7 @@ from msbench.reporting.figures.look import (
 from msbench.reporting.figures.names import clean, folded
 from msbench.reporting.figures.series import Series, grouped
 from msbench.reporting.tables.cells import Column
-from msbench.reporting.tables.measure import runs_in_words
+from msbench.reporting.tables.notes import format_run_count
 from msbench.results.record import RunRecord
 from msbench.stats import spread
 
@@ -137,7 +137,7 @@ def _elsewhere(column: Column, runs: Sequence[RunRecord], chosen: str) -> list[s
     others = Counter(hardware(record) for record in runs if hardware(record) != chosen)
     told = f"left out: times are of {clean(chosen)}"
     return [
-        f"{clean(column.label)}: {runs_in_words(count)} on {clean(where)} {told}"
+        f"{clean(column.label)}: {format_run_count(count)} on {clean(where)} {told}"
         for where, count in sorted(others.items())
     ]
 

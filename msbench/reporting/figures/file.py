@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from msbench.reporting.figures import inline
 from msbench.reporting.figures.style import FORMATS, picture, styled
-from msbench.reporting.render import csv as csv_renderer
-from msbench.reporting.render.files import write_files
+from msbench.results.files import encode_csv, write_files
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,7 @@ class FigureFile:
     def csv(self) -> bytes:
         """Return the CSV: a line per row, numbers unrounded, names unchanged, missing values empty."""
         header = [field.name for field in fields(self.rows[0])]
-        lines = (tuple(map(_field, astuple(row))) for row in self.rows)
-        return csv_renderer.encoded(header, lines)
+        return encode_csv(header, ([_join(value) for value in astuple(row)] for row in self.rows))
 
     def pictures(self) -> dict[str, bytes]:
         """Return the bytes of ``pdf``, ``png`` and ``svg``."""
@@ -68,9 +66,7 @@ def write(figures: Iterable[FigureFile], out: Path) -> list[Path]:
     return write_files(files, out)
 
 
-def _field(value: Any) -> str:
-    if isinstance(value, float):
-        return csv_renderer.number(value)
+def _join(value: Any) -> Any:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
-    return "" if value is None else str(value)
+    return str(value) if isinstance(value, bool) else value

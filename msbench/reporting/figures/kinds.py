@@ -13,8 +13,8 @@ from msbench.reporting.figures.file import FigureFile
 from msbench.reporting.figures.look import SeriesStyle
 from msbench.reporting.figures.names import clean
 from msbench.reporting.figures.series import Series
+from msbench.reporting.render.formatting import make_stem as file_stem
 from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.names import stem as file_stem
 from msbench.results.metrics_log import read_log
 from msbench.results.mixing_documents import read_distances
 from msbench.results.record import RunRecord

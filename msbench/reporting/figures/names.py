@@ -4,7 +4,7 @@ import textwrap
 import unicodedata
 from collections.abc import Iterable
 
-from msbench.reporting.tables.names import unique
+from msbench.reporting.render.formatting import number_repeats
 
 LONGEST = 34
 """The most characters of a name in a legend, which is as wide as a column of a paper."""
@@ -35,4 +35,4 @@ def folded(text: str, width: int, lines: int = 2) -> str:
 def shown(names: Iterable[str]) -> dict[str, str]:
     """Return the legend entry of each name; all are distinct."""
     each = list(dict.fromkeys(names))
-    return dict(zip(each, unique(map(shortened, each)), strict=True))
+    return dict(zip(each, number_repeats(map(shortened, each)), strict=True))

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from msbench.reporting.figures.look import NARROW, SeriesStyle, panels, scaled_axis
 from msbench.reporting.figures.names import clean, shortened
 from msbench.reporting.figures.style import COLOURS, INK
-from msbench.reporting.tables.names import unique
+from msbench.reporting.render.formatting import number_repeats
 from msbench.results.files import parse_json, read_bytes
 
 SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
@@ -124,7 +124,7 @@ def _lengths(document: str, machine: str, tables: Sequence[Mapping[str, Any]]) -
 def _backends(document: str, machine: str, values: Mapping[str, Any]) -> Iterator[Backend]:
     rows = [row for row in values["rows"] if row["status"] == "measured"]
     rows.sort(key=_cost)
-    labels = unique(_label(row, values["size"]) for row in rows)
+    labels = number_repeats(_label(row, values["size"]) for row in rows)
     for label, row in zip(labels, rows, strict=True):
         sizes = _sizes(row)
         each, peak = sizes[0] * sizes[1] * sizes[2], row.get("peak_bytes")

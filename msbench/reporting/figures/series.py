@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from msbench.reporting.figures.names import clean
-from msbench.reporting.tables.cells import UNITS, Cell, Column, Table
-from msbench.reporting.tables.load import Report
-from msbench.reporting.tables.names import unique
+from msbench.reporting.render.formatting import number_repeats
+from msbench.reporting.tables.cells import UNITS, Cell, Column, Report, Table
 from msbench.results.record import RunRecord
 
 Key = TypeVar("Key")
@@ -51,12 +50,12 @@ class Series:
 
 def series_of(report: Report, table: Table) -> list[Series]:
     """Return every cell of the table, row by row."""
-    names = unique(row.name for row in table.rows)
+    names = number_repeats(row.name for row in table.rows)
     return [
         Series(table.id, name, row.model, column, row.cells[index], runs)
         for name, row in zip(names, table.rows, strict=True)
         for index, column in enumerate(table.columns)
-        for runs in [() if column.of else report.behind(table, row, index)]
+        for runs in [() if column.of else report.list_runs(table, row, index)]
     ]
 
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from msbench.console import printable
-from msbench.reporting.render import words
-from msbench.reporting.render.words import Words
+from msbench.reporting.render import formatting
+from msbench.reporting.render.formatting import FormattedNumber
 from msbench.reporting.tables.cells import Table
 
 GAP = "  "
@@ -87,9 +87,9 @@ class _Layout:
         yield Text()
         if any(cell.best for row in self.table.rows for cell in row.cells) and not self.styled:
             yield Text("*  best measured")
-        for mark, text in words.footnotes(self.table):
+        for mark, text in formatting.list_footnotes(self.table):
             yield Text(self.show(f"[{mark}]  {text}" if mark else text))
-        for verdict, meaning in words.verdicts(self.table):
+        for verdict, meaning in formatting.list_verdicts(self.table):
             yield Text(self.show(f"{verdict}: {meaning}"))
 
     def show(self, text: str) -> str:
@@ -107,11 +107,11 @@ class _Layout:
             if row.group != group:
                 group = row.group
                 yield _Line(self.show(group))
-            cells = map(self._number, words.numbers(self.table, row))
+            cells = map(self._number, formatting.format_row(self.table, row))
             indent = GAP if row.group else ""
             yield _Line(self.show(indent + row.name), tuple(cells))
 
-    def _number(self, number: Words) -> Text:
+    def _number(self, number: FormattedNumber) -> Text:
         star = "*" if number.best and not self.styled else ""
         text = Text().append(number.value + star, style="bold" if number.best else None)
         text.append(self.show(f"±{number.sd}") if number.sd else "")

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from msbench.errors import UnknownName
-from msbench.reporting.tables.arithmetic import unlike
-from msbench.reporting.tables.averages import average
-from msbench.reporting.tables.best import mark_best
-from msbench.reporting.tables.caption import caption
 from msbench.reporting.tables.cells import (
     MEASURED_GROUP,
     MODELS_GROUP,
+    MODIFIED_GROUP,
+    MODIFIED_MARK,
     RULES_GROUP,
     UNIT_OF_METRIC,
     UNITS,
@@ -21,17 +19,28 @@ from msbench.reporting.tables.cells import (
     Place,
     Row,
     Table,
-    lettered,
+    Unit,
 )
 from msbench.reporting.tables.definitions import ColumnDefinition, TableDefinition
-from msbench.reporting.tables.distances import distance
-from msbench.reporting.tables.measure import measure, runs_in_words
-from msbench.reporting.tables.modified import modified_rows
-from msbench.reporting.tables.pool import Pool, SuiteRuns
+from msbench.reporting.tables.measure import average_cells, measure_distances, measure_results
+from msbench.reporting.tables.notes import (
+    note_left_columns,
+    note_modified_runs,
+    note_more_seeds,
+    note_unlike_hardware,
+    note_unlisted_models,
+    write_caption,
+)
+from msbench.reporting.tables.selection import (
+    RunPool,
+    SuiteRuns,
+    describe_difference,
+    find_newest,
+    select_runs,
+)
+from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite_claims import Claim
-
-__all__ = ["build_table"]
 
 
 def build_table(
@@ -39,80 +48,85 @@ def build_table(
     material: Iterable[SuiteRuns],
     reported: Iterable[ReportedCell],
     *,
-    include_modified: bool = False,
+    modified: bool = False,
 ) -> Table:
     """Build the table of `definition` from the runs of its suites, with reported and measured numbers.
 
     A cell takes finished records whose spec digest is that of a planned spec. Runs that differ from the plan
-    are counted in a note, or listed below the table with `include_modified`. A suite that is not among
-    `material` has no runs.
+    are counted in a note, or listed below the table with `modified`. A suite that is not among `material` has
+    no runs.
 
     Raises UnknownName where the definition names a reported table or column that does not exist.
     """
-    pool = Pool(material, definition.places, definition.own_places)
-    builder = _Builder(definition, pool, _printed(definition, list(reported)))
-    rows, notes = lettered(builder.rows(include_modified), [*definition.notes, *builder.notes])
+    pool = RunPool(material, definition.places, definition.own_places)
+    builder = _Builder(definition, pool, _find_printed(definition, list(reported)))
+    rows = builder.build_rows(modified=modified)
     return Table(
-        definition.id,
-        definition.title,
-        caption(definition, pool, builder.columns, reported=any(cell.value for cell in builder.printed)),
-        builder.columns,
-        rows,
-        notes,
-        definition.protocol,
-        definition.number,
+        id=definition.id,
+        title=definition.title,
+        caption=write_caption(
+            definition, pool, builder.columns, reported=any(cell.value for cell in builder.printed)
+        ),
+        columns=builder.columns,
+        rows=tuple(rows),
+        notes=tuple(dict.fromkeys([*definition.notes, *builder.notes])),
+        protocol=definition.protocol,
+        number=definition.number,
     )
 
 
 class _Builder:
-    """Builder of one table."""
+    """Builder of the rows of one table; `notes` collects those on the whole table."""
 
-    def __init__(self, definition: TableDefinition, pool: Pool, printed: list[ReportedCell]) -> None:
+    def __init__(self, definition: TableDefinition, pool: RunPool, printed: list[ReportedCell]) -> None:
         self.definition, self.pool, self.printed = definition, pool, printed
-        self.columns = _columns(definition, printed, pool)
+        self.columns = _define_columns(definition, printed, pool)
         self.notes: list[str] = list(pool.notes)
-        self.made: dict[tuple[Column, str], Cell] = {}
+        self.cells: dict[tuple[Column, str], Cell] = {}
 
-    def rows(self, include_modified: bool) -> list[Row]:
+    def build_rows(self, *, modified: bool) -> list[Row]:
         """Return all rows, in display order."""
-        others = self._other_rows() if self.definition.others else []
-        rows = mark_best([*self._reported_rows(), *others], self.columns)
+        others = self._build_other_rows() if self.definition.others else []
+        rows = mark_best([*self._build_reported_rows(), *others], self.columns)
         # A table of claims has only the paper's rows; everything else is in the suite's own table.
-        of_paper = self.definition.claim is not None
-        rows += [] if of_paper else self._rule_rows()
-        if include_modified and not of_paper:
-            rows += modified_rows(self.pool, self.columns, self.notes)
-        self._note_more_seeds({row.model for row in rows})
-        self._note_strangers({row.model for row in rows})
-        self._note_unlike_arithmetic({row.model for row in rows})
-        self._note_what_is_not_shown(include_modified or of_paper)
+        is_claim = self.definition.claim is not None
+        if not is_claim:
+            rows += self._build_rule_rows()
+            rows += self._build_modified_rows() if modified else []
+        shown = {row.model for row in rows}
+        models = [model for model in self.pool.models if model in shown]
+        self.notes += note_more_seeds(self.pool, self.columns, models)
+        self.notes += note_unlisted_models(self.pool, models)
+        self.notes += note_unlike_hardware(self.pool, self.columns, models)
+        self.notes += () if modified or is_claim else note_modified_runs(self.pool, self.definition)
+        self.notes += note_left_columns(self.columns, self.printed)
         return rows
 
-    def _cell(self, column: Column, model: str) -> Cell:
+    def _measure(self, column: Column, model: str) -> Cell:
         """Return the measured cell of a model, cached as the model may be in several rows."""
-        if (column, model) not in self.made:
-            self.made[column, model] = self._make(column, model)
-        return self.made[column, model]
+        if (column, model) not in self.cells:
+            self.cells[column, model] = self._measure_once(column, model)
+        return self.cells[column, model]
 
-    def _make(self, column: Column, model: str) -> Cell:
+    def _measure_once(self, column: Column, model: str) -> Cell:
         if column.source == "average":
-            parts = [self._part(place, column) for place in column.of]
-            cell = average(column.label, [(part.label, self._cell(part, model)) for part in parts])
+            parts = [self._find_part(place, column) for place in column.of]
+            cell = average_cells(column.label, [(part.label, self._measure(part, model)) for part in parts])
             # A row without any number of its own needs no note on what its average lacks.
-            some = any(self._cell(part, model).n for part in parts if part in self.columns)
-            return cell if some else replace(cell, marks=())
+            some = any(self._measure(part, model).n for part in parts if part in self.columns)
+            return cell if some else replace(cell, notes=())
         (place,) = column.places
-        found, n_planned = self.pool.outcome(place, model), self.pool.n_planned(place, model)
+        found, n_planned = self.pool.select(place, model), self.pool.count_planned(place, model)
         if column.source == "mixing":
-            return distance(found.finished, n_planned, self.pool.distances, self.notes)
-        return measure(column, found, n_planned, self.notes)
+            return measure_distances(found.finished, n_planned, self.pool.distances, self.notes)
+        return measure_results(column, found, n_planned, self.notes)
 
-    def _part(self, place: Place, whole: Column) -> Column:
+    def _find_part(self, place: Place, whole: Column) -> Column:
         """Return the column of one task of an average: the table's own column, if it has one."""
         own = (column for column in self.columns if column.source == "run" and column.places == (place,))
         return next(own, Column(place[1], place[1], whole.unit, place[0]))
 
-    def _reported_rows(self) -> list[Row]:
+    def _build_reported_rows(self) -> list[Row]:
         groups: dict[tuple[str, str], list[ReportedCell]] = defaultdict(list)
         for cell in self.printed:
             groups[cell.group, cell.row].append(cell)
@@ -121,106 +135,95 @@ class _Builder:
             by_column = {cell.column: cell for cell in printed}
             model = printed[0].model
             cells = tuple(
-                _beside(by_column.get(column.label), self._cell(column, model)) for column in self.columns
+                _add_reported(self._measure(column, model), by_column.get(column.label))
+                for column in self.columns
             )
             if model in self.pool.models or any(cell.reported for cell in cells):
                 rows.append(Row(name, group, model, cells, printed[0].source))
         return rows
 
-    def _other_rows(self) -> list[Row]:
+    def _build_other_rows(self) -> list[Row]:
         """Return rows for models missing in the paper's table: listed in the suites, or with runs."""
-        shown = {cell.model for cell in self.printed}
+        in_paper = {cell.model for cell in self.printed}
         group = MEASURED_GROUP if self.printed else MODELS_GROUP
         places = {column.places[0] for column in self.columns if column.source != "average"}
+        suites = {suite for suite, _ in places}
         planned = {key[2] for key in self.pool.plan if key[:2] in places}
-        listed = self.pool.listed({suite for suite, _ in places})
-        others = [each for each in self.pool.models if each in planned and each not in shown]
-        rows = [Row(each, group, each, tuple(self._cell(c, each) for c in self.columns)) for each in others]
-        return [row for row in rows if row.model in listed or any(map(_says_something, row.cells))]
+        listed = {m for each in self.pool.material if each.suite.name in suites for m in each.suite.models}
+        rows = []
+        for model in self.pool.models:
+            if model in planned and model not in in_paper:
+                cells = tuple(self._measure(column, model) for column in self.columns)
+                if model in listed or any(cell.status != "missing" or cell.notes for cell in cells):
+                    rows.append(Row(model, group, model, cells))
+        return rows
 
-    def _rule_rows(self) -> list[Row]:
+    def _build_rule_rows(self) -> list[Row]:
         rates: dict[str, dict[Column, float]] = defaultdict(dict)
         for column in self.columns:
             if column.source == "run" and self.definition.part == "test":
-                for record in self.pool.counted(column.places[0]):
+                for record in self.pool.list_runs(column.places[0]):
                     for name, value in record.baselines.items():
-                        rates[name][column] = value
+                        rates[name][column] = UNITS[column.unit].scale * value
         source = "counted on the test split"
         return [
             Row(
-                name, RULES_GROUP, "", tuple(_rule_cell(column, by_column) for column in self.columns), source
+                name,
+                RULES_GROUP,
+                "",
+                tuple(_build_rule_cell(of.get(column)) for column in self.columns),
+                source,
             )
-            for name, by_column in rates.items()
+            for name, of in rates.items()
         ]
 
-    def _note_more_seeds(self, shown: set[str]) -> None:
-        """Add a note on seeds beyond the plan, which follow the protocol and count."""
-        places = list(dict.fromkeys(place for column in self.columns for place in column.places))
-        counted = [
-            _counts(model, {place[1]: self.pool.n_planned(place, model) for place in places})
-            for model in self.pool.models
-            if model in shown and any(self.pool.more.get((*place, model)) for place in places)
-        ]
-        if counted:
-            self.notes.append(f"seeds beyond the plan count too; in all: {', '.join(counted)}")
-
-    def _note_strangers(self, shown: set[str]) -> None:
-        for suite, models in self.pool.strangers().items():
-            if named := ", ".join(model for model in models if model in shown):
-                self.notes.append(
-                    f"not listed by suite {suite}, and run with its common settings and own defaults: {named}"
-                )
-
-    def _note_unlike_arithmetic(self, shown: set[str]) -> None:
-        for column in self.columns:
-            models = [model for model in self.pool.models if model in shown and column.source == "run"]
-            runs = [
-                record
-                for place in column.places
-                for model in models
-                for record in self.pool.outcome(place, model).finished
-            ]
-            if note := unlike(column.label, runs):
-                self.notes.append(note)
-
-    def _note_what_is_not_shown(self, include_modified: bool) -> None:
-        for suite in () if include_modified else self.definition.suites:
-            count = sum(len(runs) for key, runs in self.pool.modified.items() if key[0] == suite)
-            if count:
-                self.notes.append(
-                    f"{runs_in_words(count)} of suite {suite} with another spec than the planned one not"
-                    f" shown; 'msbench report {self.definition.id} --modified' lists them"
-                )
-        shown = {column.label for column in self.columns}
-        left = list(dict.fromkeys(cell.column for cell in self.printed if cell.column not in shown))
-        if left:
-            self.notes.append(
-                f"columns of the paper's table that are no task of this suite: {', '.join(left)}"
+    def _build_modified_rows(self) -> list[Row]:
+        """Return a row for every model and every way in which its runs differ from the plan."""
+        groups: dict[tuple[str, str], dict[Place, list[RunRecord]]] = defaultdict(lambda: defaultdict(list))
+        for key, records in self.pool.modified.items():
+            specs = self.pool.plan.get(key, [])
+            for record in records:
+                # The planned spec to compare with is that of the same seed, else the first.
+                same = (spec for spec in specs if spec.seed == record.seed)
+                nearest = next(same, specs[0] if specs else None)
+                label = describe_difference(record, nearest)
+                groups[record.model, label][key[:2]].append(record)
+        return [
+            Row(
+                f"{model} {MODIFIED_MARK} {label}",
+                MODIFIED_GROUP,
+                model,
+                tuple(self._measure_modified(column, places) for column in self.columns),
+                label,
             )
+            for (model, label), places in sorted(groups.items())
+        ]
+
+    def _measure_modified(self, column: Column, places: Mapping[Place, list[RunRecord]]) -> Cell:
+        """Return the cell of these runs; averages and mixing distances are of planned runs only."""
+        place = column.places[0]
+        records = places.get(place, []) if column.source == "run" else []
+        if not records:
+            return Cell()
+        digest = find_newest(records).data_digest
+        seeds = len({record.seed for record in records})
+        cell = measure_results(column, select_runs(records, digest), seeds, self.notes)
+        planned = {found for key, found in self.pool.data.items() if key[:2] == place and found}
+        if not planned or digest in planned:
+            return cell
+        return replace(cell, notes=(*cell.notes, "measured on other data than the planned runs"))
 
 
-def _counts(model: str, seeds: Mapping[str, int]) -> str:
-    """Return text such as ``mamba 3``, or ``mamba 3 (text), 1 (image)`` where its tasks differ."""
-    tasks: dict[int, list[str]] = defaultdict(list)
-    for task, count in seeds.items():
-        if count:
-            tasks[count].append(task)
-    if len(tasks) == 1:
-        return f"{model} {next(iter(tasks))}"
-    listed = (f"{count} ({', '.join(names)})" for count, names in tasks.items())
-    return f"{model} {', '.join(listed)}"
-
-
-def _printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[ReportedCell]:
+def _find_printed(definition: TableDefinition, reported: list[ReportedCell]) -> list[ReportedCell]:
     """Return the cells of the reported table that the definition names."""
     tables = {cell.table for cell in reported}
     if definition.reported and definition.reported not in tables:
         raise UnknownName("reported table", definition.reported, tables, definition.where)
     found = [cell for cell in reported if cell.table == definition.reported]
-    return found if definition.claim is None else _rows_alone(definition, definition.claim, found)
+    return found if definition.claim is None else _strip_numbers(definition, definition.claim, found)
 
 
-def _rows_alone(
+def _strip_numbers(
     definition: TableDefinition, claim: Claim, printed: Sequence[ReportedCell]
 ) -> list[ReportedCell]:
     """Return a column's rows without numbers, under this table's heading, for models of the suite."""
@@ -240,7 +243,9 @@ def _rows_alone(
     return [cell for cell in bare if cell.model]
 
 
-def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool: Pool) -> tuple[Column, ...]:
+def _define_columns(
+    definition: TableDefinition, printed: Sequence[ReportedCell], pool: RunPool
+) -> tuple[Column, ...]:
     """Return the columns, in the paper's unit where it prints them, else in that of the runs' metric."""
     units = {cell.column: cell.unit for cell in printed}
     for column in definition.columns:
@@ -250,7 +255,7 @@ def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool:
         Column(
             column.task,
             column.label,
-            units.get(column.label) or _own_unit(column, pool, definition.part),
+            units.get(column.label) or _find_unit(column, pool, definition.part),
             column.suite,
             column.source,
             column.of,
@@ -259,7 +264,7 @@ def _columns(definition: TableDefinition, printed: Sequence[ReportedCell], pool:
     )
 
 
-def _own_unit(column: ColumnDefinition, pool: Pool, part: Part) -> str:
+def _find_unit(column: ColumnDefinition, pool: RunPool, part: Part) -> str:
     """Return the unit of a column that the paper does not print; accuracy if there are no runs."""
     if column.source == "mixing":
         return "tokens"
@@ -268,18 +273,36 @@ def _own_unit(column: ColumnDefinition, pool: Pool, part: Part) -> str:
     return UNIT_OF_METRIC[part][metrics[0] if metrics else "accuracy"]
 
 
-def _beside(printed: ReportedCell | None, cell: Cell) -> Cell:
+def _add_reported(cell: Cell, printed: ReportedCell | None) -> Cell:
     if printed is None:
         return cell
-    marks = (f"reported: {printed.note}",) if printed.note else ()
-    return replace(cell, reported=printed.value, reported_sd=printed.sd, reported_marks=marks)
+    notes = (f"reported: {printed.note}",) if printed.note else ()
+    return replace(cell, reported=printed.value, reported_sd=printed.sd, reported_notes=notes)
 
 
-def _says_something(cell: Cell) -> bool:
-    return cell.status != "missing" or bool(cell.marks)
+def _build_rule_cell(rate: float | None) -> Cell:
+    return Cell() if rate is None else Cell(measured=rate, status="trivial-rule")
 
 
-def _rule_cell(column: Column, rates: Mapping[Column, float]) -> Cell:
-    if column not in rates:
-        return Cell()
-    return Cell(measured=UNITS[column.unit].scale * rates[column], status="trivial-rule")
+def mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
+    """Return the rows with the best measured cell of each column marked, and all that print the same.
+
+    Two cells are compared at the fewer of their decimals. A unit that is not ranked has no best.
+    """
+    best = [_find_best([row.cells[index] for row in rows], column) for index, column in enumerate(columns)]
+    return [replace(row, cells=tuple(map(_mark, row.cells, columns, best))) for row in rows]
+
+
+def _find_best(cells: Sequence[Cell], column: Column) -> Cell | None:
+    if not UNITS[column.unit].ranked:
+        return None
+    return max((cell for cell in cells if cell.n), key=lambda cell: cell.measured or 0.0, default=None)
+
+
+def _mark(cell: Cell, column: Column, best: Cell | None) -> Cell:
+    return replace(cell, best=bool(best and cell.n and _print_the_same(cell, best, UNITS[column.unit])))
+
+
+def _print_the_same(cell: Cell, best: Cell, unit: Unit) -> bool:
+    digits = min(unit.count_decimals(each.sd) for each in (cell, best))
+    return f"{cell.measured or 0.0:.{digits}f}" == f"{best.measured or 0.0:.{digits}f}"

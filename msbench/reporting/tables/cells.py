@@ -1,12 +1,14 @@
 """A table of the paper as plain values, the input of every renderer."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
-from msbench.reporting.tables.judgement import Evidence, Judgement
-from msbench.results.record import Metric, get_metric_key
+from msbench.results.mixing_documents import Distances
+from msbench.results.record import Metric, RunRecord, get_metric_key
 
 CellStatus = Literal[
     "measured", "missing", "diverged", "out-of-memory", "interrupted", "failed", "trivial-rule"
@@ -37,6 +39,30 @@ class Unit:
     digits: int
     words: str
     ranked: bool = True
+
+    def count_decimals(self, sd: float | None) -> int:
+        """Return the decimals for a mean and its sd: two significant digits of the sd, at most `digits`.
+
+        Without a spread, or with one of zero, return `digits`. Raises ValueError where the spread is not
+        finite or negative.
+        """
+        if sd is None or sd == 0:
+            return self.digits
+        if not (math.isfinite(sd) and sd > 0):
+            raise ValueError(f"a standard deviation of {sd} cannot be shown")
+        # The exponent of the rounded spread: 9.96 is 10 in two digits.
+        exponent = int(f"{sd:.1e}".partition("e")[2])
+        return min(self.digits, max(0, 1 - exponent))
+
+    def format_mean(self, mean: float, sd: float | None) -> tuple[str, str]:
+        """Return a mean and its sd as text, to the same decimals; the latter empty for None.
+
+        Raises ValueError where either is no finite number.
+        """
+        if not math.isfinite(mean):
+            raise ValueError(f"a mean of {mean} cannot be shown")
+        digits = self.count_decimals(sd)
+        return f"{mean:.{digits}f}", "" if sd is None else f"{sd:.{digits}f}"
 
 
 UNITS = {
@@ -84,6 +110,69 @@ class Column:
         return self.of or ((self.suite, self.task),)
 
 
+Verdict = Literal[
+    "pass",
+    "improved",
+    "inconclusive",
+    "fail",
+    "chance-level",
+    "trivial-rule",
+    "diverged",
+    "missing",
+    "invalid",
+    "other-data",
+    "xfail",
+]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The results of the runs behind a cell.
+
+    `values` has the recorded result of each finished seed of `seeds`. `unfinished` counts the seeds without a
+    result by status. `rules` are the results of trivial rules on the same test split; `chance` is the chance
+    level of the metric, where known. `hardware` is the class of device, such as ``cpu`` or the name of a GPU;
+    it is empty where runs were on several. `data_notes` are the notes of the data setup, such as that part of
+    the published data is missing. `newer` counts by status the runs that are not among these, though they are
+    of the present code and data or ended after these without a result. `unread` has a line for each run of
+    the present code without a readable record, and `stale` is True if these results are of other source code
+    than the present one.
+    """
+
+    metric: str
+    values: tuple[float, ...]
+    seeds: tuple[int, ...]
+    n_planned: int
+    n_test: int | None = None
+    rules: Mapping[str, float] = field(default_factory=dict)
+    chance: float | None = None
+    data_digest: str = ""
+    hardware: str = ""
+    unfinished: Mapping[str, int] = field(default_factory=dict)
+    data_notes: tuple[str, ...] = ()
+    newer: Mapping[str, int] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    stale: bool = False
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with its evidence in one sentence.
+
+    `expected` and `margin` define the test: the mean must not be below ``expected - margin``. `low` and
+    `high` are the one-sided 95 % confidence bounds of the mean, the uncertainty of `expected` included;
+    `seeds_needed` is the number of further seeds like these that would decide, where it can be estimated.
+    """
+
+    verdict: Verdict
+    reason: str
+    expected: float | None = None
+    margin: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seeds_needed: int | None = None
+
+
 ClaimVerdict = Literal["agrees", "contradicts", "undecided"]
 
 
@@ -104,9 +193,10 @@ class Cell:
 
     `reported` and `reported_sd` are as the paper prints them, empty where it has none. `measured` (mean over
     `n` seeds of `n_planned`) and `sd` (of the sample; None for one seed) are in the unit of the column,
-    unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. Marks refer to the
-    table's notes. `evidence` is the input of a verdict, in fractions; `judgement` is the verdict, where one
-    was requested, and `standing` the verdict on a claim, in tables of claims.
+    unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. `notes` and
+    `reported_notes` are the texts of its footnotes. `evidence` is the input of a verdict, in fractions;
+    `judgement` is the verdict, where one was requested, and `standing` the verdict on a claim, in tables of
+    claims.
     """
 
     reported: str = ""
@@ -116,8 +206,8 @@ class Cell:
     n: int = 0
     n_planned: int = 0
     status: CellStatus = "missing"
-    marks: tuple[str, ...] = ()
-    reported_marks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    reported_notes: tuple[str, ...] = ()
     run_ids: tuple[str, ...] = ()
     best: bool = False
     evidence: Evidence | None = None
@@ -142,19 +232,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Note:
-    """A line below the table; `mark` is empty if it concerns the whole table."""
-
-    mark: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Table:
     """A table of the paper, or of one suite, with reported and measured numbers.
 
-    `id` is the name of either, `number` the paper's, None for a suite's own. `base` is the model that the
-    rows of a table of claims are compared with.
+    `id` is the name of either, `number` the paper's, None for a suite's own. `notes` concern the whole table.
+    `base` is the model that the rows of a table of claims are compared with.
     """
 
     id: str
@@ -162,14 +244,37 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    notes: tuple[Note, ...] = ()
+    notes: tuple[str, ...] = ()
     protocol: str = "paper"
     number: int | None = None
     base: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
+        """Return plain values for JSON: cells have `marks`, the letters of their notes."""
+        plain = asdict(self)
+        for row in plain["rows"]:
+            for cell in row["cells"]:
+                cell["marks"] = self.mark(cell.pop("notes"))
+                cell["reported_marks"] = self.mark(cell.pop("reported_notes"))
+        plain["notes"] = [{"mark": mark, "text": text} for mark, text in self.footnotes]
+        return plain
+
+    @cached_property
+    def letters(self) -> Mapping[str, str]:
+        """The letter of each note of a cell, in reading order; equal texts share a letter."""
+        cells = (cell for row in self.rows for cell in row.cells)
+        texts = dict.fromkeys(text for cell in cells for text in (*cell.reported_notes, *cell.notes))
+        return {text: count_in_letters(number) for number, text in enumerate(texts, 1)}
+
+    @property
+    def footnotes(self) -> list[tuple[str, str]]:
+        """Letter and text of every note; the notes on the whole table come last and have no letter."""
+        lettered = [(letter, text) for text, letter in self.letters.items()]
+        return [*lettered, *(("", text) for text in self.notes)]
+
+    def mark(self, notes: Iterable[str]) -> tuple[str, ...]:
+        """Return the letters of these notes of a cell, in alphabetical order."""
+        return tuple(sorted((self.letters[text] for text in notes), key=lambda mark: (len(mark), mark)))
 
     @cached_property
     def kinds(self) -> tuple[tuple[str, ...], ...]:
@@ -188,38 +293,38 @@ class Table:
         return sum(cell.status == "measured" for row in self.rows for cell in row.cells)
 
 
-def lettered(rows: Sequence[Row], general: Iterable[str]) -> tuple[tuple[Row, ...], tuple[Note, ...]]:
-    """Replace the text marks of rows by letters, in reading order; return the rows and the notes.
+@dataclass(frozen=True)
+class Report:
+    """Tables, with the records and the mixing distances that they were built from, by run id."""
 
-    The same text has the same letter everywhere; `general` notes come last, each once.
-    """
-    marks: dict[str, str] = {}
+    tables: tuple[Table, ...]
+    results: Path
+    records: Mapping[str, tuple[RunRecord, ...]]
+    distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
 
-    def short(texts: tuple[str, ...]) -> tuple[str, ...]:
-        found = [marks.setdefault(text, letters(len(marks))) for text in texts]
-        return tuple(sorted(found, key=lambda mark: (len(mark), mark)))
-
-    done = [
-        replace(
-            row,
-            cells=tuple(
-                replace(cell, reported_marks=short(cell.reported_marks), marks=short(cell.marks))
-                for cell in row.cells
-            ),
+    def list_runs(self, table: Table, row: Row, column: int) -> tuple[RunRecord, ...]:
+        """Return the runs behind a cell, in the order of its run ids."""
+        places = table.columns[column].places
+        return tuple(
+            record
+            for identity in row.cells[column].run_ids
+            for record in self.records.get(identity, ())
+            if record.model == row.model and (record.suite, record.task) in places
         )
-        for row in rows
-    ]
-    notes = [
-        *((mark, text) for text, mark in marks.items()),
-        *(("", text) for text in dict.fromkeys(general)),
-    ]
-    return tuple(done), tuple(Note(*note) for note in notes)
+
+    def find_folder(self, record: RunRecord) -> Path:
+        """Return the folder with the files of a run."""
+        return find_run_folder(self.results, record)
 
 
-def letters(number: int) -> str:
-    """Return the letters of a number: 0 -> a, 25 -> z, 26 -> aa."""
+def find_run_folder(results: Path, record: RunRecord) -> Path:
+    """Return the folder with the files of a run."""
+    return results / record.suite / record.task / record.model / record.run_id
+
+
+def count_in_letters(number: int) -> str:
+    """Return the letters of a number: 1 -> a, 26 -> z, 27 -> aa."""
     text = ""
-    number += 1
     while number:
         number, digit = divmod(number - 1, 26)
         text = chr(ord("a") + digit) + text

@@ -3,12 +3,56 @@
 Rows are those of ``results/reported``, whose ``model`` is the model that is measured for a row.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from msbench.reporting.tables.cells import Part, Place, Source
-from msbench.reporting.tables.contracts import SuiteFacts
 from msbench.runs.suite_claims import Claim
+
+
+class PlannedSpec(Protocol):
+    """The part of a RunSpec that a table needs."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def model_name(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+
+
+class ReportedColumns(Protocol):
+    """The paper's table that a suite corresponds to, and the heading of each task in it."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def columns(self) -> Mapping[str, str]: ...
+
+
+class SuiteFacts(Protocol):
+    """The part of a Suite that a table needs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def caption(self) -> str: ...
+    @property
+    def reported(self) -> ReportedColumns | None: ...
+    @property
+    def tasks(self) -> Sequence[str]: ...
+    @property
+    def models(self) -> Sequence[str]: ...
+    @property
+    def claims(self) -> Sequence[Claim]: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +121,7 @@ class TableDefinition:
         return f"suite {self.id}" if self.number is None else f"table {self.id}"
 
 
-def paper(
+def define_paper_table(
     number: int,
     name: str,
     title: str,
@@ -108,7 +152,7 @@ SPREAD = (
 )
 
 PAPER_TABLES = (
-    paper(
+    define_paper_table(
         1,
         "classification",
         "sCIFAR and ImageNet-1K",
@@ -116,14 +160,14 @@ PAPER_TABLES = (
         ColumnDefinition("sCIFAR", "scifar", "scifar"),
         ColumnDefinition("ImageNet-1K", "imagenet", "imagenet"),
     ),
-    paper(
+    define_paper_table(
         2,
         "listops",
         "Long ListOps",
         "Accuracy on the test split of ListOps (Long Range Arena).",
         ColumnDefinition("Accuracy (%)", *LISTOPS),
     ),
-    paper(
+    define_paper_table(
         3,
         "ptbxl",
         "PTB-XL",
@@ -135,7 +179,7 @@ PAPER_TABLES = (
         ColumnDefinition("Form", "ptbxl", "form"),
         ColumnDefinition("Rhythm", "ptbxl", "rhythm"),
     ),
-    paper(
+    define_paper_table(
         4,
         "lra",
         "Long Range Arena",
@@ -150,7 +194,7 @@ PAPER_TABLES = (
         ColumnDefinition("Avg. of 6", "lra", "average-of-6", "average", (*LRA, LISTOPS), printed=False),
         notes=AVERAGES,
     ),
-    paper(
+    define_paper_table(
         5,
         "ablation",
         "Ablation of the architecture",
@@ -159,7 +203,7 @@ PAPER_TABLES = (
         notes=(WHICH_PTBXL,),
         others=False,
     ),
-    paper(
+    define_paper_table(
         6,
         "mixing-distance",
         "Mean mixing distance",
@@ -167,7 +211,7 @@ PAPER_TABLES = (
         ColumnDefinition("Mean Mixing Distance", *LISTOPS, "mixing"),
         notes=(f"{SPREAD}. What the paper's ± is over is not stated",),
     ),
-    paper(
+    define_paper_table(
         7,
         "ablation-initialisation",
         "Ablation of the initialisation",
@@ -179,7 +223,7 @@ PAPER_TABLES = (
 )
 
 
-def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition:
+def define_suite_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition:
     """Return the table of one suite: a column per task, under the paper's heading where the suite names it.
 
     Tasks in `mixed` have a column for the mean mixing distance of their runs too.
@@ -200,7 +244,7 @@ def own_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition
     )
 
 
-def validation_table(suite: SuiteFacts) -> TableDefinition:
+def define_validation_table(suite: SuiteFacts) -> TableDefinition:
     """Return the table of one suite for the validation split, without the paper's numbers."""
     columns = tuple(ColumnDefinition(task, suite.name, task, printed=False) for task in suite.tasks)
     return TableDefinition(
@@ -214,12 +258,12 @@ def validation_table(suite: SuiteFacts) -> TableDefinition:
     )
 
 
-def claim_tables(suite: SuiteFacts) -> list[TableDefinition]:
+def define_claim_tables(suite: SuiteFacts) -> list[TableDefinition]:
     """Return a table for each claim of the paper that the suite tests."""
-    return [_claim_table(suite, claim) for claim in suite.claims]
+    return [_define_claim_table(suite, claim) for claim in suite.claims]
 
 
-def _claim_table(suite: SuiteFacts, claim: Claim) -> TableDefinition:
+def _define_claim_table(suite: SuiteFacts, claim: Claim) -> TableDefinition:
     numbers = {each.id: each.number for each in PAPER_TABLES}
     where = f"Table {numbers[claim.table]}" if claim.table in numbers else f"table {claim.table}"
     name = f"{suite.name}-{claim.table}"
@@ -239,6 +283,6 @@ def _claim_table(suite: SuiteFacts, claim: Claim) -> TableDefinition:
     )
 
 
-def paper_names(table: TableDefinition) -> Sequence[str]:
+def list_paper_names(table: TableDefinition) -> Sequence[str]:
     """Return the accepted names of a table of the paper: its id, ``table-5`` and ``5``."""
     return (table.id, f"table-{table.number}", str(table.number))

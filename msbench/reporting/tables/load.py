@@ -2,250 +2,248 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-from msbench import console
-from msbench import datasets as data
+from msbench import console, datasets
 from msbench.config import MODELS, RunSpec
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.reporting.tables.build import build_table
-from msbench.reporting.tables.cells import Row, Table
-from msbench.reporting.tables.claims import standings
-from msbench.reporting.tables.collect import Present
+from msbench.reporting.tables.cells import Report, Table, find_run_folder
 from msbench.reporting.tables.definitions import (
     PAPER_TABLES,
     TableDefinition,
-    claim_tables,
-    own_table,
-    paper_names,
-    validation_table,
+    define_claim_tables,
+    define_suite_table,
+    define_validation_table,
+    list_paper_names,
 )
-from msbench.reporting.tables.pool import SpecKey, SuiteRuns
+from msbench.reporting.tables.selection import PresentVersion, SpecKey, SuiteRuns
+from msbench.reporting.tables.versus import compare_tables, judge_claim
 from msbench.results import store
 from msbench.results.mixing_documents import Distances, read_distances
 from msbench.results.record import RunRecord
 from msbench.results.reported import find_reported, read_all_reported
 from msbench.results.store import StoredRuns
-from msbench.runs import plan as agenda
-from msbench.runs import suite
+from msbench.runs import plan, suite
 from msbench.runs.suite import Suite
 
 PAPER = "paper"
 """All of the paper's tables together."""
 HINT = f"'msbench report {PAPER}' shows all seven tables of the paper"
-Show = Literal["results", "claims", "validation"]
 Judge = Callable[[Table], Table]
 """A function that sets the `judgement` of a table's cells."""
+Warn = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Report:
-    """Tables, and their records by run id."""
-
-    tables: tuple[Table, ...]
-    results: Path
-    records: Mapping[str, tuple[RunRecord, ...]]
-
-    def behind(self, table: Table, row: Row, column: int) -> tuple[RunRecord, ...]:
-        """Return the runs behind a cell, in the order of its run ids."""
-        places = table.columns[column].places
-        return tuple(
-            record
-            for identity in row.cells[column].run_ids
-            for record in self.records.get(identity, ())
-            if record.model == row.model and (record.suite, record.task) in places
-        )
-
-    def folder(self, record: RunRecord) -> Path:
-        """Return the folder with the files of a run."""
-        return run_folder(self.results, record)
-
-
-def run_folder(results: Path, record: RunRecord) -> Path:
-    """Return the folder with the files of a run."""
-    return results / record.suite / record.task / record.model / record.run_id
-
-
-def load(
-    names: Sequence[str],
-    results: Path,
-    *,
-    include_modified: bool = False,
-    judge: Judge | None = None,
-    show: Show = "results",
-) -> Report:
-    """Load the tables of these names, each judged by `judge` if given.
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of ``msbench report``.
 
     A name is that of a suite or its file, of a table of the paper (its id, ``table-5`` or ``5``), or
     ``paper`` for all seven. Without names, the tables are those of the suites that have runs in `results`,
-    and those of the paper with a measured cell. `show` selects for a suite its results, its results and the
-    tables of its claims, or its validation split, for which the paper has no table.
-
-    Records that cannot be read are named on stderr and left out. Raises UnknownName, ConfigError where two
-    tables would have one name, and Undecided where a named suite has no runs or, without names, there are no
-    runs at all.
+    and those of the paper with a measured cell. A suite has a table of its own and, with `claims`, one for
+    each claim of the paper that it tests; with `validation` it has that of its validation split instead.
+    `modified` lists runs under overrides too, `judge` sets verdicts, and `versus` is a model that all others
+    are compared with. The other options are the files to write, and their folder `out`.
     """
-    library = _Library(results, show)
-    reported = read_all_reported(find_reported(results))
 
-    def build(definition: TableDefinition) -> Table:
-        material = [library.runs(name) for name in definition.suites]
-        table = build_table(definition, material, reported, include_modified=include_modified)
+    names: Sequence[str] = ()
+    results: Path
+    claims: bool = True
+    validation: bool = False
+    modified: bool = False
+    judge: Judge | None = None
+    versus: str | None = None
+    out: Path = Path("reports")
+    csv: bool = False
+    latex: bool = False
+    html: bool = False
+    figures: bool = False
+    initialisation: bool = False
+
+
+def print_warning(text: str) -> None:
+    """Print a warning to stderr."""
+    console.say(f"msbench: {text}")
+
+
+def load_report(options: ReportOptions, warn: Warn = print_warning) -> Report:
+    """Read the runs that the tables need, each once, and return the tables, judged and compared.
+
+    `warn` gets a line for each record, mixing document or suite that cannot be read and is left out. Raises
+    UnknownName for a table, suite or model that does not exist, ConfigError where two tables would have one
+    name, and Undecided where a named suite has no runs or, without names, there are no runs at all.
+    """
+    library = _Library(options, warn)
+    reported = read_all_reported(find_reported(options.results))
+    definitions = library.find_tables()
+    built = [
+        build_table(each, library.read(each), reported, modified=options.modified) for each in definitions
+    ]
+    report = Report(tuple(built), options.results, *library.index_runs())
+    tables = []
+    for definition, table in zip(definitions, built, strict=True):
+        if definition.number is not None and not (
+            options.names or table.measured or table.id in library.found
+        ):
+            continue
         if definition.claim is not None:
-            return standings(table, definition.claim, reported, results)
-        return judge(table) if judge else table
-
-    if names:
-        tables = [build(definition) for definition in library.named(names)]
-    else:
-        own, papers = library.with_runs()
-        tables = [table for table in map(build, papers) if table.measured or table.id in library.found]
-        tables += map(build, own)
-    return Report(tuple(tables), results, library.by_id())
+            table = judge_claim(report, table, definition.claim, reported)
+        elif options.judge is not None:
+            table = options.judge(table)
+        tables.append(table)
+    report = replace(report, tables=tuple(tables))
+    return report if options.versus is None else compare_tables(report, options.versus)
 
 
 class _Library:
     """Suites, and the runs of each, read on first use."""
 
-    def __init__(self, results: Path, show: Show) -> None:
-        self.results, self.show = results, show
+    def __init__(self, options: ReportOptions, warn: Warn) -> None:
+        self.options, self.results, self.warn = options, options.results, warn
         self.suites: dict[str, Suite] = {}
         self.found: list[str] = []
-        self.read: dict[str, SuiteRuns] = {}
+        self.runs: dict[str, SuiteRuns] = {}
 
-    def named(self, names: Iterable[str]) -> list[TableDefinition]:
-        """Return the tables of these names, each once and in the given order."""
+    def find_tables(self) -> list[TableDefinition]:
+        """Return the tables of the names, each once and in the given order; without names, all."""
+        if not self.options.names:
+            return self._find_all()
         chosen: dict[str, TableDefinition] = {}
-        for definition in (each for name in names for each in self._named(name)):
+        for definition in (each for name in self.options.names for each in self._find_named(name)):
             if chosen.setdefault(definition.id, definition) != definition:
                 raise ConfigError(f"two tables are called {definition.id}; report them one by one")
         for definition in chosen.values():
             if definition.number is not None:
-                self._refuse_validation(definition)
-                self._refuse_scaled(definition)
-            elif not self.runs(definition.suites[0]).records:
+                self._check_paper_table(definition)
+            elif not self._read_suite(definition.suites[0]).records:
                 (name,) = definition.suites
                 raise Undecided(f"suite {name}: nothing has been run; 'msbench run {name}' makes its runs")
         return list(chosen.values())
 
-    def with_runs(self) -> tuple[list[TableDefinition], list[TableDefinition]]:
-        """Return the tables of the suites that have runs, and the tables of the paper that may show some."""
+    def read(self, definition: TableDefinition) -> list[SuiteRuns]:
+        """Return the stored runs of the suites of a table."""
+        return [self._read_suite(name) for name in definition.suites]
+
+    def index_runs(self) -> tuple[dict[str, tuple[RunRecord, ...]], dict[str, Sequence[Distances]]]:
+        """Return all records and all mixing distances by run id; one id may occur in several suites."""
+        records: dict[str, tuple[RunRecord, ...]] = {}
+        distances: dict[str, Sequence[Distances]] = {}
+        for each in self.runs.values():
+            distances |= each.distances
+            for record in each.records:
+                records[record.run_id] = (*records.get(record.run_id, ()), record)
+        return records, distances
+
+    def _find_all(self) -> list[TableDefinition]:
+        """Return the tables of the paper that may show some runs, and those of all suites that have runs."""
         listing = store.list_suites_with_runs(self.results)
         for warning in listing.warnings:
-            console.say(f"msbench: {warning}")
+            self.warn(warning)
         self.found = [folder.name for folder in listing.folders]
         if not self.found:
             raise Undecided(f"{self.results}: nothing has been run; 'msbench run SUITE' makes runs; {HINT}")
-        self.suites |= {each.name: each for each in suite.available(on_error=_passed_over)}
+        available = suite.available(on_error=lambda error: self.warn(f"skipped, not a valid suite: {error}"))
+        self.suites |= {each.name: each for each in available}
         for name in self.found:
             if name not in self.suites:
-                console.say(
-                    f"msbench: {self.results / name}: no suite of this name here; name its file to report it"
-                )
+                self.warn(f"{self.results / name}: no suite of this name here; name its file to report it")
         known = [self.suites[name] for name in self.found if name in self.suites]
         if not known:
             raise Undecided(f"{self.results}: no run of a suite that is known here")
         usable = {name for name, each in self.suites.items() if each.protocol == "paper"}
         papers = [
-            each for each in PAPER_TABLES if set(each.suites) & set(self.found) and set(each.suites) <= usable
+            each
+            for each in PAPER_TABLES
+            if not self.options.validation
+            and set(each.suites) & set(self.found)
+            and set(each.suites) <= usable
         ]
-        papers = [] if self.show == "validation" else papers
         ids = {each.id for each in papers}
-        return [own for each in known if each.name not in ids for own in self._own(each)], papers
+        return [*papers, *(own for each in known if each.name not in ids for own in self._define_own(each))]
 
-    def runs(self, name: str) -> SuiteRuns:
-        """Return the stored runs of this suite."""
-        if name not in self.read:
-            self.read[name] = self._read(self._suite(name))
-        return self.read[name]
-
-    def by_id(self) -> dict[str, tuple[RunRecord, ...]]:
-        """Return all records that were read, by run id; one id may occur in several suites."""
-        grouped: dict[str, tuple[RunRecord, ...]] = {}
-        for record in (record for each in self.read.values() for record in each.records):
-            grouped[record.run_id] = (*grouped.get(record.run_id, ()), record)
-        return grouped
-
-    def _named(self, name: str) -> Sequence[TableDefinition]:
+    def _find_named(self, name: str) -> Sequence[TableDefinition]:
         if name == PAPER:
             return PAPER_TABLES
         for definition in PAPER_TABLES:
-            if name in paper_names(definition):
+            if name in list_paper_names(definition):
                 return [definition]
-        return self._own(self._suite(name))
+        return self._define_own(self._find_suite(name))
 
-    def _refuse_validation(self, definition: TableDefinition) -> None:
-        if self.show == "validation":
+    def _check_paper_table(self, definition: TableDefinition) -> None:
+        """Raise ConfigError for a validation split, or where a scaled suite has the name of a paper suite."""
+        if self.options.validation:
             raise ConfigError(f"{definition.where}: --validation is of suites: name {definition.suites[0]}")
-
-    def _refuse_scaled(self, definition: TableDefinition) -> None:
-        """Raise ConfigError if a local suite replaces a paper suite of its name under another protocol."""
-        for each in map(self._suite, definition.suites):
+        for each in map(self._find_suite, definition.suites):
             if each.protocol != "paper":
                 raise ConfigError(
-                    f"{definition.where}: {each.source.name}: protocol {each.protocol!r} never stands beside"
-                    f" the paper's numbers; give the suite another name than {each.name}"
+                    f"{definition.where}: {each.source.name}: protocol {each.protocol!r} is never shown next"
+                    f" to the paper's numbers; give the suite another name than {each.name}"
                 )
 
-    def _suite(self, name: str) -> Suite:
+    def _find_suite(self, name: str) -> Suite:
         if name not in self.suites:
-            found = _load(name)
+            found = _load_suite(name)
             if self.suites.setdefault(found.name, found) != found:
                 raise ConfigError(f"two suites are called {found.name}; report them one by one")
             self.suites[name] = found
         return self.suites[name]
 
-    def _read(self, each: Suite) -> SuiteRuns:
-        stored = store.read_runs(self.results, each.name)
-        records, warnings = stored.records, stored.warnings
-        distances = self._distances(records, warnings)
-        for warning in warnings:
-            console.say(f"msbench: {warning}")
-        strangers = dict.fromkeys(r.model for r in records if r.model not in each.models)
-        specs = [*suite.plan(each), *(spec for model in strangers for spec in _planned(each, model))]
-        more = more_seeds(specs, records)
-        present = find_present(specs, more, stored, self.results)
-        return SuiteRuns(each, specs, records, distances, more, present)
-
-    def _own(self, each: Suite) -> list[TableDefinition]:
+    def _define_own(self, each: Suite) -> list[TableDefinition]:
         """Return the table of a suite, with the mixing distances of its runs that count, then its claims."""
-        if self.show == "validation":
-            return [validation_table(each)]
-        runs = self.runs(each.name)
+        if self.options.validation:
+            return [define_validation_table(each)]
+        runs = self._read_suite(each.name)
         mixed = {
             record.task
             for record in runs.records
             if any(measured.counts for measured in runs.distances.get(record.run_id, ()))
         }
-        return [own_table(each, mixed), *(claim_tables(each) if self.show == "claims" else ())]
+        own = define_suite_table(each, mixed)
+        return [own, *(define_claim_tables(each) if self.options.claims else ())]
 
-    def _distances(self, records: Iterable[RunRecord], warnings: list[str]) -> dict[str, list[Distances]]:
-        """Return the mixing distances stored with these runs."""
+    def _read_suite(self, name: str) -> SuiteRuns:
+        if name in self.runs:
+            return self.runs[name]
+        each = self._find_suite(name)
+        stored = store.read_runs(self.results, each.name)
+        records, distances = stored.records, self._read_distances(stored)
+        unlisted = dict.fromkeys(r.model for r in records if r.model not in each.models)
+        specs = [*suite.plan(each), *(spec for model in unlisted for spec in _plan_model(each, model))]
+        more = find_more_seeds(specs, records)
+        present = find_present_versions(specs, more, stored, self.results)
+        self.runs[name] = SuiteRuns(each, specs, records, distances, more, present)
+        return self.runs[name]
+
+    def _read_distances(self, stored: StoredRuns) -> dict[str, list[Distances]]:
+        """Return the mixing distances of these runs, and warn of all that cannot be read."""
         found: dict[str, list[Distances]] = {}
-        for record in records:
-            folder = run_folder(self.results, record)
+        warnings = stored.warnings
+        for record in stored.records:
+            folder = find_run_folder(self.results, record)
             # A cheap check, as thousands of runs may have none.
             if record.finished and os.path.isdir(folder / "mixing"):
                 found[record.run_id], bad = read_distances(folder)
                 warnings += bad
+        for warning in warnings:
+            self.warn(warning)
         return found
 
 
-def _load(name: str) -> Suite:
+def _load_suite(name: str) -> Suite:
     try:
         return suite.load(name)
     except UnknownName as error:
         names = suite.names()
         if Path(name).name != name or name in names or name.endswith((".yaml", ".yml")):
             raise
-        known = {*names, PAPER, *(each for table in PAPER_TABLES for each in paper_names(table))}
+        known = {*names, PAPER, *(each for table in PAPER_TABLES for each in list_paper_names(table))}
         raise UnknownName("suite or table", name, known) from error
 
 
-def _planned(each: Suite, model: str) -> list[RunSpec]:
+def _plan_model(each: Suite, model: str) -> list[RunSpec]:
     """Return the planned runs of a model that the suite does not list; none if it cannot run the model."""
     if model not in MODELS:
         return []
@@ -255,7 +253,7 @@ def _planned(each: Suite, model: str) -> list[RunSpec]:
         return []
 
 
-def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[SpecKey, RunSpec]:
+def find_more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[SpecKey, RunSpec]:
     """Return the specs of those records that differ from one of `specs` only in the seed."""
     known = {(spec.task, spec.model_name, spec.seed) for spec in specs}
     first = {(spec.task, spec.model_name): spec for spec in reversed(specs)}
@@ -271,9 +269,9 @@ def more_seeds(specs: Sequence[RunSpec], records: Iterable[RunRecord]) -> dict[S
     return found
 
 
-def find_present(
+def find_present_versions(
     specs: Sequence[RunSpec], more: Iterable[SpecKey], stored: StoredRuns, results: Path
-) -> dict[tuple[str, str], Present]:
+) -> dict[tuple[str, str], PresentVersion]:
     """Return the present code and data, by task and model, for runs of `specs` and of `more` seeds.
 
     Tasks and models that cannot have any runs are left out.
@@ -287,19 +285,15 @@ def find_present(
     ran = {(record.task, record.model) for record in stored.records}
     ran |= {(path.parts[-3], path.parts[-2]) for path in stored.incomplete}
     digests: dict[str, str | None] = {}
-    found: dict[tuple[str, str], Present] = {}
+    found: dict[tuple[str, str], PresentVersion] = {}
     for place, planned in groups.items():
         if place not in ran and not stored.unreadable:
             continue
         spec = next(iter(planned.values()))
         key = spec.data.model_dump_json()
         if key not in digests:
-            digests[key] = data.stored_digest(spec.data, data.data_root())
-        source, here = agenda.identify(spec, "").source_digest, digests[key]
-        unread = agenda.describe_unread_runs(spec, [*planned, *others[place]], stored, results, here)
-        found[place] = Present(source, here or "", data.outline(spec.data).chance, unread)
+            digests[key] = datasets.stored_digest(spec.data, datasets.data_root())
+        source, here = plan.identify(spec, "").source_digest, digests[key]
+        unread = plan.describe_unread_runs(spec, [*planned, *others[place]], stored, results, here)
+        found[place] = PresentVersion(source, here or "", datasets.outline(spec.data).chance, unread)
     return found
-
-
-def _passed_over(error: ConfigError) -> None:
-    console.say(f"msbench: passed over, as it is no suite: {error}")

@@ -1,13 +1,15 @@
-"""Computation of a cell's mean, spread, status and marks from its runs."""
+"""Computation of a cell's mean, spread, status and notes from its runs, its distances or other cells."""
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column
-from msbench.reporting.tables.collect import CellRuns, usable
-from msbench.reporting.tables.judgement import Evidence
+from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column, Evidence
+from msbench.reporting.tables.notes import format_run_count
+from msbench.reporting.tables.selection import CellRuns, is_usable
+from msbench.results.mixing_documents import Distances, find_comparable
 from msbench.results.record import RunRecord
 from msbench.stats import learned_rule, spread
 
@@ -15,24 +17,24 @@ FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "inte
 """Statuses by priority: the first that any seed has is the status of a cell without a result."""
 
 
-def measure(column: Column, found: CellRuns, n_planned: int, notes: list[str]) -> Cell:
-    """Compute the measured part of a cell: only finite results enter its mean, and its marks are texts.
+def measure_results(column: Column, found: CellRuns, n_planned: int, table_notes: list[str]) -> Cell:
+    """Compute the measured part of a cell: only finite results enter its mean.
 
-    Notes on the whole table are appended to `notes`.
+    Notes on the whole table are appended to `table_notes`.
     """
     unit = UNITS[column.unit]
     failed: Counter[str] = Counter(record.status for record in found.unfinished)
     runs: list[RunRecord] = []
     for record in found.finished:
         value = record.metrics.get(unit.metric)
-        if usable(value):
+        if is_usable(value):
             runs.append(record)
         elif value is None:
-            notes.append(f"run {record.run_id} has no {unit.metric} and is not shown")
+            table_notes.append(f"run {record.run_id} has no {unit.metric} and is not shown")
         else:
             failed["diverged"] += 1
-            notes.append(f"run {record.run_id}: {unit.metric} is {value}, shown as diverged")
-    marks = _left_out(found)
+            table_notes.append(f"run {record.run_id}: {unit.metric} is {value}, shown as diverged")
+    notes = _note_left_out(found)
     if not runs:
         status: CellStatus = next((each for each in FAILURES if failed[each]), "missing")
         attempts = tuple(record.run_id for record in (*found.finished, *found.unfinished))
@@ -40,14 +42,14 @@ def measure(column: Column, found: CellRuns, n_planned: int, notes: list[str]) -
             n_planned=n_planned,
             status=status,
             run_ids=attempts,
-            marks=marks,
-            evidence=_evidence(unit.metric, (), n_planned, failed, found),
+            notes=notes,
+            evidence=_collect_evidence(unit.metric, (), n_planned, failed, found),
         )
-    cell = _mean(column, runs, n_planned, (*_unfinished(failed), *marks), notes)
-    return replace(cell, evidence=_evidence(unit.metric, runs, n_planned, failed, found))
+    cell = _mean(column, runs, n_planned, (*_note_unfinished(failed), *notes), table_notes)
+    return replace(cell, evidence=_collect_evidence(unit.metric, runs, n_planned, failed, found))
 
 
-def _evidence(
+def _collect_evidence(
     metric: str, runs: Sequence[RunRecord], n_planned: int, failed: Mapping[str, int], found: CellRuns
 ) -> Evidence:
     """Return the evidence of these runs, which are on the same data; `failed` counts the others."""
@@ -78,11 +80,11 @@ def _common(values: Iterable[str]) -> str:
 
 
 def _mean(
-    column: Column, runs: list[RunRecord], n_planned: int, marks: tuple[str, ...], notes: list[str]
+    column: Column, runs: list[RunRecord], n_planned: int, notes: tuple[str, ...], table_notes: list[str]
 ) -> Cell:
     unit = UNITS[column.unit]
     values = [record.metrics[unit.metric] for record in runs]
-    notes += [f"data of {column.task}: {text}" for record in runs for text in record.data_notes]
+    table_notes += [f"data of {column.task}: {text}" for record in runs for text in record.data_notes]
     mean, sd = statistics.fmean(values), spread(values)
     return Cell(
         measured=unit.scale * mean,
@@ -90,21 +92,21 @@ def _mean(
         n=len(values),
         n_planned=n_planned,
         status="measured",
-        marks=(*_rule(column, runs, mean, sd, notes), *marks),
+        notes=(*_note_rule(column, runs, mean, sd, table_notes), *notes),
         run_ids=tuple(record.run_id for record in runs),
     )
 
 
-def _rule(
-    column: Column, runs: list[RunRecord], mean: float, sd: float | None, notes: list[str]
+def _note_rule(
+    column: Column, runs: list[RunRecord], mean: float, sd: float | None, table_notes: list[str]
 ) -> tuple[str, ...]:
-    """Return the mark of a mean that a trivial rule explains."""
+    """Return a note on a mean that a trivial rule explains."""
     rules = runs[0].baselines
     if column.unit != "percent" or not rules:
         return ()
     sizes = [record.n_test for record in runs if record.n_test]
     if len(sizes) < len(runs):
-        notes.append(f"{column.label}: runs without n_test are not compared with the trivial rules")
+        table_notes.append(f"{column.label}: runs without n_test are not compared with the trivial rules")
         return ()
     rule = learned_rule(mean, sd, len(runs), min(sizes), rules)
     if rule is None:
@@ -114,21 +116,75 @@ def _rule(
     return (text,)
 
 
-def _unfinished(failed: Counter[str]) -> tuple[str, ...]:
+def _note_unfinished(failed: Counter[str]) -> tuple[str, ...]:
     if not failed:
         return ()
     listed = ", ".join(f"{count} {status}" for status, count in sorted(failed.items()))
     return (f"seeds without a result, not in the mean: {listed}",)
 
 
-def _left_out(found: CellRuns) -> tuple[str, ...]:
+def _note_left_out(found: CellRuns) -> tuple[str, ...]:
     if not found.left_out:
         return ()
-    count = runs_in_words(len(found.left_out))
+    count = format_run_count(len(found.left_out))
     counts = "the newest of both counts" if found.stale or not found.present.source else "those here count"
     return (f"{count} on other data or from other source code left out: {counts}",)
 
 
-def runs_in_words(count: int) -> str:
-    """Return text such as ``1 run`` or ``2 runs``."""
-    return f"{count} run{'' if count == 1 else 's'}"
+def measure_distances(
+    runs: Sequence[RunRecord],
+    n_planned: int,
+    measured: Mapping[str, Sequence[Distances]],
+    table_notes: list[str],
+) -> Cell:
+    """Return the cell of these finished runs, one per seed: of each the newest measurement that counts.
+
+    The spread is over layers, channels and examples: the root mean square of that of the seeds. `table_notes`
+    gets a line on what is not shown.
+    """
+    of_runs = [measured.get(record.run_id, ()) for record in runs]
+    found = [each for each in map(find_comparable, of_runs) if each is not None and each.mean is not None]
+    other = sum(not each.counts for measurements in of_runs for each in measurements)
+    if other:
+        count = f"{other} measurement{'' if other == 1 else 's'}"
+        table_notes.append(f"mixing distances with other options, or before training, are not shown: {count}")
+    if not found:
+        return Cell(n_planned=n_planned)
+    spreads = [each.sd for each in found if each.sd is not None]
+    return Cell(
+        measured=statistics.fmean(each.mean for each in found if each.mean is not None),
+        sd=math.hypot(*spreads) / math.sqrt(len(found)) if len(spreads) == len(found) else None,
+        n=len(found),
+        n_planned=n_planned,
+        status="measured",
+        run_ids=tuple(each.run_id for each in found),
+    )
+
+
+def average_cells(label: str, parts: Sequence[tuple[str, Cell]]) -> Cell:
+    """Return the mean over tasks, each given with its heading: a value only if every task was measured.
+
+    Otherwise it is missing, with a note that names the missing tasks if any task was measured. The spread is
+    that of an average of one run per task: runs of different tasks are independent, whatever their seeds.
+    Without a spread in every task there is none. `n` and `n_planned` are those of the task that lacks most.
+    """
+    cells = [cell for _, cell in parts]
+    planned = max((cell.n_planned for cell in cells), default=0)
+    lacking = [f"{name} {cell.status}" for name, cell in parts if cell.measured is None]
+    if lacking or not cells:
+        some = len(lacking) < len(cells)
+        notes = (f"{label} is not computed: {', '.join(lacking)}",) if some else ()
+        return Cell(n_planned=planned, notes=notes)
+    return Cell(
+        measured=statistics.fmean(cell.measured for cell in cells if cell.measured is not None),
+        sd=_spread([cell.sd for cell in cells]),
+        n=min(cell.n for cell in cells),
+        n_planned=planned,
+        status="measured",
+        run_ids=tuple(dict.fromkeys(identity for cell in cells for identity in cell.run_ids)),
+    )
+
+
+def _spread(deviations: Sequence[float | None]) -> float | None:
+    known = [deviation for deviation in deviations if deviation is not None]
+    return math.hypot(*known) / len(known) if len(known) == len(deviations) else None

@@ -71,7 +71,7 @@ class Comparison:
         return f"{self.verdict}, {_p_in_words(self.p_holm)} (Holm, {self.how})"
 
 
-def compare(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
+def compare_runs(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
     """Compare the runs of a model with those of the reference on the same task.
 
     With two seeds or more on both sides: Welch's test over seeds. Else example by example, for one run of
@@ -113,10 +113,10 @@ def _over_seeds(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> C
     n_test = ours[0].record.n_test if is_result else None
     first, second = ([each.value for each in side if each.value is not None] for side in (ours, theirs))
     models = (ours[0].record.model, theirs[0].record.model)
-    return over_seeds(models, first, second, step=1 / n_test if n_test else 0.0)
+    return compare_over_seeds(models, first, second, step=1 / n_test if n_test else 0.0)
 
 
-def over_seeds(
+def compare_over_seeds(
     models: tuple[str, str], first: Sequence[float], second: Sequence[float], *, step: float = 0.0
 ) -> Comparison:
     """Compare two models by Welch's test over seeds, two or more on either side; `step` is passed to it."""

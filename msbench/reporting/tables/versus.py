@@ -1,111 +1,173 @@
-"""Comparison of a table's models with one of them, column by column, with marks and notes."""
+"""Comparison of a table's models with one of them: for ``--versus``, and for the paper's claims.
+
+Rules: docs/statistics.md.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from msbench.errors import ConfigError, DamagedRecord, DataError, UnknownName
-from msbench.reporting.tables.cells import COMPARED, UNITS, Cell, Column, Row, Table, lettered
-from msbench.reporting.tables.significance import LEVEL, ComparedRun, Comparison, compare
-from msbench.results import store
-from msbench.results.record import get_metric_key
+from msbench.reporting.tables.cells import (
+    COMPARED,
+    UNITS,
+    Cell,
+    ClaimStanding,
+    ClaimVerdict,
+    Column,
+    Report,
+    Row,
+    Table,
+)
+from msbench.reporting.tables.significance import (
+    LEVEL,
+    ComparedRun,
+    Comparison,
+    compare_over_seeds,
+    compare_runs,
+)
+from msbench.results.mixing_documents import find_comparable
+from msbench.results.record import RunRecord, get_metric_key
+from msbench.results.reported import ReportedCell
+from msbench.runs.suite_claims import Claim
 from msbench.stats import holm
 
-Place = tuple[int, int]
+CellIndex = tuple[int, int]
 """Row and column of a table, counted from 0."""
 NAMED = 3
 """The most rows that a note names, of those not compared for one reason."""
 
 
 @dataclass(frozen=True)
-class Versus:
+class TableComparison:
     """All comparisons of a table with one reference model; `notes` give the missing ones with reasons."""
 
     reference: str
-    comparisons: Mapping[Place, Comparison]
+    comparisons: Mapping[CellIndex, Comparison]
     notes: tuple[str, ...] = ()
 
 
-def compare_table(table: Table, results: Path, reference: str) -> Versus:
+def compare_tables(report: Report, reference: str) -> Report:
+    """Return the report with comparisons; tables of claims have their own and stay unchanged.
+
+    Raises UnknownName where no table has the reference model.
+    """
+    tables = report.tables
+    if all(_find_reference(table, reference) is None for table in tables):
+        known = {row.model for table in tables for row in table.rows if _is_measured(row)}
+        raise UnknownName("model", reference, known, "--versus")
+    compared = (
+        table if table.base else add_comparisons(table, compare_table(report, table, reference))
+        for table in tables
+    )
+    return replace(report, tables=tuple(compared))
+
+
+def judge_claim(report: Report, table: Table, claim: Claim, reported: Iterable[ReportedCell]) -> Table:
+    """Return the table of a claim with `Cell.standing` wherever a row is comparable with the base row.
+
+    Means are compared as by ``--versus``, mixing distances by Welch's test over seeds; Holm's correction is
+    over the table.
+    """
+    printed = {
+        (cell.group, cell.row): float(cell.value)
+        for cell in reported
+        if cell.table == claim.table and cell.column == claim.column and cell.value
+    }
+    compare = compare_distances if claim.measure == "mixing" else compare_table
+    found = compare(report, table, claim.base)
+    base = next((row for row in table.rows if row.model == claim.base), None)
+    theirs = printed.get((base.group, base.name)) if base else None
+    rows = []
+    for at, row in enumerate(table.rows):
+        value, compared = printed.get((row.group, row.name)), found.comparisons.get((at, 0))
+        if compared is not None and value is not None and theirs is not None and value != theirs:
+            standing = _stand(compared, UNITS[table.columns[0].unit].scale, higher=value > theirs)
+            row = replace(row, cells=(replace(row.cells[0], standing=standing),))
+        rows.append(row)
+    return add_comparisons(replace(table, rows=tuple(rows), base=claim.base), found)
+
+
+def _stand(compared: Comparison, scale: float, *, higher: bool) -> ClaimStanding:
+    """Return the verdict on a row that the paper has above the base row (`higher`) or below it."""
+    numbers = (compared.difference, compared.low, compared.high)
+    difference, low, high = (f"{scale * number:+.2f}".replace("-", "−") for number in numbers)
+    verdict: ClaimVerdict = "agrees" if (compared.difference > 0) == higher else "contradicts"
+    # A single seed distinguishes two trained models, but does not test a claim on two methods.
+    if compared.p_holm >= LEVEL or not compared.over_seeds:
+        verdict = "undecided"
+    return ClaimStanding(
+        verdict,
+        f"the paper has it {'above' if higher else 'below'} {compared.reference};"
+        f" here the difference is {difference} ({low} to {high}): {compared.mark}",
+    )
+
+
+def compare_table(report: Report, table: Table, reference: str) -> TableComparison:
     """Compare every measured cell of `table` with that of the model or row `reference` in its column.
 
-    Holm's correction is over all of them; rows that show the same runs count once. Runs are looked up in
-    `results` by task, model and id. Cells that cannot be compared are left out, with a note.
+    Holm's correction is over all of them; rows that show the same runs count once. Cells that cannot be
+    compared are left out, with a note.
     """
-    index = _reference_row(table, reference)
+    index = _find_reference(table, reference)
     if index is None:
-        return Versus(reference, {}, (f"no measured {reference} in this table: nothing is compared with it",))
-    found: dict[Place, Comparison] = {}
-    same: dict[Place, tuple[str, ...]] = {}
+        return _compare_nothing(reference)
+    base = table.rows[index]
+    found: dict[CellIndex, Comparison] = {}
     refused: dict[tuple[str, str], list[str]] = {}
-    for place, row, column in _places(table, index):
-        try:
-            theirs = _runs(results, column, table.rows[index], table.rows[index].cells[place[1]])
-            found[place] = compare(_runs(results, column, row, row.cells[place[1]]), theirs)
-            same[place] = row.cells[place[1]].run_ids
-        except (DataError, DamagedRecord, ConfigError) as error:
-            refused.setdefault((column.label, str(error)), []).append(row.name)
-    adjusted = holm({(place[1], same[place]): each.p for place, each in found.items()})
-    comparisons = {
-        place: replace(each, reference=reference, p_holm=adjusted[place[1], same[place]])
-        for place, each in found.items()
-    }
+    for i, row in enumerate(table.rows):
+        for j, (cell, theirs) in enumerate(zip(row.cells, base.cells, strict=True)):
+            if not (_has_runs(cell) and _has_runs(theirs)) or cell.run_ids == theirs.run_ids:
+                continue
+            try:
+                reference_runs = _list_runs(report, table, base, j)
+                compared = compare_runs(_list_runs(report, table, row, j), reference_runs)
+                found[i, j] = replace(compared, reference=reference)
+            except (DataError, DamagedRecord, ConfigError) as error:
+                refused.setdefault((table.columns[j].label, str(error)), []).append(row.name)
+    same = {(i, j): (j, table.rows[i].cells[j].run_ids) for i, j in found}
     notes = (
-        f"{_listed(rows)} on {column} {_be(rows)} not compared with {reference}: {why}"
+        f"{_join(rows)} on {column} {'is' if len(rows) == 1 else 'are'} not compared with {reference}: {why}"
         for (column, why), rows in refused.items()
     )
-    return Versus(reference, comparisons, (*summary(comparisons, len(adjusted)), *notes))
+    return _adjust(reference, found, same, notes)
 
 
-def _be(rows: list[str]) -> str:
-    return "is" if len(rows) == 1 else "are"
+def compare_distances(report: Report, table: Table, reference: str) -> TableComparison:
+    """Compare mean mixing distances of two seeds or more on both sides, by Welch's test over seeds."""
+    means = [_list_distances(report, row) for row in table.rows]
+    pairs = zip(table.rows, means, strict=True)
+    theirs = next((found for row, found in pairs if row.model == reference and found), None)
+    if theirs is None:
+        return _compare_nothing(reference)
+    found: dict[CellIndex, Comparison] = {}
+    for at, row in enumerate(table.rows):
+        if row.model != reference and min(len(means[at]), len(theirs)) > 1:
+            compared = compare_over_seeds((row.model, reference), means[at], theirs)
+            found[at, 0] = replace(compared, words=("larger", "smaller"))
+    return _adjust(reference, found, {place: place for place in found})
 
 
-def _listed(rows: list[str]) -> str:
-    return ", ".join(rows[:NAMED]) + (f" and {len(rows) - NAMED} more" if len(rows) > NAMED else "")
+def add_comparisons(table: Table, found: TableComparison) -> Table:
+    """Return the table with a note on each compared cell, and notes on the method."""
 
-
-def with_comparisons(table: Table, versus: Versus) -> Table:
-    """Return the table with a mark and note for each compared cell, and notes on the method."""
-    texts = {note.mark: note.text for note in table.notes if note.mark}
-
-    def spelled(cell: Cell, place: Place) -> Cell:
-        marks = tuple(texts[mark] for mark in cell.marks)
-        compared = (versus.comparisons[place].mark,) if place in versus.comparisons else ()
-        reported = tuple(texts[mark] for mark in cell.reported_marks)
-        return replace(cell, marks=(*marks, *compared), reported_marks=reported)
+    def add_note(cell: Cell, place: CellIndex) -> Cell:
+        compared = found.comparisons.get(place)
+        return cell if compared is None else replace(cell, notes=(*cell.notes, compared.mark))
 
     rows = [
-        replace(row, cells=tuple(spelled(cell, (i, j)) for j, cell in enumerate(row.cells)))
+        replace(row, cells=tuple(add_note(cell, (i, j)) for j, cell in enumerate(row.cells)))
         for i, row in enumerate(table.rows)
     ]
-    general = [note.text for note in table.notes if not note.mark]
-    again, notes = lettered(rows, [*general, *versus.notes])
-    return replace(table, rows=again, notes=notes)
+    return replace(table, rows=tuple(rows), notes=tuple(dict.fromkeys([*table.notes, *found.notes])))
 
 
-def versus(tables: Iterable[Table], results: Path, reference: str) -> list[Table]:
-    """Return the tables with their comparisons; tables of claims have their own and stay unchanged.
-
-    Raises UnknownName where none of them has the reference model.
-    """
-    given = list(tables)
-    if all(_reference_row(table, reference) is None for table in given):
-        known = {row.model for table in given for row in table.rows if _measured(row)}
-        raise UnknownName("model", reference, known, "--versus")
-    return [
-        table if table.base else with_comparisons(table, compare_table(table, results, reference))
-        for table in given
-    ]
-
-
-def _reference_row(table: Table, reference: str) -> int | None:
+def _find_reference(table: Table, reference: str) -> int | None:
     """Return the index of the first row with results of this model, or of this name; None if none has."""
     rows = enumerate(table.rows)
-    return next((i for i, row in rows if reference in (row.model, row.name) and _measured(row)), None)
+    return next((i for i, row in rows if reference in (row.model, row.name) and _is_measured(row)), None)
 
 
-def _measured(row: Row) -> bool:
+def _is_measured(row: Row) -> bool:
     return any(_has_runs(cell) for cell in row.cells)
 
 
@@ -114,52 +176,62 @@ def _has_runs(cell: Cell) -> bool:
     return cell.status == "measured" and cell.evidence is not None and cell.evidence.metric in COMPARED
 
 
-def _places(table: Table, reference: int) -> list[tuple[Place, Row, Column]]:
-    """Return the cells to compare: with results, and with other runs than those of the reference."""
-    against = table.rows[reference].cells
-    return [
-        ((i, j), row, column)
-        for i, row in enumerate(table.rows)
-        for j, column in enumerate(table.columns)
-        if _has_runs(row.cells[j]) and _has_runs(against[j]) and row.cells[j].run_ids != against[j].run_ids
-    ]
+def _list_runs(report: Report, table: Table, row: Row, index: int) -> list[ComparedRun]:
+    """Return the runs behind a cell; raises DataError where a result is not what the column shows."""
+    column = table.columns[index]
+    return [_select_metric(report, column, record) for record in report.list_runs(table, row, index)]
 
 
-def _runs(results: Path, column: Column, row: Row, cell: Cell) -> list[ComparedRun]:
-    """Return the runs behind a cell, from the folder of any suite.
-
-    Raises DataError where one is not in `results`, or its result is not what the column shows.
-    """
-    suites = sorted(results.iterdir()) if results.is_dir() else []
-    runs: list[ComparedRun] = []
-    for identity in cell.run_ids:
-        places = (suite / column.task / row.model / identity for suite in suites)
-        folder = next((place for place in places if place.is_dir()), results)
-        record = store.read_run(folder)
-        if record is None:
-            raise DataError(f"{results}: no finished run {identity} of {row.model} on {column.task}")
-        metric = UNITS[column.unit].metric
-        if get_metric_key("test", record.metric) == metric:
-            runs.append(ComparedRun(record, folder))
-        elif get_metric_key("validation", record.metric) == metric:
-            runs.append(ComparedRun(record, folder, metric))
-        else:
-            raise DataError(f"{folder}: its result, {record.metric}, is not what the column shows")
-    return runs
+def _select_metric(report: Report, column: Column, record: RunRecord) -> ComparedRun:
+    metric, folder = UNITS[column.unit].metric, report.find_folder(record)
+    if get_metric_key("test", record.metric) == metric:
+        return ComparedRun(record, folder)
+    if get_metric_key("validation", record.metric) == metric:
+        return ComparedRun(record, folder, metric)
+    raise DataError(f"{folder}: its result, {record.metric}, is not what the column shows")
 
 
-def summary(comparisons: Mapping[Place, Comparison], number: int) -> tuple[str, ...]:
-    """Return notes that apply to all comparisons of a table."""
-    if not comparisons:
-        return ()
-    reference = next(iter(comparisons.values())).reference
-    plural = "s" if number > 1 else ""
-    lines = [
-        f"compared with {reference} by two-sided tests at {LEVEL:.0%}, Holm over {number} comparison{plural}"
-    ]
-    if not all(each.over_seeds for each in comparisons.values()):
-        lines.append(
-            "comparisons over examples are of two trained models: they know nothing of the spread of seeds,"
-            " and another seed may turn them"
+def _list_distances(report: Report, row: Row) -> list[float]:
+    """Return the mean mixing distance of each run behind a row; its cells use only runs that have one."""
+    measured = (find_comparable(report.distances[identity]) for identity in row.cells[0].run_ids)
+    return [each.mean for each in measured if each is not None and each.mean is not None]
+
+
+def _compare_nothing(reference: str) -> TableComparison:
+    note = f"no measured {reference} in this table: nothing is compared with it"
+    return TableComparison(reference, {}, (note,))
+
+
+def _adjust(
+    reference: str,
+    found: Mapping[CellIndex, Comparison],
+    same: Mapping[CellIndex, object],
+    notes: Iterable[str] = (),
+) -> TableComparison:
+    """Return the comparisons after Holm's correction, and notes; equal values of `same` count once."""
+    adjusted = holm({same[place]: each.p for place, each in found.items()})
+    comparisons = {place: replace(each, p_holm=adjusted[same[place]]) for place, each in found.items()}
+    return TableComparison(
+        reference, comparisons, (*_describe_tests(reference, comparisons, len(adjusted)), *notes)
+    )
+
+
+def _describe_tests(
+    reference: str, comparisons: Mapping[CellIndex, Comparison], number: int
+) -> Iterable[str]:
+    """Yield notes that apply to all comparisons of a table."""
+    if comparisons:
+        plural = "s" if number > 1 else ""
+        yield (
+            f"compared with {reference} by two-sided tests at {LEVEL:.0%},"
+            f" Holm over {number} comparison{plural}"
         )
-    return tuple(lines)
+    if not all(each.over_seeds for each in comparisons.values()):
+        yield (
+            "comparisons over examples are of two trained models: they do not cover the spread of seeds,"
+            " and another seed may reverse them"
+        )
+
+
+def _join(rows: list[str]) -> str:
+    return ", ".join(rows[:NAMED]) + (f" and {len(rows) - NAMED} more" if len(rows) > NAMED else "")

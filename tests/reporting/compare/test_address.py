@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from msbench.errors import ConfigError, Undecided, UnknownName
-from msbench.reporting import find_reported
 from msbench.reporting.compare.address import locate, split
+from msbench.results.reported import find_reported
 
 
 @pytest.fixture

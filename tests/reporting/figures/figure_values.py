@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from msbench.reporting.figures.series import Series, series_of
-from msbench.reporting.tables.cells import Cell, Column, Row, Table
-from msbench.reporting.tables.load import Report
+from msbench.reporting.tables.cells import Cell, Column, Report, Row, Table
 from msbench.results.record import RunRecord
 
 CPU = {"device": "cpu", "cpu": "A Processor", "threads": 2}

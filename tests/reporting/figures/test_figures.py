@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 
 from msbench.cli import app
 from msbench.errors import ConfigError
-from msbench.reporting.command import told
+from msbench.reporting.command import describe_figures
 from msbench.reporting.figures import WITHOUT_MODELS, FigureFile, figures, write
 from msbench.reporting.figures.style import styled
-from msbench.reporting.tables.cells import Cell
-from msbench.reporting.tables.load import Report, run_folder
+from msbench.reporting.tables.cells import Cell, Report, find_run_folder
 from msbench.results.record import RunRecord, compute_run_id, write_record
 from msbench.results.store import get_run_folder
 from msbench.runs.suite import Suite, plan
@@ -45,7 +44,7 @@ def finished(names: Sequence[str], results: Path, seeds: int = 1) -> Report:
             sd = 1.5 if seeds > 1 else None
             rows[name].append(cell(*ids, measured=50.0 + number, sd=sd, reported="52.5"))
     for each in records:
-        folder = run_folder(results, each)
+        folder = find_run_folder(results, each)
         write_log(folder, [(2.0 - each.seed / 8, 0.25), (1.0, 0.5)])
         layers = [
             {"layer": number, "mean": mean, "sd": 1.0, "n": 2}
@@ -113,9 +112,11 @@ def test_what_there_is_no_data_for_is_told_and_not_written(tmp_path: Path) -> No
         "no run has a measured mixing distance; `msbench mixing` measures it",
     ]
     assert write(found, tmp_path / "out") == []
-    assert told(found)[0] == "no figure small-curves: no run has a log of epochs"
+    assert describe_figures(found)[0] == "no figure small-curves: no run has a log of epochs"
     again = figures(replace(nothing, tables=nothing.tables * 2))
-    assert told(again)[0] == ("no figure small-curves, small-curves-2: no run has a log of epochs")
+    assert describe_figures(again)[0] == (
+        "no figure small-curves, small-curves-2: no run has a log of epochs"
+    )
     assert not (tmp_path / "out").exists()
 
 

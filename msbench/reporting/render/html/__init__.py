@@ -6,7 +6,7 @@ from datetime import datetime
 from msbench.reporting.render.html.drawing import Figure
 from msbench.reporting.render.html.gather import gather
 from msbench.reporting.render.html.page import Page, render
-from msbench.reporting.tables.load import Report
+from msbench.reporting.tables.cells import Report
 
 __all__ = ["NAME", "Figure", "Page", "gather", "page", "render"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from msbench.reporting.tables.load import Report
-from msbench.reporting.tables.names import unique
+from msbench.reporting.render.formatting import number_repeats
+from msbench.reporting.tables.cells import Report
 from msbench.results import store
 from msbench.results.metrics_log import Epochs, read_log
 from msbench.results.record import RUN_ID, RunRecord
@@ -51,9 +51,9 @@ def gather(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS) -> 
     folders = len(store.list_run_folders(report.results).folders)
     commands = Commands(names)
     kept = list(wanted.values())[:most]
-    anchors = unique((f"run-{record.run_id}" for record in kept), "{}.{}")
+    anchors = number_repeats((f"run-{record.run_id}" for record in kept), "{}.{}")
     runs = {
-        key(record): RunSection(anchor, record, commands(record), read_log(report.folder(record))[0])
+        key(record): RunSection(anchor, record, commands(record), read_log(report.find_folder(record))[0])
         for record, anchor in zip(kept, anchors, strict=True)
     }
     return Gathered(runs, max(0, folders - len(wanted)), len(wanted) - len(runs))
@@ -64,6 +64,6 @@ def _behind(report: Report) -> Iterator[RunRecord]:
     for table in report.tables:
         for row in table.rows:
             for index in range(len(table.columns)):
-                for record in report.behind(table, row, index):
+                for record in report.list_runs(table, row, index):
                     if RUN_ID.fullmatch(record.run_id):
                         yield record

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from msbench import __version__
 from msbench.console import printable
-from msbench.reporting.render import words
+from msbench.reporting.render import formatting
 from msbench.reporting.render.html import chart
 from msbench.reporting.render.html.drawing import Figure, inlined
 from msbench.reporting.render.html.gather import Gathered
@@ -27,9 +27,8 @@ from msbench.reporting.render.html.palette import DARK, LIGHT, SERIES_DARK, SERI
 from msbench.reporting.render.html.run_view import RunView, Shared, run_views
 from msbench.reporting.render.html.table_view import TableView, anchors, table_view
 from msbench.reporting.render.html.verdicts import LOOKS, count
-from msbench.reporting.tables.cells import Table
-from msbench.reporting.tables.load import Report
-from msbench.reporting.tables.measure import runs_in_words
+from msbench.reporting.tables.cells import Report, Table
+from msbench.reporting.tables.notes import format_run_count
 
 TERMS = (
     ("reported", "what the paper prints, as it prints it"),
@@ -126,13 +125,13 @@ def _left_out(gathered: Gathered) -> list[str]:
         lines.append("No run stands behind a number of this page.")
     if gathered.beyond:
         lines.append(
-            f"{runs_in_words(gathered.beyond)} more behind these numbers without a section, to keep the page "
-            "small; 'msbench show RUN' prints one, and a report of fewer suites shows all."
+            f"{format_run_count(gathered.beyond)} more behind these numbers without a section, to keep the "
+            "page small; 'msbench show RUN' prints one, and a report of fewer suites shows all."
         )
     if gathered.others:
         lines.append(
-            f"{runs_in_words(gathered.others)} of the results folder not shown, as no number here rests on "
-            "them: without a result, under overrides, on other data, from other source code, or of other "
+            f"{format_run_count(gathered.others)} of the results folder not shown, as no number here rests "
+            "on them: without a result, under overrides, on other data, from other source code, or of other "
             "suites; 'msbench list runs' lists them."
         )
     return lines
@@ -162,7 +161,7 @@ def _constants() -> Mapping[str, Any]:
     return {
         "version": __version__,
         "looks": LOOKS,
-        "meanings": words.VERDICTS,
+        "meanings": formatting.VERDICTS,
         "terms": TERMS,
         "footnotes": FOOTNOTES,
         "style": Markup(_style()),

@@ -4,14 +4,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from msbench.reporting.render import words
+from msbench.reporting.render import formatting
+from msbench.reporting.render.formatting import FormattedNumber, make_stem, number_repeats
 from msbench.reporting.render.html.gather import Gathered, key
 from msbench.reporting.render.html.verdicts import count
-from msbench.reporting.render.words import Words
-from msbench.reporting.tables.cells import UNITS, Cell, ClaimStanding, ClaimVerdict, Column, Row, Table
-from msbench.reporting.tables.judgement import Judgement, Verdict
-from msbench.reporting.tables.load import Report
-from msbench.reporting.tables.names import stem, unique
+from msbench.reporting.tables.cells import (
+    UNITS,
+    Cell,
+    ClaimStanding,
+    ClaimVerdict,
+    Column,
+    Judgement,
+    Report,
+    Row,
+    Table,
+    Verdict,
+)
 from msbench.results.record import RunRecord
 
 
@@ -22,7 +30,7 @@ class Number:
     `marks` are pairs of a mark and the id of its note. `state` is ``reported``, or the status of the cell.
     """
 
-    words: Words
+    words: FormattedNumber
     state: str
     link: str = ""
     marks: tuple[tuple[str, str], ...] = ()
@@ -105,7 +113,7 @@ class TableView:
 
 def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) -> TableView:
     """Return the view of a table, its ids prefixed with `anchor`; `gathered` runs have sections."""
-    found = words.footnotes(table, counts=False)
+    found = formatting.list_footnotes(table, counts=False)
     notes = tuple((_note(anchor, mark) if mark else "", mark, text) for mark, text in found)
     groups = [
         RowGroup(name, tuple((row.name, _numbers(table, at, row, anchor)) for at, row in rows))
@@ -118,7 +126,7 @@ def table_view(report: Report, table: Table, anchor: str, gathered: Gathered) ->
 
 def anchors(tables: Sequence[Table]) -> list[str]:
     """Return an id for each table, ``table-<suite>``, numbered where two would be equal."""
-    return unique((f"table-{stem(table.id)}" for table in tables), "{}.{}")
+    return number_repeats((f"table-{make_stem(table.id)}" for table in tables), "{}.{}")
 
 
 def _note(anchor: str, mark: str) -> str:
@@ -131,13 +139,12 @@ def _cell(anchor: str, row: int, column: int) -> str:
 
 def _numbers(table: Table, at: int, row: Row, anchor: str) -> tuple[Number, ...]:
     """Return the numbers of row `at`, in display order."""
-    shown = iter(words.numbers(table, row))
-    noted = {note.mark for note in table.notes}
+    shown = iter(formatting.format_row(table, row))
     numbers = []
     for column, (cell, kinds) in enumerate(zip(row.cells, table.kinds, strict=True)):
         for kind in kinds:
             said, first = next(shown), kind == kinds[0]
-            marks = tuple((mark, _note(anchor, mark) if mark in noted else "") for mark in said.marks)
+            marks = tuple((mark, _note(anchor, mark)) for mark in said.marks)
             if kind == "reported":
                 numbers.append(Number(said, kind, marks=marks, first=first))
             else:
@@ -146,12 +153,12 @@ def _numbers(table: Table, at: int, row: Row, anchor: str) -> tuple[Number, ...]
     return tuple(numbers)
 
 
-def _measured(said: Words, cell: Cell, link: str) -> Number:
+def _measured(said: FormattedNumber, cell: Cell, link: str) -> Number:
     return Number(
         words=said,
         state=cell.status,
         link=link if _shown_below(cell) else "",
-        verdict=words.verdict_of(cell),
+        verdict=formatting.find_verdict(cell),
         seeds=_seeds(cell),
         rests=bool(cell.run_ids),
     )
@@ -174,12 +181,12 @@ def _evidence(report: Report, table: Table, anchor: str, gathered: Gathered) -> 
     for at, row in enumerate(table.rows):
         for index, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
             if _shown_below(cell):
-                runs = tuple(_runs(cell, report.behind(table, row, index), column, gathered))
+                runs = tuple(_runs(cell, report.list_runs(table, row, index), column, gathered))
                 yield _of_cell(cell, column, row.name, _cell(anchor, at, index), runs)
 
 
 def _of_cell(cell: Cell, column: Column, name: str, anchor: str, runs: tuple[RunOfCell, ...]) -> EvidenceView:
-    said, judgement, shown = words.measured(cell, column), cell.judgement, _shown(column)
+    said, judgement, shown = formatting.format_measured(cell, column), cell.judgement, _shown(column)
     expected = shown(judgement.expected) if judgement else ""
     if judgement and expected and judgement.margin is not None:
         expected += f" − {shown(judgement.margin)}"

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from msbench.reporting.render import words
-from msbench.reporting.tables.cells import ClaimVerdict, Table
-from msbench.reporting.tables.judgement import Verdict
+from msbench.reporting.render import formatting
+from msbench.reporting.tables.cells import ClaimVerdict, Table, Verdict
 
 Tone = Literal["good", "bad", "unsure", "absent"]
 
@@ -40,5 +39,7 @@ LOOKS: Mapping[Verdict | ClaimVerdict, VerdictStyle] = {
 
 def count(tables: Iterable[Table]) -> list[tuple[Verdict | ClaimVerdict, int]]:
     """Return the number of cells with each verdict, in the order of `LOOKS`, without zeros."""
-    found = Counter(words.verdict_of(cell) for table in tables for row in table.rows for cell in row.cells)
+    found = Counter(
+        formatting.find_verdict(cell) for table in tables for row in table.rows for cell in row.cells
+    )
     return [(verdict, found[verdict]) for verdict in LOOKS if found[verdict]]

@@ -1,10 +1,10 @@
-"""A cell in words, before any renderer escapes or styles them."""
+"""The texts of numbers, notes, verdicts and names, before any renderer escapes or styles them."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from msbench.reporting.render.digits import shown
-from msbench.reporting.tables.cells import UNITS, Cell, ClaimVerdict, Column, Row, Table
-from msbench.reporting.tables.judgement import Verdict
+from msbench.reporting.tables.cells import UNITS, Cell, ClaimVerdict, Column, Row, Table, Verdict
 
 STATUS = {
     "missing": "--",
@@ -35,12 +35,12 @@ VERDICTS: dict[Verdict | ClaimVerdict, str] = {
     "contradicts": "below the base row where the paper has it above, or the reverse",
     "undecided": "not told apart from the base row over seeds",
 }
-SAID_BY_CELL: tuple[Verdict, ...] = ("missing", "diverged")
+IMPLIED_BY_STATUS: tuple[Verdict, ...] = ("missing", "diverged")
 """Verdicts that are omitted for a cell without a mean, whose status implies them."""
 
 
 @dataclass(frozen=True)
-class Words:
+class FormattedNumber:
     """The parts of a number: `value`, `sd` (empty where there is none), `count` such as (2/3), and marks.
 
     `verdict` is None where none was requested or the value implies it.
@@ -54,30 +54,29 @@ class Words:
     verdict: Verdict | ClaimVerdict | None = None
 
 
-def numbers(table: Table, row: Row) -> list[Words]:
+def format_row(table: Table, row: Row) -> list[FormattedNumber]:
     """Return the row's numbers in display order: for each column those of `table.kinds`."""
-    show = {"reported": reported, "measured": measured}
-    pairs = enumerate(zip(row.cells, table.columns, strict=True))
-    return [show[kind](cell, column) for index, (cell, column) in pairs for kind in table.kinds[index]]
+    numbers = []
+    for cell, column, kinds in zip(row.cells, table.columns, table.kinds, strict=True):
+        if "reported" in kinds:
+            value, marks = cell.reported or STATUS["missing"], table.mark(cell.reported_notes)
+            numbers.append(FormattedNumber(value, cell.reported_sd, marks=marks))
+        numbers.append(replace(format_measured(cell, column), marks=table.mark(cell.notes)))
+    return numbers
 
 
-def reported(cell: Cell, _column: Column) -> Words:
-    """Return the paper's value, or ``--``."""
-    return Words(cell.reported or STATUS["missing"], cell.reported_sd, marks=cell.reported_marks)
-
-
-def measured(cell: Cell, column: Column) -> Words:
+def format_measured(cell: Cell, column: Column) -> FormattedNumber:
     """Return the measured value, to the decimals that its spread allows, or the sign of its status."""
-    verdict = verdict_of(cell)
+    verdict = find_verdict(cell)
     if cell.measured is None:
-        said = None if verdict in SAID_BY_CELL else verdict
-        return Words(STATUS[cell.status], marks=cell.marks, verdict=said)
-    value, sd = shown(cell.measured, cell.sd, UNITS[column.unit].digits)
+        shown = None if verdict in IMPLIED_BY_STATUS else verdict
+        return FormattedNumber(STATUS[cell.status], verdict=shown)
+    value, sd = UNITS[column.unit].format_mean(cell.measured, cell.sd)
     count = f"({cell.n}/{cell.n_planned})" if cell.n < cell.n_planned else ""
-    return Words(value, sd, count, cell.marks, cell.best, verdict)
+    return FormattedNumber(value, sd, count, best=cell.best, verdict=verdict)
 
 
-def footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
+def list_footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
     """Return mark and text of every line below the table: its notes, then the legend.
 
     `counts` is False if seeds are not shown as ``(2/3)``.
@@ -87,16 +86,40 @@ def footnotes(table: Table, *, counts: bool = True) -> list[tuple[str, str]]:
     legend = [text for status, text in LEGEND.items() if status in statuses]
     fewer = sorted({(cell.n, cell.n_planned) for cell in cells if counts and 0 < cell.n < cell.n_planned})
     legend += [f"({n}/{planned}): the mean of {n} of {planned} seeds" for n, planned in fewer]
-    return [*((note.mark, note.text) for note in table.notes), *(("", text) for text in legend)]
+    return [*table.footnotes, *(("", text) for text in legend)]
 
 
-def verdict_of(cell: Cell) -> Verdict | ClaimVerdict | None:
+def find_verdict(cell: Cell) -> Verdict | ClaimVerdict | None:
     """Return the verdict on the cell: of the gate, or on a claim; a table has one kind."""
     given = cell.judgement or cell.standing
     return given.verdict if given else None
 
 
-def verdicts(table: Table) -> list[tuple[Verdict | ClaimVerdict, str]]:
+def list_verdicts(table: Table) -> list[tuple[Verdict | ClaimVerdict, str]]:
     """Return the verdicts that the table shows, and their meanings."""
-    shown = {number.verdict for row in table.rows for number in numbers(table, row)}
+    shown = {number.verdict for row in table.rows for number in format_row(table, row)}
     return [(verdict, meaning) for verdict, meaning in VERDICTS.items() if verdict in shown]
+
+
+def make_safe(text: str) -> str:
+    """Return `text` with hyphens for characters that are unsafe in a file name or an HTML id."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", text)
+
+
+def make_stem(text: str) -> str:
+    """Return the id of a table as the name of its files, without a suffix."""
+    return make_safe(text).strip("-") or "table"
+
+
+def number_repeats(texts: Iterable[str], pattern: str = "{} ({})") -> list[str]:
+    """Return the texts in the same order, all different: repeated ones are numbered by `pattern`."""
+    taken: set[str] = set()
+    found = []
+    for text in texts:
+        number, candidate = 1, text
+        while candidate in taken:
+            number += 1
+            candidate = pattern.format(text, number)
+        taken.add(candidate)
+        found.append(candidate)
+    return found

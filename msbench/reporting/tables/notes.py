@@ -1,0 +1,146 @@
+"""The caption of a table, and the notes on the whole of it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msbench.reporting.tables.cells import UNITS, Column
+from msbench.reporting.tables.definitions import TableDefinition
+from msbench.reporting.tables.selection import RunPool
+from msbench.results.record import RunRecord
+from msbench.results.reported import ReportedCell
+
+
+def write_caption(
+    definition: TableDefinition, pool: RunPool, columns: Sequence[Column], *, reported: bool
+) -> str:
+    """Return the definition's caption, then protocol, units, seeds and the sizes of the test splits."""
+    scaled = "" if definition.protocol == "paper" else " down from the paper's, so no test of its numbers"
+    units = ", ".join(dict.fromkeys(UNITS[column.unit].words for column in columns))
+    parts = [
+        " ".join(definition.caption.split()).rstrip("."),
+        f"Protocol: {definition.protocol}{scaled}",
+        f"Unit: {units}; {'reported is what the paper prints, ' if reported else ''}"
+        f"{_describe_measured(pool, columns)}",
+        _describe_sizes(pool, columns) if definition.part == "test" else "",
+    ]
+    return "".join(f"{part}. " for part in parts if part).rstrip()
+
+
+def _describe_measured(pool: RunPool, columns: Sequence[Column]) -> str:
+    if all(column.source == "mixing" for column in columns):
+        return "measured is from trained models"
+    seeds = {each.suite.name: len({spec.seed for spec in each.specs}) for each in pool.material}
+    counts = sorted(set(seeds.values())) or [1]
+    if counts == [1]:
+        several = ", or the mean ± sample standard deviation of those noted" if pool.more else ""
+        return f"measured is one seed{several}"
+    over = f"{counts[0]} seeds" if len(counts) == 1 else f"the seeds planned ({_join(seeds.items())})"
+    fewer = f"(k/{counts[0]})" if len(counts) == 1 else "(k/n)"
+    also = ", more where noted" if pool.more else ""
+    return f"measured is the mean ± sample standard deviation over {over}, fewer where {fewer}{also}"
+
+
+def _describe_sizes(pool: RunPool, columns: Sequence[Column]) -> str:
+    results = (column for column in columns if column.source != "mixing")
+    places = dict.fromkeys(place for column in results for place in column.places)
+    sizes = {place: [record.n_test for record in pool.list_runs(place) if record.n_test] for place in places}
+    several = len({task for _, task in places}) < len(places)
+    named = [(f"{s}/{t}" if several else t, found[-1]) for (s, t), found in sizes.items() if found]
+    return f"Test examples: {_join(named)}" if named else ""
+
+
+def _join(pairs: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in pairs)
+
+
+def note_more_seeds(pool: RunPool, columns: Sequence[Column], models: Iterable[str]) -> Iterator[str]:
+    """Yield a note on seeds beyond the plan, which follow the protocol and count."""
+    places = list(dict.fromkeys(place for column in columns for place in column.places))
+    counted = [
+        _count_seeds(model, {place[1]: pool.count_planned(place, model) for place in places})
+        for model in models
+        if any(pool.more.get((*place, model)) for place in places)
+    ]
+    if counted:
+        yield f"seeds beyond the plan count too; in all: {', '.join(counted)}"
+
+
+def _count_seeds(model: str, seeds: Mapping[str, int]) -> str:
+    """Return text such as ``mamba 3``, or ``mamba 3 (text), 1 (image)`` where its tasks differ."""
+    tasks: dict[int, list[str]] = defaultdict(list)
+    for task, count in seeds.items():
+        if count:
+            tasks[count].append(task)
+    if len(tasks) == 1:
+        return f"{model} {next(iter(tasks))}"
+    listed = (f"{count} ({', '.join(names)})" for count, names in tasks.items())
+    return f"{model} {', '.join(listed)}"
+
+
+def note_unlisted_models(pool: RunPool, models: Sequence[str]) -> Iterator[str]:
+    """Yield a note for each suite that does not list some of these models, and has planned runs of them."""
+    ran = {(suite, model) for (suite, _, model), records in pool.planned.items() if records}
+    for each in pool.material:
+        name, listed = each.suite.name, each.suite.models
+        unlisted = [model for model in models if model not in listed and (name, model) in ran]
+        if unlisted:
+            yield (
+                f"not listed by suite {name}, and run with its common settings and own defaults:"
+                f" {', '.join(unlisted)}"
+            )
+
+
+def note_unlike_hardware(pool: RunPool, columns: Sequence[Column], models: Sequence[str]) -> Iterator[str]:
+    """Yield a note for each column whose runs used different hardware or precision, which changes numbers."""
+    for column in columns:
+        groups: dict[str, set[str]] = defaultdict(set)
+        for place in column.places if column.source == "run" else ():
+            for model in models:
+                for record in pool.select(place, model).finished:
+                    groups[describe_hardware(record)].add(record.model)
+        groups.pop("", None)
+        if len(groups) > 1:
+            listed = "; ".join(f"{name}: {', '.join(sorted(of))}" for name, of in sorted(groups.items()))
+            yield (
+                f"not all runs of {column.label} were computed alike, which changes digits by itself:"
+                f" {listed}"
+            )
+
+
+def describe_hardware(record: RunRecord) -> str:
+    """Return the class of device, on a GPU with its precision; empty where the record lacks it."""
+    found = record.environment
+    if not record.hardware or found.get("device") != "cuda":
+        return record.hardware
+    cudnn = found.get("cudnn")
+    # Earlier records have TF32 for matrix products only; PyTorch's default for cuDNN was on.
+    in_cudnn = cudnn.get("tf32") is True if isinstance(cudnn, dict) else True
+    places = [
+        name for name, on in (("products", found.get("tf32") is True), ("convolutions", in_cudnn)) if on
+    ]
+    tf32 = f" with TF32 in {' and '.join(places)}" if places else " without TF32"
+    return f"{record.hardware}{tf32}{', deterministic' if found.get('deterministic') is True else ''}"
+
+
+def note_modified_runs(pool: RunPool, definition: TableDefinition) -> Iterator[str]:
+    """Yield a note on the runs of each suite that are not shown, as they differ from the plan."""
+    for suite in definition.suites:
+        count = sum(len(runs) for key, runs in pool.modified.items() if key[0] == suite)
+        if count:
+            yield (
+                f"{format_run_count(count)} of suite {suite} with another spec than the planned one not"
+                f" shown; 'msbench report {definition.id} --modified' lists them"
+            )
+
+
+def note_left_columns(columns: Sequence[Column], printed: Iterable[ReportedCell]) -> Iterator[str]:
+    """Yield a note on the columns of the paper's table that this table lacks."""
+    shown = {column.label for column in columns}
+    left = dict.fromkeys(cell.column for cell in printed if cell.column not in shown)
+    if left:
+        yield f"columns of the paper's table that are no task of this suite: {', '.join(left)}"
+
+
+def format_run_count(count: int) -> str:
+    """Return text such as ``1 run`` or ``2 runs``."""
+    return f"{count} run{'' if count == 1 else 's'}"
