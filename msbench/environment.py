@@ -25,11 +25,11 @@ CONTAINER = {
 
 def describe_environment() -> dict[str, Any]:
     """Describe machine, versions, numerics and the state of the checkout, as plain JSON values."""
-    return {**_machine(), **describe_numerics()}
+    return {**_describe_machine(), **describe_numerics()}
 
 
 @cache
-def _machine() -> dict[str, Any]:
+def _describe_machine() -> dict[str, Any]:
     """Describe what does not change within a process; read once and cached."""
     import torch
 
@@ -37,27 +37,27 @@ def _machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": platform.node(),
-        "cpu": cpu_name(),
-        "cores": cores(),
-        "gpus": gpus(),
+        "cpu": read_cpu_name(),
+        "cores": count_cores(),
+        "gpus": list_gpus(),
         "cuda": torch.version.cuda,
-        "packages": versions(),
-        "git": git_state(),
-        "container": container(),
+        "packages": list_versions(),
+        "git": read_git_state(),
+        "container": describe_container(),
     }
 
 
-def cores() -> int | None:
+def count_cores() -> int | None:
     """Return how many CPUs this process may use, which a batch system may limit; None if unknown."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def container() -> dict[str, str] | None:
+def describe_container() -> dict[str, str] | None:
     """Return engine, image, digest and commit of the container, as far as known; None outside a container."""
     return {key: os.environ[name] for key, name in CONTAINER.items() if os.environ.get(name)} or None
 
 
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """Return the installed versions of the packages that affect results."""
     found = {}
     for name in PACKAGES:
@@ -68,7 +68,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def gpus() -> list[str]:
+def list_gpus() -> list[str]:
     """Return the names of the visible CUDA devices."""
     import torch
 
@@ -81,21 +81,21 @@ def check_device(name: str) -> None:
         raise UnknownName("device", name, ("auto", "cpu", "cuda"), "--device")
 
 
-def accelerator(device: str) -> str:
+def choose_accelerator(device: str) -> str:
     """Return the Fabric accelerator for auto, cpu or cuda; ConfigError if cuda is requested but absent."""
     import torch
 
     check_device(device)
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            f"--device cuda: no CUDA device can be used here ({cuda_facts()}); use --device cpu or auto"
+            f"--device cuda: no CUDA device can be used here ({explain_cuda()}); use --device cpu or auto"
         )
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device
 
 
-def cuda_facts() -> str:
+def explain_cuda() -> str:
     """Return one line that explains why CUDA is or is not available."""
     import torch
 
@@ -104,7 +104,7 @@ def cuda_facts() -> str:
     return f"torch {torch.__version__} for CUDA {torch.version.cuda}, {torch.cuda.device_count()} devices"
 
 
-def free_memory(device: str) -> int:
+def measure_free_memory(device: str) -> int:
     """Return the bytes that can be allocated on ``cpu`` or ``cuda`` now, within job and container limits."""
     import torch
 
@@ -113,15 +113,15 @@ def free_memory(device: str) -> int:
         # driver.
         unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return torch.cuda.mem_get_info()[0] + unused
-    return min(_available_memory(), _left_of_control_group())
+    return min(_read_available_memory(), _read_cgroup_memory())
 
 
-def room_for_splits(device: str) -> int:
+def measure_split_memory(device: str) -> int:
     """Return the bytes of the device for keeping splits: a quarter of free memory on ``cuda``, else none."""
-    return free_memory(device) // 4 if device == "cuda" else 0
+    return measure_free_memory(device) // 4 if device == "cuda" else 0
 
 
-def _available_memory() -> int:
+def _read_available_memory() -> int:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         (line,) = (line for line in lines if line.startswith("MemAvailable:"))
@@ -130,7 +130,7 @@ def _available_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _left_of_control_group() -> int:
+def _read_cgroup_memory() -> int:
     """Return the bytes left to the control group (of a container or batch job); very large without one."""
     left = 2**63
     try:
@@ -147,7 +147,7 @@ def _left_of_control_group() -> int:
     return left
 
 
-def cpu_name() -> str:
+def read_cpu_name() -> str:
     """Return the processor's name as reported by the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -157,7 +157,7 @@ def cpu_name() -> str:
     return next(names, platform.processor())
 
 
-def git_state() -> dict[str, Any] | None:
+def read_git_state() -> dict[str, Any] | None:
     """Return the checkout's commit and whether files differ from it; None outside a checkout."""
     folder = Path(__file__).parent
     try:
@@ -184,7 +184,7 @@ WORKSPACES = (":4096:8", ":16:8")
 """Values for which cuBLAS is deterministic: buffers of one size, one per stream. The first is the default."""
 
 
-def is_deterministic_wanted() -> bool:
+def is_deterministic_requested() -> bool:
     """Return True if ``--deterministic`` holds for this process or one that started it."""
     return os.environ.get(DETERMINISTIC) == "1"
 
@@ -206,9 +206,9 @@ def use_deterministic(device: str) -> Iterator[None]:
     with ExitStack() as undo:
         if device == "cuda":
             _check_workspace(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-        _put(undo, DETERMINISTIC, "1")
+        _set_variable(undo, DETERMINISTIC, "1")
         if os.environ.get(WORKSPACE) not in WORKSPACES:
-            _put(undo, WORKSPACE, WORKSPACES[0])
+            _set_variable(undo, WORKSPACE, WORKSPACES[0])
         undo.callback(
             torch.use_deterministic_algorithms,
             torch.are_deterministic_algorithms_enabled(),
@@ -230,7 +230,7 @@ def use_threads(count: int) -> Iterator[None]:
     import torch
 
     with ExitStack() as undo:
-        _put(undo, THREADS, str(count))
+        _set_variable(undo, THREADS, str(count))
         undo.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(count)
         yield
@@ -262,8 +262,8 @@ def _check_workspace(started: bool) -> None:
         return
     if given is not None:
         raise ConfigError(
-            f"--deterministic: {WORKSPACE} is {given!r}, with which cuBLAS promises nothing; unset it, or set"
-            f" {' or '.join(WORKSPACES)}"
+            f"--deterministic: {WORKSPACE} is {given!r}, with which cuBLAS is not deterministic; unset it, or"
+            f" set {' or '.join(WORKSPACES)}"
         )
     if started:
         raise ConfigError(
@@ -272,7 +272,7 @@ def _check_workspace(started: bool) -> None:
         )
 
 
-def _put(undo: ExitStack, name: str, value: str) -> None:
+def _set_variable(undo: ExitStack, name: str, value: str) -> None:
     """Set an environment variable until `undo` is closed."""
     before = os.environ.get(name)
     if before is None:

@@ -67,7 +67,7 @@ class UnknownName(ConfigError):
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
         names = sorted(known)
         prefix = f"{where}: " if where else ""
-        near = did_you_mean(name, names)
+        near = suggest_name(name, names)
         listed = f"{' ' if near else '; '}known: {', '.join(names)}"
         super().__init__(f"{prefix}unknown {kind} {name!r}{near}{listed}")
 
@@ -156,7 +156,7 @@ REFUSED = (
 """Error codes for a path that the system does not let a process use."""
 
 
-def unwritten(path: Path | str, error: OSError, choice: str) -> str:
+def explain_unwritable(path: Path | str, error: OSError, choice: str) -> str:
     """Return the message for a file that cannot be written; `choice` is the option or variable that moves it.
 
     Examples
@@ -168,25 +168,25 @@ def unwritten(path: Path | str, error: OSError, choice: str) -> str:
     return f"{path}: cannot be written: {error.strerror or error}; {room}choose another {choice}"
 
 
-def unusable(error: OSError) -> str:
+def explain_unusable(error: OSError) -> str:
     """Return the message for an unusable path; empty if the error may be a bug in msbench.
 
     Examples
     --------
     >>> unusable(PermissionError(errno.EACCES, "Permission denied", "/root/results"))
-    '/root/results: Permission denied; make it usable, or name another place'
+    '/root/results: Permission denied; make it accessible, or choose another path'
     """
     if error.filename is None or error.errno not in REFUSED:
         return ""
-    return f"{error.filename}: {error.strerror}; make it usable, or name another place"
+    return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
 
 
-def first_line(error: BaseException) -> str:
+def get_first_line(error: BaseException) -> str:
     """Return the first line of an exception's message, or its class name if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return the nearest of `known` as ``; did you mean 'x'?``, or an empty string if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from msbench.cli.doctor import findings
-from msbench.environment import accelerator, describe_environment, free_memory, git_state
+from msbench.environment import choose_accelerator, describe_environment, measure_free_memory, read_git_state
 from msbench.errors import ConfigError
 
 
@@ -17,7 +17,7 @@ def test_the_record_is_plain_json_and_names_versions() -> None:
 
 
 def test_the_state_of_the_checkout_is_known_or_absent() -> None:
-    state = git_state()
+    state = read_git_state()
     assert state is None or (len(state["commit"]) == 40 and isinstance(state["dirty"], bool))
 
 
@@ -29,14 +29,14 @@ def test_doctor_says_which_kernel_runs() -> None:
 
 
 def test_an_impossible_device_is_refused() -> None:
-    assert accelerator("cpu") == "cpu"
+    assert choose_accelerator("cpu") == "cpu"
     with pytest.raises(ConfigError, match="did you mean 'cuda'"):
-        accelerator("cudo")
+        choose_accelerator("cudo")
     if not torch.cuda.is_available():
-        assert accelerator("auto") == "cpu"
+        assert choose_accelerator("auto") == "cpu"
         with pytest.raises(ConfigError, match="no CUDA device"):
-            accelerator("cuda")
+            choose_accelerator("cuda")
 
 
 def test_free_memory_is_a_plausible_number_of_bytes() -> None:
-    assert 2**20 < free_memory("cpu") < 2**50
+    assert 2**20 < measure_free_memory("cpu") < 2**50

@@ -20,7 +20,7 @@ from msbench.errors import (
     RunError,
     Undecided,
     UnknownName,
-    did_you_mean,
+    suggest_name,
 )
 from msbench.results.record import Status
 
@@ -99,6 +99,6 @@ def test_unknown_name_offers_the_nearest_and_lists_the_rest() -> None:
     assert str(error) == "suites/x.yaml:3: unknown model 'mmba'; did you mean 'mamba'? known: mamba, msssm-s6"
 
 
-def test_did_you_mean_is_silent_where_nothing_is_near() -> None:
-    assert did_you_mean("zzz", ["lr", "epochs"]) == ""
-    assert did_you_mean("lrr", ["lr", "epochs"]) == "; did you mean 'lr'?"
+def test_no_name_is_suggested_where_nothing_is_near() -> None:
+    assert suggest_name("zzz", ["lr", "epochs"]) == ""
+    assert suggest_name("lrr", ["lr", "epochs"]) == "; did you mean 'lr'?"

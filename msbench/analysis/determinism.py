@@ -18,7 +18,7 @@ from msbench.config import MODELS, RunSpec
 from msbench.config.layers import Located
 from msbench.config.run import resolve_data
 from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
-from msbench.environment import accelerator, describe_environment, use_deterministic, use_threads
+from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
 from msbench.errors import Interrupted, NotDeterministic, UnknownName
 from msbench.models import Classifier
 from msbench.runs.progress import Quiet
@@ -179,7 +179,7 @@ def check_models(options: DeterminismOptions) -> DeterminismReport:
     Raises UnknownName for an unknown model or device, and ConfigError for a model that has no deterministic
     kernel, before anything is trained.
     """
-    device, problem = accelerator(options.device), DeterminismProblem()
+    device, problem = choose_accelerator(options.device), DeterminismProblem()
     names = tuple(dict.fromkeys(options.models or MODELS))
     for name in names:
         if name not in MODELS:

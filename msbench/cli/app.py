@@ -8,7 +8,7 @@ from typing import Annotated, ParamSpec
 import typer
 
 from msbench import __version__, console
-from msbench.errors import ExitCode, MsbenchError, unusable
+from msbench.errors import ExitCode, MsbenchError, explain_unusable
 
 P = ParamSpec("P")
 MOST = 2**16
@@ -106,7 +106,7 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
             console.say(f"msbench: {error}")
             raise typer.Exit(error.exit_code) from None
         except OSError as error:
-            if not (told := unusable(error)):
+            if not (told := explain_unusable(error)):
                 raise
             console.say(f"msbench: {told}")
             raise typer.Exit(ExitCode.USAGE) from None

@@ -11,7 +11,7 @@ from msbench.config import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
 from msbench.config.differences import compare_settings, flatten, format_yaml
 from msbench.config.run import SECTIONS
 from msbench.datasets.dataset import TaskInfo
-from msbench.environment import accelerator
+from msbench.environment import choose_accelerator
 from msbench.errors import ConfigError, UnknownName
 from msbench.results import store
 from msbench.results.record import RunRecord
@@ -77,7 +77,7 @@ def _models() -> Listing:
     except ConfigError as error:
         suite = None
         warnings.append(f"{error}; models have their default size")
-    rows = [_model(name, suite, accelerator("auto"), warnings) for name in MODELS]
+    rows = [_model(name, suite, choose_accelerator("auto"), warnings) for name in MODELS]
     header = ("model", "states", "causal", "parameters", "at", "kernel", "family", "summary", "rows")
     note = f"states (of a channel in a layer) and parameters: as `msbench run {SIZES} --model NAME` trains it"
     return Listing(header, rows, warnings, [note], below=3)

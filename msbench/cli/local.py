@@ -76,9 +76,9 @@ def run(specs: "list[RunSpec]", how: How, asked: Asked, context: typer.Context) 
 
 def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
     """Make global settings before any computation; return the device of the runs, ``cpu`` or ``cuda``."""
-    from msbench.environment import accelerator
+    from msbench.environment import choose_accelerator
 
-    on = accelerator(how.device)
+    on = choose_accelerator(how.device)
     from msbench import environment, models
     from msbench.runs import plan as agenda
     from msbench.runs.launchers import devices as several

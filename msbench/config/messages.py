@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from msbench.errors import did_you_mean
+from msbench.errors import suggest_name
 
 MUST_BE = {
     "int_type": "a whole number",
@@ -41,13 +41,13 @@ def describe_error(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") 
 
 def _not_allowed(value: Any, expected: str) -> str:
     """Return the message for a wrong literal; `expected` is pydantic's list: ``'a', 'b' or 'c'``."""
-    near = did_you_mean(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
+    near = suggest_name(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
     return f"must be {expected}, not {format_value(value)}{near}"
 
 
 def describe_unknown_key(key: str, known: list[str], owner: str = "") -> str:
     """Return the message for an unknown key."""
-    near = did_you_mean(key, known)
+    near = suggest_name(key, known)
     of = f" of {owner}" if owner else ""
     return f"unknown key{of}{near + ' ' if near else '; '}known: {', '.join(known)}"
 

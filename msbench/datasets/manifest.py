@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets.dataset import SPLITS, Progress, RaggedTokens
 from msbench.datasets.disk import HashCache, hash_file, lock_path
-from msbench.errors import NO_ROOM, DataError, unwritten
+from msbench.errors import NO_ROOM, DataError, explain_unwritable
 from msbench.results.files import parse_json, read_bytes
 
 FORMAT = 1
@@ -69,7 +69,7 @@ def build_folder(
                 _remove(temporary)
     except OSError as error:
         if error.errno in (*NO_ROOM, UNMAPPABLE):
-            raise DataError(unwritten(folder, error, "MSBENCH_DATA")) from error
+            raise DataError(explain_unwritable(folder, error, "MSBENCH_DATA")) from error
         raise DataError(f"{folder}: cannot be built: {error}") from error
 
 

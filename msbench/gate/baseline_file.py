@@ -27,7 +27,7 @@ from pydantic import AfterValidator, Field, model_validator
 from msbench.config.base import Config, Seed
 from msbench.config.layers import Located, validate
 from msbench.config.run import Label
-from msbench.errors import did_you_mean
+from msbench.errors import suggest_name
 from msbench.gate.expectation import rate_problem
 from msbench.results.record import Metric
 from msbench.runs.suite import Suite
@@ -166,7 +166,7 @@ def suite_name(source: Located) -> str:
 
 def _known(source: Located, key: tuple[str, ...], kind: str, name: str, names: tuple[str, ...]) -> None:
     if name not in names:
-        raise source.error(key, f"the suite has no {kind} {name!r}{did_you_mean(name, names)}; {REWRITE}")
+        raise source.error(key, f"the suite has no {kind} {name!r}{suggest_name(name, names)}; {REWRITE}")
 
 
 def text(baseline: Baseline) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msbench import console
 from msbench.config.layers import load_yaml
-from msbench.errors import ConfigError, MsbenchError, Undecided, UnknownName, did_you_mean
+from msbench.errors import ConfigError, MsbenchError, Undecided, UnknownName, suggest_name
 from msbench.gate import baseline_file, words
 from msbench.gate.baselines import find_baseline, hidden_baselines
 from msbench.gate.expectations import (
@@ -219,7 +219,7 @@ def _file(text: str) -> Path:
     path = Path(text)
     if path.is_file():
         return path
-    near = did_you_mean(text, REFERENCES)
+    near = suggest_name(text, REFERENCES)
     raise ConfigError(
         f"--against {text}: no such file{near}; must be paper, baseline, or a file of 'msbench baseline'"
     )

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from msbench.errors import ConfigError, unwritten
+from msbench.errors import ConfigError, explain_unwritable
 from msbench.results.locks import hold_folder
 
 PATIENCE = 30.0
@@ -120,7 +120,7 @@ def _write(files: Mapping[str, bytes], out: Path, choice: str) -> list[Path]:
             for name, data in files.items():
                 write_atomically(out / name, data)
     except OSError as error:
-        raise ConfigError(unwritten(out / name, error, choice)) from None
+        raise ConfigError(explain_unwritable(out / name, error, choice)) from None
     return [out / name for name in files]
 
 
@@ -140,7 +140,7 @@ def update_file(path: Path, choice: str) -> Iterator[Callable[[bytes], None]]:
             _remove_temporary(path.parent, [path.name])
             yield lambda data: write_atomically(path, data)
     except OSError as error:
-        raise ConfigError(unwritten(path, error, choice)) from None
+        raise ConfigError(explain_unwritable(path, error, choice)) from None
 
 
 def _remove_temporary(out: Path, names: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
-from msbench.errors import ConfigError, did_you_mean
+from msbench.errors import ConfigError, suggest_name
 from msbench.results.files import list_shared_folders
 
 UNITS = ("percent", "auroc", "tokens")
@@ -111,7 +111,7 @@ def _cell(path: Path, line: int, row: list[str]) -> ReportedCell:
     if cell.table != path.stem:
         _bad(path, line, f"table {cell.table!r} in a file named {path.name}")
     if cell.unit not in UNITS:
-        _bad(path, line, f"unit {cell.unit!r}{did_you_mean(cell.unit, UNITS)}; known: {', '.join(UNITS)}")
+        _bad(path, line, f"unit {cell.unit!r}{suggest_name(cell.unit, UNITS)}; known: {', '.join(UNITS)}")
     for name in ("value", "sd"):
         if (text := getattr(cell, name)) and not NUMBER.fullmatch(text):
             _bad(path, line, f"{name} {text!r} is no plain number; leave it empty where the paper prints '-'")

@@ -16,7 +16,7 @@ from msbench import models
 from msbench.config import RunSpec
 from msbench.console import encodable
 from msbench.datasets.dataset import Dataset
-from msbench.environment import accelerator, describe_environment, room_for_splits
+from msbench.environment import choose_accelerator, describe_environment, measure_split_memory
 from msbench.errors import (
     NO_ROOM,
     ConfigError,
@@ -27,7 +27,7 @@ from msbench.errors import (
     MsbenchError,
     OutOfMemory,
     RunError,
-    unwritten,
+    explain_unwritable,
 )
 from msbench.results import files, store
 from msbench.results.files import require_writable
@@ -142,7 +142,7 @@ class _Run:
     ) -> None:
         self.spec, self.dataset, self.identity, self.directory = spec, dataset, identity, directory
         self.place, self.listener = place, listener
-        self.device, self.first = accelerator(place.device), place.processes.first
+        self.device, self.first = choose_accelerator(place.device), place.processes.first
         self.started = _now()
         self.facts: dict[str, Any] = {}
         self.trainer: Trainer | None = None
@@ -191,7 +191,9 @@ class _Run:
     def _told(self, error: OSError) -> str:
         where = error.filename or self.directory
         return (
-            unwritten(where, error, "--results") if error.errno in NO_ROOM else f"{where}: {error.strerror}"
+            explain_unwritable(where, error, "--results")
+            if error.errno in NO_ROOM
+            else f"{where}: {error.strerror}"
         )
 
     def _train_and_test(self) -> RunRecord:
@@ -209,7 +211,7 @@ class _Run:
         self.trainer = Trainer(
             spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals, processes
         )
-        self.trainer.room = room_for_splits(self.device)
+        self.trainer.room = measure_split_memory(self.device)
         self.trainer.gradients.recompute_above = self._recompute_above()
         self.trainer.attempt = self._attempt()
         self._check_record()  # now with the model's counts
@@ -285,7 +287,7 @@ class _Run:
         try:
             self._write_record(record)
         except OSError as error:
-            self.listener.note(unwritten(error.filename or self.directory, error, "--results"))
+            self.listener.note(explain_unwritable(error.filename or self.directory, error, "--results"))
         return record
 
     def _record(self, status: Status, **values: Any) -> RunRecord:

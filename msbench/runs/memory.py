@@ -6,7 +6,7 @@ from msbench import models
 from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.datasets.dataset import TaskInfo
-from msbench.environment import free_memory
+from msbench.environment import measure_free_memory
 from msbench.training.memory import describe_memory_error
 
 COPIES = 4
@@ -36,13 +36,13 @@ def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
 
 def most_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
     """Return the positions whose activations fill half of the free memory, which processes on a CPU share."""
-    free = free_memory(device) // (processes if device == "cpu" else 1)
+    free = measure_free_memory(device) // (processes if device == "cpu" else 1)
     return free // 2 // models.estimate_activation_bytes(spec.model_name, spec.model, 1, device)
 
 
 def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
     """Return a message on the memory requested, the memory free, and what would help."""
-    free = format_bytes(free_memory(device))
+    free = format_bytes(measure_free_memory(device))
     smaller = f"a smaller train.batch_size than {spec.train.batch_size}"
     pieces = spec.model.norm != "batch" and spec.train.micro_batch != "auto"
     # Pieces of a batch would change what batch norm computes.

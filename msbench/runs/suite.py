@@ -19,7 +19,7 @@ from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.base import Config
 from msbench.config.layers import Located, gather, load_yaml, merge, parse_override, validate
 from msbench.config.run import SECTIONS
-from msbench.errors import ConfigError, UnknownName, did_you_mean
+from msbench.errors import ConfigError, UnknownName, suggest_name
 from msbench.results.files import list_installed_folders
 from msbench.runs import validation as fit
 from msbench.runs.suite_claims import Claim
@@ -227,7 +227,7 @@ def _home(key: str) -> str:
     for section, classes in configs.items():
         if any(key in each.model_fields for each in classes):
             return f"; did you mean '{section}.{key}'?"
-    return did_you_mean(key, SECTIONS)
+    return suggest_name(key, SECTIONS)
 
 
 def _choose(kind: str, asked: Iterable[str], listed: Sequence[str], allowed: Sequence[str]) -> list[str]:

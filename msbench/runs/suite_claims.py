@@ -7,7 +7,7 @@ from pydantic import Field
 
 from msbench.config.base import Config
 from msbench.config.run import Label
-from msbench.errors import did_you_mean
+from msbench.errors import suggest_name
 
 
 class Claim(Config):
@@ -29,10 +29,10 @@ def check_claims(claims: Collection[Claim], tasks: Collection[str], models: Coll
     """Raise ValueError if a claim names a task or model that the suite does not have, or a table twice."""
     for claim in claims:
         if claim.task not in tasks:
-            raise ValueError(f"claims: no task {claim.task!r}{did_you_mean(claim.task, tasks)}")
+            raise ValueError(f"claims: no task {claim.task!r}{suggest_name(claim.task, tasks)}")
         for model in (claim.base, *claim.rows.values()):
             if model not in models:
-                raise ValueError(f"claims: no model {model!r} in this suite{did_you_mean(model, models)}")
+                raise ValueError(f"claims: no model {model!r} in this suite{suggest_name(model, models)}")
     places = [(claim.table, claim.task) for claim in claims]
     if len(set(places)) < len(places):
         raise ValueError("claims: a table stands twice for one task")

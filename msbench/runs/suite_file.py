@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from msbench.config.base import Config, Seed
 from msbench.config.run import Label
-from msbench.errors import did_you_mean
+from msbench.errors import suggest_name
 from msbench.runs.suite_claims import Claim, check_claims
 from msbench.runs.suite_gate import GateSettings, check_names
 
@@ -55,7 +55,7 @@ class SuiteFile(TaskLayer):
     def _columns_are_tasks(self) -> "SuiteFile":
         for task in self.reported.columns if self.reported else ():
             if task not in self.tasks:
-                raise ValueError(f"reported.columns: no task {task!r}{did_you_mean(task, self.tasks)}")
+                raise ValueError(f"reported.columns: no task {task!r}{suggest_name(task, self.tasks)}")
         return self
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from msbench.config.base import Config, PositiveInt
 from msbench.config.run import Label
-from msbench.errors import did_you_mean
+from msbench.errors import suggest_name
 
 DEFAULT_MARGIN = 0.01
 """One point, if a suite sets none: what the field calls a difference, whether or not seeds can show it."""
@@ -106,7 +106,7 @@ def check_names(gate: GateSettings, tasks: Iterable[str], models: Iterable[str])
     known = {"task": set(tasks), "model": set(models)}
     for key, kind, name in gate.names():
         if name not in known[kind]:
-            near = did_you_mean(name, known[kind])
+            near = suggest_name(name, known[kind])
             raise ValueError(f"gate.{key}: the suite has no {kind} {name!r}{near}")
 
 

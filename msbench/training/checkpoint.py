@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from msbench.config.messages import format_bytes
-from msbench.errors import CheckpointError, unwritten
+from msbench.errors import CheckpointError, explain_unwritable
 from msbench.results.files import parse_json, read_bytes, write_atomically
 from msbench.training.shares import Processes
 
@@ -66,7 +66,7 @@ class CheckpointFolder:
             free = shutil.disk_usage(self.path).free
         except OSError as error:
             raise CheckpointError(
-                f"cannot keep checkpoints: {unwritten(self.path, error, '--results')}"
+                f"cannot keep checkpoints: {explain_unwritable(self.path, error, '--results')}"
             ) from error
         if free < needed:
             raise CheckpointError(
@@ -164,7 +164,7 @@ class CheckpointFolder:
             for path in paths:
                 path.rename(folder / path.name)
         except OSError as error:
-            raise CheckpointError(unwritten(error.filename or folder, error, "--results")) from error
+            raise CheckpointError(explain_unwritable(error.filename or folder, error, "--results")) from error
         return f" (archived in {folder})"
 
     def load(self, path: Path) -> Checkpoint:
@@ -205,7 +205,7 @@ class CheckpointFolder:
         try:
             write_atomically(path, data)
         except OSError as error:
-            raise CheckpointError(unwritten(path, error, "--results")) from error
+            raise CheckpointError(explain_unwritable(path, error, "--results")) from error
 
 
 def _digest(state: str, tensors: dict[str, torch.Tensor]) -> str:

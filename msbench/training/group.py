@@ -20,7 +20,7 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
 
-from msbench.errors import CAUGHT, Interrupted, Lost, first_line
+from msbench.errors import CAUGHT, Interrupted, Lost, get_first_line
 from msbench.models.layers import MaskedBatchNorm
 from msbench.training.causes import described, first_of
 from msbench.training.seeding import derive
@@ -243,7 +243,7 @@ class ProcessGroup:
             operation(*arguments)
         except RuntimeError as error:
             raise Lost(
-                f"a process that trains along is gone ({first_line(error)[:200]});"
+                f"a process that trains along is gone ({get_first_line(error)[:200]});"
                 " the same command goes on from the last checkpoint"
             ) from error
 

@@ -111,7 +111,11 @@ def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
         (("list", "modles"), ExitCode.USAGE, "did you mean 'models'"),
         (("setup", "listop"), ExitCode.USAGE, "listop"),
         (("show", "abc"), ExitCode.USAGE, "msbench list runs"),
-        (("show", "a" * 300), ExitCode.USAGE, "File name too long; make it usable, or name another place"),
+        (
+            ("show", "a" * 300),
+            ExitCode.USAGE,
+            "File name too long; make it accessible, or choose another path",
+        ),
         (("report", "quick", "--csv", "--out", "a" * 300), ExitCode.USAGE, "aaa: File name too long"),
         (("report", "quick"), ExitCode.UNDECIDED, "msbench run quick"),
         (("report", "ablaton"), ExitCode.USAGE, "did you mean 'ablation'"),

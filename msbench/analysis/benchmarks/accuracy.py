@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from msbench.analysis.benchmarks.problem import NAMES, BenchmarkProblem, Scan, Size, double, first, results
-from msbench.environment import free_memory
+from msbench.environment import measure_free_memory
 from msbench.ops.scan_arguments import Arguments
 from msbench.ops.scan_reference import selective_scan_reference
 
@@ -29,7 +29,7 @@ class Truth:
 
     def checked_size(self, size: Size) -> Size:
         """Return the size that is checked: all of `size`, or fewer examples if that takes too long."""
-        free = free_memory(self.device)
+        free = measure_free_memory(self.device)
         while size.states > LARGEST or 8 * COPIES * size.states > free / 2:
             size = size.halved()
         return size

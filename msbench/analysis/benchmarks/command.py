@@ -11,7 +11,7 @@ from msbench.analysis.benchmarks import comparison, datasets, document, scan, sh
 from msbench.analysis.benchmarks.problem import Size
 from msbench.analysis.benchmarks.settings import Say, Settings, repeats_of, size_of
 from msbench.console import say
-from msbench.environment import accelerator, describe_environment
+from msbench.environment import choose_accelerator, describe_environment
 from msbench.errors import ConfigError, UnknownName
 
 WHAT = ("scan", "step", "data")
@@ -89,7 +89,7 @@ def check_options(request: BenchmarkRequest) -> None:
 def settings_of(request: BenchmarkRequest) -> Settings:
     """Return the settings, resolved for this machine."""
     return Settings(
-        device=accelerator(request.device),
+        device=choose_accelerator(request.device),
         threads=request.threads or torch.get_num_threads(),
         repeats=repeats_of(request.repeats, quick=request.quick),
         only=request.only,

@@ -12,7 +12,7 @@ from msbench.analysis.benchmarks.settings import Say, Settings
 from msbench.analysis.benchmarks.timing import Task, failure, interleave, timed
 from msbench.config import DATASETS, DataConfig
 from msbench.datasets.dataset import Dataset
-from msbench.environment import room_for_splits
+from msbench.environment import measure_split_memory
 from msbench.errors import UnknownName
 from msbench.runs.suite import available, plan
 from msbench.training.feed import BatchLoader
@@ -47,7 +47,7 @@ def measure(settings: Settings, say: Say) -> dict[str, Any]:
     for name in settings.only:
         if name not in DATASETS:
             raise UnknownName("dataset", name, DATASETS, "--only")
-    room = room_for_splits(settings.device)  # once: a run has the memory to itself
+    room = measure_split_memory(settings.device)  # once: a run has the memory to itself
     entries = [entry for entry in configs(say) if not settings.only or entry.config.dataset in settings.only]
     for entry in entries:
         say(f"{entry.name}: first reading")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from msbench import models
 from msbench.analysis.benchmarks.shapes import StepShape, Variant
-from msbench.environment import free_memory
+from msbench.environment import measure_free_memory
 from msbench.models import Classifier
 from msbench.training.objective import loss_of
 from msbench.training.optimizer import build_optimizer
@@ -66,5 +66,5 @@ def runner(
     model = models.build(variant.model, variant.config, shape.info, seed=0).to(device)
     batch = shape.tensors(device, examples, length)
     needed = models.estimate_activation_bytes(variant.model, variant.config, batch[0].numel(), device)
-    model.recompute_layers(on=needed > free_memory(device) / 2)
+    model.recompute_layers(on=needed > measure_free_memory(device) / 2)
     return Runner(model, batch, shape)

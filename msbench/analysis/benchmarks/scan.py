@@ -15,7 +15,7 @@ from msbench.analysis.benchmarks.contenders import BASELINE, PEER, Contender, co
 from msbench.analysis.benchmarks.problem import BenchmarkProblem, Size, first, forward, problem, results
 from msbench.analysis.benchmarks.settings import Say, Settings
 from msbench.analysis.benchmarks.timing import Spread, Task, expected, failure, interleave, timed
-from msbench.environment import free_memory
+from msbench.environment import measure_free_memory
 
 
 @dataclass
@@ -95,7 +95,7 @@ def prepared(contender: Contender, whole: BenchmarkProblem, device: str) -> Scan
     entry = ScanEntry(contender)
     entry.reason = contender.missing(device)
     if not entry.reason:
-        size, note = contender.fitted(whole.size, free_memory(device))
+        size, note = contender.fitted(whole.size, measure_free_memory(device))
         entry.reason = note
         if size is not None:
             entry.label, entry.given = contender.label(), first(whole, size)

@@ -11,7 +11,7 @@ from msbench.analysis.benchmarks.runner import Runner, runner
 from msbench.analysis.benchmarks.shapes import StepShape, Variant
 from msbench.analysis.benchmarks.timing import timed
 from msbench.config import MambaConfig
-from msbench.environment import free_memory
+from msbench.environment import measure_free_memory
 from msbench.models.selective import compute_inner_width
 
 PEERS = {"transformers": False, "transformers-mambapy": True}
@@ -87,7 +87,7 @@ def peer(name: str, of: str, variant: Variant, shape: StepShape, device: str, *,
         fault = peers.mambapy_missing(device)
     if fault:
         return Peer(name, of, variant, examples, skipped=fault)
-    fitting, fault = fitted(variant, shape, SHARE * free_memory(device))
+    fitting, fault = fitted(variant, shape, SHARE * measure_free_memory(device))
     note = "" if fitting == examples else f"b {examples} would take too much memory; ratios are per token"
     found = Peer(name, of, variant, fitting, note, fault)
     if fault or asked or found.parallel or shape.batch.inputs.shape[1] <= LONG:

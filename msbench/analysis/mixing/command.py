@@ -17,7 +17,7 @@ from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.console import command_line, say
 from msbench.datasets.dataset import Dataset
-from msbench.environment import accelerator, describe_environment, free_memory
+from msbench.environment import choose_accelerator, describe_environment, measure_free_memory
 from msbench.errors import CheckpointError, DataError, OutOfMemory
 from msbench.models.classifier import Classifier
 from msbench.results.files import require_writable
@@ -52,7 +52,7 @@ def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> MixingResu
     All data are checked before anything is measured. Raises DataError if they are not set up, CheckpointError
     if a run has lost its weights, ConfigError and RunError as `measure_model` does.
     """
-    device = accelerator(options.device)
+    device = choose_accelerator(options.device)
     run_plan.check_kernels(specs, device)
     planned = run_plan.agenda(specs, options.results, datasets.data_root())
     for entry in planned:
@@ -184,7 +184,7 @@ def _limit_positions(each: int, longest: int, device: str) -> int:
 
     `each` position takes so many bytes. Raises OutOfMemory if the `longest` example does not fit at all.
     """
-    free = free_memory(device)
+    free = measure_free_memory(device)
     if longest * each > free:
         raise OutOfMemory(
             f"an example of {longest:,} positions takes about {format_bytes(longest * each)} to measure,"

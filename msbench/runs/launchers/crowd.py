@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from msbench.environment import THREAD_VARIABLES, THREADS, cores
+from msbench.environment import THREAD_VARIABLES, THREADS, count_cores
 from msbench.errors import ExitCode
 from msbench.runs.launchers.devices import PATIENCE, POLL, held
 from msbench.runs.launchers.outcome import BUSY, NO_WAIT
@@ -25,7 +25,7 @@ def slots(count: int, device: str) -> list[Slot]:
     # A terminal without cursor movement: live bars would overwrite each other.
     plain = {"TERM": "dumb"}
     if not any(os.environ.get(name) for name in THREAD_VARIABLES):  # the user's settings stay
-        plain[THREADS] = str(max(1, (cores() or 1) // count))
+        plain[THREADS] = str(max(1, (count_cores() or 1) // count))
     gpus = _gpus() if device == "cuda" else []
     return [plain | ({VISIBLE: gpus[k % len(gpus)]} if gpus else {}) for k in range(count)]
 

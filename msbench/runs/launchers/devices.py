@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from msbench.console import mute, say
-from msbench.environment import cores
+from msbench.environment import count_cores
 from msbench.errors import ConfigError, ExitCode
 from msbench.training.signals import SignalFlag, handling, is_ignored
 
@@ -116,7 +116,7 @@ def _await_end(signals: SignalFlag) -> None:
 
 def _started(rank: int, count: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
     # The user's settings stay: threads, and gloo's interface.
-    own = {"OMP_NUM_THREADS": str(max(1, (cores() or 1) // count)), **_loopback(), **os.environ}
+    own = {"OMP_NUM_THREADS": str(max(1, (count_cores() or 1) // count)), **_loopback(), **os.environ}
     own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     own |= {"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return held(command, own)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lightning_fabric import Fabric
 from torch import distributed
 
-from msbench.errors import Lost, first_line
+from msbench.errors import Lost, get_first_line
 from msbench.runs.launchers.devices import hold_on_to_lifeline, looked_after, placed
 from msbench.training.group import ProcessGroup, Rank, strategy
 from msbench.training.shares import ALONE, Processes
@@ -37,7 +37,7 @@ def joined(device: str, signals: SignalFlag) -> Iterator[Processes]:
         fabric.launch()
     except RuntimeError as error:
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        detail = first_line(error)[:200]
+        detail = get_first_line(error)[:200]
         raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail})") from error
     try:
         yield ProcessGroup(rank, fabric.device, signals)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msbench.config import RunSpec
 from msbench.console import encodable, say
-from msbench.errors import ConfigError, ExitCode, unwritten
+from msbench.errors import ConfigError, ExitCode, explain_unwritable
 from msbench.results import files, store
 from msbench.results.locks import hold_file
 from msbench.runs import reproduce as again
@@ -179,7 +179,7 @@ def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
         submission.write(folder, written)
     except OSError as error:
         # The jobs exist, and are found by name.
-        say(f"msbench: {unwritten(folder / submission.FILE, error, '--results')}")
+        say(f"msbench: {explain_unwritable(folder / submission.FILE, error, '--results')}")
     return written
 
 

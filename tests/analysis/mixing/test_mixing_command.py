@@ -258,7 +258,7 @@ def test_a_machine_that_is_too_small_is_told_first(
     tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
-    monkeypatch.setattr(command, "free_memory", lambda _: 10_000)
+    monkeypatch.setattr(command, "measure_free_memory", lambda _: 10_000)
     with pytest.raises(
         OutOfMemory,
         match=r"an example of \d+ positions takes about [\d.]+ kB to measure, and [\d.]+ kB are free",

@@ -286,12 +286,12 @@ def test_the_users_own_variables_are_passed_on_and_no_others() -> None:
 def test_the_record_has_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in environment.CONTAINER.values():
         monkeypatch.delenv(name, raising=False)
-    assert environment.container() is None
+    assert environment.describe_container() is None
     monkeypatch.setenv("MSBENCH_IMAGE_REVISION", "abc")
-    assert environment.container() == {"revision": "abc"}
+    assert environment.describe_container() == {"revision": "abc"}
     for name, value in container.variables({}, Image("docker", "mine:1", f"sha256:{ID}")).items():
         monkeypatch.setenv(name, value)
-    found = environment.container()
+    found = environment.describe_container()
     assert found == {"engine": "docker", "image": "mine:1", "digest": f"sha256:{ID}", "revision": "abc"}
 
 
