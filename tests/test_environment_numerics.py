@@ -17,7 +17,7 @@ from msbench import environment, models
 from msbench.cli import app
 from msbench.errors import ConfigError
 from msbench.ops.scan_kernels import Choice
-from msbench.reporting.compare.show import numerics_text
+from msbench.reporting.compare.show import describe_numerics
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import again
 from msbench.runs.suite import Suite, plan
@@ -207,7 +207,7 @@ def test_the_order_of_hashes_changes_nothing() -> None:
     ],
 )
 def test_show_says_how(environment: dict[str, Any], expected: str) -> None:
-    assert numerics_text(environment) == expected
+    assert describe_numerics(environment) == expected
 
 
 def test_the_number_of_threads_is_set_recorded_and_asked_for(

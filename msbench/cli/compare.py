@@ -15,34 +15,36 @@ def show(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """One run: its result, the command that makes it again, and all that is known of it."""
-    from msbench import datasets as data
-    from msbench.reporting.compare import lookup, page
-    from msbench.reporting.compare import show as shown
+    """One run: its result, the command that reproduces it, and all that is known of it."""
+    from msbench import datasets
+    from msbench.reporting.compare.lookup import find_run
+    from msbench.reporting.compare.page import print_page
+    from msbench.reporting.compare.show import build_page, inspect_run
 
-    found = lookup.find(results, run_id)
+    found = find_run(results, run_id)
     if found.note:
         console.say(f"msbench: {found.note}")
     if as_json:
         console.out_json(found.record.model_dump(mode="json"))
     else:
-        page.print_page(shown.pages(shown.look_at(found, results, data.data_root(), suite)))
+        print_page(build_page(inspect_run(found, results, datasets.data_root(), suite)))
 
 
 @verb
 def diff(first: Run, second: Run, results: Results = RESULTS, as_json: Json = False) -> None:
     """Two runs: what differs between them, and a paired test of their results. Ends in 0 either way."""
-    from msbench.reporting.compare import diff as differences
-    from msbench.reporting.compare import lookup, page
+    from msbench.reporting.compare.diff import build_document, build_page, compare_runs
+    from msbench.reporting.compare.lookup import find_run
+    from msbench.reporting.compare.page import print_page
 
-    found = [lookup.find(results, name) for name in (first, second)]
+    found = [find_run(results, name) for name in (first, second)]
     for note in dict.fromkeys(each.note for each in found if each.note):
         console.say(f"msbench: {note}")
-    difference = differences.difference(*found)
+    difference = compare_runs(*found)
     if as_json:
-        console.out_json(differences.as_dict(difference))
+        console.out_json(build_document(difference))
     else:
-        page.print_page(differences.pages(difference))
+        print_page(build_page(difference))
 
 
 @verb
@@ -56,13 +58,14 @@ def trace(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """A number of a table: where the paper has it, which runs it is made from, what makes it again."""
-    from msbench import datasets as data
-    from msbench.reporting.compare import address, page, trace_page
-    from msbench.reporting.compare import trace as traces
+    """A number of a table: its place in the paper, the runs behind it, the commands that reproduce it."""
+    from msbench import datasets
+    from msbench.reporting.compare.lookup import find_cell
+    from msbench.reporting.compare.page import print_page
+    from msbench.reporting.compare.trace import build_document, build_page, trace_cell
 
-    found = traces.trace(address.locate(cell, results), results, data.data_root())
+    found = trace_cell(find_cell(cell, results), results, datasets.data_root())
     if as_json:
-        console.out_json(trace_page.as_dict(found))
+        console.out_json(build_document(found))
     else:
-        page.print_page(trace_page.pages(found))
+        print_page(build_page(found))

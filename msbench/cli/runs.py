@@ -152,13 +152,14 @@ def explain(
     """Why each run of a suite would, or would not, be trained."""
     specs = plan(suite, model, task, seed, sets)
     entries = agenda_of(specs, results)
-    from msbench.reporting.compare import explanation, page
+    from msbench.reporting.compare.diff import build_plan_document, build_plan_page
+    from msbench.reporting.compare.page import print_page
 
     if as_json:
-        console.out_json(explanation.document(entries))
+        console.out_json(build_plan_document(entries))
     else:
         print_agenda(entries, as_json, estimate=False)
-        page.print_page(explanation.pages(entries), after=True)
+        print_page(build_plan_page(entries), after=True)
 
 
 def _given(option: str, value: str | int | None) -> list[str]:

@@ -43,11 +43,16 @@ HEADER = [field.name for field in fields(ReportedCell)]
 
 
 def read_reported(path: Path) -> list[ReportedCell]:
-    """Return the cells of one CSV, in file order.
+    """Return the cells of one CSV, in file order. Raises ConfigError as `read_reported_lines` does."""
+    return list(read_reported_lines(path).values())
+
+
+def read_reported_lines(path: Path) -> dict[int, ReportedCell]:
+    """Return the cells of one CSV by their line, in file order.
 
     Raises ConfigError, with file and line, for a header, a row or a value that is not as documented.
     """
-    cells: list[ReportedCell] = []
+    cells: dict[int, ReportedCell] = {}
     seen: dict[tuple[str, str, str], int] = {}
     for line, row in _lines(path):
         cell = _cell(path, line, row)
@@ -55,7 +60,7 @@ def read_reported(path: Path) -> list[ReportedCell]:
         if place in seen:
             _bad(path, line, f"row {cell.row!r}, column {cell.column!r} is already on line {seen[place]}")
         seen[place] = line
-        cells.append(cell)
+        cells[line] = cell
     if not cells:
         _bad(path, 1, "no cells below the header")
     return cells

@@ -35,7 +35,7 @@ IMPORTED = (
     ),
     *(
         "msbench.reporting.compare.show",
-        "msbench.reporting.compare.trace_page",
+        "msbench.reporting.compare.trace",
         "pyarrow.parquet",
         "scipy.stats",
     ),

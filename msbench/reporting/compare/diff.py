@@ -1,4 +1,4 @@
-"""Comparison of two runs: their settings, data, sources, environments and results."""
+"""Differences between two runs (``diff``), and between planned runs and stored ones (``explain``)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,16 +12,18 @@ from msbench.config.differences import (
     compare_sources,
 )
 from msbench.errors import DataError
-from msbench.reporting.compare.curve import Epoch, read_curve, thinned
-from msbench.reporting.compare.lookup import FoundRun, title
-from msbench.reporting.compare.page import Facts, Grid, Part
-from msbench.reporting.compare.paired import NoPairedTest, PairedTest, paired_test
+from msbench.reporting.compare.lookup import FoundRun, describe_run
+from msbench.reporting.compare.outcomes import Epoch, PairedTest, read_curve, run_paired_test
+from msbench.reporting.compare.page import Facts, Grid, Part, select_rows
 from msbench.results.record import RunRecord
+from msbench.runs import plan as agenda
+from msbench.runs.plan import PlannedRun
 
 LABELS = ("suite", "task")
 """Settings that only place a run in the results folder, and are not compared."""
 KINDS = {"settings": "settings", "data": "data", "sources": "source files", "environment": "machine"}
-"""Names of the compared fields in words."""
+"""The kinds of differences, and their names on a page."""
+SIDES = ("first", "second")
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,11 @@ class RunDifference:
 
     first: FoundRun
     second: FoundRun
-    settings: tuple[Change, ...]
-    data: tuple[Change, ...]
-    sources: tuple[Change, ...]
-    environment: tuple[Change, ...]
-    test: PairedTest | NoPairedTest
+    changes: dict[str, tuple[Change, ...]]
+    """The differences of each of `KINDS`."""
+    test: PairedTest | None
+    no_test: str
+    """The reason why there is no paired test."""
     curves: tuple[list[Epoch], list[Epoch]]
     unreadable: tuple[str, ...] = ()
     """Errors for learning curves that cannot be read, which are empty here."""
@@ -55,172 +57,185 @@ class RunDifference:
     @property
     def identical(self) -> bool:
         """True where inputs and outcome are the same, wherever and whenever the runs were executed."""
-        outcome = [(each.record.status, each.record.metrics) for each in (self.first, self.second)]
-        drawn = None if isinstance(self.test, NoPairedTest) else self.test.bootstrap
-        same_answers = drawn is None or drawn.low == drawn.high == 0
+        first, second = self.first.record, self.second.record
+        same_inputs = not any(self.changes[kind] for kind in ("settings", "data", "sources"))
+        same_answers = self.test is None or self.test.bootstrap.low == self.test.bootstrap.high == 0
         same_curves = self.curves[0] == self.curves[1] and not self.unreadable
-        same_outcome = outcome[0] == outcome[1] and same_curves
-        return not (self.settings or self.data or self.sources) and same_outcome and same_answers
+        same_outcome = (first.status, first.metrics) == (second.status, second.metrics)
+        return same_inputs and same_answers and same_curves and same_outcome
 
 
-def difference(first: FoundRun, second: FoundRun) -> RunDifference:
+def compare_runs(first: FoundRun, second: FoundRun) -> RunDifference:
     """Compare two runs. Reads, never writes."""
     ours, theirs = first.record, second.record
-    (curve, wrong), (other, other_wrong) = _curve(first), _curve(second)
-    return RunDifference(
-        first,
-        second,
-        compare_settings(_settings(ours), _settings(theirs)),
-        compare_data(ours.data_digest, theirs.data_digest),
-        compare_sources(ours.sources, theirs.sources, (ours.source_digest, theirs.source_digest)),
-        compare_environments(_environment(ours), _environment(theirs)),
-        paired_test(first, second),
-        (curve, other),
-        tuple(dict.fromkeys(filter(None, (wrong, other_wrong)))),
+    (curve, problem), (other, other_problem) = (
+        read_curve(each.folder, each.record.metric) for each in (first, second)
     )
+    changes = {
+        "settings": compare_settings(_select_settings(ours), _select_settings(theirs)),
+        "data": compare_data(ours.data_digest, theirs.data_digest),
+        "sources": compare_sources(ours.sources, theirs.sources, (ours.source_digest, theirs.source_digest)),
+        "environment": compare_environments(
+            {"kernel": ours.kernel, **ours.environment}, {"kernel": theirs.kernel, **theirs.environment}
+        ),
+    }
+    test, no_test = None, ""
+    try:
+        test = run_paired_test(first, second)
+    except DataError as error:
+        no_test = str(error)
+    unreadable = tuple(dict.fromkeys(filter(None, (problem, other_problem))))
+    return RunDifference(first, second, changes, test, no_test, (curve, other), unreadable)
 
 
-def _settings(record: RunRecord) -> dict[str, Any]:
+def _select_settings(record: RunRecord) -> dict[str, Any]:
     return {key: value for key, value in record.spec.items() if key not in LABELS}
 
 
-def _environment(record: RunRecord) -> dict[str, Any]:
-    return {"kernel": record.kernel, **record.environment}
-
-
-def _curve(found: FoundRun) -> tuple[list[Epoch], str]:
-    """Return the epochs of a run, and an error message where they cannot be read."""
-    try:
-        return read_curve(found.folder, found.record.metric), ""
-    except DataError as error:
-        return [], str(error)
-
-
-def as_dict(found: RunDifference) -> dict[str, Any]:
+def build_document(found: RunDifference) -> dict[str, Any]:
     """Return plain values for JSON: results and differences are fractions, and always second - first."""
-    sides = ("first", "second")
-    refused = isinstance(found.test, NoPairedTest)
+    names = ("run_id", "suite", "task", "model", "seed", "status", "metric", "result", "n_test", "ended")
     document: dict[str, Any] = {
-        side: _head(each) for side, each in zip(sides, (found.first, found.second), strict=True)
+        side: {name: getattr(each.record, name) for name in names} | {"folder": str(each.folder)}
+        for side, each in zip(SIDES, (found.first, found.second), strict=True)
     }
     for kind in KINDS:
-        document[kind] = [change.as_dict(*sides) for change in getattr(found, kind)]
+        document[kind] = [change.as_dict(*SIDES) for change in found.changes[kind]]
     return document | {
         "same_run": found.same_run,
         "identical": found.identical,
         "difference": found.gain,
-        "paired": None if refused else asdict(found.test),
-        "no_paired_test": found.test.reason if isinstance(found.test, NoPairedTest) else None,
+        "paired": None if found.test is None else asdict(found.test),
+        "no_paired_test": found.no_test or None,
         "curve": [
-            {"epoch": epoch, **{side: _plain(each) for side, each in zip(sides, pair, strict=True)}}
-            for epoch, *pair in _beside(found.curves)
+            {"epoch": epoch, **{side: _as_values(each) for side, each in zip(SIDES, pair, strict=True)}}
+            for epoch, *pair in _pair_epochs(found.curves)
         ],
         "unreadable": list(found.unreadable),
     }
 
 
-def _head(found: FoundRun) -> dict[str, Any]:
-    record = found.record
-    names = ("run_id", "suite", "task", "model", "seed", "status", "metric", "result", "n_test", "ended")
-    return {name: getattr(record, name) for name in names} | {"folder": str(found.folder)}
-
-
-def _plain(epoch: Epoch | None) -> dict[str, Any] | None:
+def _as_values(epoch: Epoch | None) -> dict[str, Any] | None:
     return None if epoch is None else {key: value for key, value in asdict(epoch).items() if key != "epoch"}
 
 
-def pages(found: RunDifference) -> Iterable[Part]:
+def build_page(found: RunDifference) -> Iterable[Part]:
     """Yield the parts to print, in order."""
     ours, theirs = found.first.record, found.second.record
-    yield Facts("two runs", [("first", title(ours)), ("second", title(theirs)), ("", _verdict(found))])
-    yield Facts("result", list(_result(found)))
-    yield from _tests(found.test)
-    yield _grid("settings", found.settings)
-    yield _grid("data", found.data)
-    yield _grid("source files", [change for change in found.sources if all(change.sides)])
-    yield Facts("source files that only one uses", list(_one_sided(found.sources)))
-    yield _grid("machine", found.environment)
-    yield from _curves(found)
+    runs = [("first", describe_run(ours)), ("second", describe_run(theirs)), ("", _summarise(found))]
+    yield Facts("two runs", runs)
+    yield Facts("result", list(_list_results(found)))
+    yield from _lay_out_tests(found)
+    yield _make_grid("settings", found.changes["settings"])
+    yield _make_grid("data", found.changes["data"])
+    sources = found.changes["sources"]
+    yield _make_grid("source files", [change for change in sources if all(change.sides)])
+    yield Facts("source files that only one uses", list(_list_one_sided(sources)))
+    yield _make_grid("machine", found.changes["environment"])
+    yield from _lay_out_curves(found)
 
 
-def _verdict(found: RunDifference) -> str:
+def _summarise(found: RunDifference) -> str:
     if found.same_run:
         return "these are one and the same run"
     if found.identical:
         return "identical: settings, data, source, learning curve and result are the same"
-    differing = [words for kind, words in KINDS.items() if getattr(found, kind)]
-    return f"what differs: {', '.join(differing) or 'what came of it, and nothing that was asked'}"
+    differing = [words for kind, words in KINDS.items() if found.changes[kind]]
+    return f"what differs: {', '.join(differing) or 'only the outcome'}"
 
 
-def _result(found: RunDifference) -> Iterable[tuple[str, str]]:
-    for name, each in (("first", found.first.record), ("second", found.second.record)):
+def _list_results(found: RunDifference) -> Iterable[tuple[str, str]]:
+    for name, each in zip(SIDES, (found.first.record, found.second.record), strict=True):
         value = "--" if each.result is None else f"{each.result:.2%}"
         yield name, value if each.finished else f"{value} ({each.status})"
     if found.gain is not None:
-        yield "difference", f"{_points(found.gain)} in {found.first.record.metric}"
+        yield "difference", f"{_format_points(found.gain)} in {found.first.record.metric}"
 
 
-def _tests(test: PairedTest | NoPairedTest) -> Iterable[Part]:
-    if isinstance(test, NoPairedTest):
-        yield Facts("paired test", [("", f"none: {test.reason}")])
+def _lay_out_tests(found: RunDifference) -> Iterable[Part]:
+    test = found.test
+    if test is None:
+        yield Facts("paired test", [("", f"none: {found.no_test}")])
         return
-    drawn, counts = test.bootstrap, test.counts
-    inside = f"{_points(drawn.low)} to {_points(drawn.high)}"
+    inside = f"{_format_points(test.bootstrap.low)} to {_format_points(test.bootstrap.high)}"
     how = f"paired bootstrap of {test.n:,} test examples, {test.draws:,} draws"
-    rows = [("95 % interval", f"{inside} ({how})"), ("bootstrap", f"p = {drawn.p:.2g}")]
+    rows = [("95 % interval", f"{inside} ({how})"), ("bootstrap", f"p = {test.bootstrap.p:.2g}")]
     if test.mcnemar is not None:
         rows.append(("McNemar, exact", f"p = {test.mcnemar:.2g}"))
-    yield Facts("paired test, second less first", rows)
-    if counts is None:
-        return
-    listed = {
-        "both right": counts.both,
-        "only the first": counts.only_first,
-        "only the second": counts.only_second,
-        "both wrong": counts.neither,
-    }
-    yield Grid("test examples", tuple(listed), [[f"{count:,}" for count in listed.values()]])
+    yield Facts("paired test, second - first", rows)
+    if test.counts is not None:
+        header = ("both right", "only the first", "only the second", "both wrong")
+        yield Grid("test examples", header, [[f"{count:,}" for count in asdict(test.counts).values()]])
 
 
-def _grid(name: str, found: Sequence[Change]) -> Grid:
+def _make_grid(name: str, found: Sequence[Change]) -> Grid:
     rows = [(change.name, change.before_text, change.now_text) for change in found]
-    return Grid(f"{name} that differ", (name, "first", "second"), rows)
+    return Grid(f"{name} that differ", (name, *SIDES), rows)
 
 
-def _one_sided(sources: Sequence[Change]) -> Iterable[tuple[str, str]]:
+def _list_one_sided(sources: Sequence[Change]) -> Iterable[tuple[str, str]]:
     """Yield the files that only one run uses: another model imports other files, which is no change."""
-    for name, sides in (("first", (True, False)), ("second", (False, True))):
+    for name, sides in zip(SIDES, ((True, False), (False, True)), strict=True):
         if files := [change.name for change in sources if change.sides == sides]:
             yield name, ", ".join(files)
 
 
-def _curves(found: RunDifference) -> Iterable[Part]:
+def _lay_out_curves(found: RunDifference) -> Iterable[Part]:
     yield Facts("learning curves that cannot be read", [("", text) for text in found.unreadable])
-    beside = list(_beside(found.curves))
-    chosen = set(thinned(len(beside)))
-    rows = [_curve_row(*row) for index, row in enumerate(beside) if index in chosen]
-    some = "" if len(rows) == len(beside) else f", {len(rows)} of {len(beside)} epochs"
+    epochs = list(_pair_epochs(found.curves))
+    rows = [_make_row(*epochs[index]) for index in select_rows(len(epochs))]
+    some = "" if len(rows) == len(epochs) else f", {len(rows)} of {len(epochs)} epochs"
     metric = found.first.record.metric
     header = ("epoch", "loss 1", "loss 2", f"{metric} 1", f"{metric} 2", "difference")
     yield Grid(f"learning curves (training loss, validation {metric}{some})", header, rows)
 
 
-Beside = tuple[int, Epoch | None, Epoch | None]
-
-
-def _beside(curves: tuple[list[Epoch], list[Epoch]]) -> Iterable[Beside]:
+def _pair_epochs(curves: Iterable[list[Epoch]]) -> Iterable[tuple[int, Epoch | None, Epoch | None]]:
     first, second = ({row.epoch: row for row in curve} for curve in curves)
     for epoch in sorted(first.keys() | second.keys()):
         yield epoch, first.get(epoch), second.get(epoch)
 
 
-def _curve_row(epoch: int, first: Epoch | None, second: Epoch | None) -> tuple[str, ...]:
+def _make_row(epoch: int, first: Epoch | None, second: Epoch | None) -> tuple[str, ...]:
     losses = ["--" if row is None else f"{row.train_loss:.4f}" for row in (first, second)]
     scores = ["--" if row is None else f"{row.score:.2%}" for row in (first, second)]
-    gain = "--" if first is None or second is None else _points(second.score - first.score)
+    gain = "--" if first is None or second is None else _format_points(second.score - first.score)
     return (str(epoch), *losses, *scores, gain)
 
 
-def _points(fraction: float) -> str:
+def _format_points(fraction: float) -> str:
     """Return a difference of two fractions as text in percentage points."""
     return f"{100 * fraction:+.2f} pp"
+
+
+def build_plan_document(entries: Iterable[PlannedRun]) -> list[dict[str, Any]]:
+    """Return the rows of the plan for JSON, each with its nearest stored run and the changes since."""
+    return [
+        agenda.describe(entry, estimate=False)
+        | {
+            "unlike": entry.nearest.run_id if entry.nearest else None,
+            "changes": [change.as_dict() for change in entry.changes],
+        }
+        for entry in entries
+    ]
+
+
+def build_plan_page(entries: Iterable[PlannedRun]) -> Iterable[Part]:
+    """Yield a table for each group of planned runs with the same changes since the nearest stored run."""
+    groups: dict[str, list[PlannedRun]] = {}
+    for entry in entries:
+        if entry.changes:
+            groups.setdefault(repr(entry.changes), []).append(entry)
+    for group in groups.values():
+        rows = [(change.name, change.before_text, change.now_text) for change in group[0].changes]
+        yield Grid(_make_group_title(group), ("what", "stored", "now"), rows)
+
+
+def _make_group_title(group: Sequence[PlannedRun]) -> str:
+    """Return a title with the runs by task and model, their seeds, and the stored runs they differ from."""
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for entry in group:
+        seeds.setdefault((entry.spec.task, entry.spec.model_name), []).append(str(entry.spec.seed))
+    runs = [f"{task} {model} seed {', '.join(listed)}" for (task, model), listed in seeds.items()]
+    stored = dict.fromkeys(entry.nearest.run_id for entry in group if entry.nearest)
+    return f"{'; '.join(runs)}: since {', '.join(stored)}"

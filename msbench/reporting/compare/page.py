@@ -10,6 +10,10 @@ from msbench import console
 from msbench.console import printable
 
 INDENT = "  "
+ROWS = 12
+"""The most epochs on a page; JSON documents have all."""
+BAR = 28
+"""Length of the longest bar in characters."""
 
 
 @dataclass(frozen=True)
@@ -39,45 +43,54 @@ def print_page(parts: Iterable[Part], *, after: bool = False) -> None:
     for number, part in enumerate(filled):
         if number or after:
             console.out("")
-        if isinstance(part, Grid):
-            _print_grid(part)
-        else:
-            _print_facts(part)
-
-
-def _print_grid(part: Grid) -> None:
-    console.out(part.title)
-    cells = [
-        ["" if cell is None else printable(str(cell)) for cell in row] for row in (part.header, *part.rows)
-    ]
-    for line in console.aligned(cells):
-        console.out((INDENT + line).rstrip())
-
-
-def _print_facts(part: Facts) -> None:
-    console.out(part.title)
-    width = max(len(name) for name, _ in part.pairs)
-    for name, value in part.pairs:
-        first = f"{INDENT}{name.ljust(width)}  " if name or width else INDENT
-        for line in _lines(value, first, name in part.whole):
+        console.out(part.title)
+        for line in _format_grid(part) if isinstance(part, Grid) else _format_facts(part):
             console.out(line.rstrip())
 
 
-def _lines(value: str, first: str, whole: bool) -> list[str]:
-    """Return the lines of a fact; later ones are indented to its value."""
+def _format_grid(part: Grid) -> Iterable[str]:
+    cells = [
+        ["" if cell is None else printable(str(cell)) for cell in row] for row in (part.header, *part.rows)
+    ]
+    return [INDENT + line for line in console.aligned(cells)]
+
+
+def _format_facts(part: Facts) -> Iterable[str]:
+    width = max(len(name) for name, _ in part.pairs)
+    for name, value in part.pairs:
+        first = f"{INDENT}{name.ljust(width)}  " if name or width else INDENT
+        yield from _format_value(value, first, name in part.whole)
+
+
+def _format_value(value: str, first: str, whole: bool) -> Iterable[str]:
+    """Yield the lines of a fact; later ones are indented to its value."""
     later = " " * len(first)
-    lines = value.splitlines() or [""]
-    if whole or not sys.stdout.isatty():
-        return [(later if number else first) + line for number, line in enumerate(lines)]
     columns = max(shutil.get_terminal_size().columns, len(first) + 20)
-    wrapped = []
-    for number, line in enumerate(lines):
-        wrapped += textwrap.wrap(
+    for number, line in enumerate(value.splitlines() or [""]):
+        start = later if number else first
+        if whole or not sys.stdout.isatty():
+            yield start + line
+            continue
+        yield from textwrap.wrap(
             line,
             columns,
-            initial_indent=later if number else first,
+            initial_indent=start,
             subsequent_indent=later,
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
-    return wrapped
+
+
+def select_rows(count: int, keep: Sequence[int] = (), rows: int = ROWS) -> list[int]:
+    """Return indices of at most `rows` of `count` epochs: first, last, `keep`, others evenly between."""
+    if count <= rows:
+        return list(range(count))
+    wanted = {index for index in keep if 0 <= index < count}
+    even = rows - len(wanted - {0, count - 1})
+    return sorted(wanted | {round(index * (count - 1) / (even - 1)) for index in range(even)})
+
+
+def draw_bar(value: float, low: float, high: float) -> str:
+    """Return a bar of ``#`` for a value from `low` to `high`, of at least one mark to be visible."""
+    share = (value - low) / (high - low) if high > low else 1.0
+    return "#" * (1 + round(share * (BAR - 1)))

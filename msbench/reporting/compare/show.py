@@ -1,20 +1,28 @@
-"""Page of a single run: the result first, then the command that reproduces it."""
+"""Page of a single run (``show``): the result first, then the command that reproduces it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msbench.config.differences import flatten, format_yaml
+from msbench import datasets
+from msbench.config import RunSpec
+from msbench.config.differences import (
+    Change,
+    compare_data,
+    compare_settings,
+    compare_sources,
+    flatten,
+    format_yaml,
+)
 from msbench.config.run import SECTIONS
-from msbench.errors import DataError
-from msbench.reporting.compare.curve import Epoch, bar, read_curve, thinned
-from msbench.reporting.compare.lookup import FoundRun, title
-from msbench.reporting.compare.page import Facts, Grid, Part
-from msbench.reporting.compare.paired import interval
-from msbench.reporting.compare.standing import RunStanding, standing
+from msbench.errors import ConfigError, DataError
+from msbench.reporting.compare.lookup import FoundRun, describe_run
+from msbench.reporting.compare.outcomes import Epoch, describe_interval, read_curve
+from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
 from msbench.results.record import RunRecord, get_metric_key
-from msbench.runs.reproduce import KEPT, Again, again
+from msbench.runs import plan as agenda
+from msbench.runs.reproduce import KEPT, Again, again, record_spec, resolved
 from msbench.stats import learned_rule
 
 FILES = 12
@@ -22,52 +30,101 @@ FILES = 12
 
 
 @dataclass(frozen=True)
-class Shown:
+class RunStanding:
+    """The run that the same settings would give now.
+
+    `run_id` is its id, None where unknown, for the `reason` given. `changes` are the known differences from
+    the stored run.
+    """
+
+    run_id: str | None
+    reason: str = ""
+    changes: tuple[Change, ...] = ()
+
+
+def compare_with_present(record: RunRecord, data_root: Path) -> RunStanding:
+    """Compare a run with the present source and, where set up, the present data. Writes nothing."""
+    try:
+        spec = resolved(record)
+    except ConfigError as error:
+        return RunStanding(None, f"its settings are invalid now: {error}")
+    found: tuple[Change, ...] = ()
+    if spec.digest != record.spec_digest:
+        found += compare_settings(record.spec, record_spec(spec))
+    digest, reason = _find_data_digest(spec, data_root)
+    identity = agenda.identify(spec, digest or record.data_digest)
+    found += compare_data(record.data_digest, identity.data_digest)
+    digests = (record.source_digest, identity.source_digest)
+    found += compare_sources(record.sources, identity.files, digests)
+    return RunStanding(None if reason else identity.run_id, reason, found)
+
+
+def _find_data_digest(spec: RunSpec, data_root: Path) -> tuple[str, str]:
+    """Return the digest of the present data, or the reason why there is none."""
+    if not datasets.is_ready(spec.data, data_root):
+        return "", f"its data are not set up here: {datasets.command(spec.data)}"
+    try:
+        return datasets.open_dataset(spec.data, data_root).digest, ""
+    except DataError as error:
+        return "", str(error)
+
+
+def describe_standing(record: RunRecord, now: RunStanding) -> str:
+    """Return a text on whether the same command would give the same id now."""
+    words = {"setting": "settings", "data": "data", "source": "source"}
+    kinds = {change.kind for change in now.changes}
+    changed = ", ".join(text for kind, text in words.items() if kind in kinds)
+    if now.run_id == record.run_id:
+        return "the same: settings, data and source are as they were"
+    if now.run_id is not None:
+        return f"another, {now.run_id}: {f'{changed} changed' if changed else 'its record does not show why'}"
+    return f"unknown: {now.reason}{f'; another in any case: {changed} changed' if changed else ''}"
+
+
+@dataclass(frozen=True)
+class RunDetails:
     """A run and all that is known of it here. `interval` is that of its result, with its method."""
 
     found: FoundRun
     again: Again
     standing: RunStanding
     curve: list[Epoch]
-    files: list[tuple[str, int]]
-    interval: str = ""
-    curve_error: str = ""
+    curve_problem: str
+    interval: str
 
 
-def look_at(found: FoundRun, results: Path, data_root: Path, suite_file: Path | None = None) -> Shown:
-    """Gather the contents of `pages`. Reads, never writes."""
-    record, curve, error = found.record, list[Epoch](), ""
-    try:
-        curve = read_curve(found.folder, record.metric)
-    except DataError as damaged:
-        error = str(damaged)
-    made, now = again(record, suite_file, results), standing(record, data_root)
-    return Shown(found, made, now, curve, files_of(found.folder), interval(found), error)
+def inspect_run(
+    found: FoundRun, results: Path, data_root: Path, suite_file: Path | None = None
+) -> RunDetails:
+    """Gather the contents of `build_page`. Reads, never writes."""
+    record = found.record
+    curve, problem = read_curve(found.folder, record.metric)
+    reproduced, now = again(record, suite_file, results), compare_with_present(record, data_root)
+    return RunDetails(found, reproduced, now, curve, problem, describe_interval(found))
 
 
-def files_of(folder: Path) -> list[tuple[str, int]]:
-    """Return name and size in bytes of the files of a run, including those of sub-folders."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "run.lock")
-    return [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
-
-
-def pages(shown: Shown) -> Iterable[Part]:
+def build_page(details: RunDetails) -> Iterable[Part]:
     """Yield the parts to print, in order."""
-    record = shown.found.record
-    yield Facts(title(record), list(_result(record, shown.interval)))
-    yield again_facts(shown.again, record)
-    yield _now(shown)
-    yield _departures(shown.again)
-    yield from _curve(shown)
-    yield Facts("time", list(_time(record)))
-    yield Facts("ran on", environment_facts(record))
+    record, folder = details.found.record, details.found.folder
+    yield Facts(describe_run(record), list(_list_results(record, details.interval)))
+    yield _lay_out_command(details.again, record)
+    yield _lay_out_standing(record, details.standing)
+    departures = [
+        (change.name, f"{change.now_text} (planned: {change.before_text})")
+        for change in details.again.departures
+    ]
+    yield Facts("different from its suite", departures)
+    yield from _lay_out_curve(details)
+    yield Facts("time", list(_list_times(record)))
+    yield Facts("ran on", _list_environment(record))
     if len(record.attempts) > 1:
-        yield Grid("attempts", *_table(record.attempts))
-    yield Facts("settings", _settings(record))
-    yield Grid(f"files in {shown.found.folder}", ("file", "bytes"), [(n, f"{b:,}") for n, b in shown.files])
+        header = tuple(dict.fromkeys(key for attempt in record.attempts for key in attempt))
+        yield Grid("attempts", header, [tuple(map(each.get, header)) for each in record.attempts])
+    yield Facts("settings", _list_settings(record))
+    yield Grid(f"files in {folder}", ("file", "bytes"), [(n, f"{b:,}") for n, b in _list_files(folder)])
 
 
-def _result(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]:
+def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]:
     """Yield status, the metric on the test split with its interval, and values to compare it with."""
     yield "status", record.status
     if record.failure is not None:
@@ -87,31 +144,26 @@ def _result(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]:
         yield "chance", f"{record.chance:.2%}"
     if record.baselines:
         yield "trivial rules", ", ".join(f"{name} {value:.2%}" for name, value in record.baselines.items())
-    if rule := _explaining_rule(record):
-        yield "learned", f"no more than the trivial rule {rule!r} explains"
+    if record.metric == "accuracy" and record.result is not None and record.n_test:
+        rule = learned_rule(record.result, None, 1, record.n_test, record.baselines)
+        if rule is not None:
+            yield "learned", f"no more than the trivial rule {rule!r} explains"
     if record.parameters is not None:
         states = f", {record.states_per_channel:,} states a channel" if record.states_per_channel else ""
         yield "size", f"{record.parameters:,} parameters{states}"
 
 
-def _explaining_rule(record: RunRecord) -> str | None:
-    if record.metric != "accuracy" or record.result is None or not record.n_test:
-        return None
-    return learned_rule(record.result, None, 1, record.n_test, record.baselines)
-
-
-def again_facts(found: Again, record: RunRecord) -> Facts:
+def _lay_out_command(found: Again, record: RunRecord) -> Facts:
     """Return the command that reproduces the run, or the reason why there is none."""
     if not found.command:
-        return Facts("to make it again", [("", f"no command is known: {found.reason}")])
+        return Facts("to reproduce it", [("", f"no command: {found.reason}")])
     kept = record.status in ("finished", "diverged")
-    note = KEPT if kept else "where it is, this goes on or tries again"
-    return Facts("to make it again", [("", found.line), ("", f"({note})")], frozenset({""}))
+    note = KEPT if kept else "in its own folder this resumes it or tries again"
+    return Facts("to reproduce it", [("", found.line), ("", f"({note})")], frozenset({""}))
 
 
-def _now(shown: Shown) -> Facts:
-    """Return facts on the id that the command would give now, and on what has changed."""
-    record, now = shown.found.record, shown.standing
+def _lay_out_standing(record: RunRecord, now: RunStanding) -> Facts:
+    """Return the id that the command would give now, and what has changed, source files last."""
     files = [change for change in now.changes if change.kind == "source"]
     others = [change for change in now.changes if change.kind != "source"]
     rows = [
@@ -119,61 +171,33 @@ def _now(shown: Shown) -> Facts:
     ]
     if len(files) > FILES:
         rows.append(("", f"and {len(files) - FILES} more files"))
-    return Facts("with what is here now", [("id", verdict(record, now)), *rows])
+    return Facts("with the present code and data", [("id", describe_standing(record, now)), *rows])
 
 
-def verdict(record: RunRecord, now: RunStanding) -> str:
-    """Return a text on whether the same command would give the same id now."""
-    if now.run_id == record.run_id:
-        return "the same: settings, data and source are as they were"
-    if now.run_id is not None:
-        return f"another, {now.run_id}: " + (_counted(now) or "its record does not tell why")
-    told = f"; another in any case: {_counted(now)}" if now.changes else ""
-    return f"cannot be told: {now.reason}{told}"
-
-
-def _counted(now: RunStanding) -> str:
-    words = {"setting": "settings", "data": "data", "source": "source"}
-    return ", ".join(text for kind, text in words.items() if any(c.kind == kind for c in now.changes)) + (
-        " changed" if now.changes else ""
-    )
-
-
-def _departures(found: Again) -> Facts:
-    rows = [
-        (change.name, f"{change.now_text} (planned: {change.before_text})") for change in found.departures
-    ]
-    return Facts("not as its suite plans it", rows)
-
-
-def _curve(shown: Shown) -> Iterable[Part]:
-    record, curve = shown.found.record, shown.curve
-    if shown.curve_error:
-        yield Facts("learning curve", [("", shown.curve_error)])
+def _lay_out_curve(details: RunDetails) -> Iterable[Part]:
+    metric, curve = details.found.record.metric, details.curve
+    if details.curve_problem:
+        yield Facts("learning curve", [("", details.curve_problem)])
     if not curve:
         return
-    best = max(range(len(curve)), key=lambda index: curve[index].score)
-    low, high = min(row.score for row in curve), max(row.score for row in curve)
+    scores = [row.score for row in curve]
+    low, high, best = min(scores), max(scores), scores.index(max(scores))
     rows = [
         (
-            f"{row.epoch}{'*' if index == best else ''}",
+            f"{row.epoch}{'*' if row is curve[best] else ''}",
             f"{row.train_loss:.4f}",
             f"{row.validation_loss:.4f}",
             f"{row.score:.2%}",
-            bar(row.score, low, high),
+            draw_bar(row.score, low, high),
         )
-        for index, row in enumerate(curve)
-        if index in thinned(len(curve), [best])
+        for row in (curve[index] for index in select_rows(len(curve), [best]))
     ]
     some = "" if len(rows) == len(curve) else f", {len(rows)} of {len(curve)} epochs"
-    yield Grid(
-        f"learning curve (validation {record.metric}; * best{some})",
-        ("epoch", "train loss", "validation loss", record.metric, f"{low:.2%} to {high:.2%}"),
-        rows,
-    )
+    title = f"learning curve (validation {metric}; * best{some})"
+    yield Grid(title, ("epoch", "train loss", "validation loss", metric, f"{low:.2%} to {high:.2%}"), rows)
 
 
-def _time(record: RunRecord) -> Iterable[tuple[str, str]]:
+def _list_times(record: RunRecord) -> Iterable[tuple[str, str]]:
     timing = record.timing
     yield from ((name, text) for name in ("started", "ended") if (text := getattr(record, name)))
     if "train_seconds" in timing:
@@ -185,7 +209,7 @@ def _time(record: RunRecord) -> Iterable[tuple[str, str]]:
         yield "resumed", f"{record.resumed} times"
 
 
-def environment_facts(record: RunRecord) -> list[tuple[str, str]]:
+def _list_environment(record: RunRecord) -> list[tuple[str, str]]:
     """Return machine, versions and state of the checkout; values missing in an older record are left out."""
     found = record.environment
     git, packages = found.get("git") or {}, found.get("packages") or {}
@@ -195,7 +219,7 @@ def environment_facts(record: RunRecord) -> list[tuple[str, str]]:
         ("device", ", ".join(filter(None, (record.hardware, _text(found.get("cpu")))))),
         ("kernel", _text(record.kernel)),
         ("threads", f"{found['threads']} of {found.get('cores')} cores" if "threads" in found else ""),
-        ("numerics", numerics_text(found)),
+        ("numerics", describe_numerics(found)),
         ("host", ", ".join(filter(None, (_text(found.get("host")), _text(found.get("platform")))))),
         ("versions", ", ".join(f"{name} {value}" for name, value in versions.items() if value)),
         ("commit", f"{git['commit']}{dirty}" if "commit" in git else ""),
@@ -204,7 +228,7 @@ def environment_facts(record: RunRecord) -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text]
 
 
-def numerics_text(found: Mapping[str, Any]) -> str:
+def describe_numerics(found: Mapping[str, Any]) -> str:
     """Return the numerical settings in the environment of a record; older records have fewer of them."""
     precision, cudnn = found.get("matmul_precision"), found.get("cudnn") or {}
     places = [
@@ -218,21 +242,22 @@ def numerics_text(found: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _settings(record: RunRecord) -> list[tuple[str, str]]:
-    rows = [(section, _listed(record.spec.get(section) or {})) for section in SECTIONS]
+def _list_settings(record: RunRecord) -> list[tuple[str, str]]:
+    rows = [(section, _spell_settings(record.spec.get(section) or {})) for section in SECTIONS]
     rows += [("data digest", record.data_digest), ("source digest", record.source_digest)]
     rows += [("note on data", text) for text in record.data_notes]
     return [(name, text) for name, text in rows if text]
 
 
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {format_yaml(value)}" for key, value in flatten(settings).items())
+def _spell_settings(settings: Mapping[str, Any]) -> str:
+    leaves = flatten(settings).items()
+    return ", ".join(f"{key} {format_yaml(value)}" for key, value in leaves)
 
 
-def _table(rows: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    listed = list(rows)
-    header = tuple(dict.fromkeys(key for row in listed for key in row))
-    return header, [tuple(row.get(key) for key in header) for row in listed]
+def _list_files(folder: Path) -> list[tuple[str, int]]:
+    """Return name and size in bytes of the files of a run, including those of sub-folders."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "run.lock")
+    return [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
 
 
 def _text(value: object) -> str:

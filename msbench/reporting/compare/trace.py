@@ -1,32 +1,35 @@
-"""Origin of a number of a table: its reported value, its runs, and the commands that reproduce it."""
+"""Origin of a table's number (``trace``): its reported value, its runs, the commands that reproduce it."""
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import RunSpec
 from msbench.config.differences import compare_settings
 from msbench.config.run import SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError, Undecided
-from msbench.reporting.compare.address import CellAddress
-from msbench.reporting.compare.standing import RunStanding, standing
+from msbench.reporting.compare.lookup import CellAddress
+from msbench.reporting.compare.page import Facts, Grid, Part
+from msbench.reporting.compare.show import RunStanding, compare_with_present, describe_standing
 from msbench.reporting.tables.cells import UNITS, Column
 from msbench.reporting.tables.definitions import define_suite_table
 from msbench.reporting.tables.load import ReportOptions, find_more_seeds, load_report
 from msbench.reporting.tables.selection import is_usable
-from msbench.results import reported
 from msbench.results.mixing_documents import find_comparable, read_distances
 from msbench.results.record import RunRecord
-from msbench.results.reported import ReportedCell
+from msbench.results.reported import ReportedCell, find_reported, read_reported_lines
 from msbench.runs import suite
 from msbench.runs.reproduce import Executed, how, words_of
 
+ADDED = 5
+"""The most values that are written out as a sum."""
+
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedCell:
     """A cell of the paper, with its file and line."""
 
     cell: ReportedCell
@@ -35,11 +38,11 @@ class Printed:
 
 
 @dataclass(frozen=True)
-class Source:
+class CellSource:
     """The runs of one task behind a cell; an average has several of these.
 
-    `used` are the runs in the mean and `values` theirs, in the unit of the column. `aside` are the other runs
-    of this task and model, each with the reason. `commands` reproduce the number, each with a label;
+    `used` are the runs in the mean and `values` theirs, in the unit of the column. `unused` are the other
+    runs of this task and model, each with the reason. `commands` reproduce the number, each with a label;
     `problem` is the reason if there are none. `now` is the standing of the first run in use.
     """
 
@@ -47,7 +50,7 @@ class Source:
     task: str
     used: tuple[RunRecord, ...] = ()
     values: tuple[float, ...] = ()
-    aside: tuple[tuple[RunRecord, str], ...] = ()
+    unused: tuple[tuple[RunRecord, str], ...] = ()
     commands: tuple[tuple[str, str], ...] = ()
     problem: str = ""
     now: RunStanding | None = None
@@ -58,58 +61,57 @@ class Trace:
     """A cell with everything that it is computed from."""
 
     place: CellAddress
-    printed: Printed | None
-    sources: tuple[Source, ...]
+    printed: PrintedCell | None
+    sources: tuple[CellSource, ...]
 
 
-def trace(place: CellAddress, results: Path, data_root: Path) -> Trace:
+def trace_cell(place: CellAddress, results: Path, data_root: Path) -> Trace:
     """Follow a cell back to its reported number and to its runs. Reads, never writes."""
     sources = (
-        [_source(part, results, data_root) for part in _parts(place, results)] if place.row.model else []
+        [_trace_source(part, results, data_root) for part in _list_parts(place, results)]
+        if place.row.model
+        else []
     )
-    return Trace(place, _printed(place, results), tuple(sources))
+    return Trace(place, _find_printed(place, results), tuple(sources))
 
 
-def _printed(place: CellAddress, results: Path) -> Printed | None:
+def _find_printed(place: CellAddress, results: Path) -> PrintedCell | None:
     """Return the reported cell, also where the paper prints a dash; None where it has no such cell."""
-    path = reported.find_reported(results) / f"{_reported_table(place)}.csv"
+    path = find_reported(results) / f"{_name_reported_table(place)}.csv"
     here = (place.row.group, place.row.name, place.column.label)
     if not path.is_file():
         return None
-    cells = [cell for cell in reported.read_reported(path) if (cell.group, cell.row, cell.column) == here]
-    if not cells:
-        return None
-    with path.open(encoding="utf-8", newline="") as stream:
-        reader = csv.reader(stream, strict=True)
-        line = next(reader.line_num for row in reader if tuple(row) == astuple(cells[0]))
-    return Printed(cells[0], path, line)
+    for line, cell in read_reported_lines(path).items():
+        if (cell.group, cell.row, cell.column) == here:
+            return PrintedCell(cell, path, line)
+    return None
 
 
-def _reported_table(place: CellAddress) -> str:
+def _name_reported_table(place: CellAddress) -> str:
     if place.table.number is not None:
         return place.table.id
     return define_suite_table(suite.load(place.name)).reported
 
 
-def _parts(place: CellAddress, results: Path) -> Iterator[CellAddress]:
+def _list_parts(place: CellAddress, results: Path) -> Iterator[CellAddress]:
     """Yield the cells that this one is computed from: itself, or those of the tasks of an average."""
     if place.column.source != "average":
         yield place
         return
     for each in place.column.places:
-        found = _in_table(place, each) or _elsewhere(place, each, results)
+        found = _find_in_table(place, each) or _find_elsewhere(place, each, results)
         if found is not None:
             yield found
 
 
-def _in_table(place: CellAddress, where: tuple[str, str]) -> CellAddress | None:
+def _find_in_table(place: CellAddress, where: tuple[str, str]) -> CellAddress | None:
     for number, column in enumerate(place.table.columns):
         if column.source == "run" and column.places == (where,):
             return replace(place, number=number)
     return None
 
 
-def _elsewhere(place: CellAddress, where: tuple[str, str], results: Path) -> CellAddress | None:
+def _find_elsewhere(place: CellAddress, where: tuple[str, str], results: Path) -> CellAddress | None:
     """Return the cell of a task that the table itself does not show, from the table of its suite."""
     try:
         found = load_report(ReportOptions(names=[where[0]], results=results, claims=False))
@@ -118,42 +120,44 @@ def _elsewhere(place: CellAddress, where: tuple[str, str], results: Path) -> Cel
     (table,) = found.tables
     rows = (row for row in table.rows if row.model == place.row.model)
     row = next(rows, None)
-    return None if row is None else _in_table(CellAddress(where[0], found, table, row, 0), where)
+    return None if row is None else _find_in_table(CellAddress(where[0], found, table, row, 0), where)
 
 
-def _source(place: CellAddress, results: Path, data_root: Path) -> Source:
+def _trace_source(place: CellAddress, results: Path, data_root: Path) -> CellSource:
     column, model = place.column, place.row.model
     ((suite_name, task),) = column.places
     every = [each for records in place.report.records.values() for each in records]
     mine = [each for each in every if (each.suite, each.task, each.model) == (suite_name, task, model)]
     behind = place.report.list_runs(place.table, place.row, place.number)
-    found = {each.run_id: _value(place, column, each) for each in behind}
-    used = [each for each in behind if found[each.run_id] is not None]
+    values = {
+        each.run_id: value for each in behind if (value := _read_value(place, column, each)) is not None
+    }
+    used = [each for each in behind if each.run_id in values]
+    unused = [each for each in sorted(mine, key=_sort_key) if each not in used]
+    problem = ""
     name = place.name if place.table.number is None else suite_name
     try:
         specs = suite.plan(suite.load(name), [model], [task])
         specs += find_more_seeds(specs, mine).values()
     except ConfigError as error:
         specs, problem = [], str(error)
-    else:
-        problem = ""
-    return Source(
+    return CellSource(
         suite_name,
         task,
         tuple(used),
-        tuple(value for each in used if (value := found[each.run_id]) is not None),
-        tuple((each, _why_not(each, used, specs)) for each in sorted(mine, key=_order) if each not in used),
-        tuple(_commands(name, column, used, specs, results, data_root)),
+        tuple(values[each.run_id] for each in used),
+        tuple((each, _explain_unused(each, used, specs)) for each in unused),
+        tuple(_list_commands(name, column, used, specs, results, data_root)),
         problem,
-        standing(used[0], data_root) if used else None,
+        compare_with_present(used[0], data_root) if used else None,
     )
 
 
-def _order(record: RunRecord) -> tuple[int, str, str]:
+def _sort_key(record: RunRecord) -> tuple[int, str, str]:
     return record.seed, record.ended, record.run_id
 
 
-def _value(place: CellAddress, column: Column, record: RunRecord) -> float | None:
+def _read_value(place: CellAddress, column: Column, record: RunRecord) -> float | None:
     """Return the value of this run in the unit of the column; None where it has none for the cell."""
     unit = UNITS[column.unit]
     if column.source == "mixing":
@@ -163,12 +167,12 @@ def _value(place: CellAddress, column: Column, record: RunRecord) -> float | Non
     return unit.scale * value if is_usable(value) else None
 
 
-def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSpec]) -> str:
+def _explain_unused(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSpec]) -> str:
     """Return the reason why a run of this task and model is not in the mean."""
     planned = list(specs)
     if record.spec_digest not in {spec.digest for spec in planned}:
         near = sorted(planned, key=lambda spec: spec.seed != record.seed)
-        return _unplanned(record, near[0]) if near else "the suite as it is here plans no such run"
+        return _describe_departures(record, near[0]) if near else "the suite as it is here plans no such run"
     if not record.finished:
         return f"{record.status}: {record.failure.message if record.failure else 'no detail'}"
     newest = next(iter(used), None)
@@ -183,14 +187,14 @@ def _why_not(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSp
     )
 
 
-def _unplanned(record: RunRecord, planned: RunSpec) -> str:
+def _describe_departures(record: RunRecord, planned: RunSpec) -> str:
     """Return a text on how the settings of a run differ from the planned ones."""
     found = compare_settings(planned.model_dump(mode="json"), record.spec)
     departures = [str(each) for each in found if each.name.partition(".")[0] in SECTIONS]
     return f"modified: {', '.join(departures) or 'another version of the spec'}"
 
 
-def _commands(
+def _list_commands(
     name: str,
     column: Column,
     used: Iterable[RunRecord],
@@ -202,8 +206,8 @@ def _commands(
     if not specs:
         return
     task, model = specs[0].task, specs[0].model_name
-    if not data.is_ready(specs[0].data, data_root):
-        yield "data", data.command(specs[0].data)
+    if not datasets.is_ready(specs[0].data, data_root):
+        yield "data", datasets.command(specs[0].data)
     done = [record.seed for record in used]
     lacking = [spec.seed for spec in specs if spec.seed not in done]
 
@@ -211,7 +215,7 @@ def _commands(
         overrides, options = executed
         return command_line((*words_of("run", name, model, task, seeds, overrides, results), *options))
 
-    ways = _executed(used)
+    ways = _group_by_execution(used)
     for executed, seeds in ways.items():
         yield "runs", run(seeds, executed)
     if lacking:
@@ -221,9 +225,171 @@ def _commands(
         yield "distances", command_line(words_of("mixing", name, model, task, [*done, *lacking], (), results))
 
 
-def _executed(used: Iterable[RunRecord]) -> dict[Executed, list[int]]:
+def _group_by_execution(used: Iterable[RunRecord]) -> dict[Executed, list[int]]:
     """Return the seeds of runs by execution settings, on which exact numbers depend."""
     found: dict[Executed, list[int]] = {}
     for record in used:
         found.setdefault(how(record.environment), []).append(record.seed)
     return found
+
+
+def build_document(found: Trace) -> dict[str, Any]:
+    """Return plain values for JSON: numbers in the column's unit, unrounded; reported ones as printed."""
+    place = found.place
+    return {
+        "table": place.table.id,
+        "number": place.table.number,
+        "row": place.row.name,
+        "model": place.row.model or None,
+        "column": place.column.label,
+        "unit": UNITS[place.column.unit].words,
+        "reported": _describe_reported(found),
+        "measured": _describe_measured(found),
+        "sources": [_describe_source(found, each) for each in found.sources],
+    }
+
+
+def _describe_reported(found: Trace) -> dict[str, Any] | None:
+    if found.printed is None:
+        return None
+    return {**asdict(found.printed.cell), "file": str(found.printed.path), "line": found.printed.line}
+
+
+def _describe_measured(found: Trace) -> dict[str, Any]:
+    cell = found.place.cell
+    names = ("status", "n", "n_planned")
+    numbers = {
+        "value": cell.measured,
+        "sd": cell.sd,
+        "how": explain_value(found),
+        "notes": _list_notes(found),
+    }
+    return {name: getattr(cell, name) for name in names} | numbers
+
+
+def _describe_source(found: Trace, source: CellSource) -> dict[str, Any]:
+    return {
+        "suite": source.suite,
+        "task": source.task,
+        "runs": [
+            _describe_run(found, record) | {"value": value}
+            for record, value in zip(source.used, source.values, strict=True)
+        ],
+        "set_aside": [_describe_run(found, record) | {"reason": reason} for record, reason in source.unused],
+        "commands": [{"what": what, "command": command} for what, command in source.commands],
+        "problem": source.problem or None,
+        "same_id_now": None if source.now is None else source.now.run_id == source.used[0].run_id,
+    }
+
+
+def _describe_run(found: Trace, record: RunRecord) -> dict[str, Any]:
+    names = ("run_id", "seed", "status", "hardware", "started", "ended", "data_digest", "source_digest")
+    folder = found.place.report.find_folder(record)
+    return {name: getattr(record, name) for name in names} | {"folder": str(folder)}
+
+
+def _list_notes(found: Trace) -> list[str]:
+    """Return the notes of the cell, in the order of their letters."""
+    cell = found.place.cell
+    return [text for text in found.place.table.letters if text in (*cell.notes, *cell.reported_notes)]
+
+
+def build_page(found: Trace) -> Iterable[Part]:
+    """Yield the parts to print, in order."""
+    place = found.place
+    number = "" if place.table.number is None else f" (Table {place.table.number})"
+    title = f"{place.table.id}{number} · {place.row.name} · {place.column.label}"
+    notes = [("note", text) for text in _list_notes(found)]
+    measured = [("measured", _format_number(found)), ("how", explain_value(found))]
+    yield Facts(title, [*_list_paper_facts(found), *measured, *notes])
+    for source in found.sources:
+        yield from _lay_out_source(found, source)
+
+
+def _list_paper_facts(found: Trace) -> Iterable[tuple[str, str]]:
+    if found.printed is None:
+        yield "reported", "the paper has no such cell"
+        return
+    cell = found.printed.cell
+    spread = f" ± {cell.sd}" if cell.sd else ""
+    yield "reported", f"{cell.value or '--'}{spread} ({UNITS[found.place.column.unit].words})"
+    yield "in the paper", f"{cell.label}, row {cell.row}, column {cell.column}"
+    yield "in the file", f"{found.printed.path}:{found.printed.line}"
+    yield "source", cell.source
+
+
+def _format_number(found: Trace) -> str:
+    cell = found.place.cell
+    if cell.measured is None:
+        return cell.status
+    digits = UNITS[found.place.column.unit].digits
+    spread = "" if cell.sd is None else f" ± {cell.sd:.{digits}f}"
+    seeds = "" if cell.status == "trivial-rule" else f" (seeds: {cell.n} of {cell.n_planned})"
+    return f"{cell.measured:.{digits}f}{spread}{seeds}"
+
+
+def explain_value(found: Trace) -> str:
+    """Return a text on how the cell is computed from its runs."""
+    place, cell = found.place, found.place.cell
+    if cell.status == "trivial-rule":
+        return "counted on the test split; records of runs have it"
+    if cell.measured is None:
+        return "no value to take a mean of"
+    if place.column.source == "average":
+        tasks = ", ".join(source.task for source in found.sources)
+        return f"mean of the means of {tasks}; ±: the root of the sum of their squared ± over their number"
+    values = [value for source in found.sources for value in source.values]
+    if len(values) == 1 and place.column.source == "run":
+        return "one run, so no ±"
+    over = "root mean square of their own, over layers, channels and examples"
+    spread = (
+        over if place.column.source == "mixing" else "sample standard deviation over seeds (divisor n - 1)"
+    )
+    return f"{_format_mean(values, cell.measured, UNITS[place.column.unit].digits)}; ±: {spread}"
+
+
+def _format_mean(values: Sequence[float], mean: float, digits: int) -> str:
+    if len(values) > ADDED:
+        return f"mean of {len(values)} seeds"
+    added = " + ".join(f"{value:.{digits}f}" for value in values)
+    return f"({added}) / {len(values)} = {mean:.{digits}f}"
+
+
+def _lay_out_source(found: Trace, source: CellSource) -> Iterable[Part]:
+    where = f"{source.suite} · {source.task} · {found.place.row.model}"
+    digits = UNITS[found.place.column.unit].digits
+    rows = [
+        (
+            record.run_id,
+            record.seed,
+            f"{value:.{digits}f}",
+            record.status,
+            record.hardware,
+            _format_minute(record),
+        )
+        for record, value in zip(source.used, source.values, strict=True)
+    ]
+    yield Grid(f"runs in use: {where}", ("run", "seed", "value", "status", "hardware", "ended"), rows)
+    yield Facts("on", list(_list_digests(source)))
+    yield Facts(
+        f"runs not used: {where}",
+        [(f"{record.run_id} seed {record.seed}", reason) for record, reason in source.unused],
+    )
+    purpose = "to reproduce it" if source.used else "to run it"
+    commands = [*source.commands, *([("", f"no command: {source.problem}")] if source.problem else [])]
+    if source.used and not source.problem:
+        commands.append(("", "(completed runs are kept where they are; --fresh trains them anew)"))
+    yield Facts(f"{purpose}: {where}", commands, frozenset(what for what, _ in source.commands))
+
+
+def _format_minute(record: RunRecord) -> str:
+    """Return the end time of a run to the minute."""
+    return record.ended[:16].replace("T", " ")
+
+
+def _list_digests(source: CellSource) -> Iterable[tuple[str, str]]:
+    for first in source.used[:1]:
+        yield "data", first.data_digest
+        yield "source", first.source_digest
+        if source.now is not None:
+            yield "id now", describe_standing(first, source.now)

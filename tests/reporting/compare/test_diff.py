@@ -1,12 +1,23 @@
-"""Two runs side by side."""
+"""Two runs side by side, and the changes under the plan of ``explain``."""
 
 from pathlib import Path
 
+import pytest
 from made_runs import answered, keep, write_curve
 
-from msbench.reporting.compare.diff import as_dict, difference, pages
+from msbench import datasets
+from msbench.config.differences import Change
+from msbench.reporting.compare.diff import (
+    build_document,
+    build_page,
+    build_plan_document,
+    build_plan_page,
+    compare_runs,
+)
 from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
+from msbench.runs import plan as agenda
+from msbench.runs.suite import Suite, plan
 
 FIRST, SECOND = "a" * 12, "b" * 12
 
@@ -18,7 +29,7 @@ def by_title(found: list[Part], start: str) -> Part | None:
 
 
 def rows(first: FoundRun, second: FoundRun, start: str) -> list[tuple[object, ...]]:
-    part = by_title(list(pages(difference(first, second))), start)
+    part = by_title(list(build_page(compare_runs(first, second))), start)
     if part is None:
         return []
     return [tuple(row) for row in (part.pairs if isinstance(part, Facts) else part.rows)]
@@ -56,7 +67,7 @@ def test_everything_that_differs_is_named_with_both_values(tmp_path: Path) -> No
     assert rows(first, second, "test examples") == [("168", "2", "20", "10")]
     assert ("", "what differs: settings, source files, machine") in rows(first, second, "two runs")
 
-    found = as_dict(difference(first, second))
+    found = build_document(compare_runs(first, second))
     assert found["identical"] is False
     assert found["settings"][0] == {"kind": "setting", "name": "train.lr", "first": 0.1, "second": 1e-5}
     assert found["paired"]["counts"] == {"both": 168, "only_first": 2, "only_second": 20, "neither": 10}
@@ -70,7 +81,7 @@ def test_runs_on_other_data_have_no_paired_test(tmp_path: Path) -> None:
     assert rows(first, second, "paired test") == [
         ("", "none: the two are on other data, so not on the same examples")
     ]
-    found = as_dict(difference(first, second))
+    found = build_document(compare_runs(first, second))
     assert (found["paired"], found["difference"]) == (None, 0.0)
     assert "other data" in found["no_paired_test"]
 
@@ -80,7 +91,7 @@ def test_a_run_without_a_result_is_compared_all_the_same(tmp_path: Path) -> None
     write_curve(first, [0.1, 0.2])
     assert rows(first, second, "result") == [("first", "99.50%"), ("second", "-- (diverged)")]
     assert rows(first, second, "learning curves")[0] == ("0", "1.9000", "--", "10.00%", "--", "--")
-    assert as_dict(difference(first, second))["difference"] is None
+    assert build_document(compare_runs(first, second))["difference"] is None
 
 
 def test_identical_runs_say_so(tmp_path: Path) -> None:
@@ -90,27 +101,27 @@ def test_identical_runs_say_so(tmp_path: Path) -> None:
         write_curve(found, [0.1, 0.2])
     assert "identical: " in rows(first, replicate, "two runs")[-1][1]  # type: ignore[operator]
     assert rows(first, first, "two runs")[-1] == ("", "these are one and the same run")
-    assert as_dict(difference(first, replicate))["identical"] is True
-    assert as_dict(difference(first, replicate))["same_run"] is False
+    assert build_document(compare_runs(first, replicate))["identical"] is True
+    assert build_document(compare_runs(first, replicate))["same_run"] is False
 
     write_curve(replicate, [0.1, 0.3])
-    assert as_dict(difference(first, replicate))["identical"] is False
+    assert build_document(compare_runs(first, replicate))["identical"] is False
     write_curve(replicate, [0.1, 0.2])
     moved = answered(tmp_path / "moved", FIRST, [2])
     write_curve(moved, [0.1, 0.2])
-    assert as_dict(difference(first, moved))["identical"] is False
+    assert build_document(compare_runs(first, moved))["identical"] is False
 
 
 def test_a_learning_curve_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     first, second = answered(tmp_path, FIRST, [1]), answered(tmp_path, SECOND, [1])
-    assert as_dict(difference(first, second))["identical"] is True
+    assert build_document(compare_runs(first, second))["identical"] is True
     for found in (first, second):
         (found.folder / "metrics.csv").write_text("epoch\n0\n", encoding="utf-8")
     told = [text for _, text in rows(first, second, "learning curves that cannot be read")]
     assert [str(text).partition(":")[0] for text in told] == [
         str(found.folder / "metrics.csv") for found in (first, second)
     ]
-    document = as_dict(difference(first, second))
+    document = build_document(compare_runs(first, second))
     assert (document["identical"], document["unreadable"]) == (False, told)
 
 
@@ -118,9 +129,55 @@ def test_learning_curves_stand_side_by_side(tmp_path: Path) -> None:
     first, second = answered(tmp_path, FIRST, [1]), answered(tmp_path, SECOND, [1])
     write_curve(first, [0.1] * 100)
     write_curve(second, [0.2] * 90)
-    part = by_title(list(pages(difference(first, second))), "learning curves")
+    part = by_title(list(build_page(compare_runs(first, second))), "learning curves")
     assert isinstance(part, Grid)
     assert part.title.endswith("12 of 100 epochs)")
     assert part.rows[0] == ("0", "1.9000", "1.8000", "10.00%", "20.00%", "+10.00 pp")
     assert part.rows[-1] == ("99", "1.9000", "--", "10.00%", "--", "--")
-    assert len(as_dict(difference(first, second))["curve"]) == 100
+    assert len(build_document(compare_runs(first, second))["curve"]) == 100
+
+
+@pytest.fixture
+def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.PlannedRun]:
+    """Two models, each with a stored run of other source; one more entry without any."""
+    specs = plan(tiny)
+    digest = datasets.setup(specs[0].data, data_folder).digest
+    for number, spec in enumerate(specs):
+        identity = agenda.identify(spec, digest)
+        older = identity.files | {"training/loop.py": "0123456789abcdef"}
+        keep(
+            tmp_path,
+            str(number) * 12,
+            suite="tiny",
+            task=spec.task,
+            model=spec.model_name,
+            spec=spec.model_dump(mode="json"),
+            spec_digest=spec.digest,
+            data_digest=digest,
+            sources=older,
+            source_digest="older",
+        )
+    return agenda.agenda([*specs, *plan(tiny, ["mamba"], seeds=[7])], tmp_path, data_folder)
+
+
+@pytest.mark.usefixtures("handmade_records")
+def test_what_changed_is_named_once_for_all_runs(entries: list[agenda.PlannedRun]) -> None:
+    assert [entry.action for entry in entries] == ["train"] * 3
+    (part,) = build_plan_page(entries)
+    assert isinstance(part, Grid)
+    assert part.title == (
+        "listops-tiny msssm-s6 seed 0; listops-tiny mamba seed 0: since 000000000000, 111111111111"
+    )
+    ((name, stored, now),) = part.rows
+    assert (name, stored) == ("training/loop.py", "01234567")
+    assert entries[0].changes[0].now[:8] == now
+
+
+@pytest.mark.usefixtures("handmade_records")
+def test_the_document_has_the_changes_in_full(entries: list[agenda.PlannedRun]) -> None:
+    first, _, last = build_plan_document(entries)
+    assert first["unlike"] == "000000000000"
+    assert first["changes"] == [
+        Change("source", "training/loop.py", "0123456789abcdef", entries[0].changes[0].now).as_dict()
+    ]
+    assert (last["unlike"], last["changes"], last["why"]) == (None, [], "no run yet")

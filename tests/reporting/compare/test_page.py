@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from msbench.reporting.compare.page import Facts, Grid, print_page
+from msbench.reporting.compare.page import BAR, ROWS, Facts, Grid, draw_bar, print_page, select_rows
 
 HOSTILE = "[s4]_base [/s4] MS-SSM→δ 模型 " + "word " * 40
 COMMAND = "msbench run x --set 'train.lr=1' " + "--seed 1 " * 20
@@ -50,3 +50,23 @@ def test_a_terminal_wraps_words_but_no_command(monkeypatch: pytest.MonkeyPatch) 
 def test_lines_of_a_value_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     print_page([Facts("t", [("failure", "one\ntwo")])], after=True)
     assert capsys.readouterr().out == "\nt\n  failure  one\n           two\n"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, ROWS, ROWS + 1, 35, 1000])
+@pytest.mark.parametrize("keep", [(), (0,), (17,), (5, 9), (10**6,)])
+def test_a_long_curve_keeps_its_ends_and_what_is_asked(count: int, keep: tuple[int, ...]) -> None:
+    chosen = select_rows(count, keep)
+    assert len(chosen) <= ROWS
+    assert chosen == sorted(set(chosen))
+    assert {0, count - 1} <= set(chosen) or not count
+    assert {index for index in keep if index < count} <= set(chosen)
+    assert len(chosen) >= min(count, ROWS - 2)
+
+
+def test_bars_are_in_proportion() -> None:
+    assert [len(draw_bar(value, 0.0, 1.0)) for value in (0.0, 0.5, 1.0)] == [
+        1,
+        1 + round(0.5 * (BAR - 1)),
+        BAR,
+    ]
+    assert len(draw_bar(0.5, 0.5, 0.5)) == BAR

@@ -1,4 +1,4 @@
-"""What is shown of one run."""
+"""The page of one run, and whether it would have the same id now."""
 
 from pathlib import Path
 
@@ -8,18 +8,22 @@ from made_runs import answered, keep, write_curve
 from msbench.config.differences import Change
 from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
-from msbench.reporting.compare.show import look_at, pages
-from msbench.reporting.compare.standing import RunStanding
-from msbench.results.record import Failure
+from msbench.reporting.compare.show import RunStanding, build_page, compare_with_present, inspect_run
+from msbench.results.record import Failure, RunRecord
+from msbench.runs import sources
+from msbench.runs.execution import RunContext, execute
+from msbench.runs.progress import Quiet
 from msbench.runs.reproduce import Again
+from msbench.runs.suite import Suite, plan
+from msbench.training.signals import SignalFlag
 
 RUN = "a" * 12
 
 
 def parts(found: FoundRun, tmp_path: Path) -> dict[str, Part]:
     """Those that hold anything, by the first word of their title."""
-    shown = look_at(found, tmp_path, tmp_path / "data")
-    filled = [part for part in pages(shown) if (part.pairs if isinstance(part, Facts) else part.rows)]
+    shown = inspect_run(found, tmp_path, tmp_path / "data")
+    filled = [part for part in build_page(shown) if (part.pairs if isinstance(part, Facts) else part.rows)]
     return {part.title.split(" ")[0]: part for part in filled}
 
 
@@ -57,15 +61,15 @@ def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
     assert "accuracy" not in told
 
 
-def test_a_suite_that_is_not_known_here_is_told(tmp_path: Path) -> None:
+def test_a_suite_that_is_not_known_here_is_named(tmp_path: Path) -> None:
     told = facts(parts(keep(tmp_path, RUN), tmp_path)["to"])
-    assert "no command is known: unknown suite 's'" in told[""]
+    assert "no command: unknown suite 's'" in told[""]
 
 
 def test_a_record_of_an_older_version_is_shown(tmp_path: Path) -> None:
     shown = parts(keep(tmp_path, RUN, spec={}), tmp_path)
     assert set(shown) == {"s", "to", "with", "settings", "files"}
-    assert "cannot be told: its settings are not understood now" in facts(shown["with"])["id"]
+    assert "unknown: its settings are invalid now" in facts(shown["with"])["id"]
 
 
 def test_the_curve_marks_the_best_epoch_and_fits_a_screen(tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
 ) -> None:
     files = tuple(Change("source", f"{number:02}.py", "a" * 16, "b" * 16) for number in range(20))
     now = RunStanding("0" * 12, "", (*files, Change("data", "data", "c" * 64, "d" * 64)))
-    monkeypatch.setattr("msbench.reporting.compare.show.standing", lambda *_: now)
+    monkeypatch.setattr("msbench.reporting.compare.show.compare_with_present", lambda *_: now)
     planned = Again(("msbench", "run"), "", (Change("setting", "train.lr", 0.1, 1e-5),))
     monkeypatch.setattr("msbench.reporting.compare.show.again", lambda *_: planned)
     shown = parts(keep(tmp_path, RUN), tmp_path)
@@ -134,4 +138,60 @@ def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
     assert told["data"] == f"{'c' * 8} → {'d' * 8}"
     assert told["00.py"] == f"{'a' * 8} → {'b' * 8}"
     assert told[""] == "and 8 more files"
-    assert facts(shown["not"]) == {"train.lr": "1e-05 (planned: 0.1)"}
+    assert facts(shown["different"]) == {"train.lr": "1e-05 (planned: 0.1)"}
+
+
+@pytest.fixture
+def record(tiny: Suite, tmp_path: Path, data_folder: Path) -> RunRecord:
+    spec = plan(tiny, ["mamba"], overrides=["train.max_steps=1"])[0]
+    found = execute(spec, RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag()), Quiet())
+    assert found is not None
+    return found
+
+
+def test_a_run_of_today_stands(record: RunRecord, data_folder: Path) -> None:
+    found = compare_with_present(record, data_folder)
+    assert (found.run_id, found.reason, found.changes) == (record.run_id, "", ())
+
+
+def test_files_that_changed_are_named(
+    record: RunRecord, data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sources.source_files
+    monkeypatch.setattr(sources, "source_files", lambda names: files(names) | {"models/mamba.py": "new"})
+    found = compare_with_present(record, data_folder)
+    assert found.run_id not in (None, record.run_id)
+    assert [(change.kind, change.name, change.now) for change in found.changes] == [
+        ("source", "models/mamba.py", "new")
+    ]
+    unnamed = compare_with_present(record.model_copy(update={"sources": {}}), data_folder)
+    assert [change.name for change in unnamed.changes] == ["all source files"]
+
+
+def test_other_data_are_named(record: RunRecord, data_folder: Path) -> None:
+    found = compare_with_present(record.model_copy(update={"data_digest": "0" * 64}), data_folder)
+    # The id is made from the data that are here, which are those it was run on.
+    assert found.run_id == record.run_id
+    assert [(change.kind, change.now) for change in found.changes] == [("data", record.data_digest)]
+
+
+def test_without_data_only_the_source_can_be_compared(record: RunRecord, tmp_path: Path) -> None:
+    found = compare_with_present(record, tmp_path / "nowhere")
+    assert found.run_id is None
+    assert "msbench setup listops" in found.reason
+    assert found.changes == ()
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_settings_that_are_not_understood_any_more_say_so(record: RunRecord, data_folder: Path) -> None:
+    spec = {**record.spec, "model_name": "mambo"}
+    found = compare_with_present(record.model_copy(update={"spec": spec}), data_folder)
+    assert found.run_id is None
+    assert "did you mean 'mamba'" in found.reason
+
+
+def test_a_setting_that_came_later_changes_the_id(record: RunRecord, data_folder: Path) -> None:
+    train = {key: value for key, value in record.spec["train"].items() if key != "clip"}
+    older = record.model_copy(update={"spec": {**record.spec, "train": train}, "spec_digest": "0" * 64})
+    found = compare_with_present(older, data_folder)
+    assert [str(change) for change in found.changes] == ["train.clip absent → null"]

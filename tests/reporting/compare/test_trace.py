@@ -9,12 +9,11 @@ import pytest
 from conftest import TINY_SUITE
 from made_runs import keep
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import RunSpec
-from msbench.reporting.compare.address import locate
+from msbench.reporting.compare.lookup import find_cell
 from msbench.reporting.compare.page import Facts, Grid, print_page
-from msbench.reporting.compare.trace import Trace, trace
-from msbench.reporting.compare.trace_page import as_dict, how, pages
+from msbench.reporting.compare.trace import Trace, build_document, build_page, explain_value, trace_cell
 from msbench.runs.suite import load, plan
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
@@ -45,12 +44,12 @@ def stored(spec: RunSpec, run_id: str, value: float | None, **values: Any) -> No
 
 
 def follow(*words: str, data_root: Path | None = None) -> Trace:
-    return trace(locate(words, Path("results")), Path("results"), data_root or Path("no data"))
+    return trace_cell(find_cell(words, Path("results")), Path("results"), data_root or Path("no data"))
 
 
 def by_id(found: Trace) -> dict[str, str]:
-    """Why each run is set aside, by the first character of its id."""
-    return {record.run_id[0]: reason for source in found.sources for record, reason in source.aside}
+    """Why each run is not used, by the first character of its id."""
+    return {record.run_id[0]: reason for source in found.sources for record, reason in source.unused}
 
 
 @pytest.mark.usefixtures("suites")
@@ -80,7 +79,7 @@ def test_every_run_is_in_the_mean_or_has_its_reason() -> None:
         "7": "modified: train.lr 0.01 → 0.5",
     }
     assert (
-        how(found)
+        explain_value(found)
         == "(25.00 + 50.00 + 90.00) / 3 = 55.00; ±: sample standard deviation over seeds (divisor n - 1)"
     )
     again = "msbench run tiny --model mamba --task listops-tiny"
@@ -90,7 +89,7 @@ def test_every_run_is_in_the_mean_or_has_its_reason() -> None:
     assert what["missing seeds"] == f"{again} --seed 2"
     assert found.printed is None
 
-    document = json.loads(json.dumps(as_dict(found), allow_nan=False))
+    document = json.loads(json.dumps(build_document(found), allow_nan=False))
     assert document["measured"]["value"] == pytest.approx(55.0)
     assert document["measured"]["n"] == 3
     assert [run["value"] for run in document["sources"][0]["runs"]] == [25.0, 50.0, 90.0]
@@ -131,25 +130,25 @@ def test_a_page_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
         gpu = {"device": "cuda", "gpus": ["NVIDIA H100 80GB HBM3"]}
         stored(spec, str(number), 0.25 * number, environment=gpu)
     found = follow("tiny:mamba:listops-tiny")
-    print_page(part for part in pages(found) if isinstance(part, Grid))
+    print_page(part for part in build_page(found) if isinstance(part, Grid))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
     assert all(len(line) <= 80 for line in lines)
-    (last,) = [part for part in pages(found) if part.title.startswith("to make it again")]
+    (last,) = [part for part in build_page(found) if part.title.startswith("to reproduce it")]
     assert isinstance(last, Facts)
     assert [name for name, _ in last.pairs] == ["data", "runs", ""]
-    assert last.pairs[-1][1] == "(what has ended: it is kept where it is; --fresh trains it anew)"
+    assert last.pairs[-1][1] == "(completed runs are kept where they are; --fresh trains them anew)"
     assert last.whole == {"data", "runs"}
 
 
 @pytest.mark.usefixtures("suites")
 def test_data_that_are_here_need_no_set_up(data_folder: Path) -> None:
     spec = plan(load("tiny"), ["mamba"])[0]
-    data.setup(spec.data, data_folder)
+    datasets.setup(spec.data, data_folder)
     stored(spec, "1", 0.25)
     found = follow("tiny:mamba", data_root=data_folder)
     assert [what for what, _ in found.sources[0].commands] == ["runs", "missing seeds"]
-    assert how(found) == "one run, so no ±"
+    assert explain_value(found) == "one run, so no ±"
     now = found.sources[0].now
     assert now is not None
     assert now.run_id not in (None, "1" * 12)
@@ -162,7 +161,7 @@ def test_a_reported_number_has_its_file_line_and_note() -> None:
     assert (found.printed.cell.value, found.printed.cell.label) == ("61.95", "table:lra")
     line = found.printed.path.read_text(encoding="utf-8").splitlines()[found.printed.line - 1]
     assert line.startswith("lra,table:lra,,Transformer,transformer,Text,61.95")
-    document = as_dict(found)
+    document = build_document(found)
     assert (document["reported"]["line"], document["measured"]["status"]) == (found.printed.line, "missing")
     assert document["measured"]["notes"][0].startswith("reported: as in the HGRN2 figure")
     assert document["sources"][0]["commands"][-1] == {
@@ -179,15 +178,15 @@ def test_an_average_is_traced_to_each_of_its_tasks() -> None:
     found = follow("lra:mamba:avg")
     assert [source.task for source in found.sources] == list(values)
     assert [source.values[0] / 100 for source in found.sources] == pytest.approx(list(values.values()))
-    assert as_dict(found)["measured"]["value"] == pytest.approx(70)
-    assert how(found).startswith("mean of the means of text, retrieval, image, pathfinder, pathx")
+    assert build_document(found)["measured"]["value"] == pytest.approx(70)
+    assert explain_value(found).startswith("mean of the means of text, retrieval, image, pathfinder, pathx")
 
     stored(plan(load("listops"), ["mamba"])[0], "a", 0.1)
     six = follow("lra:mamba:average-of-6")
     assert [source.task for source in six.sources] == [*values, "listops"]
     assert six.sources[-1].values == (10.0,)
-    assert "reported" in as_dict(six)
-    assert as_dict(six)["reported"] is None
+    assert "reported" in build_document(six)
+    assert build_document(six)["reported"] is None
 
 
 @pytest.mark.usefixtures("suites")
@@ -204,7 +203,7 @@ def test_a_mixing_distance_is_traced_to_its_measurement() -> None:
     assert dict(found.sources[0].commands)["distances"] == (
         "msbench mixing listops --model mamba --task listops --seed 0"
     )
-    assert "root mean square of their own" in how(found)
+    assert "root mean square of their own" in explain_value(found)
 
 
 @pytest.mark.usefixtures("suites")
@@ -212,8 +211,8 @@ def test_a_trivial_rule_has_no_runs_of_its_own() -> None:
     stored(plan(load("tiny"), ["mamba"])[0], "1", 0.25, baselines={"majority": 0.1})
     found = follow("tiny:majority")
     assert found.sources == ()
-    assert how(found) == "counted on the test split; records of runs have it"
-    assert as_dict(found)["measured"]["value"] == 10.0
+    assert explain_value(found) == "counted on the test split; records of runs have it"
+    assert build_document(found)["measured"]["value"] == 10.0
 
 
 def test_a_suite_that_is_named_by_its_file_is_named_so_in_commands(suites: Path) -> None:

@@ -1,0 +1,168 @@
+"""Outcome of a run beyond its record: learning curve and predictions, and tests of two runs on them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msbench import stats
+from msbench.errors import DataError
+from msbench.reporting.compare.lookup import FoundRun
+from msbench.results.metrics_log import read_log
+from msbench.results.predictions import FILE, read_correct, read_examples, read_scores
+from msbench.results.record import Metric, get_metric_key
+from msbench.training.auroc import macro_auroc
+
+CLOSE = 1e-6
+"""Tolerance, for rounding, between the recorded result and that computed from the predictions."""
+SEED = 0
+DRAWS = 10_000
+AUROC_DRAWS = 1_000
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The metrics of one epoch; `score` is that of the task on the validation split, a fraction."""
+
+    epoch: int
+    train_loss: float
+    validation_loss: float
+    score: float
+
+
+def read_curve(folder: Path, metric: Metric) -> tuple[list[Epoch], str]:
+    """Return the epochs of a run, none if it had none, and an error message if its log is invalid."""
+    path, score = folder / "metrics.csv", get_metric_key("validation", metric)
+    if not path.exists():
+        return [], ""
+    rows, problem = read_log(folder)
+    names = ("train_loss", "validation_loss", score)
+    try:
+        return [
+            Epoch(int(float(row["epoch"])), *(float(row[name]) for name in names)) for row in rows
+        ], problem
+    except (KeyError, TypeError, ValueError) as error:
+        return [], f"{path}: not the metrics of a run: {error}"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions of a run on its test examples.
+
+    `examples` are numbers (n,); `labels` are (n,), or (n, classes) of 0 and 1 with several per example.
+    `correct` (n,) is True for correct predictions and is set where an example has one label; `scores`
+    (n, classes) rank the classes and are set where it may have several.
+    """
+
+    examples: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    correct: NDArray[np.bool_] | None = None
+    scores: NDArray[np.float64] | None = None
+
+    @property
+    def result(self) -> float:
+        """Accuracy, or macro AUROC, as a fraction."""
+        if self.correct is not None:
+            return float(self.correct.mean())
+        assert self.scores is not None, "an example has one label or several"
+        return macro_auroc(self.scores, self.labels).value
+
+
+def read_answers(found: FoundRun) -> Answers:
+    """Read the predictions of a finished run.
+
+    Raises DataError, naming the file, where it is absent, where it has no valid predictions, and where they
+    do not give the recorded result.
+    """
+    path, record = found.folder / FILE, found.record
+    examples = read_examples(found.folder, record.run_id)
+    if not len(examples):
+        raise DataError(f"{path}: has no examples")
+    if record.metric == "accuracy":
+        answers = Answers(examples, *read_correct(found.folder, record.run_id))
+    else:
+        labels, scores = read_scores(found.folder, record.run_id)
+        answers = Answers(examples, labels, scores=scores)
+    try:
+        result = answers.result
+    except ValueError as error:
+        raise DataError(f"{path}: not the predictions of a run: {error}") from None
+    if record.result is None or abs(result - record.result) > CLOSE:
+        raise DataError(f"{path}: gives {record.metric} {result:.6f}, and the record has {record.result}")
+    return answers
+
+
+def describe_interval(found: FoundRun) -> str:
+    """Return the 95 % interval of a run's result, with its method; empty where the run has no result."""
+    record = found.record
+    if record.result is None or not record.n_test:
+        return ""
+    if not 0 <= record.result <= 1:
+        return "no interval: it is no fraction from 0 to 1; is it a percentage?"
+    if record.metric == "accuracy":
+        bounds = stats.wilson(round(record.result * record.n_test), record.n_test)
+        how = f"Wilson, {record.n_test:,} test examples"
+        return f"95 % interval {bounds.low:.2%} to {bounds.high:.2%} ({how})"
+    try:
+        answers = read_answers(found)
+    except DataError as error:
+        return f"no interval: {error}"
+    assert answers.scores is not None, "a macro AUROC is of scores"
+    drawn = stats.auroc_bootstrap(answers.labels, answers.scores, SEED, AUROC_DRAWS)
+    how = f"bootstrap of {record.n_test:,} test examples"
+    return f"95 % interval {drawn.low:.2%} to {drawn.high:.2%} ({how})"
+
+
+@dataclass(frozen=True)
+class PairedCounts:
+    """Counts of examples by which of two runs has them right."""
+
+    both: int
+    only_first: int
+    only_second: int
+    neither: int
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """The test of second - first on the same examples: difference, 95 % bootstrap interval, p-values.
+
+    `counts` and `mcnemar` (exact, two-sided) are of examples that are right or wrong, so None for an AUROC.
+    """
+
+    n: int
+    draws: int
+    bootstrap: stats.Paired
+    counts: PairedCounts | None = None
+    mcnemar: float | None = None
+
+
+def run_paired_test(first: FoundRun, second: FoundRun) -> PairedTest:
+    """Test the difference of two runs; DataError, with the reason, if their examples are not the same."""
+    _require_comparable(first, second)
+    ours, theirs = read_answers(first), read_answers(second)
+    same = np.array_equal(ours.examples, theirs.examples) and np.array_equal(ours.labels, theirs.labels)
+    if not same:
+        raise DataError("the two were tested on other examples, or these have other labels")
+    n = len(ours.examples)
+    if ours.scores is not None and theirs.scores is not None:
+        drawn = stats.paired_auroc_bootstrap(ours.labels, theirs.scores, ours.scores, SEED, AUROC_DRAWS)
+        return PairedTest(n, AUROC_DRAWS, drawn)
+    a, b = ours.correct, theirs.correct
+    assert a is not None, "without scores there is one label per example"
+    assert b is not None, "both runs have the same metric"
+    counts = PairedCounts(*(int(each.sum()) for each in (a & b, a & ~b, ~a & b, ~a & ~b)))
+    drawn = stats.paired_bootstrap(b, a, SEED, DRAWS)
+    return PairedTest(n, DRAWS, drawn, counts, stats.mcnemar(counts.only_first, counts.only_second))
+
+
+def _require_comparable(first: FoundRun, second: FoundRun) -> None:
+    ours, theirs = first.record, second.record
+    for record in (ours, theirs):
+        if record.result is None:
+            raise DataError(f"run {record.run_id} has no result: {record.status}")
+    if ours.metric != theirs.metric:
+        raise DataError(f"the two have other metrics: {ours.metric} and {theirs.metric}")
+    if ours.data_digest != theirs.data_digest:
+        raise DataError("the two are on other data, so not on the same examples")
