@@ -89,11 +89,13 @@ def write_page(
     report: Report, out: Path, names: Sequence[str] = (), drawn: "Sequence[FigureFile]" = ()
 ) -> list[Path]:
     """Write the page ``report.html`` of a report to `out`; `names` are the suites and files as typed."""
-    from msbench.reporting.render import html
+    from msbench.reporting.render.html.drawing import Figure
+    from msbench.reporting.render.html.page import PAGE_NAME, render_page
+    from msbench.reporting.render.html.runs import gather_runs
 
-    pictures = [html.Figure(each.title, each.caption, each.svg()) for each in drawn if not each.reason]
-    page = html.page(report, made=datetime.now(UTC), names=names, figures=pictures)
-    return write_files({html.NAME: html.render(page)}, out)
+    pictures = [Figure(each.title, each.caption, each.svg()) for each in drawn if not each.reason]
+    page = render_page(report, gather_runs(report, names), made=datetime.now(UTC), figures=pictures)
+    return write_files({PAGE_NAME: page}, out)
 
 
 def describe_figures(drawn: "Sequence[FigureFile]") -> list[str]:

@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
-from msbench.reporting.render import html
-from msbench.reporting.render.html import Figure
+from msbench.reporting.render.html.drawing import Figure
+from msbench.reporting.render.html.page import render_page
+from msbench.reporting.render.html.runs import gather_runs
 from msbench.reporting.tables.cells import Judgement, Report, Table, Verdict, find_run_folder
 from msbench.results.record import RunRecord, write_record
 
@@ -124,7 +125,8 @@ def report(tables: Sequence[Table], results: Path, records: Iterable[RunRecord] 
 
 def page(tables: Sequence[Table], results: Path, records: Iterable[RunRecord] = (), **options: Any) -> bytes:
     """The page of these tables, made from these records."""
-    return html.render(html.page(report(tables, results, records), made=MADE, **options))
+    made = report(tables, results, records)
+    return render_page(made, gather_runs(made), made=MADE, **options)
 
 
 def listops() -> tuple[Table, list[RunRecord]]:

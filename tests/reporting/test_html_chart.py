@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from msbench.reporting.render.html.chart import (
+from msbench.reporting.render.html.runs import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -10,8 +10,7 @@ from msbench.reporting.render.html.chart import (
     RIGHT,
     TOP,
     WIDTH,
-    Line,
-    chart,
+    draw_chart,
 )
 
 
@@ -20,7 +19,7 @@ def points(text: str) -> list[tuple[float, float]]:
 
 
 def test_a_line_spans_the_box_from_low_to_high() -> None:
-    drawn = chart("Loss", [Line.of("train", [(1, 2.0), (2, 1.5), (3, 1.0)])])
+    drawn = draw_chart("Loss", {"train": [(1, 2.0), (2, 1.5), (3, 1.0)]})
     assert drawn is not None
     ((name, path),) = drawn.lines
     assert name == "train"
@@ -32,8 +31,8 @@ def test_a_line_spans_the_box_from_low_to_high() -> None:
 
 
 def test_two_lines_share_their_axes() -> None:
-    lines = [Line.of("train", [(0, 0.0), (9, 10.0)]), Line.of("validation", [(0, 5.0)])]
-    drawn = chart("Accuracy", lines)
+    lines = {"train": [(0, 0.0), (9, 10.0)], "validation": [(0, 5.0)]}
+    drawn = draw_chart("Accuracy", lines)
     assert drawn is not None
     assert points(drawn.lines[1][1]) == [(LEFT, (TOP + HEIGHT - BOTTOM) / 2)]
     assert drawn.dots[1][1:] == (LEFT, (TOP + HEIGHT - BOTTOM) / 2)
@@ -41,7 +40,7 @@ def test_two_lines_share_their_axes() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -2.0, 1e-30, 1e30])
 def test_one_epoch_is_a_dot_within_the_box(value: float) -> None:
-    drawn = chart("Loss", [Line.of("train", [(0, value)])])
+    drawn = draw_chart("Loss", {"train": [(0, value)]})
     assert drawn is not None
     ((_, x, y),) = drawn.dots
     assert LEFT < x < WIDTH - RIGHT
@@ -50,15 +49,15 @@ def test_one_epoch_is_a_dot_within_the_box(value: float) -> None:
 
 
 def test_what_is_not_finite_is_no_point() -> None:
-    line = Line.of("train", [(0, math.nan), (1, 3.0), (2, math.inf), (math.nan, 1.0)])
-    assert line.points == ((1, 3.0),)
-    assert chart("Loss", [Line.of("train", [(0, math.nan)])]) is None
-    assert chart("Loss", []) is None
+    drawn = draw_chart("Loss", {"train": [(0, math.nan), (1, 3.0), (2, math.inf), (math.nan, 1.0)]})
+    assert drawn is not None
+    assert len(points(drawn.lines[0][1])) == 1
+    assert draw_chart("Loss", {"train": [(0, math.nan)]}) is None
+    assert draw_chart("Loss", {}) is None
 
 
 def test_long_logs_are_thinned_and_keep_both_ends() -> None:
-    line = Line.of("train", [(epoch, 1 / (epoch + 1)) for epoch in range(10_001)])
-    drawn = chart("Loss", [line])
+    drawn = draw_chart("Loss", {"train": [(epoch, 1 / (epoch + 1)) for epoch in range(10_001)]})
     assert drawn is not None
     path = points(drawn.lines[0][1])
     assert len(path) <= MOST_POINTS + 1

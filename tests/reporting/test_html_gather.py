@@ -6,7 +6,7 @@ import pytest
 from html_pages import file, listops, report
 from report_runs import PlannedRun, build, run
 
-from msbench.reporting.render.html.gather import gather, key
+from msbench.reporting.render.html.runs import gather_runs, get_run_key
 from msbench.reporting.tables.cells import Report
 from msbench.runs.suite import load, plan
 
@@ -20,12 +20,12 @@ def test_runs_behind_cells_have_a_section_and_the_others_are_counted(results: Pa
     table, records = listops()
     aside = [run(PlannedRun("listops", "mamba"), 0.1, data_digest="data-0", ended="2025-01-01")]
     file(results, [*records, *aside])
-    found = gather(report([table], results, [*records, *aside]))
+    found = gather_runs(report([table], results, [*records, *aside]))
     behind = [identity for row in table.rows for identity in row.run_ids]
     assert [identity for *_, identity in found.runs] == behind
     assert found.others == len(records) + 1 - len(behind) == 2
     assert found.beyond == 0
-    first = found.runs[key(records[0])]
+    first = found.runs[get_run_key(records[0])]
     assert first.anchor == f"run-{behind[0]}"
     assert first.epochs[0]["validation_loss"] == "1.9"
 
@@ -33,14 +33,14 @@ def test_runs_behind_cells_have_a_section_and_the_others_are_counted(results: Pa
 def test_no_more_runs_than_asked_for_have_one(results: Path) -> None:
     table, records = listops()
     file(results, records)
-    found = gather(report([table], results, records), most=3)
+    found = gather_runs(report([table], results, records), most=3)
     assert (len(found.runs), found.beyond) == (3, 5)
 
 
 def test_an_id_that_is_none_has_no_section(results: Path) -> None:
     spec = PlannedRun("listops", "mamba")
     record = run(spec, run_id='"><b>')
-    assert not gather(report([build([spec], [record])], results, [record])).runs
+    assert not gather_runs(report([build([spec], [record])], results, [record])).runs
 
 
 def test_two_suites_with_one_run_id_have_a_section_each(results: Path) -> None:
@@ -50,7 +50,7 @@ def test_two_suites_with_one_run_id_have_a_section_each(results: Path) -> None:
     table = build([spec], [here])
     (column,) = table.columns
     twin = replace(table, columns=(replace(column, suite="other"),))
-    found = gather(report([table, twin], results, [here, there]))
+    found = gather_runs(report([table, twin], results, [here, there]))
     assert [each.anchor for each in found.runs.values()] == [f"run-{here.run_id}", f"run-{here.run_id}.2"]
     assert [each.record.suite for each in found.runs.values()] == ["small", "other"]
 
@@ -59,7 +59,7 @@ def test_two_suites_with_one_run_id_have_a_section_each(results: Path) -> None:
 def test_a_log_that_is_none_costs_the_chart_alone(results: Path, log: str) -> None:
     table, records = listops()
     file(results, records, log)
-    assert len(gather(report([table], results, records)).runs) == 8
+    assert len(gather_runs(report([table], results, records)).runs) == 8
 
 
 def behind_a_cell(
@@ -83,10 +83,10 @@ def test_commands_name_the_suite_as_it_was_typed_and_say_what_was_overridden(
     spec = plan(load(path), ["mamba"], overrides=["train.max_steps=7"])[0]
     planned = PlannedRun(spec.task, "mamba")
     found = behind_a_cell(results, planned, "mine", spec.model_dump(mode="json"), spec.digest)
-    (shown,) = gather(found, [str(path), "table-2"]).runs.values()
+    (shown,) = gather_runs(found, [str(path), "table-2"]).runs.values()
     start = f"--model mamba --task {spec.task} --seed 0"
     assert shown.again.line == f"msbench run {path} {start} --set train.max_steps=7"
-    (without,) = gather(found).runs.values()
+    (without,) = gather_runs(found).runs.values()
     assert without.again.line == ""
     assert "unknown suite 'mine'" in without.again.reason
 
@@ -97,6 +97,6 @@ def test_a_run_that_no_command_makes_now_has_none(results: Path) -> None:
     older = spec.model_dump(mode="json")
     del older["train"]["clip"]
     found = behind_a_cell(results, planned, "quick", older, "of an older version")
-    (shown,) = gather(found).runs.values()
+    (shown,) = gather_runs(found).runs.values()
     assert shown.again.line == ""
     assert "train.clip absent → null" in shown.again.reason

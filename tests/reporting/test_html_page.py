@@ -13,10 +13,10 @@ from report_runs import PlannedRun, build, run
 
 from msbench.errors import ConfigError
 from msbench.reporting.command import write_page
-from msbench.reporting.render import formatting, html
+from msbench.reporting.render import formatting
 from msbench.reporting.render.html.drawing import Figure
-from msbench.reporting.render.html.gather import Gathered
-from msbench.reporting.render.html.page import Page
+from msbench.reporting.render.html.page import render_page
+from msbench.reporting.render.html.runs import GatheredRuns, gather_runs
 
 
 @pytest.fixture
@@ -172,7 +172,8 @@ def test_the_same_input_gives_the_same_bytes_but_for_the_time(results: Path) -> 
     file(results, records)
     first, again = page([table], results, records), page([table], results, records)
     assert first == again
-    later = html.render(html.page(report([table], results, records), made=MADE + timedelta(days=1)))
+    made = report([table], results, records)
+    later = render_page(made, gather_runs(made), made=MADE + timedelta(days=1))
     pairs = zip(first.splitlines(), later.splitlines(), strict=True)
     changed = [pair for pair in pairs if len(set(pair)) > 1]
     assert len(changed) == 1
@@ -181,8 +182,8 @@ def test_the_same_input_gives_the_same_bytes_but_for_the_time(results: Path) -> 
 
 def test_what_is_left_out_is_said() -> None:
     table, _ = listops()
-    found = Page(report([table], Path("results")), MADE, Gathered({}, others=7, beyond=1))
-    text = html.render(found).decode()
+    gathered = GatheredRuns({}, others=7, beyond=1)
+    text = render_page(report([table], Path("results")), gathered, made=MADE).decode()
     assert "No run stands behind a number of this page." in text
     assert "7 runs of the results folder not shown" in text
     assert "1 run more behind these numbers" in text

@@ -3,7 +3,7 @@ from importlib import resources
 
 import pytest
 
-from msbench.reporting.render.html.palette import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT
+from msbench.reporting.render.html.page import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT
 
 TEXT_ON: tuple[tuple[str, str], ...] = (
     *((text, ground) for text in ("text", "muted", "link") for ground in ("ground", "raised", "target")),

@@ -2,21 +2,21 @@ from importlib import resources
 from typing import get_args
 
 from msbench.reporting.render.formatting import VERDICTS
-from msbench.reporting.render.html.verdicts import LOOKS, count
+from msbench.reporting.render.html.tables import VERDICT_STYLES, count_verdicts
 from msbench.reporting.tables.cells import Cell, ClaimVerdict, Column, Judgement, Row, Table, Verdict
 
 
 def test_every_verdict_has_a_look_of_its_own() -> None:
-    assert set(LOOKS) == set(VERDICTS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
-    assert len({(look.tone, look.shape) for look in LOOKS.values()}) == len(LOOKS)
-    assert len({look.shape for look in LOOKS.values()}) == len(LOOKS)
+    assert set(VERDICT_STYLES) == set(VERDICTS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
+    assert len({(look.tone, look.shape) for look in VERDICT_STYLES.values()}) == len(VERDICT_STYLES)
+    assert len({look.shape for look in VERDICT_STYLES.values()}) == len(VERDICT_STYLES)
 
 
 def test_every_shape_is_drawn() -> None:
     shapes = (resources.files("msbench.reporting.render.html") / "templates" / "shapes.svg").read_text(
         encoding="utf-8"
     )
-    for look in LOOKS.values():
+    for look in VERDICT_STYLES.values():
         assert f'id="shape-{look.shape}"' in shapes
 
 
@@ -25,4 +25,4 @@ def test_verdicts_are_counted_in_one_order() -> None:
     cells = tuple(Cell(judgement=Judgement(each, "")) for each in verdicts)
     row = Row("m", "", "m", (*cells, Cell()))
     table = Table("t", "T", "C", tuple(Column(str(at), str(at)) for at in range(4)), (row,))
-    assert count([table, table]) == [("pass", 2), ("fail", 4)]
+    assert count_verdicts([table, table]) == [("pass", 2), ("fail", 4)]

@@ -15,8 +15,10 @@ from many_runs import write_many
 from report_runs import read_report
 from test_distances import written
 
-from msbench.reporting.render import formatting, html
+from msbench.reporting.render import formatting
 from msbench.reporting.render.csv import render_long, render_wide
+from msbench.reporting.render.html.page import render_page
+from msbench.reporting.render.html.runs import gather_runs
 from msbench.reporting.render.latex import render_fragment
 from msbench.reporting.render.terminal import render
 from msbench.reporting.tables.cells import UNITS, Report, Table
@@ -124,7 +126,8 @@ def from_latex(table: Table) -> Iterator[tuple[str, Number]]:
 
 
 def from_page(loaded: Report, table: Table) -> Iterator[tuple[str, Number]]:
-    page = html.render(html.page(replace(loaded, tables=(table,)), made=datetime(2026, 1, 1, tzinfo=UTC)))
+    report = replace(loaded, tables=(table,))
+    page = render_page(report, gather_runs(report), made=datetime(2026, 1, 1, tzinfo=UTC))
     root = ET.fromstring(page.decode().removeprefix("<!DOCTYPE html>"))
     [first, *_] = root.iter("table")
     rows = [row for row in first.iter("tr") if row.find("td") is not None]

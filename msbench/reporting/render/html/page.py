@@ -8,7 +8,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -20,16 +20,62 @@ from markupsafe import Markup
 from msbench import __version__
 from msbench.console import printable
 from msbench.reporting.render import formatting
-from msbench.reporting.render.html import chart
 from msbench.reporting.render.html.drawing import Figure, inlined
-from msbench.reporting.render.html.gather import Gathered
-from msbench.reporting.render.html.palette import DARK, LIGHT, SERIES_DARK, SERIES_LIGHT, variables
-from msbench.reporting.render.html.run_view import RunView, Shared, run_views
-from msbench.reporting.render.html.table_view import TableView, anchors, table_view
-from msbench.reporting.render.html.verdicts import LOOKS, count
+from msbench.reporting.render.html.runs import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    GatheredRuns,
+    RunSection,
+    SharedFacts,
+)
+from msbench.reporting.render.html.tables import VERDICT_STYLES, TableView, count_verdicts, view_tables
 from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.notes import format_run_count
 
+PAGE_NAME = "report.html"
+LIGHT: Mapping[str, str] = {
+    "ground": "#ffffff",
+    "raised": "#f5f6f8",
+    "line": "#d5d9e0",
+    "text": "#1b1f27",
+    "muted": "#565d6b",
+    "link": "#0b57a4",
+    "focus": "#0b57a4",
+    "target": "#fff3c9",
+    "good": "#1b6b34",
+    "good-ground": "#e2f4e7",
+    "bad": "#a61b1b",
+    "bad-ground": "#fdeaea",
+    "unsure": "#7a4b00",
+    "unsure-ground": "#fdf1d8",
+    "absent": "#4f5665",
+    "absent-ground": "#eceef2",
+}
+DARK: Mapping[str, str] = {
+    "ground": "#14171c",
+    "raised": "#1d2128",
+    "line": "#3a414d",
+    "text": "#e7eaef",
+    "muted": "#a5adba",
+    "link": "#86bdf7",
+    "focus": "#86bdf7",
+    "target": "#3d3512",
+    "good": "#86d69c",
+    "good-ground": "#14321d",
+    "bad": "#ff9f9a",
+    "bad-ground": "#421717",
+    "unsure": "#f2c46d",
+    "unsure-ground": "#3a2b0b",
+    "absent": "#b9c0cc",
+    "absent-ground": "#2a303a",
+}
+SERIES_LIGHT = ("#4477aa", "#dd5566", "#228833", "#8f7f12", "#1f88aa", "#aa3377", "#777777")
+"""Colours of ``var(--series-1, ...)`` and so on in figures: those of print, dark enough to be visible."""
+SERIES_DARK = ("#7aa6d9", "#ee6677", "#4fb463", "#ccbb44", "#66ccee", "#d965a6", "#bbbbbb")
 TERMS = (
     ("reported", "what the paper prints, as it prints it"),
     (
@@ -49,57 +95,45 @@ FOOTNOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Page:
-    """The contents of a page; `made` is the time of its creation."""
+def render_page(
+    report: Report, gathered: GatheredRuns, *, made: datetime, figures: Sequence[Figure] = ()
+) -> bytes:
+    """Return the page of `report` as UTF-8, with sections for the runs `gathered`.
 
-    report: Report
-    made: datetime
-    gathered: Gathered = field(default_factory=Gathered)
-    figures: Sequence[Figure] = ()
-
-
-def render(page: Page) -> bytes:
-    """Return the page as UTF-8; deterministic for the same `page`."""
-    tables = page.report.tables
-    views = [
-        table_view(page.report, table, anchor, page.gathered)
-        for table, anchor in zip(tables, anchors(tables), strict=True)
-    ]
-    text = _environment().get_template("page.html.j2").render(_context(page, views))
-    return (text.strip() + "\n").encode()
-
-
-def _context(page: Page, views: Sequence[TableView]) -> dict[str, Any]:
-    runs = _with_cells(run_views(page.gathered.runs.values()), views)
+    `made` is the time shown on it; all else is determined by the report, the runs and the figures.
+    """
+    views = view_tables(report, gathered)
+    runs = _add_cells(list(gathered.runs.values()), views)
     statuses = Counter(run.record.status for run in runs)
-    made = page.made.astimezone(UTC)
-    return {
-        "title": _title(page.report.tables),
+    made = made.astimezone(UTC)
+    context = {
+        "title": _find_title(report.tables),
         "made": f"{made:%Y-%m-%d %H:%M} UTC",
         "made_iso": made.isoformat(timespec="seconds"),
-        "results": str(page.report.results),
+        "results": str(report.results),
         "views": views,
-        "verdicts": count(page.report.tables),
+        "verdicts": count_verdicts(report.tables),
         "evidence": any(view.evidence for view in views),
         "figures": [
             replace(figure, svg=Markup(inlined(figure.svg, f"drawing-{at + 1}-")))
-            for at, figure in enumerate(page.figures)
+            for at, figure in enumerate(figures)
         ],
         "runs": runs,
         "statuses": statuses.most_common(),
-        "shared": _shared(runs),
-        "left_out": _left_out(page.gathered),
+        "shared": _list_shared(runs),
+        "left_out": _describe_left_out(gathered),
     }
+    text = _load_templates().get_template("page.html.j2").render(context)
+    return (text.strip() + "\n").encode()
 
 
-def _title(tables: Sequence[Table]) -> str:
+def _find_title(tables: Sequence[Table]) -> str:
     if len(tables) == 1 and tables[0].title:
         return f"{tables[0].heading}: reported beside measured"
     return "MS-SSM: reported beside measured"
 
 
-def _with_cells(runs: Sequence[RunView], views: Sequence[TableView]) -> list[RunView]:
+def _add_cells(runs: Sequence[RunSection], views: Sequence[TableView]) -> list[RunSection]:
     """Return the runs by suite and task, each with the anchors and labels of the cells that use it."""
     cells: dict[str, list[tuple[str, str]]] = {}
     for view in views:
@@ -112,13 +146,13 @@ def _with_cells(runs: Sequence[RunView], views: Sequence[TableView]) -> list[Run
     return [replace(run, cells=tuple(cells.get(run.anchor, ()))) for run in ordered]
 
 
-def _shared(runs: Sequence[RunView]) -> list[Shared]:
+def _list_shared(runs: Sequence[RunSection]) -> list[SharedFacts]:
     """Return environments, then sources, each once, in the order of their numbers."""
     found = [*(run.environment for run in runs), *(run.sources for run in runs)]
-    return list({each.anchor: each for each in found}.values())
+    return list({each.anchor: each for each in found if each}.values())
 
 
-def _left_out(gathered: Gathered) -> list[str]:
+def _describe_left_out(gathered: GatheredRuns) -> list[str]:
     """Return notes on the runs of the results folder without a section on this page."""
     lines = []
     if not gathered.runs:
@@ -138,44 +172,44 @@ def _left_out(gathered: Gathered) -> list[str]:
 
 
 @cache
-def _environment() -> Environment:
+def _load_templates() -> Environment:
     environment = Environment(
         loader=PackageLoader("msbench.reporting.render.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_shown,
+        finalize=_make_printable,
     )
-    environment.globals.update(_constants())
+    environment.globals.update(_list_constants())
     return environment
 
 
-def _shown(value: object) -> object:
+def _make_printable(value: object) -> object:
     """Return trusted markup unchanged, other text without characters that hide or reorder it."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _constants() -> Mapping[str, Any]:
-    script, right = _asset("script.js"), chart.WIDTH - chart.RIGHT
+def _list_constants() -> Mapping[str, Any]:
+    script, right = _read_template("script.js"), WIDTH - RIGHT
     return {
         "version": __version__,
-        "looks": LOOKS,
+        "looks": VERDICT_STYLES,
         "meanings": formatting.VERDICTS,
         "terms": TERMS,
         "footnotes": FOOTNOTES,
-        "style": Markup(_style()),
+        "style": Markup(_write_style()),
         "script": Markup(script),
-        "policy": policy(script),
-        "shapes": Markup(_asset("shapes.svg")),
-        "width": chart.WIDTH,
-        "height": chart.HEIGHT,
-        "left": chart.LEFT,
-        "axes": f"M{chart.LEFT} {chart.TOP}V{chart.HEIGHT - chart.BOTTOM}H{right}",
+        "policy": write_policy(script),
+        "shapes": Markup(_read_template("shapes.svg")),
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "axes": f"M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{right}",
     }
 
 
-def policy(script: str) -> str:
+def write_policy(script: str) -> str:
     """Return the content security policy of a page whose only script is `script`: no requests allowed."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
@@ -184,13 +218,20 @@ def policy(script: str) -> str:
     )
 
 
-def _style() -> str:
+def _write_style() -> str:
     return (
-        f":root {{ {variables(LIGHT, SERIES_LIGHT)} }}\n"
-        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {variables(DARK, SERIES_DARK)} }} }}\n"
-        f"{_asset('style.css')}"
+        f":root {{ {write_variables(LIGHT, SERIES_LIGHT)} }}\n"
+        "@media screen and (prefers-color-scheme: dark) "
+        f"{{ :root {{ {write_variables(DARK, SERIES_DARK)} }} }}\n"
+        f"{_read_template('style.css')}"
     )
 
 
-def _asset(name: str) -> str:
+def _read_template(name: str) -> str:
     return (resources.files("msbench.reporting.render.html") / "templates" / name).read_text(encoding="utf-8")
+
+
+def write_variables(colours: Mapping[str, str], series: Sequence[str]) -> str:
+    """Return the colours as CSS custom properties."""
+    named = {**colours, **{f"series-{number}": value for number, value in enumerate(series, 1)}}
+    return " ".join(f"--{name}: {value};" for name, value in named.items())
