@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.datasets import manifest, texts
+from msbench.datasets.archive import read_lines
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.archives.lines import lines
 from msbench.datasets.dataset import SPLITS, Progress, RaggedPairs, Split, TaskInfo, score_majority_rule
 from msbench.datasets.manifest import Arrays
 from msbench.errors import DataError
@@ -104,7 +104,7 @@ def read(config: AanConfig, making: DatasetBuild, stack: ExitStack) -> dict[str,
     """Read the file of each split; `stack` closes them. Raises DataError naming file and line."""
     (source,) = making.sources
     found: dict[str, AanTable] = {}
-    for name, rows in lines(source, PATHS, making.progress):
+    for name, rows in read_lines(source, PATHS, making.progress):
         split = PATHS[name]
         if split in found:
             if _hash(rows) != found[split].sha256:

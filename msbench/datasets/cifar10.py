@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest
+from msbench.datasets.archive import read_members
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.archives import members
 from msbench.datasets.dataset import (
     Progress,
     Samples,
@@ -89,7 +89,7 @@ def read_files(source: Path, progress: Progress = ignore_progress) -> dict[str, 
         source = next((source / name for name in (BINARY, PICKLED) if (source / name).is_file()), source)
     found: dict[str, Cifar10File] = {}
     paths: dict[str, str] = {}
-    for path, content in members(source, lambda path: _batch_name(path) in PICKLE_MD5, progress):
+    for path, content in read_members(source, lambda path: _batch_name(path) in PICKLE_MD5, progress):
         name = _batch_name(path)
         if name in paths:
             raise DataError(

@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import socket
 import threading
 import time
@@ -31,9 +32,9 @@ from dataclasses import asdict, dataclass
 from email.message import Message
 from pathlib import Path
 
+from msbench.datasets.archive import HEAD, is_kind, is_web_page
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.disk import HashCache, describe_shortage, lock_path, sync_folder
-from msbench.datasets.file_kinds import HEAD, find_title, is_kind, is_web_page
 from msbench.errors import DataError
 
 
@@ -42,7 +43,7 @@ class RemoteFile:
     """A published file.
 
     `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits; it and `size` (bytes) are None where not
-    published. `kind` is the format that its first bytes must have: a key of `file_kinds.MAGIC`, ``tar`` or
+    published. `kind` is the format that its first bytes must have: a key of `archive.MAGIC`, ``tar`` or
     ``text``. `dataset` is the name for ``msbench setup``.
     """
 
@@ -324,6 +325,12 @@ def describe_wrong_kind(head: bytes, kind: str, prefix: str, *, page: bool) -> s
     """Describe a file that does not begin as a `kind`."""
     name = f" ({find_title(head)})" if find_title(head) else ""
     return f"{prefix} {f'a web page{name}' if page else 'something'} that is no {kind} file"
+
+
+def find_title(head: bytes) -> str:
+    """Return the title of a web page, or an empty string."""
+    found = re.search(rb"<title[^>]*>(.*?)</title", head, re.IGNORECASE | re.DOTALL)
+    return " ".join(found[1].decode(errors="replace").split())[:80] if found else ""
 
 
 def _wait(seconds: float, progress: Progress) -> None:

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest, texts
+from msbench.datasets.archive import read_members
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.archives import members
 from msbench.datasets.dataset import SPLITS, RaggedTokens, Split, TaskInfo, score_majority_rule
 from msbench.datasets.download import RemoteFile
 from msbench.datasets.manifest import Arrays
@@ -89,7 +89,7 @@ def read(config: ImdbConfig, making: DatasetBuild) -> dict[str, Half]:
     """Read both published halves, truncated, in order. Raises DataError naming the file that is wrong."""
     (source,) = making.sources
     found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
-    for name, text in members(source, lambda name: FOLDER.fullmatch(name) is not None, making.progress):
+    for name, text in read_members(source, lambda name: FOLDER.fullmatch(name) is not None, making.progress):
         try:
             half, review = parse(name)
             if review in found[half]:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest
+from msbench.datasets.archive import read_content
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.archives import content
 from msbench.datasets.dataset import Progress, Samples, Split, TaskInfo, score_majority_rule
 from msbench.datasets.disk import hash_file
 from msbench.datasets.download import RemoteFile
@@ -110,7 +110,7 @@ def fill(config: MnistConfig, making: DatasetBuild) -> None:
 
 def _read(file: Published, path: Path, progress: Progress) -> Bytes:
     try:
-        return parse_idx(content(path, progress), file.dimensions)
+        return parse_idx(read_content(path, progress), file.dimensions)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from msbench.datasets import archives as archive
-from msbench.datasets import disk, manifest
+from msbench.datasets import archive, disk, manifest
 from msbench.datasets.dataset import Progress, RaggedTokens, ignore_progress
 from msbench.datasets.download import RemoteFile, RetryPolicy, fetch_file
 
@@ -38,7 +37,7 @@ def building(remote: RemoteFile, folder: Path, progress: Progress) -> None:
 
 
 def fill(path: Path, new: Path, progress: Progress) -> None:
-    files = [data for _, data in archive.members(path, lambda _name: True, progress)]
+    files = [data for _, data in archive.read_members(path, lambda _name: True, progress)]
     tokens = np.frombuffer(b"".join(files), np.uint8)
     offsets = np.cumsum([0, *map(len, files)]).astype(np.int64)
     split = RaggedTokens(tokens, offsets, np.zeros(len(files), np.uint8))

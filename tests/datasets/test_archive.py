@@ -7,6 +7,7 @@ import itertools
 import json
 import lzma
 import os
+import random
 import shutil
 import tarfile
 import tracemalloc
@@ -16,13 +17,32 @@ from pathlib import Path
 
 import pytest
 from archives import FILES, FORMATS, Files, flipped, special_tar, tar_bytes, write_folder, zip_bytes
+from hypothesis import given
+from hypothesis import strategies as st
+from text_sources import write_archive
 
-from msbench.datasets.archives import UNPACKED, content, members, open_tree, unpack
-from msbench.datasets.archives import streams as archive_streams
-from msbench.datasets.archives.entries import OWN
-from msbench.datasets.archives.streams import Counted, Decompressed
+from msbench.datasets import archive as archive_module
+from msbench.datasets.archive import (
+    BLOCK,
+    HEAD,
+    MAGIC,
+    OWN,
+    UNPACKED,
+    CountedFile,
+    TarStream,
+    decompress,
+    detect_kind,
+    is_kind,
+    is_web_page,
+    open_tree,
+    read_content,
+    read_lines,
+    read_members,
+    split_lines,
+    unpack,
+)
 from msbench.datasets.dataset import ignore_progress
-from msbench.datasets.file_kinds import detect_kind
+from msbench.datasets.download import find_title
 from msbench.errors import DataError
 
 TAR_END = -(-len(tar_bytes(FILES).rstrip(b"\0")) // 512) * 512
@@ -34,7 +54,7 @@ def everything(_name: str) -> bool:
 
 
 def read_all(source: Path, *, nested: bool = False) -> list[tuple[str, bytes]]:
-    return list(members(source, everything, nested=nested))
+    return list(read_members(source, everything, nested=nested))
 
 
 def write(folder: Path, data: bytes) -> Path:
@@ -56,7 +76,7 @@ def nothing_left(folder: Path) -> None:
 def test_every_file_comes_in_the_order_of_the_archive(tmp_path: Path, kind: str) -> None:
     source = write(tmp_path, FORMATS[kind](FILES))
     assert read_all(source) == list(FILES.items())
-    some = list(members(source, lambda name: name.startswith("top/part1/")))
+    some = list(read_members(source, lambda name: name.startswith("top/part1/")))
     assert some == [(name, data) for name, data in FILES.items() if "/part1/" in name]
 
 
@@ -132,11 +152,11 @@ def test_a_header_that_points_backwards_is_damage_and_no_endless_loop(tmp_path: 
     member.pax_headers = {"size": "-1024"}
     source = write(tmp_path, member.tobuf(tarfile.PAX_FORMAT) + tar_bytes(FILES))
     with pytest.raises(DataError, match="a header points backwards"):
-        list(members(source, lambda name: name != "a"))
+        list(read_members(source, lambda name: name != "a"))
 
 
 def test_streams_end_to_end_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_streams, "FEED", 100)
+    monkeypatch.setattr(archive_module, "FEED", 100)
     whole = tar_bytes(FILES)
     for pack in (gzip.compress, lzma.compress):
         halves = pack(whole[:5000]) + b"\0" * 8 + pack(whole[5000:]) + b"\0" * 4
@@ -150,12 +170,13 @@ def test_streams_end_to_end_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_makes_much_of_little_is_read_little_by_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes], most: int
 ) -> None:
-    monkeypatch.setattr(archive_streams, "MOST", most)
+    monkeypatch.setattr(archive_module, "BLOCK", most)
     size = 2000 * most if most < 2**10 else 2**25
     packed = pack(bytes(size)) + pack(b"end")
     kind = detect_kind(write(tmp_path, packed))
     assert kind is not None
-    stream = Decompressed(Counted(io.BytesIO(packed), "", len(packed), ignore_progress), kind)
+    raw = CountedFile(io.BytesIO(packed), "", len(packed), ignore_progress)
+    stream = TarStream(decompress(raw, kind))
     tracemalloc.start()
     try:
         assert stream.read(10) == bytes(10)
@@ -193,7 +214,7 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_links_and_devices_are_refused_where_wanted(tmp_path: Path, kind: bytes) -> None:
     source = write(tmp_path, special_tar("top/special", kind, FILES))
-    assert list(members(source, lambda name: name != "top/special")) == list(FILES.items())
+    assert list(read_members(source, lambda name: name != "top/special")) == list(FILES.items())
     with pytest.raises(DataError, match=r"top/special is (a link|no file)"):
         read_all(source)
     with pytest.raises(DataError):
@@ -215,7 +236,7 @@ def test_a_pipe_and_a_broken_link_in_a_folder_are_refused(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match="pipe is no file"):
         read_all(tmp_path)
-    assert list(members(tmp_path, lambda name: name != "pipe")) == []
+    assert list(read_members(tmp_path, lambda name: name != "pipe")) == []
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(DataError, match="link is a broken link"):
         read_all(tmp_path)
@@ -293,10 +314,10 @@ def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_content_of_one_file(tmp_path: Path) -> None:
     data = FILES["top/part0/file4.bin"]
     for whole in (data, gzip.compress(data), lzma.compress(data)):
-        assert content(write(tmp_path, whole)) == data
+        assert read_content(write(tmp_path, whole)) == data
     for spoilt in (gzip.compress(data)[:-1], gzip.compress(data) + b"?", flipped(gzip.compress(data), 99)):
         with pytest.raises(DataError, match="archive: is cut short or damaged"):
-            content(write(tmp_path, spoilt))
+            read_content(write(tmp_path, spoilt))
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
@@ -346,7 +367,7 @@ def test_a_tar_within_stands_for_its_files(tmp_path: Path) -> None:
     source = write(tmp_path, tar_bytes(NESTED))
     assert read_all(source, nested=True) == [("n01/a.JPEG", b"1"), ("n02/b.JPEG", b"2"), ("notes", b"3")]
     assert read_all(source) == list(NESTED.items())
-    assert list(members(source, lambda name: "n02" in name, nested=True)) == [("n02/b.JPEG", b"2")]
+    assert list(read_members(source, lambda name: "n02" in name, nested=True)) == [("n02/b.JPEG", b"2")]
     cut = {**NESTED, "n02.tar": NESTED["n02.tar"][:1024]}
     with pytest.raises(DataError, match=r"archive: .*n02\.tar: it ends"):
         read_all(write(tmp_path, tar_bytes(cut)), nested=True)
@@ -378,7 +399,7 @@ def test_a_folder_that_somebody_made_is_left_alone(tmp_path: Path) -> None:
     source, folder = write(tmp_path, tar_bytes(FILES)), tmp_path / "out"
     folder.mkdir()
     (folder / "precious").touch()
-    with pytest.raises(DataError, match="out: is there and was not unpacked by msbench: move it away"):
+    with pytest.raises(DataError, match="out: exists and was not unpacked by msbench: move it away"):
         unpack(source, folder)
     assert list(folder.iterdir()) == [folder / "precious"]
     (folder / "precious").unlink()
@@ -422,12 +443,13 @@ def test_room_is_looked_for_before_and_on_the_way(
 
 
 def test_progress_tells_bytes_and_may_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_streams, "REPORT_EVERY", 1000)
-    monkeypatch.setattr(archive_streams, "FEED", 500)
+    monkeypatch.setattr(archive_module, "REPORT_EVERY", 1000)
+    monkeypatch.setattr(archive_module, "BLOCK", 2**16)
+    files = {"a": random.Random(0).randbytes(2**20)}
     said: list[tuple[str, int, int]] = []
     for kind in ("tar", "tar.gz"):
-        source = write(tmp_path, FORMATS[kind](FILES))
-        list(members(source, everything, lambda *step: said.append(step)))
+        source = write(tmp_path, FORMATS[kind](files))
+        list(read_members(source, everything, lambda *step: said.append(step)))
         assert len(said) >= 5
         assert {(what, total) for what, _, total in said} == {("reading archive", source.stat().st_size)}
         assert sorted(done for _, done, _ in said) == [done for _, done, _ in said]
@@ -462,10 +484,10 @@ def bombs() -> dict[str, bytes]:
 def test_what_is_far_too_large_once_unpacked_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("msbench.datasets.archives.entries.LARGEST", 4000)
+    monkeypatch.setattr("msbench.datasets.archive.LARGEST", 4000)
     source = write(tmp_path, bombs()[kind])
     with pytest.raises(DataError, match=r"has [\d,]+ bytes; more than 4,000 are not read at once"):
-        list(members(source, lambda _name: True, nested=kind.startswith("nested")))
+        list(read_members(source, lambda _name: True, nested=kind.startswith("nested")))
     with pytest.raises(DataError, match="not read at once"):
         unpack(source, tmp_path / "out", nested=kind.startswith("nested"))
     nothing_left(tmp_path / "out")
@@ -474,6 +496,119 @@ def test_what_is_far_too_large_once_unpacked_is_refused(
 def test_one_compressed_file_is_refused_where_it_has_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("msbench.datasets.archives.entries.LARGEST", 2**21)
+    monkeypatch.setattr("msbench.datasets.archive.LARGEST", 2**21)
     with pytest.raises(DataError, match="not read at once"):
-        content(write(tmp_path, gzip.compress(bytes(2**22))))
+        read_content(write(tmp_path, gzip.compress(bytes(2**22))))
+
+
+LONG = b"x" * (BLOCK + 7) + b"\tend\n"
+FILES = {"a/other.png": b"\n" * 5000, "a/one.tsv": b"1\r\n\n2\x85\n" + LONG * 3 + b"3", "two.tsv": b""}
+NAMES = ("two.tsv", "a/one.tsv", "absent.tsv")
+
+
+def collected(source: Path) -> dict[str, list[bytes]]:
+    return {name: list(rows) for name, rows in read_lines(source, NAMES)}
+
+
+def source_of(kind: str, folder: Path) -> Path:
+    if kind == "folder":
+        return write_folder(folder / "files", FILES)
+    if kind == "zip":
+        with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in FILES.items():
+                archive.writestr(name, data)
+        return folder / "a.zip"
+    return write_archive(folder / "a.gz", FILES, {"tar": "w", "gzip": "w:gz", "xz": "w:xz"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar", "gzip", "xz"])
+def test_every_source_gives_the_same_lines(kind: str, tmp_path: Path) -> None:
+    found = collected(source_of(kind, tmp_path))
+    assert found == {"a/one.tsv": [b"1\r\n", b"\n", b"2\x85\n", LONG, LONG, LONG, b"3"], "two.tsv": []}
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"\n", b"b\nc", b"\r\n", b"\n\nd"])))
+def test_blocks_may_end_anywhere(blocks: list[bytes]) -> None:
+    assert list(split_lines(iter(blocks))) == b"".join(blocks).splitlines(keepends=True)
+
+
+def test_a_file_that_is_not_read_is_passed_over(tmp_path: Path) -> None:
+    source = write_archive(tmp_path / "a.tar", {"two.tsv": LONG, "a/one.tsv": b"1\n"}, "w")
+    found = [(name, next(rows) if name == "a/one.tsv" else b"") for name, rows in read_lines(source, NAMES)]
+    assert found == [("two.tsv", b""), ("a/one.tsv", b"1\n")]
+
+
+def test_a_cut_is_an_error_within_a_file_and_behind_it(tmp_path: Path) -> None:
+    whole = source_of("gzip", tmp_path).read_bytes()
+    cuts = {
+        "Compressed file ended before the end-of-stream marker": whole[:-4],
+        "it ends within a/one.tsv": gzip.compress(gzip.decompress(whole)[:200_000]),
+    }
+    for place, data in cuts.items():
+        (tmp_path / "cut.gz").write_bytes(data)
+        with pytest.raises(DataError, match=f"cut.gz: is cut short or damaged: {place}"):
+            collected(tmp_path / "cut.gz")
+
+
+def test_what_is_ambiguous_is_refused(tmp_path: Path) -> None:
+    twice = write_archive(tmp_path / "twice.tar", {"two.tsv": b"1\n", "./two.tsv": b"1\n"}, "w")
+    with pytest.raises(DataError, match=r"two\.tsv comes twice"):
+        collected(twice)
+    (tmp_path / "page.gz").write_bytes(b"<html>")
+    with pytest.raises(DataError, match="is no folder, tar or zip"):
+        collected(tmp_path / "page.gz")
+
+
+def test_a_line_without_end_is_an_error_and_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msbench.datasets.archive.LONGEST_LINE", 2)
+    (tmp_path / "a.tsv").write_bytes(b"x" * (3 * BLOCK + 1))
+    (_, found) = next(read_lines(tmp_path, ["a.tsv"]))
+    with pytest.raises(DataError, match=r"a line of more than 2,097,152 bytes"):
+        list(found)
+
+
+KINDS = {"tar": "tar", "tar.gz": "gzip", "tar.xz": "xz", "tar.bz2": "bzip2", "zip": "zip"}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_bytes_tell_the_kind_whatever_the_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "archive.txt"
+    path.write_bytes(FORMATS[name](FILES))
+    assert detect_kind(path) == KINDS[name]
+    head = path.read_bytes()[:HEAD]
+    assert [kind for kind in (*MAGIC, "tar", "text") if is_kind(head, kind)] == [KINDS[name]]
+
+
+def test_a_tar_older_than_its_magic_is_one() -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    head = bytearray(stream.getvalue()[:512])
+    head[257:265] = bytes(8)
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    assert is_kind(bytes(head), "tar")
+    assert not is_kind(bytes(512), "tar")
+    assert not is_kind(bytes(head[:511]), "tar")
+
+
+def test_other_kinds() -> None:
+    assert is_kind(b"\0\0\x08\x03\0\0", "idx")
+    assert is_kind(b"PAR1....", "parquet")
+    assert is_kind(b"label\ttext\n", "text")
+    assert not is_kind(b"<html>", "text")
+    assert not is_kind(gzip.compress(b"label"), "text")
+    assert not is_kind(lzma.compress(b""), "gzip")
+
+
+@pytest.mark.parametrize("head", [b"<!DOCTYPE html>", b"\n <HTML lang=en>", b"\xef\xbb\xbf<html>", b"<head>"])
+def test_web_pages(head: bytes) -> None:
+    assert is_web_page(head)
+    assert find_title(head) == ""
+    assert find_title(head + b"<Title id=1>\n Quota  exceeded</title>") == "Quota exceeded"
+
+
+def test_what_is_no_web_page() -> None:
+    assert not any(map(is_web_page, (b"", b"\x1f\x8b<html>", b"text <html>")))

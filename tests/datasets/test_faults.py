@@ -28,7 +28,7 @@ DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
 FETCH = """\
 import os, sys
 from pathlib import Path
-from msbench.datasets.download import Remote, fetch
+from msbench.datasets.download import RemoteFile, fetch_file
 from msbench.errors import MsbenchError
 from msbench.training.signals import SignalFlag
 
@@ -40,7 +40,7 @@ with SignalFlag() as signals:
         if what.startswith("fetching") and done >= 0.4 * total:
             Path(folder, "fetching").write_text(str(os.getpid()))
     try:
-        fetch(Remote(url, "data.tar.gz", int(size), digest, "gzip", "tiny"), Path(folder), progress)
+        fetch_file(RemoteFile(url, "data.tar.gz", int(size), digest, "gzip", "tiny"), Path(folder), progress)
     except MsbenchError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

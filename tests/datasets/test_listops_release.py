@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from listops_trees import Tree, bracketed, parse, trees, value, words_of, write_rows
 
-from msbench.datasets.archives import opened
+from msbench.datasets.archive import open_folder
 from msbench.datasets.listops.dataset import FILES, PATHS, find_release, read_split
 from msbench.errors import DataError
 
@@ -170,9 +170,9 @@ def test_an_archive_is_opened_for_as_long_as_needed(tmp_path: Path) -> None:
         tar.add(tmp_path / "unpacked" / "lra_release", "lra_release")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with opened(archive, PATHS.__contains__, scratch) as folder:
+    with open_folder(archive, PATHS.__contains__, scratch) as folder:
         assert sorted(path.name for path in folder.rglob("*.*")) == sorted(FILES.values())
         assert {file.path.name for file in find_release(folder).values()} == set(FILES.values())
     assert list(scratch.iterdir()) == []
-    with opened(inner, PATHS.__contains__, scratch) as folder:
+    with open_folder(inner, PATHS.__contains__, scratch) as folder:
         assert folder == inner

@@ -9,7 +9,7 @@ import wfdb
 from ecg_files import Memory, header, memory, signal, sums
 from numpy.typing import NDArray
 
-from msbench.datasets.archives import FileTree, open_tree
+from msbench.datasets.archive import FileTree, open_tree
 from msbench.datasets.ptbxl.ecg import LEADS
 from msbench.datasets.ptbxl.wfdb_records import Recording, parse_header, read_record
 from msbench.errors import DataError

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest
+from msbench.datasets.archive import unpack
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.archives import unpack
 from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, score_majority_rule
 from msbench.datasets.disk import HashCache, find_reread_progress
 from msbench.datasets.imagenet import pictures

@@ -33,8 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.archives import members
-from msbench.datasets.archives.entries import OWN
+from msbench.datasets.archive import OWN, read_members
 from msbench.errors import DataError
 
 ROOTS = (".", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
@@ -273,7 +272,7 @@ def _from_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:
 def _devkit_files(place: Path) -> dict[str, bytes]:
     if place.is_dir():
         return {name: (place / name).read_bytes() for name in (META, TRUTH) if (place / name).is_file()}
-    found = members(place, lambda name: name.rpartition("/")[2] in (META, TRUTH))
+    found = read_members(place, lambda name: name.rpartition("/")[2] in (META, TRUTH))
     return {name.rpartition("/")[2]: content for name, content in found}
 
 

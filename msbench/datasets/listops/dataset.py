@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.datasets import manifest
+from msbench.datasets.archive import open_folder
 from msbench.datasets.archive_dataset import GENERATED, DatasetDescription, build_setup_command
-from msbench.datasets.archives import opened
 from msbench.datasets.dataset import SPLITS, Dataset, Progress, RaggedTokens, TaskInfo, ignore_progress
 from msbench.datasets.disk import hash_file
 from msbench.datasets.listops.expressions import (
@@ -158,7 +158,7 @@ def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: 
             raise DataError(f"listops: the published data are not here\n{ABOUT}")
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with opened(source, PATHS.__contains__, folder.parent, progress) as place:
+    with open_folder(source, PATHS.__contains__, folder.parent, progress) as place:
         files = find_release(place)
         if not imported:
             manifest.build_folder(folder, lambda new: _read(config, new, files, progress), progress)

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest
+from msbench.datasets.archive import open_folder
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.archives import opened
 from msbench.datasets.dataset import Samples, TaskInfo, score_majority_rule
 from msbench.datasets.disk import require_space
 from msbench.datasets.pathfinder.generate import BATCH, VERSION, generate_images
@@ -159,7 +159,7 @@ def _import(config: PathfinderConfig, making: DatasetBuild) -> None:
     (source,) = making.sources
     name = f"pathfinder{config.size}"
     of_use = re.compile(rf"(lra_release/){{0,2}}{name}/{config.difficulty}/(metadata/|imgs/\d+/)[^/]+")
-    with opened(
+    with open_folder(
         source, lambda each: of_use.fullmatch(each) is not None, making.folder.parent, making.progress
     ) as place:
         found = _folders(place, name)

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets import manifest
+from msbench.datasets.archive import FileTree, open_tree
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.archives import FileTree, open_tree
 from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
 from msbench.datasets.disk import require_space
 from msbench.datasets.download import RemoteFile

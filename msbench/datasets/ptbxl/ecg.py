@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.archives import FileTree, open_tree
+from msbench.datasets.archive import FileTree, open_tree
 from msbench.datasets.parallel import ordered
 from msbench.datasets.ptbxl.wfdb_records import Lead, Recording, read_record
 from msbench.errors import DataError

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.archives import FileTree
+from msbench.datasets.archive import FileTree
 from msbench.errors import DataError
 
 DEFAULT_RATE = 250.0
