@@ -20,7 +20,7 @@ from msbench.config.run import resolve_data
 from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
 from msbench.errors import Interrupted, NotDeterministic, UnknownName
-from msbench.models import Classifier
+from msbench.models.classifier import Classifier
 from msbench.runs.progress import Quiet
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.seeding import generator_states, restore_generators
@@ -206,7 +206,7 @@ def check_model(model: str, device: str, problem: DeterminismProblem, build: Bui
 
     An exception is reported in the finding; random generators and process settings are restored.
     """
-    kernel = models.find_family(model).kernel(problem.spec(model).model, device)
+    kernel = models.find_family(model).name_kernel(problem.spec(model).model, device)
     training = RepeatableTraining(model, device, problem, build)
     before = generator_states()
     try:

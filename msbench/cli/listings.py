@@ -89,14 +89,14 @@ def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> 
 
     entry, family = MODELS[name], models.find_family(name)
     config, info, size = _sized(name, suite)
-    causal = "yes" if family.causal(config) else "no"
+    causal = "yes" if family.is_causal(config) else "no"
     parameters: int | None = None
     try:
         parameters = models.count_parameters(models.build(name, config, info, 0))
     except ConfigError as error:
         warnings.append(f"{name}: cannot be counted: {error}")
-    counts = (family.states(config), causal, parameters, size)
-    return (name, *counts, family.kernel(config, device), entry.family, entry.summary, entry.rows)
+    counts = (family.count_states(config), causal, parameters, size)
+    return (name, *counts, family.name_kernel(config, device), entry.family, entry.summary, entry.rows)
 
 
 def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:

@@ -1,54 +1,17 @@
 """Models by name; the same seed builds the same model."""
 
 from collections.abc import Iterable
+from importlib import import_module
 
+import torch
 from torch import nn
 
 from msbench.config import MODELS, ClassifierConfig, RunSpec
-from msbench.config.baselines import (
-    GriffinConfig,
-    InceptionTimeConfig,
-    LstmConfig,
-    MultiResNetConfig,
-    SgConvConfig,
-    TransformerConfig,
-)
-from msbench.config.linear import DssConfig, LiquidS4Config, LruConfig, S4Config, S4dConfig, S5Config
-from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
-from msbench.models import (
-    dss,
-    griffin,
-    inceptiontime,
-    liquid_s4,
-    lru,
-    lstm,
-    mamba,
-    ms_ssm,
-    multiresnet,
-    s4,
-    s4d,
-    s5,
-    sgconv,
-    transformer,
-)
-from msbench.models.classifier import Classifier, build_seeded
+from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.ops import choose, most_states
-
-__all__ = [
-    "FAMILIES",
-    "Classifier",
-    "Family",
-    "activation_bytes",
-    "build",
-    "check_fixed_order",
-    "check_kernel",
-    "family",
-    "parameter_count",
-    "states_per_channel",
-]
 
 NO_FIXED_ORDER = {
     "mamba-ssm": "its backward adds up the gradients of B and C by atomic additions, in no fixed order"
@@ -56,29 +19,18 @@ NO_FIXED_ORDER = {
 }
 """Scan kernels that no setting makes deterministic, with the reason; torch does not know of them."""
 
-FAMILIES: dict[type[ClassifierConfig], Family] = {
-    MambaConfig: mamba.FAMILY,
-    MsSsmConfig: ms_ssm.FAMILY,
-    MultiResNetConfig: multiresnet.FAMILY,
-    SgConvConfig: sgconv.FAMILY,
-    InceptionTimeConfig: inceptiontime.FAMILY,
-    GriffinConfig: griffin.FAMILY,
-    TransformerConfig: transformer.FAMILY,
-    LstmConfig: lstm.FAMILY,
-    S4Config: s4.FAMILY,
-    S4dConfig: s4d.FAMILY,
-    DssConfig: dss.FAMILY,
-    S5Config: s5.FAMILY,
-    LruConfig: lru.FAMILY,
-    LiquidS4Config: liquid_s4.FAMILY,
-}
-
 
 def find_family(name: str) -> Family:
-    """Return the family of the model of this name; raise UnknownName if there is none."""
+    """Return the family of the model of this name, from the module of its entry; raise UnknownName."""
     if name not in MODELS:
         raise UnknownName("model", name, MODELS)
-    return FAMILIES[MODELS[name].config]
+    family: Family = import_module(MODELS[name].module).FAMILY
+    return family
+
+
+def find_config_family(config: ClassifierConfig) -> Family:
+    """Return the family of the models with a config of this class."""
+    return find_family(next(name for name, entry in MODELS.items() if entry.config is type(config)))
 
 
 def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Classifier:
@@ -90,12 +42,14 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
     found, expected = find_family(name), MODELS[name].config
     if not isinstance(config, expected):
         raise ConfigError(f"model {name} takes a {expected.__name__}, not a {type(config).__name__}")
-    return build_seeded(lambda: found.build(config, info), seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return found.build(config, info)
 
 
 def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
     """Raise ConfigError if the scan in use on a device type allows too few states for the model."""
-    limit, needed = most_states(device), find_family(name).scanned(config)
+    limit, needed = most_states(device), find_family(name).count_scanned(config)
     if limit is not None and needed > limit:
         raise ConfigError(
             f"{name} has {needed} states a stream, but the scan {choose(device).label} has {limit} at most;"
@@ -107,7 +61,7 @@ def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
     """Raise ConfigError, naming kernel and models, if a run cannot be deterministic on a device type."""
     engine = choose(device).engine
     reason = NO_FIXED_ORDER.get(engine)
-    scanning = {spec.model_name for spec in specs if find_family(spec.model_name).scanned(spec.model)}
+    scanning = {spec.model_name for spec in specs if find_family(spec.model_name).count_scanned(spec.model)}
     if reason and scanning:
         raise ConfigError(
             f"--deterministic: the scan {engine}, which {', '.join(sorted(scanning))} would use, cannot be:"
@@ -124,9 +78,9 @@ def estimate_activation_bytes(
     name: str, config: ClassifierConfig, positions: int, device: str = "cpu"
 ) -> int:
     """Estimate the bytes of one training step's activations, for `positions` tokens including padding."""
-    return round(4 * positions * config.layers * find_family(name).activations(config, device))
+    return round(4 * positions * config.layers * find_family(name).count_activations(config, device))
 
 
 def count_states_per_channel(name: str, config: ClassifierConfig) -> int:
     """Return the number of states of one channel of one layer, over all streams and directions."""
-    return find_family(name).states(config)
+    return find_family(name).count_states(config)

@@ -52,7 +52,26 @@ class GluBlock(nn.Module):
         return (y if self.gate == "half" else active) * torch.sigmoid(rows)
 
 
-class Mlp(nn.Module):
+class PositionwiseBlock(nn.Module):
+    """A map of each position alone; subclasses define `transform`."""
+
+    def transform(self, x: Tensor) -> Tensor:
+        """Map x (..., d) to (..., d)."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
+        """Map (b, l, d) to (b, l, d)."""
+        return self.transform(inputs)
+
+    def start(self, x: Tensor) -> None:
+        """See `msbench.models.layers.Recurrent`: positions are independent of each other."""
+
+    def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
+        """See `msbench.models.layers.Recurrent`."""
+        return self.transform(x), state
+
+
+class Mlp(PositionwiseBlock):
     """Two linear maps with GELU between; the hidden layer is `expand` times as wide."""
 
     def __init__(self, d_model: int, expand: float = 4) -> None:
@@ -61,14 +80,7 @@ class Mlp(nn.Module):
         self.up = nn.Linear(d_model, width)
         self.down = nn.Linear(width, d_model)
 
-    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
-        """Map (b, l, d) to (b, l, d)."""
-        out: Tensor = self.down(functional.gelu(self.up(inputs)))
+    def transform(self, x: Tensor) -> Tensor:
+        """See `PositionwiseBlock`."""
+        out: Tensor = self.down(functional.gelu(self.up(x)))
         return out
-
-    def start(self, x: Tensor) -> None:
-        """See `msbench.models.layers.Recurrent`: positions are independent of each other."""
-
-    def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
-        """See `msbench.models.layers.Recurrent`."""
-        return self.down(functional.gelu(self.up(x))), state

@@ -17,7 +17,7 @@ use real positions only. ``padding: paper`` lets padding through the layers and 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,15 +40,7 @@ from msbench.models.layers import (
     step_layer,
 )
 
-Model = TypeVar("Model", bound=nn.Module)
-
-
-def build_seeded(build: Callable[[], Model], seed: int) -> Model:
-    """Call `build` on the CPU with this seed; torch's global generator is left unchanged."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return build()
-
+EMBEDDING_STD = 0.02
 
 Layer = nn.Module
 """``forward(x (b, l, d), lengths (b,)) -> (b, l, d)``."""
@@ -65,7 +57,7 @@ class Block(nn.Module):
     layer: Layer
     recompute = False
 
-    def _layer(self, x: Tensor, lengths: Tensor) -> Tensor:
+    def _run_layer(self, x: Tensor, lengths: Tensor) -> Tensor:
         y: Tensor
         if self.recompute and self.training and torch.is_grad_enabled():
             y = checkpoint(
@@ -90,7 +82,7 @@ class Residual(Block):
         """Map (b, l, d) to (b, l, d)."""
         # Zeroed after the norm: its bias makes padding nonzero again.
         inner = normalise(self.norm, x, padding.mask, zero=True) if self.prenorm else x * padding.mask
-        x = x + self.dropout(self._layer(inner, padding.lengths))
+        x = x + self.dropout(self._run_layer(inner, padding.lengths))
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -111,11 +103,8 @@ class DropoutBlock(Block):
 
     def forward(self, x: Tensor, padding: Padding) -> Tensor:
         """Map (b, l, d) to (b, l, d)."""
-        y: Tensor = self.dropout(self._layer(x * padding.mask, padding.lengths))
+        y: Tensor = self.dropout(self._run_layer(x * padding.mask, padding.lengths))
         return y
-
-
-EMBEDDING_STD = 0.02
 
 
 class Encoder(nn.Module):
@@ -148,10 +137,10 @@ class Encoder(nn.Module):
 
         Raises DataError beyond the learned positions.
         """
-        x = self._encoded(inputs)
-        return x if self.positions is None else x + self._positions(start, start + inputs.shape[1])
+        x = self._encode(inputs)
+        return x if self.positions is None else x + self._select_positions(start, start + inputs.shape[1])
 
-    def _encoded(self, inputs: Tensor) -> Tensor:
+    def _encode(self, inputs: Tensor) -> Tensor:
         if self.linear is not None:
             with torch.autocast(inputs.device.type, enabled=False):
                 numbers: Tensor = self.linear(inputs.to(self.linear.weight.dtype))
@@ -163,7 +152,7 @@ class Encoder(nn.Module):
         ids: Tensor = self.scalar(inputs.unsqueeze(2).to(self.scalar.weight.dtype))
         return ids
 
-    def _positions(self, start: int, end: int) -> Tensor:
+    def _select_positions(self, start: int, end: int) -> Tensor:
         assert self.positions is not None
         if end > len(self.positions):
             raise DataError(
@@ -222,7 +211,7 @@ class ClassifierState(NamedTuple):
 class Classifier(nn.Module):
     """A model from sequences to logits. `layers` holds, for each of the model's layers, its blocks in order.
 
-    Every block gets a norm and a residual, unless the blocks are `whole` and have their own. The two
+    Every block gets a norm and a residual; without `residuals` the layers have their own. The two
     sequences of a pair go through the same layers as two examples: padding and batch statistics are those of
     2 b sequences.
     """
@@ -233,10 +222,10 @@ class Classifier(nn.Module):
         info: TaskInfo,
         layers: Sequence[Sequence[Layer]],
         *,
-        whole: bool = False,
+        residuals: bool = True,
     ) -> None:
         super().__init__()
-        kind = DropoutBlock if whole else Residual
+        kind = Residual if residuals else DropoutBlock
         self.config = config
         self.sequences = info.sequences
         self.encoder = Encoder(config, info)
@@ -256,14 +245,14 @@ class Classifier(nn.Module):
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Map inputs and lengths (int64), as in `msbench.datasets.dataset.Batch`, to logits (b, classes)."""
-        x: Tensor = self.encoder(self._apart(inputs))
+        x: Tensor = self.encoder(self._separate_pairs(inputs))
         real = Padding.of(lengths.flatten(), x.shape[1], x.dtype)
         padding = real if self.config.padding == "masked" else Padding.nowhere(x)
         for block in self.blocks:
             x = block(x, padding)
         if self.final_norm is not None:
             x = normalise(self.final_norm, x, padding.mask)
-        return self._logits(pool(x, real, self.config.pooling))
+        return self._compute_logits(pool(x, real, self.config.pooling))
 
     def start(self, b: int) -> ClassifierState:
         """Return the state before the first position of b examples, for `step`.
@@ -288,7 +277,7 @@ class Classifier(nn.Module):
         positions, DataError beyond learned positions.
         """
         self._check_evaluation()
-        inputs = self._apart(inputs)
+        inputs = self._separate_pairs(inputs)
         b, length = inputs.shape[:2]
         if b != len(reading.pooled) or length < 1:
             raise ValueError(
@@ -305,7 +294,7 @@ class Classifier(nn.Module):
             x = normalise(self.final_norm, x, Padding.nowhere(x).mask)
         positions, last = reading.positions + length, self.config.pooling == "last"
         kept = x[:, -1] if last else reading.pooled + x.sum(1)
-        return self._logits(kept if last else kept / positions), ClassifierState(
+        return self._compute_logits(kept if last else kept / positions), ClassifierState(
             positions, tuple(states), kept
         )
 
@@ -318,11 +307,29 @@ class Classifier(nn.Module):
             assert isinstance(block, Block)
             yield block
 
-    def _apart(self, inputs: Tensor) -> Tensor:
+    def _separate_pairs(self, inputs: Tensor) -> Tensor:
         """Return the sequences of a batch; for pairs, both of the first example, both of the second, ..."""
         return inputs.flatten(0, 1) if self.sequences == 2 else inputs
 
-    def _logits(self, pooled: Tensor) -> Tensor:
+    def _compute_logits(self, pooled: Tensor) -> Tensor:
         with torch.autocast(pooled.device.type, enabled=False):
             logits: Tensor = self.head(pooled)
         return logits
+
+
+def build_classifier(
+    config: ClassifierConfig,
+    info: TaskInfo,
+    *blocks: Callable[[], Layer],
+    bidirectional: bool = False,
+) -> Classifier:
+    """Build a classifier of equal layers, each with a block from every function of `blocks`, in that order.
+
+    With `bidirectional` the first block of a layer is doubled, see `build_directions`.
+    """
+    first, *others = blocks
+
+    def build_layer() -> list[Layer]:
+        return [build_directions(first, bidirectional=bidirectional), *(block() for block in others)]
+
+    return Classifier(config, info, [build_layer() for _ in range(config.layers)])

@@ -34,59 +34,52 @@ from torch import Tensor, nn
 
 from msbench.config.linear import DssConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.blocks import GluBlock
+from msbench.models import lti
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.layers import require_full_precision
-from msbench.models.lti import (
-    ConvolvedSystem,
-    DiagonalSystem,
-    compute_legs,
-    compute_poles,
-    count_activations,
-    count_states,
-    draw_log_uniform,
-    to_complex,
-    to_pairs,
-)
 
 EPSILON = 1e-7
 
 
-class DssSystem(DiagonalSystem):
+class DssSystem(lti.DiagonalSystem):
     """DSS's system for every channel, see `msbench.models.lti.LtiSystem`."""
 
     def __init__(self, config: DssConfig, horizon: int) -> None:
         super().__init__()
         poles, size = (
-            compute_legs(config.state).poles,
+            lti.compute_legs(config.state).poles,
             (1 + config.bidirectional, config.d_model, config.state // 2),
         )
         self.version, self.horizon = config.version, horizon
-        steps = draw_log_uniform(config.dt_min, config.dt_max, config.d_model, 1)
+        steps = lti.draw_log_uniform(config.dt_min, config.dt_max, config.d_model, 1)
         self.log_dt = nn.Parameter(steps.repeat(1, 2 if config.separate_steps else 1))
         self.A: nn.Parameter | None = None
         self.A_log: nn.Parameter | None = None
         self.A_imag: nn.Parameter | None = None
         if config.version == "softmax":
-            self.A = to_pairs(poles)
+            self.A = lti.to_pairs(poles)
         else:
             self.A_log = nn.Parameter((-poles.real).log().float())
             self.A_imag = nn.Parameter(poles.imag.float().contiguous())
         self.W = nn.Parameter(torch.randn(*size, 2))
         self.optimizer_groups = dict.fromkeys(("log_dt", "A", "A_log", "A_imag", "W"), "ssm")
 
-    def poles(self) -> Tensor:
+    def compute_poles(self) -> Tensor:
         """Lambda (n,), complex128."""
         if self.A is not None:
-            return to_complex(self.A)
+            return lti.to_complex(self.A)
         assert self.A_log is not None
         assert self.A_imag is not None
-        return compute_poles(self.A_log, self.A_imag)
+        return lti.compute_poles(self.A_log, self.A_imag)
 
-    def modes(self) -> tuple[Tensor, Tensor]:
-        """See `Diagonal`."""
-        dt, poles, W = require_full_precision(self.log_dt).double().exp(), self.poles(), to_complex(self.W)
+    def compute_modes(self) -> tuple[Tensor, Tensor]:
+        """See `DiagonalSystem`."""
+        dt, poles, W = (
+            require_full_precision(self.log_dt).double().exp(),
+            self.compute_poles(),
+            lti.to_complex(self.W),
+        )
         r = torch.complex(dt[:, :1] * poles.real, dt[:, -1:] * poles.imag)
         if self.version == "exp":
             return r, W * (torch.exp(r) - 1) / poles
@@ -108,11 +101,7 @@ def compute_softmax_scale(r: Tensor, horizon: int) -> Tensor:
 def build(config: DssConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer, as S4's."""
     horizon = config.horizon or info.longest
-
-    def block() -> GluBlock:
-        return GluBlock(ConvolvedSystem(DssSystem(config, horizon), config.d_model), config.d_model)
-
-    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+    return lti.build_convolved(config, info, lambda: DssSystem(config, horizon))
 
 
-FAMILY = Family(build, count_states, count_activations)
+FAMILY = Family(build, lti.count_states, lti.count_activations)

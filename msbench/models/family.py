@@ -1,4 +1,4 @@
-"""The interface of a model family: one object per model file, found by the class of its config."""
+"""The interface of a model family: one object `FAMILY` per model file."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from msbench.models.classifier import Classifier
 from msbench.ops import kernel_name, recurrence_kernels
 
 
-def _causal(config: Any) -> bool:
+def _is_causal(config: Any) -> bool:
     return not getattr(config, "bidirectional", False)
 
 
-def _no_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the signature is the field's)
+def _name_no_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the signature is the field's)
     return "torch"
 
 
@@ -26,24 +26,19 @@ def count_no_states(config: Any) -> int:  # noqa: ARG001
 class Family:
     """A model family: functions of a config of its class.
 
-    `states` counts the real numbers that one channel of one layer carries from step to step, over both
-    directions: 0 if a layer is not a recurrence. `activations` counts the numbers that one position of one
-    layer keeps for the backward on a device type. `kernel` names the implementation of the recurrence there.
-    `scanned` counts the states of the largest stream in the selective scan, whose kernels may have a limit: 0
-    if the scan is not used.
+    `count_states` counts the real numbers that one channel of one layer carries from step to step, over both
+    directions: 0 if a layer is not a recurrence. `count_activations` counts the numbers that one position of
+    one layer keeps for the backward on a device type. `name_kernel` names the implementation of the
+    recurrence there. `count_scanned` counts the states of the largest stream in the selective scan, whose
+    kernels may have a limit: 0 if the scan is not used.
     """
 
     build: Callable[[Any, TaskInfo], Classifier]
-    states: Callable[[Any], int]
-    activations: Callable[[Any, str], float]
-    causal: Callable[[Any], bool] = _causal
-    kernel: Callable[[Any, str], str] = _no_kernel
-    scanned: Callable[[Any], int] = count_no_states
-
-    @property
-    def module(self) -> str:
-        """The module that defines the models; a run's source digest covers it and all that it imports."""
-        return self.build.__module__
+    count_states: Callable[[Any], int]
+    count_activations: Callable[[Any, str], float]
+    is_causal: Callable[[Any], bool] = _is_causal
+    name_kernel: Callable[[Any, str], str] = _name_no_kernel
+    count_scanned: Callable[[Any], int] = count_no_states
 
 
 def name_scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)

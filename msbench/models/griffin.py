@@ -39,6 +39,7 @@ from torch.nn import functional
 
 from msbench.config.baselines import GriffinConfig
 from msbench.datasets.dataset import TaskInfo
+from msbench.models.blocks import PositionwiseBlock
 from msbench.models.classifier import Classifier, Layer, build_directions
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import require_full_precision
@@ -115,7 +116,7 @@ class RgLru(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x (b, l, i) to h (b, l, i)."""
         with torch.autocast(x.device.type, enabled=False):
-            log_a, gated = self._gates(x)
+            log_a, gated = self._compute_gates(x)
             scale = compute_input_scale(log_a)
             scale = torch.cat([torch.ones_like(scale[:, :1]), scale[:, 1:]], dim=1)
             return linear_scan(log_a.exp(), scale * gated).to(x.dtype)
@@ -123,11 +124,11 @@ class RgLru(nn.Module):
     def step(self, x: Tensor, h: Tensor | None) -> tuple[Tensor, Tensor]:
         """Run one position x (b, i) from state h (b, i), None at the start; return output and new state."""
         with torch.autocast(x.device.type, enabled=False):
-            log_a, gated = self._gates(x)
+            log_a, gated = self._compute_gates(x)
             h = gated if h is None else torch.addcmul(compute_input_scale(log_a) * gated, log_a.exp(), h)
             return h.to(x.dtype), h
 
-    def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return log a_t and i_t x_t."""
         rates = functional.softplus(require_full_precision(self.Lambda))
         x = x.to(rates.dtype)
@@ -181,7 +182,7 @@ class LocalAttention(nn.Module):
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
         positions = torch.arange(inputs.shape[1], device=inputs.device)
-        q, k, v = self._heads(inputs, positions)
+        q, k, v = self._project_heads(inputs, positions)
         out: Tensor = self.out_proj(local_attention(q, k, v, self.window).transpose(1, 2).flatten(2))
         return out
 
@@ -193,14 +194,14 @@ class LocalAttention(nn.Module):
     def step(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """See `msbench.models.layers.Recurrent`."""
         keys, values, position = state
-        q, k, v = self._heads(x.unsqueeze(1), position.view(-1, 1, 1))
+        q, k, v = self._project_heads(x.unsqueeze(1), position.view(-1, 1, 1))
         keys, values = torch.cat([keys.to(k.dtype), k], 2), torch.cat([values.to(v.dtype), v], 2)
         seen, read = (each.expand(-1, self.heads, -1, -1) for each in (keys, values))
         y = functional.scaled_dot_product_attention(q, seen, read)
         window = keys[:, :, -self.window :], values[:, :, -self.window :]
         return self.out_proj(y.flatten(1)), (*window, position + 1)
 
-    def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (b, h, l, w), keys and values (b, 1, l, w)."""
         q = self.q_proj(x).unflatten(2, (self.heads, self.width)).transpose(1, 2)
         k, v = self.kv_proj(x).unsqueeze(1).chunk(2, dim=-1)
@@ -222,7 +223,7 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     return torch.cat([*(part.to(x.dtype) for part in turned), rest], dim=-1)
 
 
-class GatedMlp(nn.Module):
+class GatedMlp(PositionwiseBlock):
     """The gated MLP, down(gelu(g) u)."""
 
     def __init__(self, config: GriffinConfig) -> None:
@@ -231,18 +232,8 @@ class GatedMlp(nn.Module):
         self.up = build_linear(config.d_model, 2 * inner)
         self.down = build_linear(inner, config.d_model, variance=compute_output_variance(config))
 
-    def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (each position alone)
-        """Map (b, l, d) to (b, l, d)."""
-        return self._positionwise(inputs)
-
-    def start(self, x: Tensor) -> None:
-        """See `msbench.models.layers.Recurrent`: positions are independent of each other."""
-
-    def step(self, x: Tensor, state: None) -> tuple[Tensor, None]:
-        """See `msbench.models.layers.Recurrent`."""
-        return self._positionwise(x), state
-
-    def _positionwise(self, x: Tensor) -> Tensor:
+    def transform(self, x: Tensor) -> Tensor:
+        """See `PositionwiseBlock`."""
         gate, value = self.up(x).chunk(2, dim=-1)
         out: Tensor = self.down(apply_gelu(gate) * value)
         return out
@@ -278,4 +269,4 @@ def count_activations(config: GriffinConfig, device: str) -> float:
     return temporal * (1 + config.bidirectional) + (4 * config.mlp_expand + 4) * config.d_model
 
 
-FAMILY = Family(build, count_states, count_activations, kernel=name_recurrence_kernel)
+FAMILY = Family(build, count_states, count_activations, name_kernel=name_recurrence_kernel)

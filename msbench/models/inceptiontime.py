@@ -1,4 +1,4 @@
-"""InceptionTime (Ismail Fawaz et al. 2020): convolutions of several widths side by side, no recurrence.
+"""InceptionTime (Ismail Fawaz et al. 2020): parallel convolutions of several widths, no recurrence.
 
 ===================  ==================  ==================================================================
 code                 paper               meaning
@@ -101,7 +101,7 @@ def build(config: InceptionTimeConfig, info: TaskInfo) -> Classifier:
     starts = range(0, config.layers, span)
     sizes = [min(span, config.layers - start) for start in starts]
     groups = [[InceptionGroup(config, size, shortcut=size == span)] for size in sizes]
-    return Classifier(config, info, groups, whole=True)
+    return Classifier(config, info, groups, residuals=False)
 
 
 def count_activations(config: InceptionTimeConfig, device: str) -> float:  # noqa: ARG001 (on every device)
@@ -109,9 +109,5 @@ def count_activations(config: InceptionTimeConfig, device: str) -> float:  # noq
     return config.d_model * (8 + 3 / config.shortcut_every) + 2 * config.bottleneck
 
 
-def causal(config: InceptionTimeConfig) -> bool:  # noqa: ARG001 (the signature is the family's)
-    """See `Family`: convolutions see both sides."""
-    return False
-
-
-FAMILY = Family(build, count_no_states, count_activations, causal)
+# Convolutions see both sides.
+FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda _config: False)

@@ -67,13 +67,13 @@ class MaskedBatchNorm(nn.Module):
             moments = self.running_mean, self.running_var
             return frozen_batch_norm(x, mask, self.weight, self.bias, *moments, zero=zero)
         if self.across is not None:
-            return self._spread(x, mask, self.across, zero)
+            return self._normalise_spread(x, mask, self.across, zero)
         y, mean, var = masked_batch_norm(x, mask, self.weight, self.bias, zero=zero)
         if self.tracks:
             self._track(mean, var, mask.sum().clamp(min=1))
         return y
 
-    def _spread(self, x: Tensor, mask: Tensor, across: BatchGroup, zero: bool) -> Tensor:
+    def _normalise_spread(self, x: Tensor, mask: Tensor, across: BatchGroup, zero: bool) -> Tensor:
         mask = mask if across.counts else torch.zeros_like(mask)
         y, *moments = spread_batch_norm(x, mask, self.weight, self.bias, across.total, zero=zero)
         if self.tracks:

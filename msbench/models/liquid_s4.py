@@ -28,7 +28,7 @@ from torch import Tensor
 from msbench.config.linear import LiquidS4Config
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier
+from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family
 from msbench.models.lti import ConvolvedSystem, count_activations, count_states, to_complex
 from msbench.models.s4 import DiscreteS4, DplrSystem, compute_krylov_kernel, stack_parts
@@ -52,10 +52,10 @@ class LiquidSystem(DplrSystem):
         self.degree, self.whole = config.degree, config.liquid_kernel == "kb"
         self.row_sum = config.powers == "row-sum"
 
-    def powers(self) -> Tensor:
+    def compute_powers(self) -> Tensor:
         """Return B_p (degree - 1, d, 2n)."""
-        dt, R = self.resolvent()
-        B = dt * R * self.each(to_complex(self.B))
+        dt, R = self.compute_resolvent()
+        B = dt * R * self.repeat_copies(to_complex(self.B))
         found = [B]
         for _ in range(self.degree - 1):
             # The sum runs over both halves of the conjugate pairs, so it is real.
@@ -63,26 +63,26 @@ class LiquidSystem(DplrSystem):
             found.append(found[-1] * by)
         return stack_parts(torch.stack(found[1:])).to(self.log_dt.dtype)
 
-    def kernel(self, length: int) -> Tensor:
+    def compute_kernel(self, length: int) -> Tensor:
         """Return K (length, s, d); with ``kb`` K and every K^(p), (length, s, degree, d)."""
-        discrete = self.discrete()
+        discrete = self.discretise()
         if not self.whole:
             return compute_krylov_kernel(discrete, length)
-        inputs = [discrete.B_bar, *self.powers()]
+        inputs = [discrete.B_bar, *self.compute_powers()]
         return torch.stack([compute_krylov_kernel(discrete._replace(B_bar=B), length) for B in inputs], dim=2)
 
-    def gains(self) -> Tensor:
+    def compute_gains(self) -> Tensor:
         """Return C B_p (s, degree - 1, d), by which ``polyb`` multiplies products."""
-        C = self.output().to(self.log_dt.dtype).unsqueeze(1)
-        return (C * self.powers()).sum(-1)  # no matrix product, as in `step`
+        C = self.compute_output().to(self.log_dt.dtype).unsqueeze(1)
+        return (C * self.compute_powers()).sum(-1)  # no matrix product, as in `step`
 
     def start(self, x: Tensor) -> LiquidState:  # type: ignore[override]
-        """See `System`."""
+        """See `LtiSystem`."""
         h, discrete = super().start(x)
-        return LiquidState(h, (torch.zeros_like(x),) * (self.degree - 1), discrete, self.powers())
+        return LiquidState(h, (torch.zeros_like(x),) * (self.degree - 1), discrete, self.compute_powers())
 
     def step(self, x: Tensor, state: LiquidState) -> tuple[Tensor, LiquidState]:  # type: ignore[override]
-        """See `System`."""
+        """See `LtiSystem`."""
         A_bar, B_bar, C = state.discrete
         # No matrix product: autocast would compute it in bfloat16.
         h = (A_bar * state.h.unsqueeze(-2)).sum(-1) + B_bar * x.unsqueeze(-1)
@@ -99,13 +99,13 @@ class LiquidConvolution(ConvolvedSystem):
 
     system: LiquidSystem
 
-    def respond(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:
-        """See `Convolved`."""
+    def compute_response(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:
+        """See `ConvolvedSystem`."""
         inputs = multiply_consecutive(u, self.system.degree)
         if self.system.whole:
             return long_convolution(torch.stack(inputs, dim=2), kernel).sum(2)
         y = long_convolution(u, kernel)
-        for gain, product in zip(self.system.gains()[direction], inputs[1:], strict=True):
+        for gain, product in zip(self.system.compute_gains()[direction], inputs[1:], strict=True):
             y = y + gain * product
         return y
 
@@ -120,12 +120,12 @@ def multiply_consecutive(u: Tensor, degree: int) -> list[Tensor]:
 
 
 def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
-    """Build the classifier: one block per layer, as S4's."""
-
-    def block() -> GluBlock:
-        return GluBlock(LiquidConvolution(LiquidSystem(config), config.d_model), config.d_model)
-
-    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+    """Build the classifier: one block per layer."""
+    return build_classifier(
+        config,
+        info,
+        lambda: GluBlock(LiquidConvolution(LiquidSystem(config), config.d_model), config.d_model),
+    )
 
 
 def count_liquid_activations(config: LiquidS4Config, device: str) -> float:

@@ -23,16 +23,16 @@ class LongConv(nn.Module, ABC):
         self.reach = reach
 
     @abstractmethod
-    def kernel(self, length: int) -> Tensor:
+    def compute_kernel(self, length: int) -> Tensor:
         """Return the kernel (k, d) by lag: at least the first `length` lags, or all `reach` if fewer."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (b, l, d) to (b, l, d)."""
-        return long_convolution(x, self.kernel(x.shape[1]))
+        return long_convolution(x, self.compute_kernel(x.shape[1]))
 
     def start(self, x: Tensor) -> State:
         """See `msbench.models.layers.Recurrent`; the kernel is computed here, once for all steps."""
-        kernel = self.kernel(self.reach).flip(0)
+        kernel = self.compute_kernel(self.reach).flip(0)
         return kernel, x.new_zeros(x.shape[0], *kernel.shape)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -25,7 +25,7 @@ from torch import nn
 from msbench.config.linear import LruConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier
+from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import require_full_precision
 from msbench.models.lti import to_complex
@@ -51,8 +51,8 @@ class LruSystem(MimoSystem):
         own = ("nu_log", "theta_log", "gamma_log", "B")
         self.optimizer_groups = {**dict.fromkeys(own, "ssm"), "D": "plain"}
 
-    def discrete(self) -> DiscreteMimo:
-        """See `Mimo`."""
+    def discretise(self) -> DiscreteMimo:
+        """See `MimoSystem`."""
         rate, phase = (require_full_precision(x).double().exp() for x in (self.nu_log, self.theta_log))
         a, scale = torch.exp(torch.complex(-rate, phase)), self.gamma_log.double().exp()
         dtype = torch.promote_types(self.nu_log.dtype, torch.complex64)
@@ -62,11 +62,7 @@ class LruSystem(MimoSystem):
 
 def build(config: LruConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
-
-    def block() -> GluBlock:
-        return GluBlock(LruSystem(config), config.d_model)
-
-    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+    return build_classifier(config, info, lambda: GluBlock(LruSystem(config), config.d_model))
 
 
 def count_activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the same on all)
@@ -74,4 +70,4 @@ def count_activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 
     return 7 * config.d_model + count_scan_activations(config)
 
 
-FAMILY = Family(build, count_states, count_activations, kernel=name_recurrence_kernel)
+FAMILY = Family(build, count_states, count_activations, name_kernel=name_recurrence_kernel)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from msbench.config.baselines import LstmConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family
 from msbench.ops.lstm import lstm
 
@@ -59,11 +59,7 @@ class Lstm(nn.Module):
 
 def build(config: LstmConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one LSTM per layer and direction."""
-
-    def layer() -> list[Layer]:
-        return [build_directions(lambda: Lstm(config.d_model), bidirectional=config.bidirectional)]
-
-    return Classifier(config, info, [layer() for _ in range(config.layers)])
+    return build_classifier(config, info, lambda: Lstm(config.d_model), bidirectional=config.bidirectional)
 
 
 def count_states(config: LstmConfig) -> int:

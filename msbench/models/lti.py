@@ -43,6 +43,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from msbench.config.linear import LinearConfig
+from msbench.datasets.dataset import TaskInfo
+from msbench.models.blocks import GluBlock
+from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.layers import compute_decays, require_full_precision, shift_earlier
 from msbench.ops import long_convolution
 
@@ -129,10 +132,10 @@ def compute_mode_kernel(r: Tensor, w: Tensor, length: int, dtype: torch.dtype = 
 class LtiSystem(Protocol):
     """One linear system per channel. States and outputs of a step are those of the first direction."""
 
-    def kernel(self, length: int) -> Tensor:
+    def compute_kernel(self, length: int) -> Tensor:
         """Return K (length, s, d), exact at any length."""
 
-    def discrete_poles(self) -> Tensor:
+    def compute_discrete_poles(self) -> Tensor:
         """Return the diagonal of A-bar (d, n), complex; one of each conjugate pair."""
 
     def start(self, x: Tensor) -> Any:
@@ -151,32 +154,32 @@ class ModeState(NamedTuple):
 
 
 class DiagonalSystem(nn.Module):
-    """A `System` with a diagonal A; subclasses define its `modes`."""
+    """A `LtiSystem` with a diagonal A; subclasses define its `modes`."""
 
     log_dt: nn.Parameter
 
-    def modes(self) -> tuple[Tensor, Tensor]:
+    def compute_modes(self) -> tuple[Tensor, Tensor]:
         """Return exponents r (d, n) and weights w (s, d, n), complex128."""
         raise NotImplementedError
 
-    def discrete_poles(self) -> Tensor:
-        """See `System`."""
-        return torch.exp(self.modes()[0])
+    def compute_discrete_poles(self) -> Tensor:
+        """See `LtiSystem`."""
+        return torch.exp(self.compute_modes()[0])
 
-    def kernel(self, length: int) -> Tensor:
-        """See `System`."""
-        r, w = self.modes()
+    def compute_kernel(self, length: int) -> Tensor:
+        """See `LtiSystem`."""
+        r, w = self.compute_modes()
         return compute_mode_kernel(r, w, length, self.log_dt.dtype)
 
     def start(self, x: Tensor) -> ModeState:
-        """See `System`."""
-        r, w = self.modes()
+        """See `LtiSystem`."""
+        r, w = self.compute_modes()
         dtype = torch.promote_types(self.log_dt.dtype, torch.complex64)
         h = torch.zeros(x.shape[0], *r.shape, dtype=dtype, device=x.device)
         return ModeState(h, torch.exp(r).to(dtype), w[0].to(dtype))
 
     def step(self, x: Tensor, state: ModeState) -> tuple[Tensor, ModeState]:
-        """See `System`."""
+        """See `LtiSystem`."""
         h = state.decay * state.h + x.unsqueeze(-1)
         return (state.w * h).sum(-1).real, state._replace(h=h)
 
@@ -193,19 +196,19 @@ class ConvolvedSystem(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         """Map u (b, l, d) to (b, l, d); padding must be 0."""
-        ahead, *back = self.kernels(u.shape[1]).unbind(1)
-        y = self.respond(u, ahead, 0)
+        ahead, *back = self.compute_kernels(u.shape[1]).unbind(1)
+        y = self.compute_response(u, ahead, 0)
         if back:
-            y = y + shift_earlier(self.respond(u.flip(1), back[0], 1).flip(1))
+            y = y + shift_earlier(self.compute_response(u.flip(1), back[0], 1).flip(1))
         return y + require_full_precision(self.D) * u
 
-    def respond(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:  # noqa: ARG002 (for others)
+    def compute_response(self, u: Tensor, kernel: Tensor, direction: int) -> Tensor:  # noqa: ARG002 (for others)
         """Return the response to u (b, l, d) through the kernel (l, d) of one direction."""
         return long_convolution(u, kernel)
 
-    def kernels(self, length: int) -> Tensor:
+    def compute_kernels(self, length: int) -> Tensor:
         """Return the system's kernel (length, s, d)."""
-        return compute_kernel(self.system.kernel, length, training=self.training)
+        return checkpoint_kernel(self.system.compute_kernel, length, training=self.training)
 
     def start(self, x: Tensor) -> Any:
         """See `msbench.models.layers.Recurrent`."""
@@ -217,8 +220,8 @@ class ConvolvedSystem(nn.Module):
         return y + self.D * x, state
 
 
-def compute_kernel(function: Kernel, length: int, *, training: bool) -> Tensor:
-    """Return function(length) `in_full`, recomputed in the backward in training: intermediates are large."""
+def checkpoint_kernel(function: Kernel, length: int, *, training: bool) -> Tensor:
+    """Return function(length), recomputed in the backward in training: its intermediates are large."""
     if training and torch.is_grad_enabled():
         kernel: Tensor = checkpoint(
             compute_without_autocast, function, length, use_reentrant=False, preserve_rng_state=False
@@ -231,6 +234,12 @@ def compute_without_autocast(function: Kernel, length: int) -> Tensor:
     """Return function(length) without autocast: in bfloat16 a kernel is off by 0.4 % per step."""
     with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
         return function(length)
+
+
+def build_convolved(config: LinearConfig, info: TaskInfo, system: Callable[[], nn.Module]) -> Classifier:
+    """Build a classifier of S4's blocks: a convolution with a new `system`, GELU, a linear map and a GLU."""
+    d = config.d_model
+    return build_classifier(config, info, lambda: GluBlock(ConvolvedSystem(system(), d), d))
 
 
 def count_states(config: LinearConfig) -> int:

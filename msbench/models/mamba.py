@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family, name_scan_kernel
 from msbench.models.layers import compute_decays
 from msbench.models.selective import (
@@ -67,7 +67,7 @@ class MambaBlock(nn.Module):
         x = functional.silu(self.conv(x))
         low, B, C = self.x_proj(x).unsqueeze(2).split(self.sizes, dim=-1)
         A = compute_decays(self.A_log).unsqueeze(0)
-        y = low_rank_scan(x.unsqueeze(2), low, *self.dt.affine(), A, B, C, self.D).squeeze(2)
+        y = low_rank_scan(x.unsqueeze(2), low, *self.dt.get_affine(), A, B, C, self.D).squeeze(2)
         out: Tensor = self.out_proj(y * functional.silu(z))
         return out
 
@@ -84,18 +84,14 @@ class MambaBlock(nn.Module):
         x = functional.silu(x)
         low, B, C = self.x_proj(x).unsqueeze(1).split(self.sizes, dim=-1)
         A = compute_decays(self.A_log).unsqueeze(0)
-        y, h = step_scan(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, h)
+        y, h = step_scan(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, state=h)
         return self.out_proj(y.squeeze(1) * functional.silu(z)), (window, h)
 
 
 def build(config: MambaConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
     config = config.multiplied()
-
-    def layer() -> list[Layer]:
-        return [build_directions(lambda: MambaBlock(config), bidirectional=config.bidirectional)]
-
-    return Classifier(config, info, [layer() for _ in range(config.layers)])
+    return build_classifier(config, info, lambda: MambaBlock(config), bidirectional=config.bidirectional)
 
 
 def count_states(config: MambaConfig) -> int:
@@ -113,4 +109,6 @@ def count_scanned(config: MambaConfig) -> int:
     return count_states(config) // (1 + config.bidirectional)
 
 
-FAMILY = Family(build, count_states, count_activations, kernel=name_scan_kernel, scanned=count_scanned)
+FAMILY = Family(
+    build, count_states, count_activations, name_kernel=name_scan_kernel, count_scanned=count_scanned
+)

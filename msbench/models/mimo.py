@@ -50,14 +50,14 @@ class MimoSystem(nn.Module):
         super().__init__()
         self.D = nn.Parameter(torch.randn(d_model))
 
-    def discrete(self) -> DiscreteMimo:
+    def discretise(self) -> DiscreteMimo:
         """Return the system in discrete time, in the parameters' precision."""
         raise NotImplementedError
 
     def forward(self, u: Tensor) -> Tensor:
         """Map u (b, l, d) to (b, l, d); padding must be 0."""
         with torch.autocast(u.device.type, enabled=False):
-            a, B, C = self.discrete()
+            a, B, C = self.discretise()
             inputs, outputs = to_input_rows(B), to_output_columns(C)
         driven = to_complex(functional.linear(u, inputs), a.real.dtype)
         count_states = [linear_scan(a, driven)]
@@ -68,7 +68,7 @@ class MimoSystem(nn.Module):
 
     def start(self, x: Tensor) -> MimoState:
         """See `msbench.models.layers.Recurrent`."""
-        discrete = self.discrete()
+        discrete = self.discretise()
         return MimoState(discrete.a.new_zeros(x.shape[0], len(discrete.a)), discrete)
 
     def step(self, x: Tensor, state: MimoState) -> tuple[Tensor, MimoState]:

@@ -37,7 +37,7 @@ from torch.nn import functional
 from msbench.config.selective import MsSsmConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock, Mlp
-from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, name_recurrence_kernel, name_scan_kernel
 from msbench.models.selective import (
     ShortConv,
@@ -70,7 +70,7 @@ class MultiScale(nn.Module):
         """Map x (b, l, i), and the raw input (b, l, source) if that is not x, to z (b, l, i)."""
         source = x if token is None else token
         if self.only_scanned and isinstance(self.scan, SelectiveSsms):
-            return self.scan.decomposed(x, source, self.decomposition, self.mixer(source))
+            return self.scan.scan_decomposed(x, source, self.decomposition, self.mixer(source))
         streams: Tensor = self.decomposition(x)
         source = functional.silu(streams.sum(2)) if self.summed else source
         E = self.mixer(source)
@@ -176,12 +176,10 @@ def build_block(config: MsSsmConfig) -> Layer:
 
 def build(config: MsSsmConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer, with ``vit`` followed by an MLP."""
-
-    def layer() -> list[Layer]:
-        first = build_directions(lambda: build_block(config), bidirectional=config.bidirectional)
-        return [first, Mlp(config.d_model)] if config.block == "vit" else [first]
-
-    return Classifier(config, info, [layer() for _ in range(config.layers)])
+    blocks = [lambda: build_block(config)]
+    if config.block == "vit":
+        blocks.append(lambda: Mlp(config.d_model))
+    return build_classifier(config, info, *blocks, bidirectional=config.bidirectional)
 
 
 def count_states(config: MsSsmConfig) -> int:
@@ -228,4 +226,4 @@ def name_kernel(config: MsSsmConfig, device: str) -> str:
     return name_scan_kernel(config, device) if config.ssm == "s6" else name_recurrence_kernel(config, device)
 
 
-FAMILY = Family(build, count_states, count_activations, kernel=name_kernel, scanned=count_scanned)
+FAMILY = Family(build, count_states, count_activations, name_kernel=name_kernel, count_scanned=count_scanned)

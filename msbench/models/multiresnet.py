@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from msbench.config.baselines import MultiResNetConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier, Layer, build_directions
+from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, count_no_states
 from msbench.models.long_conv import LongConv
 from msbench.ops import decompose
@@ -57,7 +57,7 @@ class MultiResConv(LongConv):
             with torch.no_grad():
                 self.mixing[0].uniform_(-1, 1)
 
-    def kernel(self, length: int) -> Tensor:
+    def compute_kernel(self, length: int) -> Tensor:
         """See `LongConv`: the response to an impulse at step 0."""
         impulse = self.filters.new_zeros(1, min(length, self.reach), self.filters.shape[2])
         impulse[:, 0] = 1
@@ -71,13 +71,10 @@ def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
     depth = config.depth or compute_depth(info.longest, config.kernel)
 
-    def block() -> Layer:
+    def build_block() -> Layer:
         return GluBlock(MultiResConv(config, depth), config.d_model, dropout=config.dropout)
 
-    def layer() -> list[Layer]:
-        return [build_directions(block, bidirectional=config.bidirectional)]
-
-    return Classifier(config, info, [layer() for _ in range(config.layers)])
+    return build_classifier(config, info, build_block, bidirectional=config.bidirectional)
 
 
 def count_activations(config: MultiResNetConfig, device: str) -> float:  # noqa: ARG001 (on every device)

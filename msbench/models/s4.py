@@ -32,20 +32,9 @@ from torch import Tensor, nn
 
 from msbench.config.linear import S4Config
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.blocks import GluBlock
+from msbench.models import lti
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.models.lti import (
-    ConvolvedSystem,
-    compute_legs,
-    compute_poles,
-    count_activations,
-    count_states,
-    draw_complex_normal,
-    draw_log_uniform,
-    to_complex,
-    to_pairs,
-)
 
 
 class DiscreteS4(NamedTuple):
@@ -73,64 +62,64 @@ class DplrSystem(nn.Module):
     def __init__(self, config: S4Config, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
-        start = compute_legs(config.state)
+        start = lti.compute_legs(config.state)
         poles, p, b = (x.expand(copies, -1) for x in (start.poles, start.p, start.b))
         self.repeats = d // copies
-        self.log_dt = nn.Parameter(draw_log_uniform(config.dt_min, config.dt_max, d))
+        self.log_dt = nn.Parameter(lti.draw_log_uniform(config.dt_min, config.dt_max, d))
         self.A_log = nn.Parameter((offset - poles.real).log().float())
         self.A_imag = nn.Parameter(poles.imag.float().contiguous())
-        self.P, self.B = to_pairs(p), to_pairs(b)
-        self.C = to_pairs(draw_complex_normal(1 + config.bidirectional, d, config.state // 2))
+        self.P, self.B = lti.to_pairs(p), lti.to_pairs(b)
+        self.C = lti.to_pairs(lti.draw_complex_normal(1 + config.bidirectional, d, config.state // 2))
         self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "P", "B"), "ssm")
 
-    def resolvent(self) -> tuple[Tensor, Tensor]:
+    def compute_resolvent(self) -> tuple[Tensor, Tensor]:
         """Return dt (d, 1) and 1 / (1 - dt/2 Lambda) (d, n)."""
         dt = self.log_dt.double().exp().unsqueeze(-1)
-        poles = compute_poles(self.A_log, self.A_imag)
-        return dt, 1 / (1 - dt / 2 * self.each(poles))
+        poles = lti.compute_poles(self.A_log, self.A_imag)
+        return dt, 1 / (1 - dt / 2 * self.repeat_copies(poles))
 
-    def each(self, shared: Tensor) -> Tensor:
+    def repeat_copies(self, shared: Tensor) -> Tensor:
         """Repeat (copies, n) to (d, n)."""
         return shared.repeat(self.repeats, 1)
 
-    def output(self) -> Tensor:
+    def compute_output(self) -> Tensor:
         """Return C as real rows (s, d, 2n): 2 Re(C h) of conjugate pairs."""
-        return 2 * stack_parts(to_complex(self.C).conj())
+        return 2 * stack_parts(lti.to_complex(self.C).conj())
 
-    def discrete(self) -> DiscreteS4:
+    def discretise(self) -> DiscreteS4:
         """Return the bilinear discretisation by the Woodbury identity, in the parameters' precision.
 
         With A = Lambda - P P*, and R = 1 / (1 - dt/2 Lambda): the inverse of 1 - dt/2 A is
         R - dt R P (R* P)^T / (1 + dt Re sum |P|^2 R) of pairs; A_bar is twice that minus 1.
         """
-        dt, R = self.resolvent()
-        P, B = self.each(to_complex(self.P)), self.each(to_complex(self.B))
+        dt, R = self.compute_resolvent()
+        P, B = self.repeat_copies(lti.to_complex(self.P)), self.repeat_copies(lti.to_complex(self.B))
         scale = dt / (1 + dt * (P.abs().square() * R.real).sum(-1, keepdim=True))
         low = (scale * stack_parts(R * P)).unsqueeze(-1) * stack_parts(R.conj() * P).unsqueeze(-2)
         inverse = build_rotations(R) - low
         B_bar = dt * (inverse @ stack_parts(B).unsqueeze(-1)).squeeze(-1)
         A_bar = 2 * inverse - torch.eye(low.shape[-1], dtype=low.dtype, device=low.device)
-        return DiscreteS4(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.output())))
+        return DiscreteS4(*(x.to(self.log_dt.dtype) for x in (A_bar, B_bar, self.compute_output())))
 
-    def discrete_poles(self) -> Tensor:
+    def compute_discrete_poles(self) -> Tensor:
         """Return the poles of Lambda alone.
 
         Eigenvalues of the whole matrix are not informative: those of LegS are so ill-conditioned that, with
         12 of them, rounding the parameters to float32 moves one by 1.1.
         """
-        return 2 * self.resolvent()[1] - 1
+        return 2 * self.compute_resolvent()[1] - 1
 
-    def kernel(self, length: int) -> Tensor:
-        """See `System`."""
-        return compute_krylov_kernel(self.discrete(), length)
+    def compute_kernel(self, length: int) -> Tensor:
+        """See `LtiSystem`."""
+        return compute_krylov_kernel(self.discretise(), length)
 
     def start(self, x: Tensor) -> DplrState:
-        """See `System`; the dense matrices are computed here, once."""
-        discrete = self.discrete()
+        """See `LtiSystem`; the dense matrices are computed here, once."""
+        discrete = self.discretise()
         return DplrState(discrete.B_bar.new_zeros(x.shape[0], *discrete.B_bar.shape), discrete)
 
     def step(self, x: Tensor, state: DplrState) -> tuple[Tensor, DplrState]:
-        """See `System`."""
+        """See `LtiSystem`."""
         A_bar, B_bar, C = state.discrete
         # No matrix product: autocast would compute it in bfloat16.
         h = (A_bar * state.h.unsqueeze(-2)).sum(-1) + B_bar * x.unsqueeze(-1)
@@ -143,7 +132,7 @@ def stack_parts(x: Tensor) -> Tensor:
 
 
 def build_rotations(x: Tensor) -> Tensor:
-    """Return the real matrices (..., 2n, 2n) that multiply `stacked` vectors by x (..., n)."""
+    """Return the real matrices (..., 2n, 2n) that multiply the vectors of `stack_parts` by x (..., n)."""
     re, im = torch.diag_embed(x.real), torch.diag_embed(x.imag)
     return torch.cat([torch.cat([re, -im], -1), torch.cat([im, re], -1)], -2)
 
@@ -164,14 +153,9 @@ def compute_krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
     return kernel[..., :length].permute(2, 1, 0)
 
 
-def build_block(config: S4Config) -> GluBlock:
-    """Return S4's block: the convolution, GELU, a linear map and a GLU."""
-    return GluBlock(ConvolvedSystem(DplrSystem(config), config.d_model), config.d_model)
-
-
 def build(config: S4Config, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
-    return Classifier(config, info, [[build_block(config)] for _ in range(config.layers)])
+    return lti.build_convolved(config, info, lambda: DplrSystem(config))
 
 
-FAMILY = Family(build, count_states, count_activations)
+FAMILY = Family(build, lti.count_states, lti.count_activations)

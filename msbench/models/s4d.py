@@ -29,29 +29,17 @@ from torch import Tensor, nn
 
 from msbench.config.linear import S4dConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.blocks import GluBlock
+from msbench.models import lti
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.layers import require_full_precision
-from msbench.models.lti import (
-    ConvolvedSystem,
-    DiagonalSystem,
-    compute_legs,
-    compute_poles,
-    count_activations,
-    count_states,
-    draw_complex_normal,
-    draw_log_uniform,
-    to_complex,
-    to_pairs,
-)
 
 
 def compute_initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
     """Return the initial poles and B (n,), complex128."""
     n = torch.arange(state if spectrum == "real" else state // 2, dtype=torch.float64)
     if spectrum == "legs":
-        start = compute_legs(state)
+        start = lti.compute_legs(state)
         return start.poles, start.b
     if spectrum == "real":
         poles = torch.complex(-(n + 1), torch.zeros_like(n))
@@ -61,7 +49,7 @@ def compute_initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
     return poles, torch.ones_like(poles)
 
 
-class S4dSystem(DiagonalSystem):
+class S4dSystem(lti.DiagonalSystem):
     """S4D's system for every channel, see `msbench.models.lti.LtiSystem`.
 
     Decay rates start `offset`, a number or one per copy (copies, 1), above those of the spectrum.
@@ -73,21 +61,25 @@ class S4dSystem(DiagonalSystem):
         poles, b = (x.expand(copies, -1) for x in compute_initial_system(config.spectrum, config.state))
         self.repeats, self.bilinear = d // copies, config.discretisation == "bilinear"
         self.real = config.spectrum == "real"
-        self.log_dt = nn.Parameter(draw_log_uniform(config.dt_min, config.dt_max, d))
+        self.log_dt = nn.Parameter(lti.draw_log_uniform(config.dt_min, config.dt_max, d))
         self.A_log = nn.Parameter((offset - poles.real).log().float())
         self.A_imag = None if self.real else nn.Parameter(poles.imag.float().contiguous())
         size = (1 + config.bidirectional, d, poles.shape[-1])
         if self.real:
             self.B, self.C = nn.Parameter(b.real.float().contiguous()), nn.Parameter(torch.randn(size))
         else:
-            self.B, self.C = to_pairs(b), to_pairs(draw_complex_normal(*size))
+            self.B, self.C = lti.to_pairs(b), lti.to_pairs(lti.draw_complex_normal(*size))
         self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm")
 
-    def modes(self) -> tuple[Tensor, Tensor]:
-        """See `Diagonal`."""
+    def compute_modes(self) -> tuple[Tensor, Tensor]:
+        """See `DiagonalSystem`."""
         dt = require_full_precision(self.log_dt).double().exp().unsqueeze(-1)
-        A = compute_poles(self.A_log, torch.zeros_like(self.A_log) if self.A_imag is None else self.A_imag)
-        B, C = (require_full_precision(x).double() if self.real else to_complex(x) for x in (self.B, self.C))
+        A = lti.compute_poles(
+            self.A_log, torch.zeros_like(self.A_log) if self.A_imag is None else self.A_imag
+        )
+        B, C = (
+            require_full_precision(x).double() if self.real else lti.to_complex(x) for x in (self.B, self.C)
+        )
         A, B = A.repeat(self.repeats, 1), B.repeat(self.repeats, 1)
         w = C * B if self.real else 2 * C * B
         if self.bilinear:
@@ -98,11 +90,7 @@ class S4dSystem(DiagonalSystem):
 
 def build(config: S4dConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer, as S4's."""
-
-    def block() -> GluBlock:
-        return GluBlock(ConvolvedSystem(S4dSystem(config), config.d_model), config.d_model)
-
-    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+    return lti.build_convolved(config, info, lambda: S4dSystem(config))
 
 
-FAMILY = Family(build, count_states, count_activations)
+FAMILY = Family(build, lti.count_states, lti.count_activations)

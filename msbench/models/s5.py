@@ -29,18 +29,11 @@ from torch import Tensor, nn
 
 from msbench.config.linear import S5Config
 from msbench.datasets.dataset import TaskInfo
+from msbench.models import lti
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier
+from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import require_full_precision
-from msbench.models.lti import (
-    compute_legs,
-    compute_poles,
-    draw_complex_normal,
-    draw_log_uniform,
-    to_complex,
-    to_pairs,
-)
 from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states
 
 TRUNCATED = 0.87962566103423978
@@ -57,7 +50,7 @@ def draw_initial_output(config: S5Config, basis: Tensor) -> Tensor:
     """Return the initial C (s, d, n): drawn for all P states and mapped to the eigenbasis, or drawn there."""
     s, d, state = 1 + config.bidirectional, config.d_model, config.state
     if config.output_init == "complex-normal":
-        return draw_complex_normal(s, d, state // 2)
+        return lti.draw_complex_normal(s, d, state // 2)
     # Flax takes the fan-in of a (d, P, 2) matrix as d P, but that of rows drawn one by one as P.
     variance = 1 / state if config.output_init == "truncated-normal" else 1 / (state * d)
     pairs = draw_truncated_normal(variance, s, d, state, 2)
@@ -69,38 +62,36 @@ class S5System(MimoSystem):
 
     def __init__(self, config: S5Config) -> None:
         super().__init__(config.d_model)
-        start = compute_legs(config.state // config.blocks)
+        start = lti.compute_legs(config.state // config.blocks)
         poles = start.poles.repeat(config.blocks)
         basis = torch.kron(torch.eye(config.blocks), start.basis).to(torch.complex64)
         self.bilinear = config.discretisation == "bilinear"
-        self.log_dt = nn.Parameter(draw_log_uniform(config.dt_min, config.dt_max, config.state // 2))
+        self.log_dt = nn.Parameter(lti.draw_log_uniform(config.dt_min, config.dt_max, config.state // 2))
         self.A_log = nn.Parameter((-poles.real).log().float())
         self.A_imag = nn.Parameter(poles.imag.float())
         inputs = draw_truncated_normal(1 / config.state, config.state, config.d_model)
-        self.B = to_pairs(basis.conj().mT @ inputs.to(basis.dtype))
-        self.C = to_pairs(draw_initial_output(config, basis))
+        self.B = lti.to_pairs(basis.conj().mT @ inputs.to(basis.dtype))
+        self.C = lti.to_pairs(draw_initial_output(config, basis))
         self.optimizer_groups = {**dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm"), "D": "plain"}
 
-    def discrete(self) -> DiscreteMimo:
-        """See `Mimo`."""
+    def discretise(self) -> DiscreteMimo:
+        """See `MimoSystem`."""
         dt = require_full_precision(self.log_dt).double().exp()
-        A = compute_poles(self.A_log, self.A_imag)
+        A = lti.compute_poles(self.A_log, self.A_imag)
         if self.bilinear:
             a, gain = (1 + dt * A / 2) / (1 - dt * A / 2), dt / (1 - dt * A / 2)
         else:
             a, gain = torch.exp(dt * A), (torch.exp(dt * A) - 1) / A
         dtype = torch.promote_types(self.log_dt.dtype, torch.complex64)
-        B, C = gain.unsqueeze(-1) * to_complex(self.B), 2 * to_complex(self.C)
+        B, C = gain.unsqueeze(-1) * lti.to_complex(self.B), 2 * lti.to_complex(self.C)
         return DiscreteMimo(a.to(dtype), B.to(dtype), C.to(dtype))
 
 
 def build(config: S5Config, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
-
-    def block() -> GluBlock:
-        return GluBlock(S5System(config), config.d_model, gate=config.gate)
-
-    return Classifier(config, info, [[block()] for _ in range(config.layers)])
+    return build_classifier(
+        config, info, lambda: GluBlock(S5System(config), config.d_model, gate=config.gate)
+    )
 
 
 def count_activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the same on all)
@@ -108,4 +99,4 @@ def count_activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (
     return config.d_model * (7 if config.gate == "full" else 6) + count_scan_activations(config)
 
 
-FAMILY = Family(build, count_states, count_activations, kernel=name_recurrence_kernel)
+FAMILY = Family(build, count_states, count_activations, name_kernel=name_recurrence_kernel)

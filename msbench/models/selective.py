@@ -55,14 +55,14 @@ class StepSizes(nn.Module):
         self.weight = nn.Parameter(torch.empty(own, width, rank).uniform_(-(rank**-0.5), rank**-0.5))
         self.bias = nn.Parameter(invert_softplus(draw_step_sizes(config, own, width)))
 
-    def affine(self) -> tuple[Tensor, Tensor]:
+    def get_affine(self) -> tuple[Tensor, Tensor]:
         """Return W (m, i, r) and b (m, i); raise TypeError if they were cast to half precision."""
         weight, bias = require_full_precision(self.weight), require_full_precision(self.bias)
         return weight.expand(self.streams, -1, -1), bias.expand(self.streams, -1)
 
     def step(self, low: Tensor) -> Tensor:
         """Return Delta of one position: low (b, m, r) -> (b, m, i), positive, in full precision."""
-        weight, bias = self.affine()
+        weight, bias = self.get_affine()
         with torch.autocast(low.device.type, enabled=False):
             return step_sizes(low.unsqueeze(1).to(weight.dtype), weight, bias).squeeze(1)
 
@@ -132,8 +132,8 @@ def step_scan(
     B: Tensor,
     C: Tensor,
     skip: Tensor | None,
-    state: Tensor,
     *,
+    state: Tensor,
     discretisation: Literal["euler", "raw"] = "euler",
 ) -> tuple[Tensor, Tensor]:
     """Run one position of `msbench.ops.selective_scan`, in float32 or better; return output and new states.

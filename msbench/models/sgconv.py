@@ -33,7 +33,7 @@ from msbench.config.baselines import SgConvConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier, Layer
+from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, count_no_states
 from msbench.models.layers import shift_earlier
 from msbench.models.long_conv import LongConv, State
@@ -75,19 +75,19 @@ class SgConv(LongConv):
         coarser_left = torch.arange(scales - 1, -1, -1).unsqueeze(1)
         decay = torch.linspace(config.decay_min, config.decay_max, d)
         self.register_buffer("fading", decay**coarser_left, persistent=False)
-        self.register_buffer("norm", self._unscaled().detach().norm(dim=1, keepdim=True))
+        self.register_buffer("norm", self._compute_unscaled().detach().norm(dim=1, keepdim=True))
 
-    def sides(self) -> Tensor:
+    def compute_sides(self) -> Tensor:
         """Return the kernels (sides, reach, d), by lag; that of the future begins at the next step."""
-        return self._unscaled() / self.norm
+        return self._compute_unscaled() / self.norm
 
-    def kernel(self, length: int) -> Tensor:  # noqa: ARG002 (the whole kernel is cheap)
+    def compute_kernel(self, length: int) -> Tensor:  # noqa: ARG002 (the whole kernel is cheap)
         """See `LongConv`: the kernel of the past."""
-        return self.sides()[0]
+        return self.compute_sides()[0]
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x (b, l, d), zero after the end of each sequence, to (b, l, d)."""
-        kernels = self.sides()
+        kernels = self.compute_sides()
         y = long_convolution(x, kernels[0]) + self.D * x
         if len(kernels) == 1:
             return y
@@ -105,7 +105,7 @@ class SgConv(LongConv):
         y, state = super().step(x, state)
         return y + self.D * x, state
 
-    def _unscaled(self) -> Tensor:
+    def _compute_unscaled(self) -> Tensor:
         """Return the kernels before division by their norm."""
         weighed = self.kernels * self.fading[:, None, None]
         parts = [interpolate(part, 2 ** max(0, i - 1)) for i, part in enumerate(weighed)]
@@ -115,10 +115,10 @@ class SgConv(LongConv):
 def build(config: SgConvConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
 
-    def layer() -> list[Layer]:
-        return [GluBlock(SgConv(config, info.longest), config.d_model, dropout=config.dropout)]
+    def build_block() -> Layer:
+        return GluBlock(SgConv(config, info.longest), config.d_model, dropout=config.dropout)
 
-    return Classifier(config, info, [layer() for _ in range(config.layers)])
+    return build_classifier(config, info, build_block)
 
 
 def count_activations(config: SgConvConfig, device: str) -> float:  # noqa: ARG001 (on every device)

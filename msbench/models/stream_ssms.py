@@ -40,7 +40,7 @@ from torch.nn import functional
 from msbench.config.linear import S4Config, S4dConfig
 from msbench.config.selective import MsSsmConfig
 from msbench.models.layers import compute_decays, require_full_precision
-from msbench.models.lti import compute_kernel
+from msbench.models.lti import checkpoint_kernel
 from msbench.models.s4 import DplrSystem
 from msbench.models.s4d import S4dSystem
 from msbench.models.selective import SMALLEST_STEP, StepSizes, compute_dt_rank, draw_step_sizes, step_scan
@@ -63,14 +63,15 @@ class StreamSsms(nn.Module):
         super().__init__()
         self.streams = split_states(config)
 
-    def skips(self, config: MsSsmConfig, width: int) -> nn.Parameter | None:
+    def create_skips(self, config: MsSsmConfig, width: int) -> nn.Parameter | None:
         """Return the initial D (m, i), or None."""
         return nn.Parameter(torch.ones(len(self.streams), width)) if config.skip else None
 
     def forward(self, scanned: Tensor, source: Tensor, E: Tensor) -> Tensor:
-        """Run `scanned` (b, l, m, i) through the SSMs, mix by E (`scale_mixer`), and return z (b, l, i).
+        """Run `scanned` (b, l, m, i) through the SSMs, mix by E, and return z (b, l, i).
 
-        Selective SSMs compute their parameters from `source`, (b, l, i) or per stream (b, l, m, i).
+        E is the output of `msbench.models.streams.ScaleMixer`. Selective SSMs compute their
+        parameters from `source`, (b, l, i) or per stream (b, l, m, i).
         """
         raise NotImplementedError
 
@@ -82,7 +83,7 @@ class StreamSsms(nn.Module):
         """Run one position of `forward`, without l and mixing; return y (b, m, i) and the new states."""
         raise NotImplementedError
 
-    def poles(self) -> list[Tensor]:
+    def compute_poles(self) -> list[Tensor]:
         """Return diag(A-bar) of each stream, (i, n_s), for step sizes without a contribution of the input."""
         raise NotImplementedError
 
@@ -99,7 +100,7 @@ class RealSsms(StreamSsms):
     def __init__(self, config: MsSsmConfig, width: int) -> None:
         super().__init__(config)
         self.A_log = nn.Parameter(initialise_stream_decays(config, width))
-        self.D = self.skips(config, width)
+        self.D = self.create_skips(config, width)
         self.register_buffer("pad_states", find_padded_rows([[n] for n in self.streams]), persistent=False)
 
     def start(self, x: Tensor) -> Tensor:
@@ -107,16 +108,16 @@ class RealSsms(StreamSsms):
         size = (len(x), len(self.streams), self.A_log.shape[0], max(self.streams))
         return x.new_zeros(size, dtype=torch.promote_types(x.dtype, self.A_log.dtype))
 
-    def steps(self) -> Tensor:
+    def compute_steps(self) -> Tensor:
         """Return the step sizes (m, i); for selective SSMs, those without a contribution of the input."""
         raise NotImplementedError
 
-    def poles(self) -> list[Tensor]:
+    def compute_poles(self) -> list[Tensor]:
         """See `StreamSsms`: exp(dt A)."""
         rates = torch.split(compute_decays(self.A_log), self.streams, dim=1)
-        return [torch.exp(dt.unsqueeze(1) * A) for dt, A in zip(self.steps(), rates, strict=True)]
+        return [torch.exp(dt.unsqueeze(1) * A) for dt, A in zip(self.compute_steps(), rates, strict=True)]
 
-    def by_stream(self, values: Tensor) -> Tensor:
+    def pad_by_stream(self, values: Tensor) -> Tensor:
         """Return values (i, sum of n_s) as (m, i, n), 0 where a stream has fewer states."""
         m, n = len(self.streams), max(self.streams)
         return pad_rows(values.T.contiguous(), self.pad_states, m * n).view(m, n, -1).mT
@@ -140,7 +141,7 @@ def find_padded_rows(sizes: list[list[int]]) -> Tensor | None:
 
 
 def pad_rows(rows: Tensor, places: Tensor | None, size: int) -> Tensor:
-    """Place rows (r, ...) at the `places` of `padded` among `size` rows; the other rows are zeros."""
+    """Place rows (r, ...) at `places`, of `find_padded_rows`, among `size` rows of zeros."""
     if places is None:
         return rows
     # Not index_select with a row of zeros: its gradient adds row by row, 30 ms per layer of 300 rows.
@@ -174,31 +175,31 @@ class SelectiveSsms(RealSsms):
         """See `StreamSsms`."""
         low, B, C = self._project(source)
         mix = E if E.ndim == 3 else None
-        arguments = (scanned, low, *self.dt.affine(), self._decays(), B, C, self.D, mix)
+        arguments = (scanned, low, *self.dt.get_affine(), self._compute_decays(), B, C, self.D, mix)
         y = low_rank_scan(*arguments, discretisation=self.discretisation)
         return y if mix is not None else mix_streams(y, E)
 
-    def decomposed(self, x: Tensor, source: Tensor, decomposition: Decomposition, E: Tensor) -> Tensor:
+    def scan_decomposed(self, x: Tensor, source: Tensor, decomposition: Decomposition, E: Tensor) -> Tensor:
         """Apply `forward` to the streams of x (b, l, i), which are computed inside the scan; E (b, l, m)."""
         assert decomposition.filters is not None
         low, B, C = self._project(source)
         bank = (decomposition.filters, decomposition.bias)
-        arguments = (x, *bank, low, *self.dt.affine(), self._decays(), B, C, self.D, E)
+        arguments = (x, *bank, low, *self.dt.get_affine(), self._compute_decays(), B, C, self.D, E)
         return multi_scale_scan(*arguments, discretisation=self.discretisation)
 
     def step(self, scanned: Tensor, source: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """See `StreamSsms`."""
         low, B, C = (x.squeeze(1) for x in self._project(source.unsqueeze(1)))
-        arguments = (scanned, self.dt.step(low), self._decays(), B, C, self.D, h)
-        return step_scan(*arguments, discretisation=self.discretisation)
+        arguments = (scanned, self.dt.step(low), self._compute_decays(), B, C, self.D)
+        return step_scan(*arguments, state=h, discretisation=self.discretisation)
 
-    def steps(self) -> Tensor:
+    def compute_steps(self) -> Tensor:
         """See `RealSsms`."""
-        return functional.softplus(self.dt.affine()[1])
+        return functional.softplus(self.dt.get_affine()[1])
 
-    def _decays(self) -> Tensor:
+    def _compute_decays(self) -> Tensor:
         """Return A (m, i, n)."""
-        return self.by_stream(compute_decays(self.A_log))
+        return self.pad_by_stream(compute_decays(self.A_log))
 
     def _project(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the low-rank input of the step sizes (b, l, m, r), B and C (b, l, m, n)."""
@@ -227,28 +228,28 @@ class ConstantSsms(RealSsms):
     def forward(self, scanned: Tensor, source: Tensor, E: Tensor) -> Tensor:  # noqa: ARG002 (constant)
         """See `StreamSsms`."""
         mix = E if E.ndim == 3 else None
-        y = lti_scan(scanned, *self.discrete(), self.D, mix)
+        y = lti_scan(scanned, *self.discretise(), self.D, mix)
         return y if mix is not None else mix_streams(y, E)
 
     def step(self, scanned: Tensor, source: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """See `StreamSsms`."""
-        log_decay, weight = self.discrete()
+        log_decay, weight = self.discretise()
         u = scanned.to(h.dtype)
         h = torch.exp(log_decay) * h + u.unsqueeze(3)
         y = (weight * h).sum(3)
         return y if self.D is None else y + self.D * u, h
 
-    def steps(self) -> Tensor:
+    def compute_steps(self) -> Tensor:
         """See `RealSsms`."""
         return torch.exp(require_full_precision(self.log_dt))
 
-    def discrete(self) -> tuple[Tensor, Tensor]:
+    def discretise(self) -> tuple[Tensor, Tensor]:
         """Return dt A and C B-bar, both (m, i, n)."""
-        A, pairs = compute_decays(self.A_log), zip(self.steps(), self.streams, strict=True)
+        A, pairs = compute_decays(self.A_log), zip(self.compute_steps(), self.streams, strict=True)
         dt = torch.cat([steps.unsqueeze(1).expand(-1, n) for steps, n in pairs], dim=1)
         B_bar = torch.expm1(dt * A) / A
         B_bar = B_bar if self.B is None else B_bar * self.B
-        return self.by_stream(dt * A), self.by_stream(require_full_precision(self.C) * B_bar)
+        return self.pad_by_stream(dt * A), self.pad_by_stream(require_full_precision(self.C) * B_bar)
 
 
 class ComplexSsms(StreamSsms):
@@ -262,16 +263,16 @@ class ComplexSsms(StreamSsms):
             offsets.setdefault(states, []).append(offset)
         # Numbers of states never fall from stream to stream, so the groups are in the order of the streams.
         self.systems = nn.ModuleList(build_system(config, width, *group) for group in offsets.items())
-        self.D = self.skips(config, width)
+        self.D = self.create_skips(config, width)
 
     def forward(self, scanned: Tensor, source: Tensor, E: Tensor) -> Tensor:  # noqa: ARG002 (constant)
         """See `StreamSsms`."""
-        kernel = compute_kernel(self.kernel, scanned.shape[1], training=self.training)
+        kernel = checkpoint_kernel(self.compute_kernel, scanned.shape[1], training=self.training)
         return mix_streams(long_convolution(scanned, kernel), E)
 
-    def kernel(self, length: int) -> Tensor:
+    def compute_kernel(self, length: int) -> Tensor:
         """Return the impulse response of the outputs, (length, m, i); a skip is part of lag 0."""
-        kernels = [each.kernel(length)[:, 0] for each in self._systems()]
+        kernels = [each.compute_kernel(length)[:, 0] for each in self._list_systems()]
         kernel = torch.cat(kernels, dim=1).reshape(length, -1, self.width)
         return (
             kernel if self.D is None else torch.cat([kernel[:1] + require_full_precision(self.D), kernel[1:]])
@@ -279,26 +280,26 @@ class ComplexSsms(StreamSsms):
 
     def start(self, x: Tensor) -> Any:
         """See `StreamSsms`."""
-        return [each.start(x) for each in self._systems()]
+        return [each.start(x) for each in self._list_systems()]
 
     def step(self, scanned: Tensor, source: Tensor, h: Any) -> tuple[Tensor, Any]:  # noqa: ARG002
         """See `StreamSsms`."""
-        inputs = torch.split(scanned.flatten(1), self._channels(), dim=1)
-        each = zip(self._systems(), inputs, h, strict=True)
+        inputs = torch.split(scanned.flatten(1), self._count_channels(), dim=1)
+        each = zip(self._list_systems(), inputs, h, strict=True)
         outputs, after = zip(*(build_system.step(u, state) for build_system, u, state in each), strict=True)
         y = torch.cat(outputs, dim=1).view_as(scanned)
         return y if self.D is None else y + self.D * scanned, list(after)
 
-    def poles(self) -> list[Tensor]:
+    def compute_poles(self) -> list[Tensor]:
         """See `StreamSsms`: both halves of the pairs; for ``s4-dplr`` those of its diagonal part alone."""
-        halves = (torch.split(each.discrete_poles(), self.width) for each in self._systems())
+        halves = (torch.split(each.compute_discrete_poles(), self.width) for each in self._list_systems())
         return [torch.cat([half, half.conj()], dim=1) for streams in halves for half in streams]
 
-    def _systems(self) -> list[Any]:
+    def _list_systems(self) -> list[Any]:
         return list(self.systems)
 
-    def _channels(self) -> list[int]:
-        return [len(each.log_dt) for each in self._systems()]
+    def _count_channels(self) -> list[int]:
+        return [len(each.log_dt) for each in self._list_systems()]
 
 
 def build_system(config: MsSsmConfig, width: int, states: int, offsets: list[int]) -> S4dSystem | DplrSystem:

@@ -91,7 +91,7 @@ class Decomposition(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x (b, l, i) to streams (b, l, m, i)."""
         if self.filters is None:
-            return self._alike(x if self.conv is None else self.conv(x))
+            return self._repeat_streams(x if self.conv is None else self.conv(x))
         streams = decompose(x, self.filters, self.bias)
         streams = streams[:, :, 1:] if self.without_signal else streams
         return functional.silu(streams) if self.activated else streams
@@ -110,7 +110,7 @@ class Decomposition(nn.Module):
         if self.conv is not None:
             x, window = self.conv.step(x, state[0])
             state = [window]
-        return self._alike(x.unsqueeze(1)).squeeze(1), state
+        return self._repeat_streams(x.unsqueeze(1)).squeeze(1), state
 
     def _step_of_levels(self, x: Tensor, filters: Tensor, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         low = x.to(torch.promote_types(x.dtype, filters.dtype))
@@ -125,7 +125,7 @@ class Decomposition(nn.Module):
         together = torch.stack([*streams[self.without_signal :], low], dim=1)
         return functional.silu(together) if self.activated else together, after
 
-    def _alike(self, x: Tensor) -> Tensor:
+    def _repeat_streams(self, x: Tensor) -> Tensor:
         """Return x (b, l, i) as every stream."""
         x = functional.silu(x) if self.activated else x
         return x.unsqueeze(2).expand(-1, -1, self.streams, -1)

@@ -21,6 +21,8 @@ No l x l matrix is kept: the fused kernels of ``scaled_dot_product_attention`` c
 and backward. Time still grows with the square of the length.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -28,7 +30,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from msbench.config.baselines import TransformerConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import Mlp
-from msbench.models.classifier import Classifier, Layer
+from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family, count_no_states
 
 
@@ -63,11 +65,8 @@ def build_key_mask(lengths: Tensor, longest: int) -> Tensor:
 
 def build(config: TransformerConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: attention and a feed-forward network per layer."""
-
-    def layer() -> list[Layer]:
-        return [SelfAttention(config), Mlp(config.d_model, config.mlp_expand)]
-
-    return Classifier(config, info, [layer() for _ in range(config.layers)])
+    network = partial(Mlp, config.d_model, config.mlp_expand)
+    return build_classifier(config, info, lambda: SelfAttention(config), network)
 
 
 def count_activations(config: TransformerConfig, device: str) -> float:
@@ -76,4 +75,4 @@ def count_activations(config: TransformerConfig, device: str) -> float:
     return (9 + 2 * config.mlp_expand) * config.d_model
 
 
-FAMILY = Family(build, count_no_states, count_activations, causal=lambda config: config.causal)
+FAMILY = Family(build, count_no_states, count_activations, is_causal=lambda config: config.causal)

@@ -205,7 +205,7 @@ class _Run:
         self.facts |= {
             "parameters": models.count_parameters(model),
             "states_per_channel": models.count_states_per_channel(spec.model_name, spec.model),
-            "kernel": models.find_family(spec.model_name).kernel(spec.model, fabric.device.type),
+            "kernel": models.find_family(spec.model_name).name_kernel(spec.model, fabric.device.type),
         }
         signals, run_id = self.place.signals, self.identity.run_id
         self.trainer = Trainer(

@@ -20,7 +20,7 @@ from msbench.cli import app
 from msbench.config import MODELS
 from msbench.environment import use_deterministic
 from msbench.errors import NotDeterministic
-from msbench.models import Classifier
+from msbench.models.classifier import Classifier
 from msbench.training import checkpoint, loop
 
 TINY = DeterminismProblem(steps=3, stop=2, threads_steps=1, epoch=2, batch=4, longest=12, width=8, layers=1)

@@ -56,7 +56,9 @@ def test_a_state_is_left_as_it_was(name: str) -> None:
 def test_a_kernel_is_the_start_of_every_longer_one(name: str, length: int) -> None:
     system = double_block(name, bidirectional=True).core.system
     with torch.no_grad():
-        torch.testing.assert_close(system.kernel(length), system.kernel(300)[:length], rtol=1e-10, atol=1e-11)
+        torch.testing.assert_close(
+            system.compute_kernel(length), system.compute_kernel(300)[:length], rtol=1e-10, atol=1e-11
+        )
 
 
 @pytest.mark.parametrize("name", CONVOLVED)
@@ -65,7 +67,7 @@ def test_a_kernel_is_the_response_to_an_impulse(name: str) -> None:
     impulse = torch.zeros(1, 40, 6, dtype=torch.float64)
     impulse[:, 0] = 1
     with torch.no_grad():
-        kernel = core.system.kernel(40)[:, 0]
+        kernel = core.system.compute_kernel(40)[:, 0]
         response = core(impulse)[0]
         response[0] -= core.D
         torch.testing.assert_close(response, kernel, rtol=1e-9, atol=1e-12)
@@ -114,9 +116,9 @@ def test_the_sum_of_modes_is_that_of_its_definition(length: int, growth: float) 
 @pytest.mark.parametrize("name", CONVOLVED)
 def test_kernels_are_not_made_in_bfloat16(name: str) -> None:
     core = layer_of(model_of(name, state=8)).core
-    exact = core.kernels(50)
+    exact = core.compute_kernels(50)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(core.kernels(50), exact)
+        assert torch.equal(core.compute_kernels(50), exact)
     assert exact.dtype == torch.float32
 
 
@@ -197,7 +199,7 @@ def test_states_count_pairs_and_directions(name: str) -> None:
     both, one = (count(name, config_of(name, state=64, bidirectional=way)) for way in (True, False))
     assert both == 2 * one
     assert one == (8 if name in ("s5", "lru") else 64)
-    assert not models.find_family(name).causal(config_of(name, bidirectional=True))
+    assert not models.find_family(name).is_causal(config_of(name, bidirectional=True))
 
 
 @pytest.mark.parametrize(

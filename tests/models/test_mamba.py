@@ -59,7 +59,7 @@ def test_scan_and_step_sizes_keep_their_precision_under_autocast() -> None:
     source = torch.Generator().manual_seed(0)
     u, low = (torch.randn(2, 6, 1, size, generator=source) for size in (16, 1))
     B, C = (torch.randn(2, 6, 1, 4, generator=source) for _ in range(2))
-    arguments = (u, low, *block.dt.affine(), -torch.exp(block.A_log).unsqueeze(0), B, C)
+    arguments = (u, low, *block.dt.get_affine(), -torch.exp(block.A_log).unsqueeze(0), B, C)
     expected = low_rank_scan(*arguments)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         actual = low_rank_scan(*arguments)

@@ -160,7 +160,7 @@ def test_steps_and_outputs_start_as_those_of_the_other_flavours(name: str) -> No
 @torch.no_grad()
 def test_poles_are_both_halves_of_pairs(name: str) -> None:
     scan = start_of(name, state=12, dt_min=0.2, dt_max=0.2)
-    for s, poles in enumerate(scan.poles()):
+    for s, poles in enumerate(scan.compute_poles()):
         dt, _, _, _, A, _ = full(*place(scan, s, 5))
         A_bar = np.exp(dt * A) if name == "msssm-s4d" else (1 + dt / 2 * A) / (1 - dt / 2 * A)
         assert poles.shape == (6, scan.streams[s])
@@ -202,8 +202,8 @@ def test_what_is_recorded_of_it(name: str) -> None:
     assert (
         models.count_states_per_channel(name, config_of(name, state=6, state_per_stream=True, levels=1)) == 18
     )
-    assert (family.kernel(config, "cpu"), family.scanned(config)) == ("torch", 0)
-    assert not family.causal(config)
+    assert (family.name_kernel(config, "cpu"), family.count_scanned(config)) == ("torch", 0)
+    assert not family.is_causal(config)
 
 
 @both

@@ -80,7 +80,7 @@ def test_the_hold_is_exact() -> None:
 
 def test_streams_with_fewer_states_pad_exactly() -> None:
     system = system_of(core_of("msssm-s4", state=11))
-    log_decay, weight = system.discrete()
+    log_decay, weight = system.discretise()
     assert system.streams == [2, 3, 3, 3]
     assert not log_decay[0, :, 2].any()
     assert not weight[0, :, 2].any()
@@ -95,7 +95,7 @@ def test_starts_as_the_selective_ones_do() -> None:
     for system in systems:
         rates = -compute_decays(system.A_log)
         torch.testing.assert_close(rates.sort(dim=1).values, torch.arange(1.0, 129).expand_as(rates))
-        steps = system.steps()
+        steps = system.compute_steps()
         assert steps.shape == (5, 128)
         assert 1e-4 <= float(steps.min()) <= 5e-3
         assert 0.05 <= float(steps.max()) <= 0.1 + 1e-6

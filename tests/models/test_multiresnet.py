@@ -90,9 +90,9 @@ def test_the_first_step_is_seen_from_the_last_of_the_longest_sequence() -> None:
     model = model_of("multiresnet", layers=1)
     core = layer_of(model).core
     assert core.depth == 6  # 40 steps
-    assert core.kernel(INFO.longest).shape == (40, 8)
-    assert bool((core.kernel(INFO.longest)[-1] != 0).all())
-    assert core.kernel(1000).shape == (64, 8)
+    assert core.compute_kernel(INFO.longest).shape == (40, 8)
+    assert bool((core.compute_kernel(INFO.longest)[-1] != 0).all())
+    assert core.compute_kernel(1000).shape == (64, 8)
 
 
 def test_initial_values_survive_construction() -> None:
@@ -152,15 +152,15 @@ def test_the_layer_is_causal() -> None:
     jacobian = torch.func.jacrev(lambda value: conv(value)[0, :, 0])(x)[:, 0, :, 0]
     assert jacobian.triu(1).abs().max() < 1e-15
     for t, row in enumerate(jacobian):
-        expected = conv.kernel(24)[: t + 1, 0].flip(0)
+        expected = conv.compute_kernel(24)[: t + 1, 0].flip(0)
         torch.testing.assert_close(row[: t + 1], expected, rtol=0, atol=1e-15)
 
 
 def test_kernel_keeps_its_precision_under_autocast() -> None:
     conv = conv_of(5).float()
-    expected = conv.kernel(30)
+    expected = conv.compute_kernel(30)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(conv.kernel(30), expected)
+        assert torch.equal(conv.compute_kernel(30), expected)
 
 
 def test_depth_follows_the_task_and_not_the_batch() -> None:

@@ -18,7 +18,7 @@ from msbench.models.lti import compute_legs
 @pytest.mark.parametrize("copies", [None, 2])
 def test_the_kernel_is_that_of_dense_bilinear_matrices(length: int, copies: int | None) -> None:
     system = double_block("s4", copies=copies).core.system
-    kernel, impulse = system.kernel(length).detach().numpy(), np.eye(length)[0]
+    kernel, impulse = system.compute_kernel(length).detach().numpy(), np.eye(length)[0]
     for channel in range(6):
         expected = response(system, channel, "bilinear", impulse)
         np.testing.assert_allclose(kernel[:, 0, channel], expected, rtol=1e-10, atol=1e-12)
@@ -28,7 +28,7 @@ def test_the_kernel_is_that_of_dense_bilinear_matrices(length: int, copies: int 
 def test_the_kernel_is_that_of_the_generating_function(length: int) -> None:
     """The paper's way: truncated generating function at the roots of unity, Woodbury, inverse transform."""
     system = double_block("s4").core.system
-    kernel = system.kernel(length).detach().numpy()
+    kernel = system.compute_kernel(length).detach().numpy()
     for channel in range(6):
         dt, A, B, C, poles, P = full(system, channel)
         A_bar = np.linalg.solve(np.eye(len(A)) - dt / 2 * A, np.eye(len(A)) + dt / 2 * A)
@@ -69,7 +69,7 @@ def test_s4_has_the_parameters_of_its_formula(bidirectional: bool, copies: int |
 @pytest.mark.parametrize("power", [0.0, 1.0, 3.0])
 def test_a_contraction_stays_one(power: float) -> None:
     """Random learned values, as large as they may get, leave the dense matrix no singular value above 1."""
-    A_bar = shaken(double_block("s4").core.system, power).discrete().A_bar.detach()
+    A_bar = shaken(double_block("s4").core.system, power).discretise().A_bar.detach()
     assert float(torch.linalg.matrix_norm(A_bar, 2).max()) < 1
 
 

@@ -34,7 +34,7 @@ def continuous(system: Any, channel: int) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_kernel_is_the_impulse_response_of_scipy(name: str, method: str, length: int) -> None:
     system = double_block(name, discretisation=method, copies=3).core.system
-    kernel = system.kernel(length).detach().numpy()
+    kernel = system.compute_kernel(length).detach().numpy()
     for channel in range(6):
         (A, B, C), dt = continuous(system, channel), math.exp(system.log_dt[channel].item())
         # Real and imaginary parts as a real system, for dlsim knows no complex one.
@@ -52,7 +52,7 @@ def test_the_kernel_is_the_impulse_response_of_scipy(name: str, method: str, len
 @pytest.mark.parametrize("length", LENGTHS)
 def test_real_poles_are_filters(length: int) -> None:
     system = double_block("s4d-real", state=5).core.system
-    kernel, impulse = system.kernel(length).detach().numpy(), np.zeros(length)
+    kernel, impulse = system.compute_kernel(length).detach().numpy(), np.zeros(length)
     impulse[0] = 1
     for channel in range(6):
         (A, B, C), dt = continuous(system, channel), math.exp(system.log_dt[channel].item())
@@ -126,7 +126,7 @@ def test_dss_is_its_closed_sum(version: str, separate: bool, length: int) -> Non
     if version == "softmax":
         with torch.no_grad():
             system.A[1, 0] = 0.3  # a mode that grows: the softmax takes off the end of the horizon
-    kernel = system.kernel(length)[:, 0].detach().numpy()
+    kernel = system.compute_kernel(length)[:, 0].detach().numpy()
     np.testing.assert_allclose(kernel, dss_by_hand(system, length), rtol=1e-8, atol=1e-12)
 
 

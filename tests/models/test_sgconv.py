@@ -93,7 +93,7 @@ def test_initial_values_survive_construction() -> None:
         core = layer_of(model, index).core
         assert float(core.kernels.detach().std()) == pytest.approx(1, rel=0.05)
         assert float(core.D.detach().std()) == pytest.approx(1, rel=0.3)
-        norms = core.kernel(64).detach().norm(dim=0)
+        norms = core.compute_kernel(64).detach().norm(dim=0)
         torch.testing.assert_close(norms, torch.ones(64))
     deep = layer_of(model_of("sgconv", kernel_dim=4)).core
     assert deep.fading[:, 0].tolist() == [16, 8, 4, 2, 1]
@@ -125,7 +125,7 @@ def test_the_norm_belongs_to_the_initial_weights_and_not_to_a_batch() -> None:
     one(*tokens(31))
     assert torch.equal(layer_of(one).core.norm, before)
     assert torch.equal(one(*tokens(20)), other(*tokens(20)))
-    assert not torch.allclose(layer_of(one).core.kernel(64).detach().norm(dim=0), torch.ones(8))
+    assert not torch.allclose(layer_of(one).core.compute_kernel(64).detach().norm(dim=0), torch.ones(8))
 
 
 @pytest.mark.parametrize("length", [1, 3, 29, 90])

@@ -48,7 +48,9 @@ def test_a_scan_steps(discretisation: Any, skip: bool) -> None:
     D = normal(3, 4) if skip else None
     state, outputs = start_scan(u[:, 0], 5), []
     for t in range(17):
-        y, state = step_scan(u[:, t], dt[:, t], A, B[:, t], C[:, t], D, state, discretisation=discretisation)
+        y, state = step_scan(
+            u[:, t], dt[:, t], A, B[:, t], C[:, t], D, state=state, discretisation=discretisation
+        )
         outputs.append(y)
     expected = selective_scan_reference(u, dt, A, B, C, D, discretisation=discretisation)
     torch.testing.assert_close(torch.stack(outputs, 1), expected, rtol=1e-12, atol=1e-12)
@@ -58,7 +60,13 @@ def test_a_scan_keeps_states_in_full_precision() -> None:
     u = normal(2, 1, 3, dtype=torch.bfloat16)
     state = start_scan(u, 4)
     y, after = step_scan(
-        u, u.abs().float(), -torch.ones(1, 3, 4), u[:, :, :1].expand(-1, -1, 4), u[:, :, :1], None, state
+        u,
+        u.abs().float(),
+        -torch.ones(1, 3, 4),
+        u[:, :, :1].expand(-1, -1, 4),
+        u[:, :, :1],
+        None,
+        state=state,
     )
     assert (state.dtype, after.dtype, y.dtype) == (torch.float32, torch.float32, torch.bfloat16)
 

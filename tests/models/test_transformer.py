@@ -127,7 +127,7 @@ def test_causality_is_an_option() -> None:
         apart = float((layer(x, lengths)[:, :8] - layer(later, lengths)[:, :8]).detach().abs().max())
         assert (apart == 0) == causal
         config = config_of("transformer", causal=causal)
-        assert models.find_family("transformer").causal(config) == causal
+        assert models.find_family("transformer").is_causal(config) == causal
     assert models.count_states_per_channel("transformer", config_of("transformer")) == 0
 
 

@@ -6,7 +6,7 @@ from msbench.runs import sources
 
 
 def files(model: str) -> dict[str, str]:
-    return sources.source_files(("msbench.training.loop", models.find_family(model).module))
+    return sources.source_files(("msbench.training.loop", MODELS[model].module))
 
 
 def test_what_decides_a_result_is_in_and_the_rest_is_out() -> None:
@@ -35,7 +35,7 @@ def test_what_decides_a_result_is_in_and_the_rest_is_out() -> None:
 
 def test_a_models_entry_names_the_module_that_builds_it() -> None:
     assert {name: entry.module for name, entry in MODELS.items()} == {
-        name: models.find_family(name).module for name in MODELS
+        name: models.find_family(name).build.__module__ for name in MODELS
     }
 
 

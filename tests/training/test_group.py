@@ -158,14 +158,14 @@ def in_last(group: Processes, owner: Any, name: str, function: Callable[..., Any
 
 def out_of_memory(group: Processes) -> Undo:
     """In the middle of the forward: after the first of its batch norms."""
-    whole = Classifier._logits
+    whole = Classifier._compute_logits
 
     def fail(self: Classifier, pooled: torch.Tensor) -> torch.Tensor:
         if self.training:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 is full.")
         return whole(self, pooled)
 
-    return in_last(group, Classifier, "_logits", fail)
+    return in_last(group, Classifier, "_compute_logits", fail)
 
 
 def bug(group: Processes) -> Undo:

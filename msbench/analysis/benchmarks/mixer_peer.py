@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from msbench.config import MambaConfig
-from msbench.models import Classifier
+from msbench.models.classifier import Classifier
 from msbench.models.mamba import MambaBlock
 from msbench.models.selective import compute_dt_rank, compute_inner_width
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from msbench import models
 from msbench.analysis.benchmarks.shapes import StepShape, Variant
 from msbench.environment import measure_free_memory
-from msbench.models import Classifier
+from msbench.models.classifier import Classifier
 from msbench.training.objective import loss_of
 from msbench.training.optimizer import build_optimizer
 from msbench.training.step import check_finite

@@ -18,13 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from msbench.errors import RunError
-from msbench.models.blocks import Mlp
+from msbench.models.blocks import PositionwiseBlock
 from msbench.models.classifier import Block, Classifier, Residual
-from msbench.models.griffin import GatedMlp
 from msbench.models.inceptiontime import InceptionGroup
 from msbench.models.layers import Bidirectional, Padding, normalise
 
-POSITIONWISE = (Mlp, GatedMlp)
 PROBE_SEED = 0
 
 Apply = Callable[[Tensor, Padding], Tensor]
@@ -50,7 +48,7 @@ def list_units(model: Classifier, scope: Literal["layers", "network"], *, residu
         return [
             MixingUnit("network", type(model).__name__, blocks[0], partial(_apply_network, model, blocks))
         ]
-    mixing = [block for block in blocks if not isinstance(block.layer, POSITIONWISE)]
+    mixing = [block for block in blocks if not isinstance(block.layer, PositionwiseBlock)]
     # forward, not the call: the hooks that catch a block's input must not see these passes.
     return [
         MixingUnit(number, _kind(block), block, block.forward if residual else partial(_apply_mixer, block))

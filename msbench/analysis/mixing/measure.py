@@ -20,7 +20,7 @@ from msbench.analysis.mixing.jacobian import (
 )
 from msbench.analysis.mixing.options import MeasureOptions, choose_sample
 from msbench.errors import ConfigError, RunError
-from msbench.models import FAMILIES
+from msbench.models import find_config_family
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Padding
 
@@ -100,7 +100,7 @@ def estimate_bytes_per_position(model: Classifier, options: MeasureOptions) -> i
     config: Any = model.config
     layers = 1 if options.scope == "layers" else len(model.blocks)
     device = next(model.parameters()).device.type
-    kept = FAMILIES[type(config)].activations(config, device) * layers
+    kept = find_config_family(config).count_activations(config, device) * layers
     # What the forward keeps, as much again during a backward, and the input with its gradient.
     return int((2 * kept + 4 * config.d_model) * (8 if options.dtype == "float64" else 4) * WORKING)
 
@@ -113,7 +113,7 @@ class _Collector:
         self.units = list_units(model, options.scope, residual=options.residual)
         config: Any = model.config
         self.channels = choose_sample(config.d_model, options.channels or config.d_model).tolist()
-        self.causal = FAMILIES[type(config)].causal(config)
+        self.causal = find_config_family(config).is_causal(config)
         self.parts: dict[int | str, list[tuple[Floats, Floats, Floats]]] = {u.name: [] for u in self.units}
         self.future_shares: dict[int | str, float] = {}
 

@@ -80,7 +80,7 @@ def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
     config, scan = getattr(model, "config", None), cores[layer].scan
     if scan is None or not isinstance(config, MsSsmConfig):
         raise ValueError("the model has no SSMs, whose decays could be drawn (ssm: none)")
-    named = zip(list_stream_names(config), scan.poles(), strict=True)
+    named = zip(list_stream_names(config), scan.compute_poles(), strict=True)
     return [Poles(name, tuple(map(tuple, poles.detach().abs().tolist()))) for name, poles in named]
 
 
