@@ -502,23 +502,23 @@ def test_one_compressed_file_is_refused_where_it_has_no_end(
 
 
 LONG = b"x" * (BLOCK + 7) + b"\tend\n"
-FILES = {"a/other.png": b"\n" * 5000, "a/one.tsv": b"1\r\n\n2\x85\n" + LONG * 3 + b"3", "two.tsv": b""}
-NAMES = ("two.tsv", "a/one.tsv", "absent.tsv")
+LINE_FILES = {"a/other.png": b"\n" * 5000, "a/one.tsv": b"1\r\n\n2\x85\n" + LONG * 3 + b"3", "two.tsv": b""}
+LINE_NAMES = ("two.tsv", "a/one.tsv", "absent.tsv")
 
 
 def collected(source: Path) -> dict[str, list[bytes]]:
-    return {name: list(rows) for name, rows in read_lines(source, NAMES)}
+    return {name: list(rows) for name, rows in read_lines(source, LINE_NAMES)}
 
 
 def source_of(kind: str, folder: Path) -> Path:
     if kind == "folder":
-        return write_folder(folder / "files", FILES)
+        return write_folder(folder / "files", LINE_FILES)
     if kind == "zip":
         with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in FILES.items():
+            for name, data in LINE_FILES.items():
                 archive.writestr(name, data)
         return folder / "a.zip"
-    return write_archive(folder / "a.gz", FILES, {"tar": "w", "gzip": "w:gz", "xz": "w:xz"}[kind])
+    return write_archive(folder / "a.gz", LINE_FILES, {"tar": "w", "gzip": "w:gz", "xz": "w:xz"}[kind])
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "tar", "gzip", "xz"])
@@ -534,7 +534,9 @@ def test_blocks_may_end_anywhere(blocks: list[bytes]) -> None:
 
 def test_a_file_that_is_not_read_is_passed_over(tmp_path: Path) -> None:
     source = write_archive(tmp_path / "a.tar", {"two.tsv": LONG, "a/one.tsv": b"1\n"}, "w")
-    found = [(name, next(rows) if name == "a/one.tsv" else b"") for name, rows in read_lines(source, NAMES)]
+    found = [
+        (name, next(rows) if name == "a/one.tsv" else b"") for name, rows in read_lines(source, LINE_NAMES)
+    ]
     assert found == [("two.tsv", b""), ("a/one.tsv", b"1\n")]
 
 
