@@ -43,7 +43,7 @@ def run_report(options: ReportOptions) -> ReportResult:
     if wanted:
         from msbench.reporting import figures
 
-        written += figures.write(drawn, options.out)
+        written += figures.write_figures(drawn, options.out)
     if options.html:
         written += write_page(report, options.out, options.names, drawn)
     # A page has the notes next to its figures.
@@ -117,4 +117,4 @@ def _draw_figures(report: Report, options: ReportOptions) -> "list[FigureFile]":
     kinds = tuple(figures.KINDS) if options.initialisation else figures.WITHOUT_MODELS
     # A table without runs has nothing to draw; one of claims repeats the numbers of its suite's own table.
     measured = tuple(table for table in report.tables if table.measured and not table.base)
-    return figures.figures(replace(report, tables=measured), kinds)
+    return figures.make_figures(replace(report, tables=measured), kinds)

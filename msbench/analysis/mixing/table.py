@@ -87,7 +87,7 @@ def write_outputs(documents: Sequence[MixingDocument], out: Path, *, csv: bool, 
     if csv:
         files[f"{stem}-mixing.csv"] = render_csv(documents)
     if figure:
-        files |= _figures(documents, stem)
+        files |= _render_figures(documents, stem)
     return write_files(files, out)
 
 
@@ -110,12 +110,13 @@ def render_csv(documents: Sequence[MixingDocument]) -> bytes:
     return encode_csv(CSV_HEADER, rows)
 
 
-def _figures(documents: Sequence[MixingDocument], stem: str) -> dict[str, bytes]:
-    from msbench.analysis.mixing import figure  # matplotlib takes longer to import than most measures to read
+def _render_figures(documents: Sequence[MixingDocument], stem: str) -> dict[str, bytes]:
+    # matplotlib takes longer to import than most measures to read
+    from msbench.reporting.figures.mixing import DOCUMENT_FIGURES, render_documents
     from msbench.reporting.figures.style import FORMATS
 
     return {
-        f"{stem}-mixing-{name}.{form}": figure.render(documents, name, form)
-        for name in figure.FIGURES
+        f"{stem}-mixing-{name}.{form}": render_documents(documents, name, form)
+        for name in DOCUMENT_FIGURES
         for form in FORMATS
     }

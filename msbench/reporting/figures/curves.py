@@ -2,7 +2,7 @@
 
 ::
 
-    metrics.csv -> Epochs -> points -> draw
+    metrics.csv -> Epochs -> collect_points -> draw_curves
 """
 
 import statistics
@@ -14,8 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from msbench.reporting.figures.look import STEPS, SeriesStyle, axis_label, panels, slimmer, title
-from msbench.reporting.figures.series import Series, grouped
+from msbench.reporting.figures.series import Series, group
+from msbench.reporting.figures.style import (
+    STEPS,
+    SeriesStyle,
+    format_axis_label,
+    make_panels,
+    set_title,
+    thin_lines,
+)
 from msbench.results.metrics_log import Epochs, parse_number
 from msbench.results.record import RunRecord
 
@@ -43,18 +50,22 @@ class CurvePoint:
     validation: float | None
 
 
-def points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[CurvePoint, ...]:
+def collect_points(series: Iterable[Series], logs: Mapping[str, Epochs]) -> tuple[CurvePoint, ...]:
     """Return a point for every epoch of every run's log, then for every epoch of the mean of a model."""
     found: list[CurvePoint] = []
     for each in series:
-        runs = [curve for record in each.runs if (curve := _curve(each, record, logs.get(record.run_id, ())))]
+        runs = [
+            curve
+            for record in each.runs
+            if (curve := _list_epochs(each, record, logs.get(record.run_id, ())))
+        ]
         for curve in runs:
             found += curve
-        found += _mean([curve for curve in runs if curve[0].status == "finished"])
+        found += _average_seeds([curve for curve in runs if curve[0].status == "finished"])
     return tuple(found)
 
 
-def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[CurvePoint]:
+def _list_epochs(series: Series, record: RunRecord, epochs: Epochs) -> list[CurvePoint]:
     key = series.metric.replace("test_", "validation_", 1)
     if not any(parse_number(row, key) is not None for row in epochs):
         return []
@@ -78,7 +89,7 @@ def _curve(series: Series, record: RunRecord, epochs: Epochs) -> list[CurvePoint
     return curve
 
 
-def _mean(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
+def _average_seeds(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
     if len(curves) < 2:
         return []
     found = []
@@ -86,48 +97,50 @@ def _mean(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
         first = seeds[0]
         loss, validation = ([getattr(seed, part) for seed in seeds] for part in ("train_loss", "validation"))
         place = (first.table, first.task, first.label, first.unit, first.name, first.model)
-        means = (_fmean(loss), _fmean(validation))
+        means = (_compute_mean(loss), _compute_mean(validation))
         found.append(CurvePoint(*place, "mean", "", None, "finished", first.epochs, *means))
     return found
 
 
-def _fmean(values: Sequence[float | None]) -> float | None:
+def _compute_mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-def draw(found: Sequence[CurvePoint], looks: Mapping[str, SeriesStyle]) -> Figure:
+def draw_curves(found: Sequence[CurvePoint], styles: Mapping[str, SeriesStyle]) -> Figure:
     """Draw a row of panels per task: validation metric and training loss.
 
     Thin lines are seeds, thick ones their mean; a run that failed ends in a cross.
     """
-    tasks = grouped(((point.task, point.label, point.unit), point) for point in found)
+    tasks = group(((point.task, point.label, point.unit), point) for point in found)
     names = list(dict.fromkeys(point.name for point in found))
-    figure, axes = panels(len(tasks), 2, [looks[name] for name in names])
+    figure, axes = make_panels(len(tasks), 2, [styles[name] for name in names])
     for row, ((_, label, unit), of_task) in enumerate(tasks.items()):
         left, right = axes[2 * row : 2 * row + 2]
         for panel, part in ((left, "validation"), (right, "train_loss")):
-            _panel(panel, of_task, part, looks)
-            title(panel, label)
-        left.set_ylabel(axis_label(unit, before="validation"))
+            _draw_panel(panel, of_task, part, styles)
+            set_title(panel, label)
+        left.set_ylabel(format_axis_label(unit, before="validation"))
         right.set_ylabel("training loss")
-    slimmer(figure, len(names))
+    thin_lines(figure, len(names))
     return figure
 
 
-def _panel(axes: Axes, found: Sequence[CurvePoint], part: str, looks: Mapping[str, SeriesStyle]) -> None:
-    runs = grouped(((point.name, point.kind, point.run_id), point) for point in found)
+def _draw_panel(
+    axes: Axes, found: Sequence[CurvePoint], part: str, styles: Mapping[str, SeriesStyle]
+) -> None:
+    runs = group(((point.name, point.kind, point.run_id), point) for point in found)
     averaged = {name for name, kind, _ in runs if kind == "mean"}
     for (name, kind, run_id), curve in runs.items():
-        look, thin = looks[name], kind == "seed" and name in averaged
+        style, thin = styles[name], kind == "seed" and name in averaged
         shown = [point for point in curve if getattr(point, part) is not None]
         epochs, values = [point.epochs for point in shown], [getattr(point, part) for point in shown]
-        (line,) = axes.plot(epochs, values, color=look.colour, linestyle=look.line, gid=f"{kind}-{run_id}")
+        (line,) = axes.plot(epochs, values, color=style.colour, linestyle=style.line, gid=f"{kind}-{run_id}")
         if thin:
             line.set(linewidth=0.7, alpha=0.5)
         else:
-            line.set(marker=look.marker, markevery=max(1, len(shown) // 8), zorder=3)
+            line.set(marker=style.marker, markevery=max(1, len(shown) // 8), zorder=3)
         if shown and curve[0].status not in ("finished", "interrupted"):
-            axes.plot(epochs[-1:], values[-1:], "x", color=look.colour, markeredgewidth=1.2, zorder=4)
+            axes.plot(epochs[-1:], values[-1:], "x", color=style.colour, markeredgewidth=1.2, zorder=4)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
     axes.set_xlabel("epochs")

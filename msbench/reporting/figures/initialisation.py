@@ -2,7 +2,7 @@
 
 ::
 
-    model -> initial_poles -> Poles -> dots -> draw
+    model -> compute_initial_poles -> Poles -> list_dots -> draw_dots
 
 A dot is a diagonal element of A-bar = exp(dt A) of one channel, or its absolute value where it is complex:
 between 0 (forgets at once) and 1 (never forgets). A row is a stream. Step sizes are those of a model without
@@ -21,16 +21,14 @@ from matplotlib.figure import Figure
 
 from msbench.config.layers import Located
 from msbench.errors import ConfigError
-from msbench.reporting.figures.look import SeriesStyle, grid_panels, title
-from msbench.reporting.figures.names import clean
-from msbench.reporting.figures.series import Series, grouped
-from msbench.reporting.figures.style import COLOURS
+from msbench.reporting.figures.series import Series, clean, group
+from msbench.reporting.figures.style import COLOURS, SeriesStyle, make_grid, set_title
 from msbench.results.record import RunRecord
 
 if TYPE_CHECKING:
     from torch import nn
 
-NO_LOOKS: Mapping[str, SeriesStyle] = {}
+NO_STYLES: Mapping[str, SeriesStyle] = {}
 NEAR = 0.002
 """The distance below which two dots cannot be distinguished: a fifth of a dot."""
 
@@ -64,7 +62,7 @@ class Dot:
     pole: float | None
 
 
-def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
+def compute_initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
     """Return the poles of every stream of an MS-SSM layer, fine to coarse, by the model's parameters.
 
     Both directions of a bidirectional layer count as layers. Raises ValueError where the model has no such
@@ -84,7 +82,9 @@ def initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
     return [Poles(name, tuple(map(tuple, poles.detach().abs().tolist()))) for name, poles in named]
 
 
-def dots(streams: Sequence[Poles], model: tuple[str, str, str, str] = ("", "", "", "")) -> tuple[Dot, ...]:
+def list_dots(
+    streams: Sequence[Poles], model: tuple[str, str, str, str] = ("", "", "", "")
+) -> tuple[Dot, ...]:
     """Return a row for every dot, stream by stream; one without a pole for a stream without states.
 
     `model` is its table, name, kind and run id.
@@ -92,7 +92,7 @@ def dots(streams: Sequence[Poles], model: tuple[str, str, str, str] = ("", "", "
     return tuple(Dot(*model, poles.stream, pole) for poles in streams for pole in (poles.dots or (None,)))
 
 
-def of_series(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, ...]]:
+def collect_dots(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, ...]]:
     """Return the first layer of every MS-SSM as initialised by its row's first run, and notes on others."""
     firsts: dict[str, tuple[Series, RunRecord]] = {}
     for each in series:
@@ -102,16 +102,16 @@ def of_series(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, ...
     notes = []
     for name, (each, record) in firsts.items():
         try:
-            model = _built(record)
-            streams = initial_poles(model) if model is not None else []
+            model = _build_model(record)
+            streams = compute_initial_poles(model) if model is not None else []
         except (ConfigError, ValueError) as error:
             notes.append(f"{clean(name)}: not shown: {clean(str(error))}")
             continue
-        found += dots(streams, (each.table, name, each.model, record.run_id))
+        found += list_dots(streams, (each.table, name, each.model, record.run_id))
     return tuple(found), tuple(notes)
 
 
-def _built(record: RunRecord) -> nn.Module | None:
+def _build_model(record: RunRecord) -> nn.Module | None:
     """Build the untrained MS-SSM of a run, without loading its data; return None for other models."""
     from msbench import datasets as data
     from msbench import models
@@ -124,23 +124,23 @@ def _built(record: RunRecord) -> nn.Module | None:
     return models.build(spec.model_name, spec.model, outline, spec.seed)
 
 
-def draw(found: Sequence[Dot], looks: Mapping[str, SeriesStyle] = NO_LOOKS) -> Figure:
+def draw_dots(found: Sequence[Dot], styles: Mapping[str, SeriesStyle] = NO_STYLES) -> Figure:
     """Draw a panel per model with a row per stream, the first on top: a bar over its range, a dot per pole.
 
-    Of `looks` only the labels are used, as colours distinguish streams.
+    Of `styles` only the labels are used, as colours distinguish streams.
     """
-    of_names = grouped((dot.name, dot) for dot in found)
+    of_names = group((dot.name, dot) for dot in found)
     streams = max(len({dot.stream for dot in of_model}) for of_model in of_names.values())
-    figure, axes = grid_panels(len(of_names), (), height=1.0 + 0.24 * streams)
+    figure, axes = make_grid(len(of_names), (), height=1.0 + 0.24 * streams)
     for number, (panel, (name, of_model)) in enumerate(zip(axes, of_names.items(), strict=True)):
-        _panel(panel, of_model, number)
+        _draw_panel(panel, of_model, number)
         if name:
-            title(panel, looks[name].label if name in looks else name)
+            set_title(panel, styles[name].label if name in styles else name)
     return figure
 
 
-def _panel(axes: Axes, found: Sequence[Dot], number: int) -> None:
-    of_streams = grouped((dot.stream, dot.pole) for dot in found)
+def _draw_panel(axes: Axes, found: Sequence[Dot], number: int) -> None:
+    of_streams = group((dot.stream, dot.pole) for dot in found)
     for row, (stream, poles) in enumerate(of_streams.items()):
         known = [pole for pole in poles if pole is not None]
         colour = COLOURS[row % len(COLOURS)]

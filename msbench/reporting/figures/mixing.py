@@ -1,36 +1,45 @@
-"""Mean mixing distances, which measure how far back a model looks, compared layer by layer.
+"""Mean mixing distances, which measure how far back a model looks, by layer and by distance.
 
 ::
 
-    <run folder>/mixing/*.json -> Distances -> chosen -> layers -> draw
+    <run folder>/mixing/*.json -> Distances -> choose_measurements -> collect_layers -> draw_layers
+    documents of ``msbench mixing`` -> draw_by_layer / draw_by_distance
 
-Distances are comparable only if measured in the same way, so one set of options is drawn and reported.
+Distances are comparable only if measured in the same way, so a report draws one set of options and names it.
+Its bars are over seeds; those of ``msbench mixing`` are over all rows of all seeds.
 """
 
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from msbench.reporting.figures.look import (
+from msbench.reporting.figures.series import Series, clean, group
+from msbench.reporting.figures.style import (
+    BARS,
     STEPS,
+    Format,
     SeriesStyle,
-    axis_label,
-    grid_panels,
-    scaled_axis,
-    slimmer,
-    title,
+    apply_style,
+    assign_styles,
+    format_axis_label,
+    make_grid,
+    render_picture,
+    scale_axis,
+    set_title,
+    thin_lines,
 )
-from msbench.reporting.figures.names import clean
-from msbench.reporting.figures.series import Series, grouped
-from msbench.reporting.figures.style import BARS
-from msbench.results.mixing_documents import Distances
+from msbench.results.mixing_documents import Distances, MixingDocument
 from msbench.stats import spread
+
+DOCUMENT_SIZE = (5.5, 3.4)
+"""Width and height in inches of the figures of documents."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +66,14 @@ class LayerPoint:
     default_options: bool
 
 
-def chosen(documents: Mapping[str, Sequence[Distances]]) -> tuple[dict[str, Distances], tuple[str, ...]]:
+def choose_measurements(
+    documents: Mapping[str, Sequence[Distances]],
+) -> tuple[dict[str, Distances], tuple[str, ...]]:
     """Return the newest measurement of each run with one set of options, and notes on those left out.
 
     Trained models are preferred to untrained, default options to others, then options that most runs have.
     """
-    by_way = grouped((_way(each), each) for of_run in documents.values() for each in of_run)
+    by_way = group((_get_way(each), each) for of_run in documents.values() for each in of_run)
     if not by_way:
         return {}, ()
     best = min(
@@ -71,7 +82,7 @@ def chosen(documents: Mapping[str, Sequence[Distances]]) -> tuple[dict[str, Dist
     kept = {
         run_id: match
         for run_id, of_run in documents.items()
-        if (match := next((each for each in reversed(of_run) if _way(each) == best), None))
+        if (match := next((each for each in reversed(of_run) if _get_way(each) == best), None))
     }
     others = sum(map(len, documents.values())) - len(kept)
     notes = [f"{others} measured in another way left out"] if others else []
@@ -83,26 +94,26 @@ def chosen(documents: Mapping[str, Sequence[Distances]]) -> tuple[dict[str, Dist
     return kept, tuple(notes)
 
 
-def _way(measured: Distances) -> tuple[bool, str]:
+def _get_way(measured: Distances) -> tuple[bool, str]:
     """Return the key that two comparable measurements share."""
     return measured.trained, measured.options_digest
 
 
-def layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tuple[LayerPoint, ...]:
+def collect_layers(series: Iterable[Series], documents: Mapping[str, Distances]) -> tuple[LayerPoint, ...]:
     """Return a row per layer of every run, then a row per layer of the mean of a model with several."""
     found: list[LayerPoint] = []
     for each in series:
         runs = [
-            _layers(each, record.run_id, record.seed, documents[record.run_id])
+            _list_layers(each, record.run_id, record.seed, documents[record.run_id])
             for record in each.runs
             if record.run_id in documents
         ]
         found += [layer for run in runs for layer in run]
-        found += _mean(runs)
+        found += _average_seeds(runs)
     return tuple(found)
 
 
-def _layers(series: Series, run_id: str, seed: int, document: Distances) -> list[LayerPoint]:
+def _list_layers(series: Series, run_id: str, seed: int, document: Distances) -> list[LayerPoint]:
     column = series.column
     names = (series.table, column.task, column.label, series.name, series.model)
     how = (document.trained, document.default_options)
@@ -112,7 +123,7 @@ def _layers(series: Series, run_id: str, seed: int, document: Distances) -> list
     ]
 
 
-def _mean(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
+def _average_seeds(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
     if len(runs) < 2:
         return []
     found = []
@@ -126,38 +137,147 @@ def _mean(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
     return found
 
 
-def draw(found: Sequence[LayerPoint], looks: Mapping[str, SeriesStyle]) -> Figure:
+def draw_layers(found: Sequence[LayerPoint], styles: Mapping[str, SeriesStyle]) -> Figure:
     """Draw a panel per task: layers on x, distances on y; thin lines are seeds, thick ones their mean."""
-    tasks = grouped(((layer.task, layer.label), layer) for layer in found)
+    tasks = group(((layer.task, layer.label), layer) for layer in found)
     names = dict.fromkeys(layer.name for layer in found)
-    figure, axes = grid_panels(len(tasks), [looks[name] for name in names])
+    figure, axes = make_grid(len(tasks), [styles[name] for name in names])
     for panel, ((_, label), of_task) in zip(axes, tasks.items(), strict=True):
-        _panel(panel, of_task, looks)
-        title(panel, label)
-        panel.set_xlabel("layer")
-        panel.set_ylabel(axis_label("tokens"))
-    slimmer(figure, len(names))
+        _draw_panel(panel, of_task, styles)
+        set_title(panel, label)
+        _set_layer_axis(panel, ticks=6)
+        panel.set_ylabel(format_axis_label("tokens"))
+    thin_lines(figure, len(names))
     return figure
 
 
-def _panel(axes: Axes, found: Sequence[LayerPoint], looks: Mapping[str, SeriesStyle]) -> None:
-    runs = grouped(((layer.name, layer.kind, layer.run_id), layer) for layer in found)
+def _draw_panel(axes: Axes, found: Sequence[LayerPoint], styles: Mapping[str, SeriesStyle]) -> None:
+    runs = group(((layer.name, layer.kind, layer.run_id), layer) for layer in found)
     averaged = {name for name, kind, _ in runs if kind == "mean"}
     for (name, kind, run_id), whole in runs.items():
-        look, of_run = looks[name], [each for each in whole if each.distance is not None]
+        style, of_run = styles[name], [each for each in whole if each.distance is not None]
         numbers = [each.layer for each in of_run]
         distances = [each.distance for each in of_run if each.distance is not None]
-        style: dict[str, Any] = {"color": look.colour, "linestyle": look.line, "gid": f"{kind}-{run_id}"}
+        line: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "gid": f"{kind}-{run_id}"}
         if kind == "mean":
             spreads = [each.sd or 0.0 for each in of_run]
-            axes.errorbar(numbers, distances, yerr=spreads, marker=look.marker, **BARS, **style)
+            axes.errorbar(numbers, distances, yerr=spreads, marker=style.marker, **BARS, **line)
         elif name in averaged:
-            axes.plot(numbers, distances, linewidth=0.7, alpha=0.5, **style)
+            axes.plot(numbers, distances, linewidth=0.7, alpha=0.5, **line)
         else:
-            axes.plot(numbers, distances, marker=look.marker, **style)
+            axes.plot(numbers, distances, marker=style.marker, **line)
     axes.margins(x=0.1)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=STEPS))
     known = [each.distance for each in found if each.distance is not None]
-    scaled_axis(axes, known, which="y", ratio=30)
+    scale_axis(axes, known, which="y", ratio=30)
     if axes.get_yscale() == "linear":
         axes.set_ylim(bottom=0)
+
+
+def _set_layer_axis(axes: Axes, *, ticks: int) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=STEPS))
+    axes.set_xlabel("layer")
+
+
+def group_seeds(documents: Iterable[MixingDocument]) -> dict[SeriesStyle, list[MixingDocument]]:
+    """Group the documents of a model, trained or not, on a task by style, in order of first appearance.
+
+    A model has one colour and marker. Untrained models have dashed lines.
+    """
+    documents = list(documents)
+    several_tasks = len({each["task"] for each in documents}) > 1
+    styles = assign_styles(each["model"] for each in documents)
+    found = group(((each["task"], each["model"], each["trained"]), each) for each in documents)
+    groups: dict[SeriesStyle, list[MixingDocument]] = {}
+    for (task, model, trained), seeds in found.items():
+        names = [model, *([task] if several_tasks else []), *([] if trained else ["untrained"])]
+        style = replace(styles[model], label=" · ".join(names), line="-" if trained else "--")
+        groups[style] = seeds
+    return groups
+
+
+def draw_by_layer(documents: Iterable[MixingDocument]) -> Figure:
+    """Draw the mean distance of each layer with its standard deviation over all rows, and a dot per seed."""
+    figure = Figure(figsize=DOCUMENT_SIZE)
+    axes, groups = figure.add_subplot(), group_seeds(documents)
+    for index, (style, seeds) in enumerate(groups.items()):
+        # Shifted, so that bars of one layer do not hide each other.
+        shift = 0.3 * ((index + 0.5) / len(groups) - 0.5)
+        layers = [[each["layers"][k] for each in seeds] for k in range(_count_layers(seeds))]
+        x = np.arange(1, len(layers) + 1) + shift
+        means, sds = np.array([_pool(layer) for layer in layers]).T
+        axes.errorbar(x, means, sds, label=style.label, **BARS, **_line_options(style))
+        dots = [(place, each["mean"]) for place, layer in zip(x, layers, strict=True) for each in layer]
+        if len(seeds) > 1:
+            axes.plot(*np.array(dots, float).T, ".", color=style.colour, markersize=3, alpha=0.5)
+    _set_layer_axis(axes, ticks=12)
+    axes.set_ylabel("mean mixing distance (positions)")
+    return _finish(figure, axes)
+
+
+def draw_by_distance(documents: Iterable[MixingDocument]) -> Figure:
+    """Draw the share of all |J| at each distance or farther; thin lines are single layers."""
+    figure = Figure(figsize=DOCUMENT_SIZE)
+    axes = figure.add_subplot()
+    for style, seeds in group_seeds(documents).items():
+        edges = max((each["profile_edges"] for each in seeds), key=len)[1:]
+        for k in range(_count_layers(seeds)):
+            layer = _sum_farther([each["layers"][k] for each in seeds], len(edges))
+            axes.plot(edges, layer, color=style.colour, linestyle=style.line, linewidth=0.6, alpha=0.5)
+        axes.plot(edges, _sum_farther(seeds, len(edges)), label=style.label, **_line_options(style))
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("distance (positions)")
+    axes.set_ylabel("share of |J| that is as far or farther")
+    return _finish(figure, axes)
+
+
+DOCUMENT_FIGURES = {"layers": draw_by_layer, "distances": draw_by_distance}
+"""Figures of the documents of ``msbench mixing`` by the names of their files."""
+
+
+def render_documents(documents: Iterable[MixingDocument], name: str, form: Format) -> bytes:
+    """Render one of `DOCUMENT_FIGURES` as a file; the same documents always give the same bytes."""
+    with apply_style():
+        return render_picture(DOCUMENT_FIGURES[name](documents), form)
+
+
+def _line_options(style: SeriesStyle) -> dict[str, Any]:
+    """Return the options of a line with markers, which are hollow if the model is untrained."""
+    face = style.colour if style.line == "-" else "white"
+    line = {"color": style.colour, "linestyle": style.line, "marker": style.marker}
+    return {**line, "markeredgewidth": 1.0, "markerfacecolor": face}
+
+
+def _count_layers(seeds: Sequence[MixingDocument]) -> int:
+    return min(len(each["layers"]) for each in seeds)
+
+
+def _pool(layers: Sequence[MixingDocument]) -> tuple[float, float]:
+    """Return mean and standard deviation over the rows of all seeds, from those of each."""
+    known = [each for each in layers if each["mean"] is not None]
+    if not known:
+        return np.nan, np.nan
+    n = np.array([each["n"] for each in known], float)
+    means = np.array([each["mean"] for each in known])
+    within = np.array([each["sd"] or 0.0 for each in known]) ** 2 * (n - 1)
+    mean = float((n * means).sum() / n.sum())
+    squares = float((within + n * (means - mean) ** 2).sum())
+    return mean, float(np.sqrt(squares / max(n.sum() - 1, 1)))
+
+
+def _sum_farther(found: Sequence[MixingDocument], count: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return shares at or beyond each edge but the first, the mean over seeds; missing bins are empty."""
+    profiles = np.zeros((len(found), count + 1))
+    for row, each in zip(profiles, found, strict=True):
+        values = np.array(each["profile"], float)
+        row[: len(values)] = values
+    shares: np.ndarray[Any, np.dtype[np.float64]] = profiles.mean(axis=0)[::-1].cumsum()[::-1][1:]
+    return shares
+
+
+def _finish(figure: Figure, axes: Axes) -> Figure:
+    axes.set_ylim(bottom=0)
+    # Outside: no corner is free in every figure.
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure

@@ -13,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from msbench.reporting.figures.look import NARROW, SeriesStyle, panels, scaled_axis
-from msbench.reporting.figures.names import clean, shortened
-from msbench.reporting.figures.style import COLOURS, INK
+from msbench.reporting.figures.series import clean, shorten
+from msbench.reporting.figures.style import COLOURS, INK, NARROW, SeriesStyle, make_panels, scale_axis
 from msbench.reporting.render.formatting import number_repeats
 from msbench.results.files import parse_json, read_bytes
 
@@ -75,7 +74,7 @@ class Scan:
     notes: tuple[str, ...]
 
 
-def read(path: Path) -> tuple[Scan | None, str]:
+def read_scan(path: Path) -> tuple[Scan | None, str]:
     """Read a document from a file; return None and an error message if it is invalid."""
     try:
         values = parse_json(read_bytes(path))
@@ -83,50 +82,50 @@ def read(path: Path) -> tuple[Scan | None, str]:
             raise ValueError("not written by `msbench bench scan --out`")
         if values["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"schema version {values['schema_version']}, not {SCHEMA_VERSION}")
-        return scan(path.stem, values), ""
+        return parse_scan(path.stem, values), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         return None, f"{path}: no benchmark of the scan: {type(error).__name__}: {error}"
 
 
-def scan(document: str, values: Mapping[str, Any]) -> Scan:
+def parse_scan(document: str, values: Mapping[str, Any]) -> Scan:
     """Convert a document's values to rows; raise KeyError, TypeError or ValueError if it is incomplete."""
-    machine = _machine(values)
+    machine = _describe_machine(values)
     notes = [
-        f"{clean(row['name'])} took no part: {clean(row.get('reason') or row['status'])}"
+        f"{clean(row['name'])}: not measured: {clean(row.get('reason') or row['status'])}"
         for row in values["rows"]
         if row["status"] != "measured"
     ]
-    lengths = tuple(_lengths(document, machine, values.get("scaling") or ()))
-    return Scan(document, machine, lengths, tuple(_backends(document, machine, values)), tuple(notes))
+    lengths = tuple(_list_lengths(document, machine, values.get("scaling") or ()))
+    return Scan(document, machine, lengths, tuple(_list_backends(document, machine, values)), tuple(notes))
 
 
-def _machine(values: Mapping[str, Any]) -> str:
+def _describe_machine(values: Mapping[str, Any]) -> str:
     """Return the device and date, such as ``AMD EPYC, 2 threads, 2026-11-28``."""
     threads = f", {values['threads']} threads" if values["device"]["type"] == "cpu" else ""
     name = values["device"]["name"] or values["device"]["type"]
     return f"{clean(name)}{threads}, {values['ended'][:10]}"
 
 
-def _lengths(document: str, machine: str, tables: Sequence[Mapping[str, Any]]) -> Iterator[Length]:
+def _list_lengths(document: str, machine: str, tables: Sequence[Mapping[str, Any]]) -> Iterator[Length]:
     for table in tables:
         if table["varied"] != "l":
             continue
         for mode in MODES:
             for row in table["rows"]:
                 if mode in row:
-                    times, sizes = row[mode], _sizes(row)
+                    times, sizes = row[mode], _get_sizes(row)
                     spread = (times["median"], times["p20"], times["p80"])
                     yield Length(
                         document, machine, table["engine"], mode, *sizes, *spread, row.get("peak_bytes")
                     )
 
 
-def _backends(document: str, machine: str, values: Mapping[str, Any]) -> Iterator[Backend]:
+def _list_backends(document: str, machine: str, values: Mapping[str, Any]) -> Iterator[Backend]:
     rows = [row for row in values["rows"] if row["status"] == "measured"]
-    rows.sort(key=_cost)
-    labels = number_repeats(_label(row, values["size"]) for row in rows)
+    rows.sort(key=_compute_cost)
+    labels = number_repeats(_make_label(row, values["size"]) for row in rows)
     for label, row in zip(labels, rows, strict=True):
-        sizes = _sizes(row)
+        sizes = _get_sizes(row)
         each, peak = sizes[0] * sizes[1] * sizes[2], row.get("peak_bytes")
         for mode in MODES:
             if mode in row:
@@ -138,18 +137,18 @@ def _backends(document: str, machine: str, values: Mapping[str, Any]) -> Iterato
                 )
 
 
-def _sizes(row: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
+def _get_sizes(row: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
     b, l, d, m, n = (int(row["size"][name]) for name in SIZES)  # noqa: E741
     return b, l, d, m, n
 
 
-def _cost(row: Mapping[str, Any]) -> float:
+def _compute_cost(row: Mapping[str, Any]) -> float:
     size = row["size"]
     slowest = max(row[mode]["median"] for mode in MODES if mode in row)
     return float(slowest / (size["b"] * size["l"] * size["d"]))
 
 
-def _label(row: Mapping[str, Any], size: Mapping[str, int]) -> str:
+def _make_label(row: Mapping[str, Any], size: Mapping[str, int]) -> str:
     """Return the label of a backend, with the differing sizes if it was run at another size than the rest."""
     other = [f"{name} {row['size'][name]}" for name in SIZES if row["size"][name] != size[name]]
     name = str(row.get("label") or row["name"])
@@ -160,50 +159,52 @@ def draw_lengths(found: Sequence[Length]) -> Figure:
     """Draw the time of a call over the length, both logarithmic, and memory next to it where measured."""
     engines = list(dict.fromkeys(each.engine for each in found))
     shown = {
-        (engine, mode): _look(f"{shortened(engine)}, {words}", index, mode)
+        (engine, mode): _make_style(f"{shorten(engine)}, {words}", index, mode)
         for index, engine in enumerate(engines)
         for mode, words in MODES.items()
         if any((each.engine, each.mode) == (engine, mode) for each in found)
     }
     with_memory = any(each.peak_bytes for each in found)
-    figure, axes = panels(1, 2 if with_memory else 1, [*shown.values(), GUIDE], height=2.4)
-    for key, look in shown.items():
+    figure, axes = make_panels(1, 2 if with_memory else 1, [*shown.values(), GUIDE], height=2.4)
+    for key, style in shown.items():
         points = [each for each in found if (each.engine, each.mode) == key]
-        _times(axes[0], points, look)
+        _draw_times(axes[0], points, style)
         if with_memory:
             sized = [each for each in points if each.peak_bytes]
-            _line(axes[1], [each.l for each in sized], [float(each.peak_bytes or 0) for each in sized], look)
-    _guide(axes[0], found)
+            _draw_line(
+                axes[1], [each.l for each in sized], [float(each.peak_bytes or 0) for each in sized], style
+            )
+    _draw_guide(axes[0], found)
     for panel in axes:
-        _lengths_across(panel, sorted({each.l for each in found}))
+        _set_length_axis(panel, sorted({each.l for each in found}))
     axes[0].set_ylabel("time of a call")
-    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds_in_words(value)))
+    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_seconds(value)))
     if with_memory:
         axes[1].set_ylabel("peak memory (bytes)")
     sizes = ", ".join(f"{name} {getattr(found[0], name)}" for name in SIZES if name != "l")
-    _where(figure, found[0].machine, f"\n{sizes}")
+    _set_caption(figure, found[0].machine, f"\n{sizes}")
     return figure
 
 
-def _look(label: str, index: int, mode: str) -> SeriesStyle:
+def _make_style(label: str, index: int, mode: str) -> SeriesStyle:
     forward = mode == "forward"
     return SeriesStyle(
         label, COLOURS[index % len(COLOURS)], "o" if forward else "s", "--" if forward else "-"
     )
 
 
-def _times(axes: Axes, points: Sequence[Length], look: SeriesStyle) -> None:
+def _draw_times(axes: Axes, points: Sequence[Length], style: SeriesStyle) -> None:
     seconds = [each.seconds for each in points]
-    _line(axes, [each.l for each in points], seconds, look)
+    _draw_line(axes, [each.l for each in points], seconds, style)
     low, high = [each.p20 for each in points], [each.p80 for each in points]
-    axes.fill_between([each.l for each in points], low, high, color=look.colour, alpha=0.2, linewidth=0)
+    axes.fill_between([each.l for each in points], low, high, color=style.colour, alpha=0.2, linewidth=0)
 
 
-def _line(axes: Axes, across: Sequence[int], upwards: Sequence[float], look: SeriesStyle) -> None:
-    axes.plot(across, upwards, color=look.colour, marker=look.marker, linestyle=look.line)
+def _draw_line(axes: Axes, across: Sequence[int], upwards: Sequence[float], style: SeriesStyle) -> None:
+    axes.plot(across, upwards, color=style.colour, marker=style.marker, linestyle=style.line)
 
 
-def _guide(axes: Axes, found: Sequence[Length]) -> None:
+def _draw_guide(axes: Axes, found: Sequence[Length]) -> None:
     """Draw a guide line proportional to the length, below all others."""
     first, last = min(each.l for each in found), max(each.l for each in found)
     start = 0.6 * min(each.seconds * first / each.l for each in found)
@@ -211,7 +212,7 @@ def _guide(axes: Axes, found: Sequence[Length]) -> None:
     axes.plot((first, last), ends, color=INK, linestyle=GUIDE.line, linewidth=0.9)
 
 
-def _lengths_across(axes: Axes, lengths: Sequence[int]) -> None:
+def _set_length_axis(axes: Axes, lengths: Sequence[int]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="length l (steps)")
     axes.xaxis.set_major_locator(FixedLocator(lengths))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -219,8 +220,8 @@ def _lengths_across(axes: Axes, lengths: Sequence[int]) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _where(figure: Figure, machine: str, below: str = "") -> None:
-    line = shortened(machine, 100 if figure.get_figwidth() > NARROW else 60)
+def _set_caption(figure: Figure, machine: str, below: str = "") -> None:
+    line = shorten(machine, 100 if figure.get_figwidth() > NARROW else 60)
     figure.suptitle(line + below, fontsize=7)
 
 
@@ -230,29 +231,29 @@ def draw_backends(found: Sequence[Backend]) -> Figure:
     shown = [
         SeriesStyle(words, COLOURS[index], "os"[index], "") for index, words in enumerate(MODES.values())
     ]
-    figure, axes = panels(1, 2, shown, height=0.75 + 0.24 * max(2, len(names)))
-    for look, mode in zip(shown, MODES, strict=True):
+    figure, axes = make_panels(1, 2, shown, height=0.75 + 0.24 * max(2, len(names)))
+    for style, mode in zip(shown, MODES, strict=True):
         points = [each for each in found if each.mode == mode]
         rows = [names.index(each.name) for each in points]
-        _row_dots(axes[0], [each.nanoseconds_each for each in points], rows, look)
+        _draw_row_dots(axes[0], [each.nanoseconds_each for each in points], rows, style)
     whole = [each for each in found if each.bytes_each is not None and each.mode == "forward_backward"]
     memory = [each.bytes_each for each in whole if each.bytes_each is not None]
-    _row_dots(axes[1], memory, [names.index(each.name) for each in whole], shown[-1])
+    _draw_row_dots(axes[1], memory, [names.index(each.name) for each in whole], shown[-1])
     for panel, label in zip(axes, ("time: ns", "memory: bytes"), strict=True):
         panel.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"{label} / (token · channel)")
-        panel.set_yticks(range(len(names)), [shortened(name) for name in names])
-    scaled_axis(axes[0], [each.nanoseconds_each for each in found])
-    scaled_axis(axes[1], memory)
+        panel.set_yticks(range(len(names)), [shorten(name) for name in names])
+    scale_axis(axes[0], [each.nanoseconds_each for each in found])
+    scale_axis(axes[1], memory)
     axes[1].tick_params(labelleft=False)
-    _where(figure, found[0].machine)
+    _set_caption(figure, found[0].machine)
     return figure
 
 
-def _row_dots(axes: Axes, across: Sequence[float], rows: Sequence[int], look: SeriesStyle) -> None:
-    axes.plot(across, rows, color=look.colour, marker=look.marker, linestyle="none", markersize=5.5)
+def _draw_row_dots(axes: Axes, across: Sequence[float], rows: Sequence[int], style: SeriesStyle) -> None:
+    axes.plot(across, rows, color=style.colour, marker=style.marker, linestyle="none", markersize=5.5)
 
 
-def seconds_in_words(value: float) -> str:
+def format_seconds(value: float) -> str:
     """Return a time as text for a tick: 0.001 -> 1 ms."""
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= 0.9995 * size:

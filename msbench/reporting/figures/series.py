@@ -1,16 +1,19 @@
-"""The input of figures: the cells of a table with the records of their runs."""
+"""The input of figures: the cells of a table with the records of their runs, and names as drawn."""
 
+import textwrap
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from msbench.reporting.figures.names import clean
 from msbench.reporting.render.formatting import number_repeats
 from msbench.reporting.tables.cells import UNITS, Cell, Column, Report, Table
 from msbench.results.record import RunRecord
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+LONGEST = 34
+"""The most characters of a name in a legend, which is as wide as a column of a paper."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Series:
     runs: tuple[RunRecord, ...] = ()
 
     @property
-    def shown(self) -> bool:
+    def is_drawable(self) -> bool:
         """True if a figure may show it: not for trivial rules and numbers that are only reported."""
         return bool(self.cell.run_ids or (self.cell.reported and self.cell.measured is not None))
 
@@ -48,7 +51,7 @@ class Series:
         return UNITS[self.column.unit].metric
 
 
-def series_of(report: Report, table: Table) -> list[Series]:
+def collect_series(report: Report, table: Table) -> list[Series]:
     """Return every cell of the table, row by row."""
     names = number_repeats(row.name for row in table.rows)
     return [
@@ -59,9 +62,37 @@ def series_of(report: Report, table: Table) -> list[Series]:
     ]
 
 
-def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+def group(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """Group values by key, both in their order."""
     found: dict[Key, list[Value]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def clean(text: str) -> str:
+    """Return one line without control characters and lone surrogates, which SVG and fonts cannot hold."""
+    kept = (" " if unicodedata.category(mark).startswith("C") else mark for mark in text)
+    return " ".join("".join(kept).split()) or "(no name)"
+
+
+def shorten(text: str, longest: int = LONGEST) -> str:
+    """Apply `clean` and shorten with an ellipsis in the middle, as names often differ at their ends."""
+    line = clean(text)
+    if len(line) <= longest:
+        return line
+    head = (longest - 1) * 2 // 3
+    return f"{line[:head]}…{line[head + 1 - longest :]}"
+
+
+def fold(text: str, width: int, lines: int = 2) -> str:
+    """Apply `shorten` to about `lines` lines of `width` characters, and wrap to those."""
+    # A word that does not fit leaves the end of its line empty, so keep a margin of a few characters.
+    short = shorten(text, lines * width - width // 3)
+    return "\n".join(textwrap.wrap(short, width, max_lines=lines, placeholder="…"))
+
+
+def name_in_legend(names: Iterable[str]) -> dict[str, str]:
+    """Return the legend entry of each name; all are distinct."""
+    each = list(dict.fromkeys(names))
+    return dict(zip(each, number_repeats(map(shorten, each)), strict=True))

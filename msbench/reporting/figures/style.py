@@ -1,13 +1,26 @@
-"""Palette, style and saving of all figures: the same figure is always saved as the same bytes."""
+"""Common style of all figures: palette, fonts, styles of series, panels and axes, and rendering to bytes.
+
+The same figure is always rendered as the same bytes. Figures are as wide as the column of a paper.
+"""
 
 import io
+import math
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from msbench.reporting.figures.series import name_in_legend, shorten
+from msbench.reporting.tables.cells import UNITS
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 """Tol's bright scheme, distinguishable for colour-blind readers; markers and line styles differ too."""
@@ -50,10 +63,156 @@ UNDATED: Mapping[Format, Mapping[str, None]] = {
 }
 """The metadata of each format on date and software, which are left out of the files."""
 FORMATS: tuple[Format, ...] = tuple(UNDATED)
+NAMESPACE = "http://www.w3.org/2000/svg"
+PAINT = {INK: "currentColor"} | {
+    colour: f"var(--series-{number}, {colour})" for number, colour in enumerate(COLOURS, 1)
+}
+SVG_ROOT = {
+    "role": "img",
+    "aria-labelledby": "title desc",
+    "fill": "currentColor",
+    "stroke-linejoin": "round",
+    "stroke-linecap": "butt",
+    "style": "max-width: 100%; height: auto",
+}
+Line = Literal["-", "--", "-.", ":", ""]
+LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
+WIDTH, NARROW = 5.5, 3.4
+"""Widths in inches: the text of a one-column paper, and a figure with a single panel."""
+AXIS = {
+    "percent": "accuracy (%)",
+    "auroc": "macro AUROC",
+    "auroc-percent": "macro AUROC (%)",
+    "tokens": "mixing distance (tokens)",
+}
+STEPS = (1, 2, 2.5, 5, 10)
+MANY = 6
+"""With more names than this, lines are thinner."""
+LEGEND_LINE = 0.17
+"""Height of a line of the legend in inches."""
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """The label, colour, marker and line of the series of one name."""
+
+    label: str
+    colour: str
+    marker: str
+    line: Line
+
+
+def thin_lines(figure: Figure, names: int) -> None:
+    """Make lines thinner and markers smaller where many names would hide each other."""
+    if names > MANY:
+        for axes in figure.axes:
+            for line in axes.get_lines():
+                line.set(linewidth=0.7 * line.get_linewidth(), markersize=0.75 * line.get_markersize())
+
+
+def assign_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
+    """Return a style for each name, in their order; all distinct for up to 56 names."""
+    return {
+        name: SeriesStyle(
+            label,
+            COLOURS[index % len(COLOURS)],
+            MARKERS[index % len(MARKERS)],
+            LINES[index // len(COLOURS) % len(LINES)],
+        )
+        for index, (name, label) in enumerate(name_in_legend(names).items())
+    }
+
+
+def remove_lines(styles: Iterable[SeriesStyle]) -> list[SeriesStyle]:
+    """Return the same styles without their lines."""
+    return [replace(style, line="") for style in styles]
+
+
+def make_panels(
+    rows: int, columns: int, entries: Sequence[SeriesStyle], *, height: float = 1.9
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure of `rows` × `columns` axes, in reading order, with a legend of `entries` below them."""
+    width = NARROW if columns == 1 else WIDTH
+    across = _count_legend_columns(entries, width)
+    below = LEGEND_LINE * math.ceil(len(entries) / across) + 0.1 if entries else 0.0
+    figure = Figure(figsize=(width, rows * height + below))
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    if entries:
+        handles = [
+            Line2D([], [], color=style.colour, marker=style.marker, linestyle=style.line, label=style.label)
+            for style in entries
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=across)
+    return figure, axes
+
+
+def make_grid(
+    count: int, entries: Sequence[SeriesStyle], columns: int = 2, *, height: float = 2.1
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure of `count` axes, at most `columns` per row, with the legend below them."""
+    columns = min(count, columns)
+    figure, axes = make_panels(-(-count // columns), columns, entries, height=height)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def _count_legend_columns(entries: Sequence[SeriesStyle], width: float) -> int:
+    # At 7 points: 0.06 inches per character, and half an inch for the line and its marker.
+    widest = max((0.06 * len(style.label) + 0.55 for style in entries), default=width)
+    return min(max(1, int(width / widest)), max(1, len(entries)))
+
+
+def draw_point(
+    axes: Axes, place: tuple[float, float], spreads: tuple[float | None, float | None], style: SeriesStyle
+) -> None:
+    """Draw a point with error bars of these half widths on x and y; none where a spread is None."""
+    axes.errorbar(
+        *place,
+        xerr=spreads[0],
+        yerr=spreads[1],
+        fmt=style.marker,
+        color=style.colour,
+        markersize=5.5,
+        **BARS,
+    )
+
+
+def set_title(axes: Axes, text: str) -> None:
+    """Set the title of a panel, shortened to fit."""
+    axes.set_title(shorten(text, 40))
+
+
+def format_axis_label(unit: str, *, before: str = "") -> str:
+    """Return the label of an axis in this unit of a column."""
+    words = AXIS.get(unit) or UNITS[unit].words
+    return f"{before} {words}".strip()
+
+
+def scale_axis(axes: Axes, values: Iterable[float], *, which: str = "x", ratio: float = 8.0) -> None:
+    """Set round ticks; make the axis logarithmic if its positive values span more than `ratio`."""
+    known = list(values)
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    if known and min(known) > 0 and max(known) / min(known) > ratio:
+        (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+        wide = max(known) / min(known) > 1e3
+        axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_compact(value)))
+
+
+def format_compact(value: float) -> str:
+    """Return a number as text for a tick: 67466 -> 67.5k, 1e7 -> 10M, 0.05 -> 0.05."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def apply_style() -> Iterator[None]:
     """Apply the style while figures are made, laid out and saved; restore the previous settings after."""
     settings: dict[Any, Any] = {
         key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith("backend")
@@ -64,9 +223,38 @@ def styled() -> Iterator[None]:
         yield
 
 
-def picture(figure: Figure, form: Format, *, transparent: bool = False) -> bytes:
+def render_picture(figure: Figure, form: Format, *, transparent: bool = False) -> bytes:
     """Return a figure as the bytes of a file; the same figure always gives the same bytes."""
     out = io.BytesIO()
-    with styled():
+    with apply_style():
         figure.savefig(out, format=form, dpi=DPI, metadata=dict(UNDATED[form]), transparent=transparent)
     return out.getvalue()
+
+
+def render_svg_element(figure: Figure, *, title: str, description: str) -> str:
+    """Return a figure as an ``<svg>`` for an HTML page, with a title and a description for screen readers.
+
+    It has no background, and black in print becomes ``currentColor``. A series has the colour
+    ``var(--series-1, #4477aa)`` and so on, so that a page can set other colours for its dark mode. Ids are
+    unique in the figure only: the page makes them unique.
+    """
+    root = ElementTree.fromstring(render_picture(figure, "svg", transparent=True))
+    for parent in list(root.iter()):
+        for child in list(parent):
+            # matplotlib's style rule is for `*`: inside a page it would apply to the whole page.
+            if child.tag in (f"{{{NAMESPACE}}}metadata", f"{{{NAMESPACE}}}style"):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(f"{{{NAMESPACE}}}")
+        for key, value in element.attrib.items():
+            element.set(key, re.sub(r"#[0-9a-f]{6}\b", lambda found: PAINT.get(found[0], found[0]), value))
+    points = root.get("width", "").removesuffix("pt")
+    for key in ("width", "height", "version"):
+        root.attrib.pop(key, None)
+    # A point in print is 4/3 CSS pixels.
+    root.attrib |= {"xmlns": NAMESPACE, "width": f"{float(points) * 4 / 3:.0f}", **SVG_ROOT}
+    for place, (tag, words) in enumerate((("title", title), ("desc", description))):
+        element = ElementTree.Element(tag, {"id": tag})
+        element.text = words
+        root.insert(place, element)
+    return ElementTree.tostring(root, encoding="unicode")

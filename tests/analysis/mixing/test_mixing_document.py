@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from mixing_cases import model_of, tokens
 
-from msbench.analysis.mixing import figure, table
+from msbench.analysis.mixing import table
 from msbench.analysis.mixing.command import split_batches
 from msbench.analysis.mixing.document import build_document
 from msbench.analysis.mixing.measure import Measure, MeasuredLayer, measure_model
 from msbench.analysis.mixing.options import MeasureOptions, choose_sample, parse_measure_options
 from msbench.errors import ConfigError, DamagedRecord
-from msbench.reporting.figures.style import FORMATS, Format, styled
+from msbench.reporting.figures import mixing
+from msbench.reporting.figures.style import FORMATS, Format, apply_style
 from msbench.results.mixing_documents import (
     MixingDocument,
     document_path,
@@ -175,20 +176,21 @@ def documents() -> list[MixingDocument]:
 
 
 def test_seeds_share_a_line() -> None:
-    found = figure.groups(documents())
-    assert [group.label for group in found] == [
+    groups = mixing.group_seeds(documents())
+    found = list(groups)
+    assert [style.label for style in found] == [
         "mamba",
         "msssm-s6",
         "mamba · untrained",
         "msssm-s6 · untrained",
     ]
-    assert [len(group.documents) for group in found] == [2, 1, 2, 1]
-    assert [group.dashes for group in found] == ["-", "-", "--", "--"]
+    assert [len(seeds) for seeds in groups.values()] == [2, 1, 2, 1]
+    assert [style.line for style in found] == ["-", "-", "--", "--"]
     assert found[0].colour == found[2].colour != found[1].colour
 
 
 def test_the_figure_by_layer_has_the_mean_and_spread_of_all_rows() -> None:
-    (axes,) = figure.by_layer(documents()[:2]).axes
+    (axes,) = mixing.draw_by_layer(documents()[:2]).axes
     line = axes.get_lines()[0]
     both = [
         measure_model(model_of("mamba"), [tokens(9, 30, 14, seed=seed)], MeasureOptions()) for seed in (0, 1)
@@ -202,38 +204,38 @@ def test_the_figure_by_layer_has_the_mean_and_spread_of_all_rows() -> None:
 
 def test_the_figure_by_distance_falls_from_all_that_is_not_the_position_itself() -> None:
     (found, *_) = documents()
-    (axes,) = figure.by_distance([found]).axes
+    (axes,) = mixing.draw_by_distance([found]).axes
     whole = np.asarray(axes.get_lines()[-1].get_ydata())
     assert whole[0] == pytest.approx(1 - found["profile"][0])
     assert (np.diff(whole) <= 0).all()
     assert whole[-1] == pytest.approx(found["profile"][-1])
 
 
-@pytest.mark.parametrize("name", figure.FIGURES)
+@pytest.mark.parametrize("name", mixing.DOCUMENT_FIGURES)
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_same_documents_are_the_same_bytes(name: str, form: Format) -> None:
     drawn = [{**each, "task": "Δ & <A>" if each["seed"] else each["task"]} for each in documents()]
-    first = figure.render(drawn, name, form)
-    assert first == figure.render(drawn, name, form)
+    first = mixing.render_documents(drawn, name, form)
+    assert first == mixing.render_documents(drawn, name, form)
     assert first.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[form])
     if form == "svg":
         assert ElementTree.fromstring(first.decode()).tag.endswith("svg")
         assert not re.search(rb"20\d\d-\d\d-\d\dT", first)
 
 
-@pytest.mark.parametrize("name", figure.FIGURES)
+@pytest.mark.parametrize("name", mixing.DOCUMENT_FIGURES)
 def test_a_users_settings_have_no_effect_and_names_are_no_mathematics(name: str) -> None:
     model = "price_$ and $x^{"
     drawn = [{**each, "model": model} for each in documents()]
-    first = figure.render(drawn, name, "svg")
+    first = mixing.render_documents(drawn, name, "svg")
     assert model in first.decode()
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
-        assert figure.render(drawn, name, "svg") == first
+        assert mixing.render_documents(drawn, name, "svg") == first
 
 
 def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
-    with styled():
-        (axes,) = figure.by_layer([built(trained=False)]).axes
+    with apply_style():
+        (axes,) = mixing.draw_by_layer([built(trained=False)]).axes
     line = axes.get_lines()[0]
     assert line.get_markerfacecolor() == "white"
     assert line.get_markeredgewidth() > 0

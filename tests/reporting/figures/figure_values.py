@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msbench.reporting.figures.series import Series, series_of
+from msbench.reporting.figures.series import Series, collect_series
 from msbench.reporting.tables.cells import Cell, Column, Report, Row, Table
 from msbench.results.record import RunRecord
 
@@ -84,7 +84,7 @@ def report_of(*tables: Table, records: Iterable[RunRecord] = (), results: Path =
 
 def series_in(of: Table, records: Iterable[RunRecord]) -> list[Series]:
     """The series of a table whose cells these records are behind."""
-    return series_of(report_of(of, records=records), of)
+    return collect_series(report_of(of, records=records), of)
 
 
 def write_log(folder: Path, epochs: Sequence[tuple[float, float]]) -> None:

@@ -1,4 +1,4 @@
-"""What a model reaches against its parameters and its time: which runs count, and what the picture holds."""
+"""Results against parameters, time and reported numbers: which runs count, and what the pictures hold."""
 
 from typing import Any
 
@@ -11,15 +11,17 @@ from matplotlib.figure import Figure
 from msbench.reporting.figures.accuracy import (
     SEVERAL,
     AccuracyPoint,
+    ReportedPair,
+    choose_time_unit,
+    compare_parameters,
+    compare_times,
     draw_parameters,
+    draw_reported,
     draw_time,
-    hardware,
-    of_parameters,
-    of_time,
-    time_unit,
+    name_hardware,
+    pair_with_reported,
 )
-from msbench.reporting.figures.look import looks
-from msbench.reporting.figures.style import styled
+from msbench.reporting.figures.style import apply_style, assign_styles
 from msbench.reporting.tables.cells import Cell
 
 
@@ -28,8 +30,8 @@ def timed(identity: str, seconds: float, where: dict[str, Any] = CPU, **changes:
 
 
 def drawn(rows: tuple[AccuracyPoint, ...], draw: Any) -> Figure:
-    with styled():
-        figure: Figure = draw(rows, looks(each.name for each in rows))
+    with apply_style():
+        figure: Figure = draw(rows, assign_styles(each.name for each in rows))
     return figure
 
 
@@ -40,7 +42,7 @@ def containers(figure: Figure, panel: int = 0) -> list[ErrorbarContainer]:
 def test_a_point_is_the_cell_and_the_parameters_of_its_runs() -> None:
     made = table({"A": [cell("a", "b", measured=51.5, sd=1.5)], "B": [cell("c", measured=40.0)]})
     records = [record("a"), record("b", seed=1), record("c", parameters=2000)]
-    rows, notes = of_parameters(series_in(made, records))
+    rows, notes = compare_parameters(series_in(made, records))
     assert [(row.name, row.cost, row.value, row.sd, row.n) for row in rows] == [
         ("A", 1000.0, 51.5, 1.5, 2),
         ("B", 2000.0, 40.0, None, 1),
@@ -51,7 +53,7 @@ def test_a_point_is_the_cell_and_the_parameters_of_its_runs() -> None:
 def test_what_has_no_number_is_not_drawn_and_told() -> None:
     made = table({"A": [cell("a", "b")], "B": [cell("c")], "C": [Cell(run_ids=("d",), status="diverged")]})
     records = [record("a"), record("b", parameters=7), record("c", parameters=None), record("d")]
-    rows, notes = of_parameters(series_in(made, records))
+    rows, notes = compare_parameters(series_in(made, records))
     assert rows == ()
     assert notes == (
         "A on ListOps: not shown by its number of parameters: its runs differ in it",
@@ -65,7 +67,7 @@ def test_times_are_of_the_hardware_that_most_runs_were_on() -> None:
         *(timed("a", 60.0), timed("b", 120.0), timed("c", 5.0, GPU)),
         *(timed("d", 30.0), timed("e", 4.0, {**CPU, "threads": 1})),
     ]
-    rows, notes = of_time(series_in(made, records))
+    rows, notes = compare_times(series_in(made, records))
     assert [(row.name, row.cost, row.timed, row.n, row.run_ids) for row in rows] == [
         ("A", 90.0, 2, 3, ("a", "b")),
         ("B", 30.0, 1, 1, ("d",)),
@@ -84,7 +86,7 @@ def test_each_task_has_its_own_hardware() -> None:
     columns = [column("listops", "ListOps"), column("text", "Text")]
     made = table({"A": [cell("a"), cell("b")]}, columns)
     records = [timed("a", 60.0), timed("b", 5.0, GPU, task="text")]
-    rows, notes = of_time(series_in(made, records))
+    rows, notes = compare_times(series_in(made, records))
     assert [row.hardware for row in rows] == ["A Processor, 2 threads", "NVIDIA H100"]
     assert notes == ()
 
@@ -92,9 +94,9 @@ def test_each_task_has_its_own_hardware() -> None:
 def test_a_run_that_moved_has_no_time() -> None:
     there, here = ({"host": host, "device": "cpu", "threads": "2"} for host in ("there", "here"))
     moved = record("a", attempts=[there, here])
-    assert hardware(moved) == SEVERAL
-    assert hardware(record("b", attempts=[here, here])) == "A Processor, 2 threads"
-    rows, notes = of_time(series_in(table({"A": [cell("a")]}), [moved]))
+    assert name_hardware(moved) == SEVERAL
+    assert name_hardware(record("b", attempts=[here, here])) == "A Processor, 2 threads"
+    rows, notes = compare_times(series_in(table({"A": [cell("a")]}), [moved]))
     assert rows == ()
     assert notes[0].startswith("ListOps: 1 run on several machines left out")
 
@@ -109,13 +111,13 @@ def test_a_run_that_moved_has_no_time() -> None:
     ],
 )
 def test_old_records_say_less_of_their_hardware(environment: dict[str, Any], expected: str) -> None:
-    assert hardware(record("a", environment=environment)) == expected
+    assert name_hardware(record("a", environment=environment)) == expected
 
 
 def test_the_picture_holds_the_rows() -> None:
     made = table({"A": [cell("a", "b", measured=51.5, sd=1.5)], "B": [cell("c", measured=40.0)]})
     records = [timed("a", 600.0), timed("b", 1200.0), timed("c", 300.0)]
-    rows, _ = of_time(series_in(made, records))
+    rows, _ = compare_times(series_in(made, records))
     figure = drawn(rows, draw_time)
     assert figure.axes[0].get_xlabel() == "training time (min)\non A Processor, 2 threads"
     for row, container in zip(rows, containers(figure), strict=True):
@@ -138,9 +140,9 @@ def test_the_hardware_below_a_panel_stays_clear_of_its_neighbour(name: str) -> N
     columns = [column("listops", "ListOps"), column("text", "Text")]
     where = {**CPU, "cpu": name}
     records = [timed("a", 60.0, where), timed("b", 5.0, where, task="text")]
-    rows, _ = of_time(series_in(table({"A": [cell("a"), cell("b")]}, columns), records))
-    with styled():
-        figure = draw_time(rows, looks(each.name for each in rows))
+    rows, _ = compare_times(series_in(table({"A": [cell("a"), cell("b")]}, columns), records))
+    with apply_style():
+        figure = draw_time(rows, assign_styles(each.name for each in rows))
         figure.draw_without_rendering()
         first, second = (axes.xaxis.label.get_window_extent() for axes in figure.axes)
     assert 0 <= first.x0 < first.x1 < second.x0 < second.x1 <= figure.bbox.width
@@ -153,7 +155,7 @@ def test_one_panel_a_task_and_one_entry_a_model(draw: Any) -> None:
     ]
     made = table({"A": [cell("a"), cell("b")], "B": [cell("c"), cell("d")]}, columns)
     records = [record(each, task=f"t{'ac'.find(each) < 0:d}") for each in "abcd"]
-    rows, _ = (of_parameters if draw is draw_parameters else of_time)(series_in(made, records))
+    rows, _ = (compare_parameters if draw is draw_parameters else compare_times)(series_in(made, records))
     figure = drawn(rows, draw)
     assert [axes.get_title() for axes in figure.axes] == ["Task 0", "Task 1"]
     assert [axes.get_ylabel() for axes in figure.axes] == ["test accuracy (%)", "test macro AUROC"]
@@ -173,4 +175,60 @@ def test_one_panel_a_task_and_one_entry_a_model(draw: Any) -> None:
     ],
 )
 def test_times_have_a_unit_that_suits_the_longest(longest: float, unit: tuple[float, str]) -> None:
-    assert time_unit([0.1, longest]) == unit
+    assert choose_time_unit([0.1, longest]) == unit
+
+
+def found(*cells: Cell) -> tuple[tuple[ReportedPair, ...], tuple[str, ...]]:
+    made = table({f"M{number}": [each] for number, each in enumerate(cells)})
+    return pair_with_reported(series_in(made, [record("a")]))
+
+
+def test_only_cells_with_both_numbers() -> None:
+    rows, notes = found(
+        cell("a", reported="62.15", reported_sd="0.50", measured=61.0, sd=2.0, n=3),
+        cell("a", measured=50.0),
+        Cell(reported="40.00"),
+        cell("a", reported="70", measured=71.0),
+    )
+    numbers = [(row.name, row.reported, row.reported_sd, row.measured, row.sd, row.n) for row in rows]
+    assert numbers == [("M0", 62.15, 0.5, 61.0, 2.0, 3), ("M3", 70.0, None, 71.0, None, 1)]
+    assert notes == ()
+
+
+@pytest.mark.parametrize("text", ["x", "nan", "$50$"])
+def test_what_is_no_number_is_told(text: str) -> None:
+    rows, notes = found(cell("a", reported=text))
+    assert rows == ()
+    assert notes == (f"M0 on ListOps: not shown: '{text}' is reported, which is no number",)
+
+
+def test_the_picture_holds_the_rows_and_the_line() -> None:
+    rows, _ = found(
+        cell("a", reported="62.15", reported_sd="0.50", measured=61.0, sd=2.0),
+        cell("a", reported="70", measured=71.0),
+    )
+    with apply_style():
+        figure = draw_reported(rows, assign_styles(each.name for each in rows))
+    axes: Any = figure.axes[0]
+    assert axes.get_xlim() == axes.get_ylim()
+    assert axes.get_lines()[0].get_slope() == 1
+    first, second = (each for each in axes.containers if isinstance(each, ErrorbarContainer))
+    assert [points_of(each.lines[0])[0] for each in (first, second)] == [(62.15, 61.0), (70.0, 71.0)]
+    across, upwards = (bar.get_segments()[0].tolist() for bar in first.lines[2])
+    assert across == [pytest.approx([61.65, 61.0]), pytest.approx([62.65, 61.0])]
+    assert upwards == [[62.15, 59.0], [62.15, 63.0]]
+    assert second.lines[2] == ()
+    low, high = axes.get_xlim()
+    assert low < 59.0
+    assert high > 71.0
+
+
+@pytest.mark.parametrize(("count", "across"), [(1, 1), (2, 2), (4, 2), (5, 3), (6, 3)])
+def test_panels_stand_beside_each_other(count: int, across: int) -> None:
+    columns = [column("listops", f"T{number}") for number in range(count)]
+    made = table({"M": [cell("a", reported="50")] * count}, columns)
+    rows, _ = pair_with_reported(series_in(made, [record("a")]))
+    with apply_style():
+        figure: Any = draw_reported(rows, assign_styles(["M"]))
+    assert [axes.get_title() for axes in figure.axes] == [f"T{number}" for number in range(count)]
+    assert figure.axes[0].get_gridspec().ncols == across

@@ -6,9 +6,8 @@ import pytest
 from figure_values import COLUMN, cell, column, points_of, record, series_in, table
 from matplotlib.lines import Line2D
 
-from msbench.reporting.figures.curves import CurvePoint, draw, points
-from msbench.reporting.figures.look import looks
-from msbench.reporting.figures.style import styled
+from msbench.reporting.figures.curves import CurvePoint, collect_points, draw_curves
+from msbench.reporting.figures.style import apply_style, assign_styles
 
 LOGS = {
     "a": [{"epoch": "0", "train_loss": "2.0", "validation_accuracy": "0.25"}],
@@ -26,7 +25,7 @@ RUNS = [record("a"), record("b", seed=1), record("c", seed=2, status="diverged",
 
 def found(**changes: Any) -> tuple[CurvePoint, ...]:
     made = table({"Mamba": [cell("a", "b", "c")]}, [column("listops", "ListOps", **changes)])
-    return points(series_in(made, RUNS), LOGS)
+    return collect_points(series_in(made, RUNS), LOGS)
 
 
 def test_a_point_for_every_epoch_and_for_the_mean_of_finished_seeds() -> None:
@@ -48,21 +47,21 @@ def test_the_metric_is_that_of_the_column() -> None:
     assert found(unit="auroc") == ()
     auroc = {"a": [{"epoch": "0", "train_loss": "2.0", "validation_macro_auroc": "0.9"}]}
     series = series_in(table({"Mamba": [cell("a")]}, [column("listops", "All", "auroc")]), RUNS)
-    assert [each.validation for each in points(series, auroc)] == [0.9]
+    assert [each.validation for each in collect_points(series, auroc)] == [0.9]
     tokens = series_in(table({"Mamba": [cell("a")]}, [column("listops", "All", "tokens")]), RUNS)
-    assert points(tokens, LOGS) == ()
+    assert collect_points(tokens, LOGS) == ()
 
 
 def test_one_seed_has_no_mean_and_runs_of_other_tasks_no_curve() -> None:
     made = table({"Mamba": [cell("a", "x")], "Average": [cell("b")]}, [COLUMN])
     other = [record("a"), record("b", task="another")]
-    rows = points(series_in(made, other), LOGS)
+    rows = collect_points(series_in(made, other), LOGS)
     assert [(each.name, each.kind) for each in rows] == [("Mamba", "seed")]
 
 
 def lines_of(rows: tuple[CurvePoint, ...], axes: int) -> dict[str, Line2D]:
-    with styled():
-        figure = draw(rows, looks(each.name for each in rows))
+    with apply_style():
+        figure = draw_curves(rows, assign_styles(each.name for each in rows))
     return {str(line.get_gid()): line for line in figure.axes[axes].get_lines()}
 
 
@@ -81,6 +80,6 @@ def test_the_picture_holds_the_rows(axes: int, part: str) -> None:
 
 
 def test_a_single_seed_is_drawn_as_a_mean_would_be() -> None:
-    alone = points(series_in(table({"Mamba": [cell("b")]}), RUNS), LOGS)
+    alone = collect_points(series_in(table({"Mamba": [cell("b")]}), RUNS), LOGS)
     line = lines_of(alone, 0)["seed-b"]
     assert (line.get_linewidth(), line.get_marker()) == (1.4, "o")

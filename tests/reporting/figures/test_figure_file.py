@@ -13,9 +13,9 @@ from figure_values import NAMES
 from matplotlib.figure import Figure
 
 from msbench.errors import ConfigError
-from msbench.reporting.figures.file import FigureFile, write
-from msbench.reporting.figures.look import grid_panels, looks, title
-from msbench.reporting.figures.style import COLOURS
+from msbench.reporting.figures import FigureFile, write_figures
+from msbench.reporting.figures.style import COLOURS, assign_styles, make_grid, set_title
+from msbench.reporting.render.html.drawing import inlined
 
 SUFFIXES = [".csv", ".pdf", ".png", ".svg"]
 
@@ -29,12 +29,12 @@ class Row:
 
 
 def draw(rows: tuple[Row, ...]) -> Figure:
-    seen = looks(row.name for row in rows)
-    figure, [axes] = grid_panels(1, list(seen.values()))
+    seen = assign_styles(row.name for row in rows)
+    figure, [axes] = make_grid(1, list(seen.values()))
     for number, row in enumerate(rows):
         look = seen[row.name]
         axes.plot(number, row.value, marker=look.marker, color=look.colour, clip_on=True)
-    title(axes, rows[0].name)
+    set_title(axes, rows[0].name)
     return figure
 
 
@@ -70,7 +70,7 @@ def test_a_figure_is_the_same_bytes_whenever_and_whatever_the_user_has_set() -> 
 def test_names_are_drawn_as_they_are() -> None:
     text = made(*NAMES).pictures()["svg"].decode()
     texts = [element.text for element in ElementTree.fromstring(text).iter() if element.tag.endswith("text")]
-    assert {look.label for look in looks(NAMES).values()} <= set(texts)
+    assert {look.label for look in assign_styles(NAMES).values()} <= set(texts)
 
 
 class Plain(FigureFile):
@@ -86,7 +86,7 @@ def plain(name: str) -> Plain:
 
 def test_files_are_named_after_the_figure(tmp_path: Path) -> None:
     nothing = FigureFile("empty", "Empty", reason="no data")
-    paths = write([plain("a"), nothing], tmp_path / "deep")
+    paths = write_figures([plain("a"), nothing], tmp_path / "deep")
     assert [path.name for path in paths] == [f"small-figure{suffix}" for suffix in SUFFIXES]
     assert sorted((tmp_path / "deep").iterdir()) == sorted(paths)
     contents = {path.suffix[1:]: path.read_bytes() for path in paths}
@@ -97,7 +97,7 @@ def test_files_are_named_after_the_figure(tmp_path: Path) -> None:
 def test_a_write_that_is_stopped_leaves_no_half_file(
     stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {path.name: path.read_bytes() for path in write([plain("old")], tmp_path)}
+    before = {path.name: path.read_bytes() for path in write_figures([plain("old")], tmp_path)}
     real, calls = os.replace, iter(range(9))
 
     def replace(source: str, target: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_write_that_is_stopped_leaves_no_half_file(
 
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(KeyboardInterrupt):
-        write([plain("new")], tmp_path)
+        write_figures([plain("new")], tmp_path)
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     new = [f"small-figure{suffix}" for suffix in SUFFIXES[:stop]]
     assert after.keys() == before.keys()
@@ -117,7 +117,7 @@ def test_a_write_that_is_stopped_leaves_no_half_file(
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "small-figure.pdf").mkdir()
     with pytest.raises(ConfigError, match=r"small-figure\.pdf: cannot be written: "):
-        write([plain("a")], tmp_path)
+        write_figures([plain("a")], tmp_path)
 
 
 def test_an_svg_for_a_page() -> None:
@@ -125,10 +125,8 @@ def test_an_svg_for_a_page() -> None:
     assert text.startswith("<svg ")
     root = ElementTree.fromstring(text)
     svg = "{http://www.w3.org/2000/svg}"
-    assert (root.get("role"), root.get("aria-labelledby")) == (
-        "img",
-        "small-figure-title small-figure-description",
-    )
+    assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
+    assert [each.get("id") for each in list(root)[:2]] == ["title", "desc"]
     assert [(each.tag, each.text) for each in list(root)[:2]] == [
         (f"{svg}title", "A title & <more>"),
         (f"{svg}desc", "What is drawn. one left out."),
@@ -151,7 +149,7 @@ def test_its_colours_are_those_of_the_page() -> None:
 
 
 def test_ids_of_two_figures_in_a_page_do_not_clash() -> None:
-    texts = [made("a").svg(), made("a", stem="other").svg()]
+    texts = [inlined(made("a").svg(), f"{prefix}-") for prefix in ("one", "other")]
     ids = [re.findall(r'\bid="([^"]*)"', text) for text in texts]
     assert len({*ids[0], *ids[1]}) == len(ids[0]) + len(ids[1])
     for text, known in zip(texts, ids, strict=True):

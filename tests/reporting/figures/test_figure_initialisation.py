@@ -18,8 +18,14 @@ from msbench.config import MODELS
 from msbench.datasets import DATASETS
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.reporting.figures.file import FigureFile
-from msbench.reporting.figures.initialisation import Poles, dots, draw, initial_poles, of_series
+from msbench.reporting.figures import FigureFile
+from msbench.reporting.figures.initialisation import (
+    Poles,
+    collect_dots,
+    compute_initial_poles,
+    draw_dots,
+    list_dots,
+)
 from msbench.runs.suite import Suite, plan
 
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})
@@ -43,7 +49,7 @@ def test_the_nine_dots_of_figure_2(name: str, streams: dict[str, Any]) -> None:
     """Three streams of three states at one step size, 0.2, in every channel of every layer."""
     model = model_of(name, state=9, dt_min=0.2, dt_max=0.2, **streams)
     for layer in (0, 1):
-        found = initial_poles(model, layer)
+        found = compute_initial_poles(model, layer)
         assert len(found) == 3
         for poles, expected in zip(found, FIGURE_2, strict=True):
             assert len(poles.channels) == 16
@@ -56,16 +62,16 @@ def test_dots_follow_the_model_and_no_constant() -> None:
         for name, parameter in model.named_parameters():
             if name.endswith("A_log"):
                 parameter.add_(torch.tensor(2.0).log())
-    coarse = initial_poles(model)[-1]
+    coarse = compute_initial_poles(model)[-1]
     np.testing.assert_allclose(coarse.channels[0], np.exp(-0.4 * np.arange(1, 4)), rtol=1e-6)
-    mamba = initial_poles(model_of("msssm-mamba-init", state=9, levels=1, dt_min=0.2, dt_max=0.2))
+    mamba = compute_initial_poles(model_of("msssm-mamba-init", state=9, levels=1, dt_min=0.2, dt_max=0.2))
     for poles in mamba:
         np.testing.assert_allclose(poles.channels[0], FIGURE_2[2], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["msssm-s4d", "msssm-s4-dplr"])
 def test_complex_poles_are_drawn_by_how_fast_they_decay(name: str) -> None:
-    found = initial_poles(model_of(name, state=12, levels=1, dt_min=0.2, dt_max=0.2))
+    found = compute_initial_poles(model_of(name, state=12, levels=1, dt_min=0.2, dt_max=0.2))
     assert [len(poles.channels[0]) for poles in found] == [4, 4, 4]
     for poles, offset in zip(found, (8, 4, 0), strict=True):
         decay = -0.2 * (offset + 0.5)
@@ -73,29 +79,29 @@ def test_complex_poles_are_drawn_by_how_fast_they_decay(name: str) -> None:
             np.testing.assert_allclose(poles.channels, np.exp(decay), rtol=1e-5)
         else:  # bilinear, so faster oscillations decay more slowly
             assert all(abs((2 + decay) / (2 - decay)) < dot < 1 for dot in poles.dots)
-    assert draw(dots(found)).axes
+    assert draw_dots(list_dots(found)).axes
 
 
 def test_streams_of_the_paper_at_128_states() -> None:
-    found = initial_poles(model_of(state=128, levels=3))
+    found = compute_initial_poles(model_of(state=128, levels=3))
     assert [poles.stream for poles in found] == ["x", "d1", "d2", "d3", "a3"]
     assert [len(poles.channels[0]) for poles in found] == [25, 25, 26, 26, 26]
     assert all(0 <= dot < 1 for poles in found for dot in poles.dots)
-    assert len(initial_poles(model_of(bidirectional=True), layer=3)) == 5
+    assert len(compute_initial_poles(model_of(bidirectional=True), layer=3)) == 5
 
 
 def test_models_without_ssms_are_told() -> None:
     with pytest.raises(ValueError, match="ssm: none"):
-        initial_poles(model_of("msssm-no-ssm"))
+        compute_initial_poles(model_of("msssm-no-ssm"))
     with pytest.raises(ValueError, match="no layer 2 among the 2"):
-        initial_poles(model_of(), layer=2)
+        compute_initial_poles(model_of(), layer=2)
     with pytest.raises(ValueError, match="no layer 0 among the 0"):
-        initial_poles(model_of("mamba"))
+        compute_initial_poles(model_of("mamba"))
 
 
 def test_the_figure_has_a_dot_for_every_pole() -> None:
-    streams = initial_poles(model_of(state=9, levels=1, dt_min=0.2, dt_max=0.2))
-    (axes,) = draw(dots(streams, ("", "Figure 2", "", ""))).axes
+    streams = compute_initial_poles(model_of(state=9, levels=1, dt_min=0.2, dt_max=0.2))
+    (axes,) = draw_dots(list_dots(streams, ("", "Figure 2", "", ""))).axes
     assert axes.get_title() == "Figure 2"
     rows = [line.get_xydata() for line in axes.get_lines()]
     for row, (points, expected) in enumerate(zip(rows, FIGURE_2, strict=True)):
@@ -106,9 +112,9 @@ def test_the_figure_has_a_dot_for_every_pole() -> None:
 
 
 def test_the_svg_is_well_formed_and_always_the_same() -> None:
-    streams = initial_poles(model_of(state=9, levels=1))
-    found = FigureFile("start", "Start", rows=dots(streams, ("", "Δ & <A>", "", "")))
-    found = replace(found, draw=partial(draw, found.rows))
+    streams = compute_initial_poles(model_of(state=9, levels=1))
+    found = FigureFile("start", "Start", rows=list_dots(streams, ("", "Δ & <A>", "", "")))
+    found = replace(found, draw=partial(draw_dots, found.rows))
     text = found.pictures()["svg"].decode()
     assert text == found.pictures()["svg"].decode()
     root = ElementTree.fromstring(text)
@@ -122,9 +128,9 @@ def test_the_svg_is_well_formed_and_always_the_same() -> None:
 
 
 def test_a_stream_without_states_has_an_empty_row() -> None:
-    streams = initial_poles(model_of(state=2, levels=1))
+    streams = compute_initial_poles(model_of(state=2, levels=1))
     assert [len(poles.channels[0]) for poles in streams] == [0, 1, 1]
-    assert draw(dots(streams)).axes
+    assert draw_dots(list_dots(streams)).axes
     assert Poles("x", ((), ())).dots == []
 
 
@@ -138,9 +144,9 @@ def test_the_models_of_a_table_are_built_as_their_runs_start(tiny: Suite) -> Non
     odd = record("3", spec={"model": {"layers": 2}})
     names = ("MS-SSM", "Mamba", "Old")
     series = series_in(table({name: [cell(str(k))] for k, name in enumerate(names, 1)}), [*runs, odd])
-    found, notes = of_series(series)
+    found, notes = collect_dots(series)
     task = DATASETS["listops"].outline(first.data)
-    expected = initial_poles(models.build(first.model_name, first.model, task, first.seed))
+    expected = compute_initial_poles(models.build(first.model_name, first.model, task, first.seed))
     assert [(dot.stream, dot.pole) for dot in found] == [
         (poles.stream, pole) for poles in expected for pole in (*poles.dots, *([] if poles.dots else [None]))
     ]

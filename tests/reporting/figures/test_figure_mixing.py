@@ -5,9 +5,8 @@ import json
 import pytest
 from figure_values import cell, points_of, record, series_in, table
 
-from msbench.reporting.figures.look import looks
-from msbench.reporting.figures.mixing import chosen, draw, layers
-from msbench.reporting.figures.style import styled
+from msbench.reporting.figures.mixing import choose_measurements, collect_layers, draw_layers
+from msbench.reporting.figures.style import apply_style, assign_styles
 from msbench.results.mixing_documents import Distances, LayerDistances
 
 DEFAULT = '{"entries": "l1"}'
@@ -35,7 +34,7 @@ def document(
 
 def test_a_row_a_layer_and_one_of_the_mean_over_seeds() -> None:
     kept = {"a": document(1.0, 3.0), "b": document(2.0, 5.0, 9.0), "c": document(4.0, None)}
-    rows = layers(series_in(TABLE, RUNS), kept)
+    rows = collect_layers(series_in(TABLE, RUNS), kept)
     assert [(row.name, row.kind, row.run_id, row.layer, row.distance, row.n) for row in rows] == [
         *(("Mamba", "seed", "a", 1, 1.0, 4), ("Mamba", "seed", "a", 2, 3.0, 4)),
         *(
@@ -51,9 +50,9 @@ def test_a_row_a_layer_and_one_of_the_mean_over_seeds() -> None:
 
 def test_the_picture_holds_the_rows() -> None:
     kept = {"a": document(1.0, 3.0), "b": document(2.0, 5.0), "c": document(4.0, None, 6.0)}
-    rows = layers(series_in(TABLE, RUNS), kept)
-    with styled():
-        [axes] = draw(rows, looks(row.name for row in rows)).axes
+    rows = collect_layers(series_in(TABLE, RUNS), kept)
+    with apply_style():
+        [axes] = draw_layers(rows, assign_styles(row.name for row in rows)).axes
     lines = {str(line.get_gid()): points_of(line) for line in axes.get_lines()}
     assert lines["seed-a"] == [(1, 1.0), (2, 3.0)]
     assert lines["seed-c"] == [(1, 4.0), (3, 6.0)]
@@ -70,18 +69,20 @@ def test_only_what_was_measured_in_one_way_is_compared() -> None:
         "b": [document(2.0)],
         "c": [document(9.0, options=other, default=False)],
     }
-    kept, notes = chosen(documents)
+    kept, notes = choose_measurements(documents)
     assert {run: each.layers[0].mean for run, each in kept.items()} == {"a": 1.0, "b": 2.0}
     assert notes == ("3 measured in another way left out",)
 
 
 def test_of_a_run_measured_twice_in_one_way_the_newer_is_drawn() -> None:
-    kept, _ = chosen({"a": [document(1.0), document(2.0)]})
+    kept, _ = choose_measurements({"a": [document(1.0), document(2.0)]})
     assert kept["a"].layers[0].mean == 2.0
 
 
 def test_another_way_is_told() -> None:
-    kept, notes = chosen({"a": [document(1.0, options='{"entries": "l2"}', default=False, trained=False)]})
+    kept, notes = choose_measurements(
+        {"a": [document(1.0, options='{"entries": "l2"}', default=False, trained=False)]}
+    )
     assert list(kept) == ["a"]
     assert notes == ('measured with the options {"entries": "l2"}', "the models are not trained")
-    assert chosen({"a": []}) == ({}, ())
+    assert choose_measurements({"a": []}) == ({}, ())

@@ -5,9 +5,8 @@ from figure_values import NAMES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msbench.reporting.figures.look import LINES, compact, looks
-from msbench.reporting.figures.names import LONGEST, clean, shortened, shown
-from msbench.reporting.figures.style import COLOURS, MARKERS
+from msbench.reporting.figures.series import LONGEST, clean, name_in_legend, shorten
+from msbench.reporting.figures.style import COLOURS, LINES, MARKERS, assign_styles, format_compact
 
 
 @pytest.mark.parametrize(
@@ -27,24 +26,24 @@ def test_names_on_one_line(name: str, expected: str) -> None:
 
 @given(st.text(max_size=60))
 def test_no_name_is_too_long_empty_or_unprintable(name: str) -> None:
-    short = shortened(name)
+    short = shorten(name)
     assert 0 < len(short) <= LONGEST
     assert not any(mark in short for mark in "\n\r\t\x00\x1b\udc80")
 
 
 def test_long_names_keep_both_ends() -> None:
-    assert shortened(string.ascii_letters, 10) == "abcdef…XYZ"
-    assert shortened("a" * LONGEST) == "a" * LONGEST
+    assert shorten(string.ascii_letters, 10) == "abcdef…XYZ"
+    assert shorten("a" * LONGEST) == "a" * LONGEST
 
 
 @given(st.lists(st.text(max_size=3)))
 def test_no_two_names_are_shown_alike(names: list[str]) -> None:
-    assert len(set(shown(names).values())) == len(set(names)) == len(shown(names))
+    assert len(set(name_in_legend(names).values())) == len(set(names)) == len(name_in_legend(names))
 
 
 def test_looks_are_apart_and_stay_with_their_names() -> None:
     names = [*NAMES, *(f"model {number}" for number in range(30))]
-    found = looks(names)
+    found = assign_styles(names)
     assert (
         len({(look.colour, look.marker) for look in found.values()})
         == len(names)
@@ -55,7 +54,7 @@ def test_looks_are_apart_and_stay_with_their_names() -> None:
         == 28
         == len(COLOURS) * len(LINES)
     )
-    assert looks(names[:3]) == {name: found[name] for name in names[:3]}
+    assert assign_styles(names[:3]) == {name: found[name] for name in names[:3]}
 
 
 @pytest.mark.parametrize(
@@ -63,4 +62,4 @@ def test_looks_are_apart_and_stay_with_their_names() -> None:
     [(67466, "67.5k"), (1e7, "10M"), (2.5e9, "2.5G"), (0.05, "0.05"), (0.0, "0"), (-1500.0, "-1.5k")],
 )
 def test_numbers_of_ticks(value: float, text: str) -> None:
-    assert compact(value) == text
+    assert format_compact(value) == text

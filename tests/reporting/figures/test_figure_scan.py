@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 from figure_values import points_of
 
-from msbench.reporting.figures.scan import Scan, draw_backends, draw_lengths, read, scan, seconds_in_words
-from msbench.reporting.figures.style import styled
+from msbench.reporting.figures.scan import (
+    Scan,
+    draw_backends,
+    draw_lengths,
+    format_seconds,
+    parse_scan,
+    read_scan,
+)
+from msbench.reporting.figures.style import apply_style
 
 SIZE = {"b": 2, "l": 8, "d": 4, "m": 5, "n": 26}
 
@@ -63,13 +70,13 @@ def values(**changes: Any) -> dict[str, Any]:
 
 
 def found(**changes: Any) -> Scan:
-    return scan("scan-cpu", values(**changes))
+    return parse_scan("scan-cpu", values(**changes))
 
 
 def test_rows_of_a_document() -> None:
     one = found()
     assert one.machine == "A Processor, 2 threads, 2026-01-02"
-    assert one.notes == ("triton took no part: no GPU",)
+    assert one.notes == ("triton: not measured: no GPU",)
     assert [(each.engine, each.mode, each.l, each.seconds, each.p20, each.p80) for each in one.lengths] == [
         ("cpp", "forward", 16, 0.016, 0.008, 0.032),
         ("cpp", "forward", 64, 0.064, 0.032, 0.128),
@@ -96,7 +103,7 @@ def test_a_gpu_has_no_threads() -> None:
 
 def test_the_picture_over_the_length_holds_the_rows() -> None:
     one = found()
-    with styled():
+    with apply_style():
         [axes] = draw_lengths(one.lengths).axes
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     curves = [points_of(line) for line in axes.get_lines()]
@@ -113,7 +120,7 @@ def test_the_picture_over_the_length_holds_the_rows() -> None:
 def test_memory_over_the_length_is_drawn_where_it_was_measured() -> None:
     rows = [length(16, peak_bytes=100), length(64, peak_bytes=400)]
     one = found(scaling=[{"engine": "cpp", "varied": "l", "rows": rows}])
-    with styled():
+    with apply_style():
         times_, memory = draw_lengths(one.lengths).axes
     assert times_.get_ylabel() == "time of a call"
     assert points_of(memory.get_lines()[0]) == [(16, 100), (64, 400)]
@@ -121,7 +128,7 @@ def test_memory_over_the_length_is_drawn_where_it_was_measured() -> None:
 
 def test_the_picture_of_backends_holds_the_rows() -> None:
     one = found()
-    with styled():
+    with apply_style():
         left, right = draw_backends(one.backends).axes
     names = [text.get_text() for text in left.get_yticklabels()]
     assert names == ["fast", "short (b 1, l 4)", "slow"]
@@ -150,7 +157,7 @@ def test_a_document_with_nothing_measured_has_no_rows() -> None:
 def test_a_file_that_is_none_is_told(content: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "scan-cpu.json"
     path.write_text(content, encoding="utf-8")
-    one, told = read(path)
+    one, told = read_scan(path)
     assert one is None
     assert told.startswith(f"{path}: no benchmark of the scan: ")
     assert problem in told
@@ -158,7 +165,7 @@ def test_a_file_that_is_none_is_told(content: str, problem: str, tmp_path: Path)
 
 def test_the_published_documents_can_be_drawn() -> None:
     [path] = (Path(__file__).parents[3] / "results" / "bench").glob("scan*.json")
-    one, problem = read(path)
+    one, problem = read_scan(path)
     assert problem == ""
     assert one is not None
     assert {row.mode for row in one.lengths} == {"forward", "forward_backward"}
@@ -170,4 +177,4 @@ def test_the_published_documents_can_be_drawn() -> None:
     [(2.0, "2 s"), (1.0, "1 s"), (0.1, "100 ms"), (1e-3, "1 ms"), (2e-6, "2 µs"), (5e-9, "5 ns")],
 )
 def test_times_in_words(seconds: float, words: str) -> None:
-    assert seconds_in_words(seconds) == words
+    assert format_seconds(seconds) == words

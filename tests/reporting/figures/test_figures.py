@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from msbench.cli import app
 from msbench.errors import ConfigError
 from msbench.reporting.command import describe_figures
-from msbench.reporting.figures import WITHOUT_MODELS, FigureFile, figures, write
-from msbench.reporting.figures.style import styled
+from msbench.reporting.figures import WITHOUT_MODELS, FigureFile, make_figures, write_figures
+from msbench.reporting.figures.style import apply_style
 from msbench.reporting.tables.cells import Cell, Report, find_run_folder
 from msbench.results.record import RunRecord, compute_run_id, write_record
 from msbench.results.store import get_run_folder
@@ -77,7 +77,7 @@ ALL = [f"small-{kind}" for kind in ("curves", "parameters", "time", "reported", 
 
 @pytest.mark.parametrize(("names", "seeds"), [(NAMES[:1], 1), (NAMES, 2)])
 def test_one_model_and_twelve_with_odd_names(names: Sequence[str], seeds: int, tmp_path: Path) -> None:
-    found = figures(finished(names, tmp_path, seeds))
+    found = make_figures(finished(names, tmp_path, seeds))
     assert stems(found) == ALL
     for each in found:
         drawn = each.figure()
@@ -91,10 +91,10 @@ def test_one_model_and_twelve_with_odd_names(names: Sequence[str], seeds: int, t
 
 
 def test_a_legend_covers_no_data(tmp_path: Path) -> None:
-    for each in figures(finished(NAMES, tmp_path, 2), ["curves", "reported"]):
+    for each in make_figures(finished(NAMES, tmp_path, 2), ["curves", "reported"]):
         drawn = each.figure()
         [legend] = drawn.legends
-        with styled():
+        with apply_style():
             box = legend.get_window_extent()
         assert box.y0 >= 0
         assert all(axes.get_window_extent().y0 > box.y1 for axes in drawn.axes)
@@ -102,7 +102,7 @@ def test_a_legend_covers_no_data(tmp_path: Path) -> None:
 
 def test_what_there_is_no_data_for_is_told_and_not_written(tmp_path: Path) -> None:
     nothing = report_of(table({"Mamba": [Cell(reported="50"), Cell()]}, COLUMNS))
-    found = figures(nothing)
+    found = make_figures(nothing)
     assert [each.stem for each in found] == ALL
     assert [each.reason for each in found] == [
         "no run has a log of epochs",
@@ -111,9 +111,9 @@ def test_what_there_is_no_data_for_is_told_and_not_written(tmp_path: Path) -> No
         "no cell has both a reported and a measured number",
         "no run has a measured mixing distance; `msbench mixing` measures it",
     ]
-    assert write(found, tmp_path / "out") == []
+    assert write_figures(found, tmp_path / "out") == []
     assert describe_figures(found)[0] == "no figure small-curves: no run has a log of epochs"
-    again = figures(replace(nothing, tables=nothing.tables * 2))
+    again = make_figures(replace(nothing, tables=nothing.tables * 2))
     assert describe_figures(again)[0] == (
         "no figure small-curves, small-curves-2: no run has a log of epochs"
     )
@@ -123,7 +123,7 @@ def test_what_there_is_no_data_for_is_told_and_not_written(tmp_path: Path) -> No
 def test_runs_on_other_hardware_are_told() -> None:
     made = table({"A": [cell("a", "b", "c")]})
     records = [record("a", environment=CPU), record("b", environment=CPU), record("c", environment=GPU)]
-    [found] = figures(report_of(made, records=records), ["time"])
+    [found] = make_figures(report_of(made, records=records), ["time"])
     assert found.rows[0].run_ids == ("a", "b")
     assert "1 run on NVIDIA H100 left out" in found.caption
 
@@ -131,7 +131,7 @@ def test_runs_on_other_hardware_are_told() -> None:
 def test_a_model_looks_alike_everywhere_and_files_have_their_own_names(tmp_path: Path) -> None:
     made = finished(["Mamba", "MS-SSM"], tmp_path)
     again = table({"MS-SSM": made.tables[0].rows[1].cells}, COLUMNS)
-    one, two = figures(replace(made, tables=(*made.tables, again)), ["parameters"])
+    one, two = make_figures(replace(made, tables=(*made.tables, again)), ["parameters"])
     assert [one.stem, two.stem] == ["small-parameters", "small-parameters-2"]
     looks = [
         {
@@ -149,7 +149,7 @@ def test_benchmarks_of_the_scan_are_found(tmp_path: Path) -> None:
     for path in BENCH.glob("*.json"):
         shutil.copy(path, tmp_path / "bench")
     (tmp_path / "bench" / "scan-broken $.json").write_text("{")
-    found = figures(report_of(results=tmp_path))
+    found = make_figures(report_of(results=tmp_path))
     assert stems(found) == ["bench-scan-cpu-length", "bench-scan-cpu-backends"]
     [broken] = [each for each in found if each.reason]
     assert broken.stem == "bench-scan-broken-"
@@ -185,7 +185,8 @@ def test_averages_and_distances_are_no_accuracy_of_runs() -> None:
     rule = [Cell(), Cell(), Cell(measured=9.0, status="trivial-rule")]
     made = table({"Mamba": cells, "rule": rule}, [average, distance, COLUMN])
     found = {
-        each.stem.removeprefix("small-"): each for each in figures(report_of(made, records=[record("a")]))
+        each.stem.removeprefix("small-"): each
+        for each in make_figures(report_of(made, records=[record("a")]))
     }
     assert [row.label for row in found["reported"].rows] == ["Average", "Distance"]
     assert found["parameters"].rows == found["time"].rows == ()
@@ -227,7 +228,7 @@ def test_the_command_draws_the_start_where_asked(
         asked.append(arguments[-1])
         return [FigureFile("tiny-initialisation", "Start", reason="not now")]
 
-    monkeypatch.setattr("msbench.reporting.figures.figures", only_asked)
+    monkeypatch.setattr("msbench.reporting.figures.make_figures", only_asked)
     for options in (["--figures"], ["--initialisation"], []):
         done = CliRunner().invoke(app, ["report", str(tiny_file), "--results", str(tmp_path), *options])
         assert done.exit_code == 0, done.stderr
@@ -237,7 +238,7 @@ def test_the_command_draws_the_start_where_asked(
 
 def test_out_must_be_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be a folder"):
-        write(figures(report_of()), tmp_path / "figure.pdf")
+        write_figures(make_figures(report_of()), tmp_path / "figure.pdf")
 
 
 def test_the_page_alone_says_nothing_of_figures(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
@@ -253,7 +254,7 @@ def test_panels_stand_in_the_order_of_the_columns(tmp_path: Path) -> None:
     (first, *others) = found.tables[0].rows
     without = replace(first, cells=(Cell(), *first.cells[1:]))
     made = replace(found, tables=(replace(found.tables[0], rows=(without, *others)),))
-    for each in figures(made, ["curves", "parameters", "mixing"]):
+    for each in make_figures(made, ["curves", "parameters", "mixing"]):
         assert list(dict.fromkeys(row.label for row in each.rows)) == [place.label for place in COLUMNS]
 
 
@@ -263,5 +264,5 @@ def test_runs_in_two_columns_have_one_panel_of_distances(tmp_path: Path) -> None
     again = replace(COLUMNS[0], label="distance", unit="tokens", source="mixing")
     (row,) = table_.rows
     made = replace(table_, columns=(*COLUMNS, again), rows=(replace(row, cells=(*row.cells, row.cells[0])),))
-    (figure,) = figures(replace(found, tables=(made,)), ["mixing"])
+    (figure,) = make_figures(replace(found, tables=(made,)), ["mixing"])
     assert list(dict.fromkeys(row.label for row in figure.rows)) == [COLUMNS[1].label, "distance"]
