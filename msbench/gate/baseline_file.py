@@ -6,9 +6,9 @@
     cells:
       listops-short:            # task
         mamba:                  # model
-          cpu:                  # class of hardware; `any` speaks for those that have no entry
+          cpu:                  # class of hardware; `any` stands for those without an entry
             metric: accuracy
-            values: [0.527, 0.52, 0.531]    # fractions, one a seed: whatever is derived can be derived again
+            values: [0.527, 0.52, 0.531]    # fractions, one per seed
             ...
 """
 
@@ -18,17 +18,18 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, Field, model_validator
 
 from msbench.config.base import Config, Seed
-from msbench.config.layers import Located, validate
+from msbench.config.layers import Located, load_yaml, validate
 from msbench.config.run import Label
 from msbench.errors import suggest_name
-from msbench.gate.expectation import rate_problem
+from msbench.results.files import list_shared_folders
 from msbench.results.record import Metric
 from msbench.runs.suite import Suite
 from msbench.runs.suite_gate import Margin, Reason
@@ -40,18 +41,27 @@ TOLERANCE = 1e-9
 """Largest deviation of a printed mean or sd from that of its values, due to rounding."""
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 HEAD = """\
-# What `msbench check {suite}` holds results against. `msbench baseline {suite}` writes it, on purpose only;
-# nothing else does, and an edit of a number is found. Results are fractions, one a seed.
+# The results that `msbench check {suite}` expects, as fractions, one per seed. Only
+# `msbench baseline {suite}` writes this file; edits by hand are detected.
 """
 
 
-def _rate(value: float) -> float:
-    if problem := rate_problem(value):
+def explain_rate(value: float) -> str:
+    """Return why a number is not a valid fraction; empty if it is."""
+    if not math.isfinite(value):
+        return "not a number"
+    if 1 < value <= 100:
+        return f"not a fraction from 0 to 1; is it a percentage? then it is {value / 100:.6g}"
+    return "" if 0 <= value <= 1 else "not a fraction from 0 to 1"
+
+
+def _check_rate(value: float) -> float:
+    if problem := explain_rate(value):
         raise ValueError(f"{value:g} is {problem}")
     return value
 
 
-def _date(text: str) -> str:
+def _check_date(text: str) -> str:
     try:
         datetime.date.fromisoformat(text)
     except ValueError:
@@ -59,7 +69,7 @@ def _date(text: str) -> str:
     return text
 
 
-Rate = Annotated[float, AfterValidator(_rate)]
+Rate = Annotated[float, AfterValidator(_check_rate)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12,64}$")]
 
 
@@ -82,12 +92,12 @@ class BaselineEntry(Config):
     source: Digest
     margin: Margin
     reason: Reason
-    date: Annotated[str, AfterValidator(_date)]
+    date: Annotated[str, AfterValidator(_check_date)]
     msbench: str
     checksum: str = ""
 
     @model_validator(mode="after")
-    def _is_of_its_values(self) -> "BaselineEntry":
+    def _check_agreement(self) -> "BaselineEntry":
         count = len(self.values)
         if len(self.seeds) != count or self.n != count:
             raise ValueError(
@@ -95,14 +105,15 @@ class BaselineEntry(Config):
             )
         if len(set(self.seeds)) < count:
             raise ValueError("seeds: a seed is repeated")
-        for name, told, found in (
+        for name, stated, found in (
             ("mean", self.mean, statistics.fmean(self.values)),
             ("sd", self.sd, spread(self.values)),
         ):
-            if (told is None) != (found is None) or not math.isclose(
-                told or 0, found or 0, abs_tol=TOLERANCE
-            ):
-                raise ValueError(f"{name} is {_shown(told)}, but values have {_shown(found)}: {REWRITE}")
+            is_close = math.isclose(stated or 0, found or 0, abs_tol=TOLERANCE)
+            if (stated is None) != (found is None) or not is_close:
+                raise ValueError(
+                    f"{name} is {_format_number(stated)}, but values have {_format_number(found)}: {REWRITE}"
+                )
         return self
 
 
@@ -120,81 +131,105 @@ class Baseline(Config):
     cells: Annotated[dict[Label, dict[Label, dict[str, BaselineEntry]]], Field(min_length=1)]
 
 
-def parsed(source: Located, suite: Suite) -> Baseline:
+def list_entries(cells: Cells) -> Iterator[tuple[Place, BaselineEntry]]:
+    """Yield every entry of a baseline with its place."""
+    for task, models in cells.items():
+        for model, classes in models.items():
+            for hardware, entry in classes.items():
+                yield (task, model, hardware), entry
+
+
+def find_baselines(results: Path, name: str) -> list[Path]:
+    """Return all baselines of the suite; the first is used, and hides the others."""
+    paths = [folder / f"{name}.yaml" for folder in list_shared_folders(results, "baseline")]
+    found = {path.resolve(): path for path in reversed(paths) if path.is_file()}
+    return list(reversed(found.values()))
+
+
+def read_baseline(path: Path, suite: Suite) -> Baseline:
+    """Return the baseline in this file; raises as `parse_baseline` does."""
+    return parse_baseline(load_yaml(path), suite)
+
+
+def parse_baseline(source: Located, suite: Suite) -> Baseline:
     """Parse the baseline in this document.
 
     Raises ConfigError, with file, line and nearest name, if it is invalid or of another suite.
     """
     found = validate(Baseline, source)
     if found.suite != suite.name:
-        raise source.error(("suite",), f"is {found.suite!r}, and what is checked is {suite.name!r}")
+        raise source.error(("suite",), f"is {found.suite!r}, but the checked suite is {suite.name!r}")
     for task, models in found.cells.items():
-        _known(source, ("cells", task), "task", task, suite.tasks)
+        _check_name(source, ("cells", task), "task", suite.tasks)
         for model, classes in models.items():
-            _known(source, ("cells", task, model), "model", model, suite.models)
+            _check_name(source, ("cells", task, model), "model", suite.models)
             if not classes:
                 raise source.error(("cells", task, model), f"has no class of hardware; {REWRITE}")
-            for kind, seen in classes.items():
-                if seen.checksum != checksum((task, model, kind), seen):
-                    raise source.error(
-                        ("cells", task, model, kind),
-                        f"is not as it was written (its checksum is another); {REWRITE}",
-                    )
+    for place, entry in list_entries(found.cells):
+        if entry.checksum != compute_checksum(place, entry):
+            raise source.error(("cells", *place), f"was edited: its checksum does not match; {REWRITE}")
     return found
 
 
-def signed(place: Place, values: Mapping[str, Any]) -> BaselineEntry:
+def sign_entry(place: Place, values: Mapping[str, Any]) -> BaselineEntry:
     """Return an entry with its checksum. Raises ValidationError."""
-    seen = BaselineEntry.model_validate(values)
-    return seen.model_copy(update={"checksum": checksum(place, seen)})
+    entry = BaselineEntry.model_validate(values)
+    return entry.model_copy(update={"checksum": compute_checksum(place, entry)})
 
 
-def checksum(place: Place, seen: BaselineEntry) -> str:
+def compute_checksum(place: Place, entry: BaselineEntry) -> str:
     """Return sixteen hex digits of an entry and its place, which change with any edit."""
-    values = [*place, seen.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)]
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    values = [*place, entry.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)]
+    format_baseline = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(format_baseline.encode()).hexdigest()[:16]
 
 
-def suite_name(source: Located) -> str:
-    """Return the name of the suite that a document is a baseline of."""
+def read_suite_name(path: Path) -> str:
+    """Return the name of the suite that a file is the baseline of."""
+    source = load_yaml(path)
     name = source.at().values.get("suite")
     if not isinstance(name, str):
         raise source.error(("suite",), "must name a suite")
     return name
 
 
-def _known(source: Located, key: tuple[str, ...], kind: str, name: str, names: tuple[str, ...]) -> None:
+def _check_name(source: Located, key: tuple[str, ...], kind: str, names: tuple[str, ...]) -> None:
+    name = key[-1]
     if name not in names:
         raise source.error(key, f"the suite has no {kind} {name!r}{suggest_name(name, names)}; {REWRITE}")
 
 
-def text(baseline: Baseline) -> str:
+def format_baseline(baseline: Baseline) -> str:
     """Return the file's content: the same for equal baselines."""
     values: dict[str, Any] = baseline.model_dump(mode="json", exclude_none=True)
     body = yaml.dump(
-        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=False
+        values,
+        Dumper=_BaselineDumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=10_000,
+        default_flow_style=False,
     )
     return HEAD.format(suite=baseline.suite) + body
 
 
-class _Dumper(yaml.SafeDumper):
+class _BaselineDumper(yaml.SafeDumper):
     """YAML with lists on one line, and quoted text: a digest may look like the number 12e456."""
 
 
-def _list(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+def _represent_list(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
 
-def _str(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
+def _represent_text(dumper: yaml.SafeDumper, data: str) -> yaml.Node:
     return dumper.represent_scalar(
         "tag:yaml.org,2002:str", data, style=None if PLAIN.fullmatch(data) else '"'
     )
 
 
-_Dumper.add_representer(list, _list)
-_Dumper.add_representer(str, _str)
+_BaselineDumper.add_representer(list, _represent_list)
+_BaselineDumper.add_representer(str, _represent_text)
 
 
-def _shown(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"

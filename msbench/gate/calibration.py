@@ -1,21 +1,27 @@
-"""The command ``msbench check --calibrate``: margins from the seeds of results, printed, never written."""
+"""The smallest margins that correct results pass reliably, from the spread of seeds."""
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from msbench import console
-from msbench.errors import Undecided
-from msbench.gate.baseline_file import BaselineEntry, Place
-from msbench.gate.calibrate import Calibration, calibrate
-from msbench.gate.check import check_reference, with_runs
-from msbench.gate.collect import collect
+from msbench.errors import ConfigError, Undecided
+from msbench.gate.baseline_file import BaselineEntry
+from msbench.gate.baselines import collect_entries
+from msbench.gate.check import CheckOptions, check_reference
 from msbench.results import store
-from msbench.runs import suite
+from msbench.runs import suite as suites
+from msbench.runs.suite import Suite
 from msbench.runs.suite_gate import WIDEST_MARGIN
+from msbench.stats import decision_power, pooled_sd
 
+CONFIDENCE = 0.95
+RELIABLY = 0.95
+"""Probability with which a result as good as expected should pass."""
+STEP = 0.005
+"""Margins are rounded up to half a point: few seeds do not allow more precision."""
 HEADER = (
     *("suite", "task", "hardware", "model", "seeds", "mean", "sd", "pooled sd", "margin", "passes", "fails"),
     "fails at twice",
@@ -23,107 +29,175 @@ HEADER = (
 
 
 @dataclass(frozen=True)
-class Learned:
-    """Results of the seeds of one task on one class of hardware; `found` is None if they show no spread."""
+class Chances:
+    """Probabilities of the three states at a given true gap."""
+
+    above: float
+    below: float
+
+    @property
+    def undecided(self) -> float:
+        """Return the remaining probability."""
+        return 1 - self.above - self.below
+
+
+def compute_chances(room: float, error: float, degrees: float) -> Chances:
+    """Compute the probabilities of the three states in theory.
+
+    `room` is how far the true mean is above the bound, `error` the standard error of the compared difference.
+    """
+    return Chances(
+        above=decision_power(room, error, degrees, CONFIDENCE),
+        below=decision_power(-room, error, degrees, CONFIDENCE),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Calibration of one task, in fractions.
+
+    `sd` is the spread of seeds shared by all models, with `degrees` of freedom. A run of `n` seeds is
+    compared with `n_expected`. At `margin`, a result as good as the expected one passes with probability
+    `passes` and fails with `fails`; one that is worse by twice the margin fails with `fails_at_twice`.
+    `margin` is None if even the widest allowed margin passes too seldom.
+    """
+
+    sd: float
+    degrees: int
+    n: int
+    n_expected: int
+    margin: float | None
+    passes: float
+    fails: float
+    fails_at_twice: float
+
+
+def calibrate_margin(groups: Sequence[Sequence[float]], n: int, n_expected: int) -> Calibration | None:
+    """Return the margin for runs of `n` seeds against an expectation from `n_expected` (0: taken as exact).
+
+    `groups` are the results of seeds, one group per model. None if they show no spread: no group has two
+    seeds, or all seeds agree.
+    """
+    spread = pooled_sd(groups)
+    if spread is None or not spread.sd:
+        return None
+    error = spread.sd * math.sqrt(1 / n + (1 / n_expected if n_expected else 0))
+    # Against the paper only the stated spread counts; against a baseline the run's own seeds are added.
+    degrees = spread.degrees + (n - 1 if n_expected else 0)
+    margins = (step * STEP for step in range(1, round(WIDEST_MARGIN / STEP) + 1))
+    reliable = (each for each in margins if compute_chances(each, error, degrees).above >= RELIABLY)
+    margin = next(reliable, None)
+    used = WIDEST_MARGIN if margin is None else margin
+    equal, worse = compute_chances(used, error, degrees), compute_chances(-used, error, degrees)
+    return Calibration(
+        sd=spread.sd,
+        degrees=spread.degrees,
+        n=n,
+        n_expected=n_expected,
+        margin=margin,
+        passes=equal.above,
+        fails=equal.below,
+        fails_at_twice=worse.below,
+    )
+
+
+@dataclass(frozen=True)
+class TaskCalibration:
+    """The calibration of one task on one class of hardware; `found` is None if its seeds show no spread."""
 
     suite: str
     task: str
     hardware: str
-    seen: Mapping[str, BaselineEntry]
+    entries: Mapping[str, BaselineEntry]
     found: Calibration | None
 
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a row under `HEADER` for each model, with the values shared by its task's seeds."""
+        place, found = (self.suite, self.task, self.hardware), self.found
+        shared: tuple[str, ...] = ("--",) * 5
+        if found is not None:
+            rates = (found.passes, found.fails, found.fails_at_twice)
+            shared = (_percent(found.sd), _percent(found.margin), *(f"{rate:.1%}" for rate in rates))
+        return [
+            (*place, model, str(entry.n), f"{entry.mean:.2%}", _percent(entry.sd), *shared)
+            for model, entry in self.entries.items()
+        ]
 
-def learn(names: Sequence[str], against: str, results: Path) -> list[Learned]:
+    @property
+    def suggestion(self) -> str:
+        """Return the YAML for the suite, with the reason; a comment if the seeds allow no margin."""
+        where = f"# suites/{self.suite}.yaml, for {self.task} on {self.hardware}"
+        found = self.found
+        if found is None:
+            return f"{where}: at least two seeds of one model are needed, and they must differ"
+        spread = f"sd {found.sd:.2%} of {found.degrees} degrees of freedom"
+        against = f"{found.n_expected} seeds" if found.n_expected else "the paper"
+        if found.margin is None:
+            return (
+                f"{where}: {spread}: not even a margin of {WIDEST_MARGIN:.0%} passes reliably; run more seeds"
+            )
+        return (
+            f"{where}\n"
+            f"gate:\n"
+            f"  tasks:\n"
+            f"    {self.task}:\n"
+            f"      margin: {found.margin:g}\n"
+            f'      reason: "{spread}; {found.n} against {against}:'
+            f' {found.passes:.0%} pass at no gap, {found.fails_at_twice:.0%} fail at twice the margin"\n'
+            f"      sd: {found.sd:.5f}\n"
+            f"      degrees: {found.degrees}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        return {
+            "suite": self.suite,
+            "task": self.task,
+            "hardware": self.hardware,
+            "models": {model: entry.model_dump(mode="json") for model, entry in self.entries.items()},
+            "calibration": asdict(self.found) if self.found else None,
+        }
+
+
+def calibrate_suites(options: CheckOptions, warn: Callable[[str], object]) -> list[TaskCalibration]:
     """Calibrate every task of these suites, or of all with runs.
 
-    The margins are for results checked `against` the paper, whose numbers count as exact, or against a
-    baseline from these same seeds. Raises Undecided if no run has a result, and ConfigError if `against` is
-    neither of them, nor a file.
+    The margins are for results checked against the paper, whose numbers count as exact, or against a baseline
+    from these same seeds. `warn` is called for results that are left out. Raises Undecided if no run has a
+    result, and ConfigError for an invalid reference.
     """
-    check_reference(against)
-    learned = []
-    for chosen in [suite.load(name) for name in names] or with_runs(results):
-        stored = store.read_runs(results, chosen.name)
-        collected = collect(chosen, stored, results)
+    check_reference(options.against)
+    calibrated = []
+    for suite in [suites.load(name) for name in options.suites] or _load_with_runs(options.results, warn):
+        stored = store.read_runs(options.results, suite.name)
+        collected = collect_entries(suite, stored, options.results)
         for text in (*stored.warnings, *collected.left_out):
-            console.say(f"msbench: {text}")
-        for (task, hardware), seen in _by_task(collected.entries).items():
-            groups = [each.values for each in seen.values()]
-            expected = 0 if against == "paper" else min(each.n for each in seen.values())
-            found = calibrate(groups, len(chosen.seeds), expected)
-            learned.append(Learned(chosen.name, task, hardware, seen, found))
-    if not learned:
-        raise Undecided(f"{results}: no run under the protocol of a suite has a result to learn from")
-    return learned
+            warn(text)
+        tasks: dict[tuple[str, str], dict[str, BaselineEntry]] = defaultdict(dict)
+        for (task, model, hardware), entry in collected.entries.items():
+            tasks[task, hardware][model] = entry
+        for (task, hardware), entries in tasks.items():
+            groups = [entry.values for entry in entries.values()]
+            n_expected = 0 if options.against == "paper" else min(entry.n for entry in entries.values())
+            found = calibrate_margin(groups, len(suite.seeds), n_expected)
+            calibrated.append(TaskCalibration(suite.name, task, hardware, entries, found))
+    if not calibrated:
+        raise Undecided(
+            f"{options.results}: no run under the protocol of a suite has a result to calibrate with"
+        )
+    return calibrated
 
 
-def _by_task(entries: Mapping[Place, BaselineEntry]) -> dict[tuple[str, str], dict[str, BaselineEntry]]:
-    found: dict[tuple[str, str], dict[str, BaselineEntry]] = defaultdict(dict)
-    for (task, model, hardware), seen in entries.items():
-        found[task, hardware][model] = seen
+def _load_with_runs(results: Path, warn: Callable[[str], object]) -> list[Suite]:
+    """Return the suites that have a run here."""
+    found = []
+    for folder in store.list_suites_with_runs(results).folders:
+        try:
+            found.append(suites.load(folder.name))
+        except ConfigError as error:
+            warn(f"skipped {folder}: {error}")
     return found
-
-
-def rows(learned: Sequence[Learned]) -> list[tuple[str, ...]]:
-    """Return a row for each model, with the values shared by its task's seeds."""
-    return [
-        (*place(each), model, str(seen.n), f"{seen.mean:.2%}", _percent(seen.sd), *_shared(each.found))
-        for each in learned
-        for model, seen in each.seen.items()
-    ]
-
-
-def place(each: Learned) -> tuple[str, str, str]:
-    """Return suite, task and class of hardware."""
-    return each.suite, each.task, each.hardware
-
-
-def _shared(found: Calibration | None) -> tuple[str, ...]:
-    if found is None:
-        return ("--",) * 5
-    rates = (found.passes, found.fails, found.fails_at_twice)
-    return (_percent(found.sd), _percent(found.margin), *(f"{rate:.1%}" for rate in rates))
-
-
-def suggestion(learned: Sequence[Learned]) -> str:
-    """Return the YAML for the suites, with the reason; a comment if the seeds allow no margin."""
-    return "\n".join(_suggested(each) for each in learned)
-
-
-def _suggested(each: Learned) -> str:
-    where = f"# suites/{each.suite}.yaml, for {each.task} on {each.hardware}"
-    if each.found is None:
-        return f"{where}: two seeds of a model at least are needed, and they must differ"
-    found = each.found
-    spread = f"sd {found.sd:.2%} of {found.degrees} degrees of freedom"
-    against = f"{found.n_expected} seeds" if found.n_expected else "the paper"
-    if found.margin is None:
-        return f"{where}: {spread}: not even a margin of {WIDEST_MARGIN:.0%} passes reliably; run more seeds"
-    return (
-        f"{where}\n"
-        f"gate:\n"
-        f"  tasks:\n"
-        f"    {each.task}:\n"
-        f"      margin: {found.margin:g}\n"
-        f'      reason: "{spread}; {found.n} against {against}:'
-        f' {found.passes:.0%} pass at no gap, {found.fails_at_twice:.0%} fail at twice the margin"\n'
-        f"      sd: {found.sd:.5f}\n"
-        f"      degrees: {found.degrees}"
-    )
-
-
-def as_dicts(learned: Sequence[Learned]) -> list[dict[str, Any]]:
-    """Return everything as plain values for JSON."""
-    return [
-        {
-            "suite": each.suite,
-            "task": each.task,
-            "hardware": each.hardware,
-            "models": {model: seen.model_dump(mode="json") for model, seen in each.seen.items()},
-            "calibration": asdict(each.found) if each.found else None,
-        }
-        for each in learned
-    ]
 
 
 def _percent(value: float | None) -> str:

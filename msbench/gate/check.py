@@ -1,35 +1,57 @@
-"""Checks of suites against a reference, with their verdicts."""
+"""Checks of suites against a reference; their verdicts are returned, and printed by the caller."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from msbench import console
-from msbench.config.layers import load_yaml
-from msbench.errors import ConfigError, MsbenchError, Undecided, UnknownName, suggest_name
-from msbench.gate import baseline_file, words
-from msbench.gate.baselines import find_baseline, hidden_baselines
+from msbench.errors import ConfigError, ExitCode, MsbenchError, Undecided, UnknownName, suggest_name
+from msbench.gate.baseline_file import find_baselines, read_baseline, read_suite_name
+from msbench.gate.baselines import list_hidden_baselines
 from msbench.gate.expectations import (
     Answer,
     BaselineExpectations,
-    Expectations,
-    NoExpectations,
+    FindExpectation,
+    GatedCell,
     PaperExpectations,
-    Question,
 )
-from msbench.gate.judged import Judged, judged, judgements
+from msbench.gate.verdicts import (
+    JudgedCell,
+    choose_exit_code,
+    find_exit_code,
+    judge_table,
+    list_judged_cells,
+)
 from msbench.reporting.tables.cells import Cell, Column, Evidence, Row, Table
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.results import store
-from msbench.runs import suite
+from msbench.runs import suite as suites
 from msbench.runs.suite import Suite
 
 REFERENCES = ("paper", "baseline")
+Warn = Callable[[str], object]
+"""A function that is called with each message about what is left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """Options of ``msbench check``.
+
+    `suites` are names or files; none means all with a run or baseline in `results`. `against` is ``paper``,
+    ``baseline`` or the path of a baseline file. With `strict`, undecided, missing, stale and improved results
+    fail the gate, too.
+    """
+
+    suites: Sequence[str] = ()
+    against: str = "baseline"
+    results: Path
+    strict: bool = False
 
 
 @dataclass(frozen=True)
-class Checked:
+class SuiteVerdicts:
     """The verdicts on one suite, or the `problem` that prevented them.
 
     `against` names the reference; `warnings` are about the reference.
@@ -37,201 +59,230 @@ class Checked:
 
     suite: str
     against: str
-    cells: tuple[Judged, ...] = ()
+    cells: tuple[JudgedCell, ...] = ()
     warnings: tuple[str, ...] = ()
     problem: MsbenchError | None = None
 
     @property
     def stale(self) -> tuple[str, ...]:
         """Return a line for each cell whose results are of other source code than the present one."""
-        return tuple(words.stale(cell) for cell in self.cells if cell.stale)
+        return tuple(cell.retraining_hint for cell in self.cells if cell.stale)
+
+    def find_exit_code(self, *, strict: bool) -> ExitCode:
+        """Return the most fundamental exit code of the cells; a suite without a cell is undecided."""
+        if self.problem is not None:
+            is_undecided = self.problem.exit_code is ExitCode.UNDECIDED
+            return ExitCode.GATE_FAILED if strict and is_undecided else self.problem.exit_code
+        return find_exit_code(
+            [cell.verdict for cell in self.cells],
+            crashed=any(cell.crashed for cell in self.cells),
+            stale=any(cell.stale for cell in self.cells),
+            strict=strict,
+        )
 
 
-def check(names: Sequence[str], against: str, results: Path) -> list[Checked]:
-    """Return the verdicts on these suites (names or files), or on all with a run or baseline in `results`.
+@dataclass(frozen=True)
+class GateResult:
+    """The verdicts on all checked suites."""
 
-    `against` is ``paper``, ``baseline`` or the path of a baseline file. A suite that cannot be read or
-    compared has a problem in place of verdicts: a gate must not pass because of what it left out. Raises
-    ConfigError for another `against`, and Undecided if there is no suite to check.
+    suites: tuple[SuiteVerdicts, ...]
+    strict: bool = False
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return the most fundamental exit code of the suites."""
+        return choose_exit_code([each.find_exit_code(strict=self.strict) for each in self.suites])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        return {
+            "exit_code": int(self.exit_code),
+            "strict": self.strict,
+            "suites": [
+                {
+                    "suite": each.suite,
+                    "against": each.against,
+                    "stale": list(each.stale),
+                    "warnings": list(each.warnings),
+                    "problem": None if each.problem is None else str(each.problem),
+                    "cells": [
+                        {
+                            "task": cell.task,
+                            "model": cell.model,
+                            "crashed": cell.crashed,
+                            "stale": cell.stale,
+                            "outcome": cell.find_outcome(strict=self.strict),
+                            **asdict(cell.judgement),
+                        }
+                        for cell in each.cells
+                    ],
+                }
+                for each in self.suites
+            ],
+        }
+
+
+def check_suites(options: CheckOptions, warn: Warn) -> GateResult:
+    """Return the verdicts on the suites.
+
+    A suite that cannot be read or compared has a problem in place of verdicts: a gate must not pass because
+    of what it left out. Raises ConfigError for another `against`, and Undecided if there is no suite to
+    check.
     """
+    against, results, names = options.against, options.results, options.suites
     check_reference(against)
     if not names and against not in REFERENCES:
-        names = [baseline_file.suite_name(load_yaml(_file(against)))]
-    asked = list(dict.fromkeys(names)) or _names_in(results, against)
-    found = [_check(name, against, results, asked=bool(names)) for name in asked]
-    checked = _distinct([each for each in found if each is not None])
+        names = [read_suite_name(_require_file(against))]
+    checked: dict[str, tuple[Suite | None, SuiteVerdicts]] = {}
+    for name in dict.fromkeys(names or _list_names(results, against)):
+        found = _check_suite(name, options, warn, is_requested=bool(names))
+        if found is None:
+            continue
+        suite, verdicts = found
+        if checked.setdefault(verdicts.suite, found)[0] != suite:
+            raise ConfigError(f"two suites are called {verdicts.suite}; check them one by one")
     if not checked:
-        raise Undecided(
-            f"{results}: no run of a suite that can be held against {against}; nothing was checked"
-        )
-    return [one for _, one in checked]
+        raise Undecided(f"{results}: no run of a suite to compare with {against}; nothing was checked")
+    return GateResult(tuple(verdicts for _, verdicts in checked.values()), options.strict)
 
 
-def _check(name: str, against: str, results: Path, *, asked: bool) -> tuple[Suite | None, Checked] | None:
-    """Return a suite with its verdicts; None if it was not `asked` for and the paper does not cover it."""
+def _check_suite(
+    name: str, options: CheckOptions, warn: Warn, *, is_requested: bool
+) -> tuple[Suite | None, SuiteVerdicts] | None:
+    """Return a suite with its verdicts; None if it was not requested and the paper does not cover it."""
+    against, results = options.against, options.results
     try:
-        chosen = suite.load(name)
+        suite = suites.load(name)
     except ConfigError as error:
-        absent = not asked and name not in suite.names()
-        return None, Checked(
-            name, against, problem=_no_suite(name, results) if absent else _hinted(error, name)
-        )
-    if not asked and against == "paper" and (reason := _not_the_papers(chosen)) is not None:
-        console.say(f"msbench: passed over: {reason}")
+        problem: MsbenchError = error
+        if not is_requested and name not in suites.names():
+            problem = _explain_unknown_suite(name, results)
+        elif name in REFERENCES:
+            problem = ConfigError(f"{error}; the reference is an option: --against {name}")
+        return None, SuiteVerdicts(name, against, problem=problem)
+    if not is_requested and against == "paper" and (reason := _explain_not_in_paper(suite)):
+        warn(f"skipped: {reason}")
         return None
     try:
-        expectations, told = expectations_of(chosen, against, results)
-        table = judged(_table(name, chosen, results), expectations)
+        find_expectation, reference = _find_expectations(suite, against, results)
+        table = judge_table(_load_table(name, suite, results), find_expectation)
     except ConfigError as error:
-        return chosen, Checked(chosen.name, against, problem=error)
-    cells = tuple(cell for cell in judgements(table) if cell.suite == chosen.name)
-    warnings = tuple(hidden_baselines(chosen, results)) if against == "baseline" else ()
-    return chosen, Checked(chosen.name, told, cells, warnings)
+        return suite, SuiteVerdicts(suite.name, against, problem=error)
+    cells = tuple(cell for cell in list_judged_cells(table) if cell.suite == suite.name)
+    warnings = tuple(list_hidden_baselines(suite, results)) if against == "baseline" else ()
+    return suite, SuiteVerdicts(suite.name, reference, cells, warnings)
 
 
-def _hinted(error: ConfigError, name: str) -> ConfigError:
-    """Add a hint to the error for a suite whose name is a value of ``--against``."""
-    option = f"; what results are held against is an option: --against {name}"
-    return ConfigError(f"{error}{option}") if name in REFERENCES else error
-
-
-def _no_suite(name: str, results: Path) -> Undecided:
+def _explain_unknown_suite(name: str, results: Path) -> Undecided:
     """Return the problem of results or a baseline that belong to no suite."""
     renamed = Path("suites") / f"{name}.yml"
     hint = f"; is it {renamed}? Suites end in .yaml" if renamed.is_file() else ""
     return Undecided(
-        f"{results / name}: no suite of this name here; name its file to check it, or move these results"
-        f" away{hint}"
+        f"{results / name}: no suite of this name; name its file to check it, or move its results{hint}"
     )
 
 
-def _distinct(checked: Sequence[tuple[Suite | None, Checked]]) -> list[tuple[Suite | None, Checked]]:
-    """Return each suite once; ConfigError if two have the same name."""
-    found: dict[str, tuple[Suite | None, Checked]] = {}
-    for chosen, one in checked:
-        if found.setdefault(one.suite, (chosen, one))[0] != chosen:
-            raise ConfigError(f"two suites are called {one.suite}; check them one by one")
-    return list(found.values())
-
-
-def _names_in(results: Path, against: str) -> list[str]:
+def _list_names(results: Path, against: str) -> list[str]:
     """Return the suites with something to check here: runs, a baseline, or an unreadable folder."""
     listing = store.list_suites_with_runs(results)
-    names = [folder.name for folder in listing.folders]
-    for path, line in zip(listing.unreadable, listing.warnings, strict=True):
+    names = {folder.name for folder in listing.folders}
+    for path, error in listing.unreadable.items():
         if path == results:
-            raise ConfigError(line)
-        names.append(path.relative_to(results).parts[0])
+            raise error
+        names.add(path.relative_to(results).parts[0])
     if against == "baseline":
-        names += [path.stem for path in (results / "baseline").glob("*.yaml")]
-    return sorted(set(names))
+        names |= {path.stem for path in (results / "baseline").glob("*.yaml")}
+    return sorted(names)
 
 
-def verdicts(names: Sequence[str], against: str, results: Path) -> Callable[[Table], Table]:
+def build_judge(names: Sequence[str], against: str, results: Path, warn: Warn) -> Callable[[Table], Table]:
     """Return a function that fills the verdicts into a table whose columns may be of several suites.
 
     `names` are the names or files of the requested tables; suites known only by their file are found by them.
-    Unlike in `check`, cells of a suite that cannot be compared with the reference stay without a verdict.
+    Unlike in `check_suites`, cells of a suite that cannot be compared stay without a verdict.
     """
-    references = _References(against, results, _by_name(names))
-    return lambda table: judged(table, references)
+    check_reference(against)
+    requested = _load_suites(names)
+    only = None if against in REFERENCES else read_suite_name(Path(against))
 
-
-class _References:
-    """The expectations of every requested suite, looked up once."""
-
-    def __init__(self, against: str, results: Path, suites: Mapping[str, Suite]) -> None:
-        self.against, self.results, self.suites = against, results, suites
-        self.only = None if against in REFERENCES else baseline_file.suite_name(load_yaml(_file(against)))
-        self.found: dict[str, Expectations | None] = {}
-
-    def of(self, cell: Question) -> Answer:
-        """Return the expectation of the cell's suite for it."""
-        if cell.suite not in self.found:
-            self.found[cell.suite] = self._expectations(cell.suite)
-        expectations = self.found[cell.suite]
-        return expectations.of(cell) if expectations else None
-
-    def _expectations(self, name: str) -> Expectations | None:
-        chosen = self.suites.get(name) or suite.load(name)
-        problem = _not_the_papers(chosen) if self.against == "paper" else None
-        if problem is not None:
-            console.say(f"msbench: without verdicts: {problem}")
-        if problem is not None or self.only not in (None, name):
+    @cache
+    def find_expectations(name: str) -> FindExpectation | None:
+        suite = requested.get(name) or suites.load(name)
+        if against == "paper" and (problem := _explain_not_in_paper(suite)):
+            warn(f"without verdicts: {problem}")
             return None
-        return expectations_of(chosen, self.against, self.results)[0]
+        return _find_expectations(suite, against, results)[0] if only in (None, name) else None
+
+    def find_expectation(cell: GatedCell) -> Answer:
+        find = find_expectations(cell.suite)
+        return find(cell) if find else None
+
+    return lambda table: judge_table(table, find_expectation)
 
 
-def _by_name(names: Sequence[str]) -> dict[str, Suite]:
+def _load_suites(names: Sequence[str]) -> Mapping[str, Suite]:
     """Return the suites among names of tables, by their own name."""
     found = {}
     for name in names:
         # Other names are tables of the paper, or rejected when the tables are loaded.
         with contextlib.suppress(UnknownName):
-            chosen = suite.load(name)
-            found[chosen.name] = chosen
+            suite = suites.load(name)
+            found[suite.name] = suite
     return found
 
 
 def check_reference(against: str) -> None:
     """Raise ConfigError for an invalid reference."""
     if against not in REFERENCES:
-        _file(against)
+        _require_file(against)
 
 
-def expectations_of(chosen: Suite, against: str, results: Path) -> tuple[Expectations, str]:
-    """Return the expectations for a suite's cells, and the name of their source."""
-    if against == "paper":
-        if (problem := _not_the_papers(chosen)) is not None:
-            raise ConfigError(problem)
-        return PaperExpectations(chosen.gate), "the paper"
-    path = find_baseline(results, chosen.name) if against == "baseline" else _file(against)
-    if path is None:
-        return NoExpectations(chosen.name, chosen.models), "no baseline"
-    baseline = baseline_file.parsed(load_yaml(path), chosen)
-    return BaselineExpectations(chosen.gate, chosen.models, baseline, str(path)), str(path)
-
-
-def with_runs(results: Path) -> list[Suite]:
-    """Return the suites that have a run here; for other folders a warning is printed."""
-    found = []
-    for folder in store.list_suites_with_runs(results).folders:
-        try:
-            found.append(suite.load(folder.name))
-        except ConfigError as error:
-            console.say(f"msbench: passed over {folder}: {error}")
-    return found
-
-
-def _not_the_papers(chosen: Suite) -> str | None:
-    """Return why a suite cannot be compared with the paper; None if it can."""
-    if chosen.protocol != "paper":
-        return (
-            f"suite {chosen.name}: its protocol is scaled down from the paper's, whose numbers say nothing"
-            f" of it; check it against a baseline"
-        )
-    if chosen.reported is None:
-        return f"suite {chosen.name}: names no table of the paper (key reported); check it against a baseline"
-    return None
-
-
-def _file(text: str) -> Path:
-    path = Path(text)
+def _require_file(against: str) -> Path:
+    path = Path(against)
     if path.is_file():
         return path
-    near = suggest_name(text, REFERENCES)
+    near = suggest_name(against, REFERENCES)
     raise ConfigError(
-        f"--against {text}: no such file{near}; must be paper, baseline, or a file of 'msbench baseline'"
+        f"--against {against}: no such file{near}; must be paper, baseline, or a file of 'msbench baseline'"
     )
 
 
-def _table(name: str, chosen: Suite, results: Path) -> Table:
+def _find_expectations(suite: Suite, against: str, results: Path) -> tuple[FindExpectation, str]:
+    """Return the expectations for a suite's cells, and the name of their source."""
+    if against == "paper":
+        if problem := _explain_not_in_paper(suite):
+            raise ConfigError(problem)
+        return PaperExpectations(suite.gate).find, "the paper"
+    paths = find_baselines(results, suite.name) if against == "baseline" else [_require_file(against)]
+    expectations = BaselineExpectations(
+        suite=suite.name,
+        models=suite.models,
+        gate=suite.gate,
+        baseline=read_baseline(paths[0], suite) if paths else None,
+        file=str(paths[0]) if paths else "no baseline",
+    )
+    return expectations.find, expectations.file
+
+
+def _explain_not_in_paper(suite: Suite) -> str:
+    """Return why a suite cannot be compared with the paper; empty if it can."""
+    if suite.protocol != "paper":
+        return (
+            f"suite {suite.name}: its protocol is scaled down from the paper's, so the paper's numbers do not"
+            " apply; check it against a baseline"
+        )
+    if suite.reported is None:
+        return f"suite {suite.name}: names no table of the paper (key reported); check it against a baseline"
+    return ""
+
+
+def _load_table(name: str, suite: Suite, results: Path) -> Table:
     """Return the suite's table; without numbers if nothing has been run."""
     try:
         return load_report(ReportOptions(names=[name], results=results, claims=False)).tables[0]
     except Undecided:
-        nothing = Evidence("test_accuracy", (), (), len(chosen.seeds))
-        cells = tuple(Cell(n_planned=len(chosen.seeds), evidence=nothing) for _ in chosen.tasks)
-        columns = tuple(Column(task, task, suite=chosen.name) for task in chosen.tasks)
-        rows = tuple(Row(model, "", model, cells) for model in chosen.models)
-        return Table(chosen.name, chosen.title, chosen.caption, columns, rows)
+        nothing = Evidence("test_accuracy", (), (), len(suite.seeds))
+        cells = tuple(Cell(n_planned=len(suite.seeds), evidence=nothing) for _ in suite.tasks)
+        columns = tuple(Column(task, task, suite=suite.name) for task in suite.tasks)
+        rows = tuple(Row(model, "", model, cells) for model in suite.models)
+        return Table(suite.name, suite.title, suite.caption, columns, rows)

@@ -1,20 +1,54 @@
-"""Sources of expectations: the paper's tables, or a recorded baseline."""
+"""Expected results of cells, from the paper or a baseline. Rates are fractions throughout."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry
-from msbench.gate.expectation import Expectation
+from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry, explain_rate
 from msbench.reporting.tables.cells import Evidence, Judgement
 from msbench.results.record import get_metric_key
-from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateLayer, GateSettings
+from msbench.runs.suite_gate import (
+    DEFAULT_MARGIN,
+    DEFAULT_REASON,
+    ExpectedFailure,
+    GateSettings,
+    checked_margin,
+)
 from msbench.stats import Pooled
 
 
-@dataclass(frozen=True)
-class Question:
-    """A cell that may be judged.
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """One cell's expected mean, and how far below it a result may be.
+
+    `source` names it in messages. It is a mean over `n` seeds; with 0 it is taken as exact, like a printed
+    number. `groups` are the raw results of seeds, one group per model, for the spread between seeds; `known`
+    is a spread from elsewhere, used if they show none. An empty `data_digest` or absent `n_test` is unknown
+    and not compared. `other_data` explains why a result on other data may count.
+    """
+
+    mean: float
+    metric: str
+    source: str
+    n: int = 0
+    n_test: int | None = None
+    data_digest: str = ""
+    margin: float = DEFAULT_MARGIN
+    reason: str = DEFAULT_REASON
+    groups: tuple[tuple[float, ...], ...] = ()
+    known: Pooled | None = None
+    other_data: str = ""
+    xfail: ExpectedFailure | None = None
+
+    @property
+    def bound(self) -> float:
+        """Return the lower bound for the mean."""
+        return self.mean - self.margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedCell:
+    """A cell that may have an expectation.
 
     `reported` is the paper's number, `scale` the factor from a fraction to its unit, and `metric` its name in
     records.
@@ -31,14 +65,7 @@ class Question:
 
 Answer = Expectation | Judgement | None
 """A cell's expectation; a verdict if there is none; None if nothing is expected of the cell."""
-
-
-class Expectations(Protocol):
-    """Expectations for cells."""
-
-    def of(self, cell: Question) -> Answer:
-        """Return the expectation for one cell."""
-        ...
+FindExpectation = Callable[[GatedCell], Answer]
 
 
 @dataclass(frozen=True)
@@ -47,95 +74,133 @@ class PaperExpectations:
 
     gate: GateSettings
 
-    def of(self, cell: Question) -> Answer:
+    def find(self, cell: GatedCell) -> Answer:
         """Return the paper's number; None for cells without one."""
         if not cell.reported:
             return None
-        layer = self.gate.of(cell.task, cell.model)
-        return Expectation(
-            mean=float(cell.reported) / cell.scale,
-            metric=cell.metric,
-            source="the paper's",
-            margin=DEFAULT_MARGIN if layer.margin is None else layer.margin,
-            reason=layer.reason or DEFAULT_REASON,
-            known=known_spread(layer),
-            other_data=layer.other_data or "",
-            xfail=self.gate.expected_failure(cell.task, cell.model),
-        )
+        mean = float(cell.reported) / cell.scale
+        expected = Expectation(mean=mean, metric=cell.metric, source="the paper's")
+        return _apply_settings(expected, self.gate, cell)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BaselineExpectations:
     """A baseline's numbers. A suite's own margin overrides the one written with them.
 
-    `models` are those that the suite lists: nothing is expected of others. `name` is the file, for messages.
+    `models` are those that the suite lists: nothing is expected of others. `file` names the baseline in
+    messages. Without a `baseline`, every cell is missing.
     """
-
-    gate: GateSettings
-    models: Collection[str]
-    baseline: Baseline
-    name: str
-
-    def of(self, cell: Question) -> Answer:
-        """Return the baseline's entry for the cell's class of hardware."""
-        task, model, evidence = cell.task, cell.model, cell.evidence
-        if model not in self.models:
-            return None
-        classes = self.baseline.cells.get(task, {}).get(model, {})
-        again = f"'msbench baseline {self.baseline.suite}' writes one from results"
-        if not classes:
-            return Judgement("missing", f"{self.name} has no expectation for it; {again}")
-        if not evidence.values:
-            return self._expected(task, model, next(iter(classes)), classes)
-        kind = evidence.hardware if evidence.hardware in classes else ANY
-        if kind in classes:
-            return self._expected(task, model, kind, classes)
-        on = f"on {evidence.hardware}" if evidence.hardware else "on several kinds of hardware together"
-        listed = ", ".join(classes)
-        return Judgement("missing", f"measured {on}; {self.name} has {listed}, and no '{ANY}'; {again}")
-
-    def _expected(
-        self, task: str, model: str, kind: str, classes: Mapping[str, BaselineEntry]
-    ) -> Expectation:
-        seen, layer = classes[kind], self.gate.of(task, model)
-        return Expectation(
-            mean=seen.mean,
-            metric=get_metric_key("test", seen.metric),
-            source=f"the baseline's ({seen.n} seed{'' if seen.n == 1 else 's'}, {kind})",
-            n=seen.n,
-            n_test=seen.n_test,
-            data_digest=seen.data,
-            margin=seen.margin if layer.margin is None else layer.margin,
-            reason=layer.reason or seen.reason,
-            groups=self._groups(task, kind, seen),
-            known=known_spread(layer),
-            other_data=layer.other_data or "",
-            xfail=self.gate.expected_failure(task, model),
-        )
-
-    def _groups(self, task: str, kind: str, like: BaselineEntry) -> tuple[tuple[float, ...], ...]:
-        """Return the seeds of all models on the task: together they show a spread that one seed cannot."""
-        seen = (classes[kind] for classes in self.baseline.cells[task].values() if kind in classes)
-        return tuple(each.values for each in seen if each.metric == like.metric)
-
-
-@dataclass(frozen=True)
-class NoExpectations:
-    """The absence of a baseline: every cell is missing, with a message on how to create one."""
 
     suite: str
     models: Collection[str]
+    gate: GateSettings
+    baseline: Baseline | None = None
+    file: str = ""
 
-    def of(self, cell: Question) -> Answer:
-        """Return the same verdict for every cell of a model that the suite lists."""
+    def find(self, cell: GatedCell) -> Answer:
+        """Return the baseline's entry for the cell's class of hardware."""
         if cell.model not in self.models:
             return None
-        how = f"'msbench baseline {self.suite}' writes one from results that are to hold"
-        return Judgement("missing", f"there is no baseline of {self.suite}; {how}")
+        remedy = f"'msbench baseline {self.suite}' writes one from the present results"
+        if self.baseline is None:
+            return Judgement("missing", f"there is no baseline of {self.suite}; {remedy}")
+        models = self.baseline.cells.get(cell.task, {})
+        entries = models.get(cell.model, {})
+        if not entries:
+            return Judgement("missing", f"{self.file} has no expectation for it; {remedy}")
+        hardware = cell.evidence.hardware
+        kind = hardware if hardware in entries else ANY
+        if not cell.evidence.values:
+            kind = next(iter(entries))
+        if kind in entries:
+            return _apply_settings(_expect_entry(models, cell.model, kind), self.gate, cell)
+        measured = f"on {hardware}" if hardware else "on several kinds of hardware together"
+        known = ", ".join(entries)
+        return Judgement("missing", f"measured {measured}; {self.file} has {known}, and no '{ANY}'; {remedy}")
 
 
-def known_spread(layer: GateLayer) -> Pooled | None:
-    """Return the spread that a suite states."""
-    if layer.sd is None or layer.degrees is None:
-        return None
-    return Pooled(layer.sd, layer.degrees)
+def _expect_entry(
+    models: Mapping[str, Mapping[str, BaselineEntry]], model: str, hardware: str
+) -> Expectation:
+    """Return the expectation of one entry among those of its task, by model and class of hardware."""
+    entry = models[model][hardware]
+    # The seeds of all models on the task together show a spread that one seed cannot.
+    others = (entries[hardware] for entries in models.values() if hardware in entries)
+    return Expectation(
+        mean=entry.mean,
+        metric=get_metric_key("test", entry.metric),
+        source=f"the baseline's ({entry.n} seed{'' if entry.n == 1 else 's'}, {hardware})",
+        n=entry.n,
+        n_test=entry.n_test,
+        data_digest=entry.data,
+        margin=entry.margin,
+        reason=entry.reason,
+        groups=tuple(other.values for other in others if other.metric == entry.metric),
+    )
+
+
+def _apply_settings(expected: Expectation, gate: GateSettings, cell: GatedCell) -> Expectation:
+    """Return the expectation with what the suite states for the cell."""
+    layer = gate.of(cell.task, cell.model)
+    return replace(
+        expected,
+        margin=expected.margin if layer.margin is None else layer.margin,
+        reason=layer.reason or expected.reason,
+        known=None if layer.sd is None or layer.degrees is None else Pooled(layer.sd, layer.degrees),
+        other_data=layer.other_data or "",
+        xfail=gate.expected_failure(cell.task, cell.model),
+    )
+
+
+def find_faults(evidence: Evidence, expectation: Expectation) -> Iterator[str]:
+    """Yield reasons for which these two cannot be compared; none if they can."""
+    if problem := explain_rate(expectation.mean):
+        yield f"expected {expectation.mean:g}: {problem}"
+    try:
+        checked_margin(expectation.margin)
+    except ValueError as error:
+        yield f"margin {error}"
+    if expectation.n_test is not None and expectation.n_test < 1:
+        yield f"expected on {expectation.n_test} test examples"
+    for value in evidence.values:
+        if problem := explain_rate(value):
+            yield f"measured {value:g}: {problem}"
+    if len(evidence.values) != len(evidence.seeds):
+        yield f"{len(evidence.values)} results of {len(evidence.seeds)} seeds"
+    if len(set(evidence.seeds)) < len(evidence.seeds):
+        yield f"a seed counts twice: {', '.join(map(str, evidence.seeds))}"
+    if evidence.metric != expectation.metric:
+        yield f"measured is {evidence.metric}, expected is {expectation.metric}"
+    if evidence.n_test is None:
+        yield "measured on an unknown number of test examples, or on several numbers of them"
+    elif evidence.n_test < 1:
+        yield f"measured on {evidence.n_test} test examples"
+    same_data = evidence.data_digest == expectation.data_digest
+    if (
+        same_data
+        and None not in (evidence.n_test, expectation.n_test)
+        and evidence.n_test != expectation.n_test
+    ):
+        sizes = f"{evidence.n_test} test examples, expected on {expectation.n_test}"
+        yield f"measured on {sizes} of the same data"
+    if problem := explain_bound(expectation.mean, expectation.margin, evidence.chance):
+        yield problem
+
+
+def explain_bound(mean: float, margin: float, chance: float | None) -> str:
+    """Return why ``mean - margin`` demands nothing; empty if a model must have learned to reach it.
+
+    Examples
+    --------
+    >>> explain_bound(0.55, 0.1, chance=0.5)
+    'expected 55.00% - 10.00% is not above chance (50.00%): anything would pass; a smaller margin can fail'
+    """
+    if not (math.isfinite(mean) and math.isfinite(margin)):
+        return ""  # a fault of its own
+    lowest = chance or 0.0
+    if mean - margin > lowest:
+        return ""
+    name = "chance" if lowest else "nothing"
+    bound = f"expected {mean:.2%} - {margin:.2%} is not above {name} ({lowest:.2%})"
+    hint = "is it a percentage of a percentage?" if mean <= lowest else "a smaller margin can fail"
+    return f"{bound}: anything would pass; {hint}"

@@ -8,8 +8,9 @@ split, the noise of both draws.
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from msbench.gate.expectation import Expectation, faults
+from msbench.gate.expectations import Expectation, find_faults
 from msbench.reporting.tables.cells import Evidence, Judgement, Verdict
 from msbench.runs.suite_gate import DEFAULT_REASON
 from msbench.stats import (
@@ -37,27 +38,29 @@ def judge(evidence: Evidence, expectation: Expectation) -> Judgement:
     What cannot be compared never passes: the order of checks is data, validity of the numbers, whether
     anything was learned, and the means last.
     """
-    checks: tuple[Check, ...] = (_unmeasured, _other_data, _invalid, _diverged, _not_learned)
-    found = next((said for check in checks if (said := check(evidence, expectation))), None)
-    found = found or _compared(evidence, expectation)
-    return _as_marked(replace(found, expected=expectation.mean, margin=expectation.margin), expectation)
+    checks: tuple[Check, ...] = (
+        *(_check_measured, _check_data, _check_validity, _check_divergence, _check_learning),
+        _judge_means,
+    )
+    found = next(judgement for check in checks if (judgement := check(evidence, expectation)))
+    return _apply_mark(replace(found, expected=expectation.mean, margin=expectation.margin), expectation)
 
 
-def crashed(evidence: Evidence) -> int:
+def count_crashes(evidence: Evidence) -> int:
     """Return how many runs broke: of seeds without a result, and newer ones of other code or data."""
     return sum(found.get(status, 0) for found in (evidence.unfinished, evidence.newer) for status in CRASHES)
 
 
-def _unmeasured(evidence: Evidence, _: Expectation) -> Judgement | None:
+def _check_measured(evidence: Evidence, _: Expectation) -> Judgement | None:
     if evidence.values:
         return None
     verdict: Verdict = "diverged" if evidence.unfinished.get("diverged") else "missing"
-    reason = f"no result: {_listed(evidence.unfinished)}" if evidence.unfinished else "not run"
+    reason = f"no result: {_list_statuses(evidence.unfinished)}" if evidence.unfinished else "not run"
     return Judgement(verdict, "; ".join((reason, *evidence.unread)))
 
 
-def _other_data(evidence: Evidence, expectation: Expectation) -> Judgement | None:
-    if expectation.other_data or _same_data(evidence, expectation):
+def _check_data(evidence: Evidence, expectation: Expectation) -> Judgement | None:
+    if expectation.other_data or _is_same_data(evidence, expectation):
         return None
     if not expectation.data_digest:
         return Judgement("other-data", f"not the published data: {'; '.join(evidence.data_notes)}")
@@ -67,7 +70,7 @@ def _other_data(evidence: Evidence, expectation: Expectation) -> Judgement | Non
     )
 
 
-def _same_data(evidence: Evidence, expectation: Expectation) -> bool:
+def _is_same_data(evidence: Evidence, expectation: Expectation) -> bool:
     """Return True if both are on the same data.
 
     The paper has no digest: there, notes from set-up count, and a suite's statement that its data are another
@@ -78,12 +81,12 @@ def _same_data(evidence: Evidence, expectation: Expectation) -> bool:
     return evidence.data_digest == expectation.data_digest
 
 
-def _invalid(evidence: Evidence, expectation: Expectation) -> Judgement | None:
-    found = list(faults(evidence, expectation))
-    return Judgement("invalid", "; ".join(found)) if found else None
+def _check_validity(evidence: Evidence, expectation: Expectation) -> Judgement | None:
+    faults = list(find_faults(evidence, expectation))
+    return Judgement("invalid", "; ".join(faults)) if faults else None
 
 
-def _diverged(evidence: Evidence, _: Expectation) -> Judgement | None:
+def _check_divergence(evidence: Evidence, _: Expectation) -> Judgement | None:
     count = evidence.unfinished.get("diverged", 0)
     if not count:
         return None
@@ -91,26 +94,26 @@ def _diverged(evidence: Evidence, _: Expectation) -> Judgement | None:
     return Judgement("diverged", f"{count} of {evidence.n_planned} seeds; the others have {mean:.2%}")
 
 
-def _not_learned(evidence: Evidence, expectation: Expectation) -> Judgement | None:
+def _check_learning(evidence: Evidence, expectation: Expectation) -> Judgement | None:
     """Return a verdict if chance or a trivial rule explains the measured mean, but not the expected one.
 
     At chance, or at the weakest rule, no margin helps. Between rules a margin may reach down to one.
     """
-    chance = {} if evidence.chance is None else {"chance": evidence.chance}
-    if _explained(evidence, chance) and not _explains(evidence, chance, expectation.mean):
-        return Judgement("chance-level", _did_not_learn(evidence, chance, expectation))
+    chance = evidence.chance
+    is_chance = chance is not None and _find_rule(evidence, {"chance": chance}) is not None
+    if chance is not None and is_chance and not _explains(evidence, chance, expectation.mean):
+        return Judgement("chance-level", _describe_rule(evidence, "chance", chance, expectation))
     rules = evidence.rules if evidence.metric == "test_accuracy" else {}
-    name = _explained(evidence, rules)
+    name = _find_rule(evidence, rules)
     if name is None:
         return None
-    rule = {name: rules[name]}
     weakest = rules[name] == min(rules.values())
-    if _explains(evidence, rule, expectation.mean if weakest else expectation.bound):
+    if _explains(evidence, rules[name], expectation.mean if weakest else expectation.bound):
         return None
-    return Judgement("trivial-rule", _did_not_learn(evidence, rule, expectation))
+    return Judgement("trivial-rule", _describe_rule(evidence, f"'{name}'", rules[name], expectation))
 
 
-def _explained(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
+def _find_rule(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
     """Return the rule that explains the mean and also the best seed.
 
     If some seeds learned and others did not, their spread is so wide that it would explain anything.
@@ -119,127 +122,108 @@ def _explained(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
         return None
     values = evidence.values
     name = learned_rule(statistics.fmean(values), spread(values), len(values), evidence.n_test, rules)
-    best = None if name is None else _explains(evidence, {name: rules[name]}, max(values))
-    return name if best else None
+    return name if name is not None and _explains(evidence, rules[name], max(values)) else None
 
 
-def _explains(evidence: Evidence, rule: Mapping[str, float], rate: float) -> bool:
-    """Return True if `rate` is no more than this one rule gives, within the noise of the test split."""
-    return learned_rule(rate, None, 1, evidence.n_test or 1, rule) is not None
+def _explains(evidence: Evidence, rule: float, rate: float) -> bool:
+    """Return True if `rate` is no more than a rule's rate, within the noise of the test split."""
+    return learned_rule(rate, None, 1, evidence.n_test or 1, {"rule": rule}) is not None
 
 
-def _did_not_learn(evidence: Evidence, rule: Mapping[str, float], expectation: Expectation) -> str:
-    ((name, rate),) = rule.items()
-    called = name if name == "chance" else f"'{name}'"
+def _describe_rule(evidence: Evidence, name: str, rate: float, expectation: Expectation) -> str:
     expected = f"{expectation.source} {expectation.mean:.2%}"
-    return f"did not learn: {_measured(evidence)} is what {called} gives ({rate:.2%}), against {expected}"
+    return f"did not learn: {_describe_mean(evidence)} is what {name} gives ({rate:.2%}), against {expected}"
 
 
-def _compared(evidence: Evidence, expectation: Expectation) -> Judgement:
-    """Compare the means."""
+def _judge_means(evidence: Evidence, expectation: Expectation) -> Judgement:
     default = " (no margin stated: the default)" if expectation.reason == DEFAULT_REASON else ""
-    wanted = f"{expectation.source} {expectation.mean:.2%} - {expectation.margin:.2%}{default}"
-    measured = _measured(evidence)
-    found = comparison(evidence, expectation)
+    expected = f"{expectation.source} {expectation.mean:.2%} - {expectation.margin:.2%}{default}"
+    measured = _describe_mean(evidence)
+    found = compare_means(evidence, expectation)
     if found.low is None or found.high is None:
-        text = f"{measured} against {wanted}: one seed, and no spread of seeds is known"
+        text = f"{measured} against {expected}: one seed, and no spread of seeds is known"
         return Judgement("inconclusive", text, seeds_needed=1)
-    text = f"{measured}, bounds {found.low:.2%} to {found.high:.2%}, against {wanted}"
-    judged = Judgement("inconclusive", text, low=found.low, high=found.high)
+    text = f"{measured}, bounds {found.low:.2%} to {found.high:.2%}, against {expected}"
+    judgement = Judgement("inconclusive", text, low=found.low, high=found.high)
     if found.state == "below":
-        return replace(judged, verdict="fail")
+        return replace(judgement, verdict="fail")
     if found.state == "undecided":
-        return _undecided(judged, evidence, expectation)
-    if lacking := list(_lacking(evidence)):
-        return replace(judged, reason="; ".join((text, *lacking)))
-    return replace(
-        judged, verdict="improved" if found.low > expectation.mean + expectation.margin else "pass"
-    )
+        return _add_seeds_needed(judgement, evidence, expectation)
+    if absent := list(_list_absent_runs(evidence)):
+        return replace(judgement, reason="; ".join((text, *absent)))
+    is_better = found.low > expectation.mean + expectation.margin
+    return replace(judgement, verdict="improved" if is_better else "pass")
 
 
-def _lacking(evidence: Evidence) -> Iterator[str]:
+def _list_absent_runs(evidence: Evidence) -> Iterator[str]:
     """Yield the runs that should count but are not among those measured."""
     if absent := evidence.n_planned - len(evidence.values):
-        statuses = f" ({_listed(evidence.unfinished)})" if evidence.unfinished else ""
+        statuses = f" ({_list_statuses(evidence.unfinished)})" if evidence.unfinished else ""
         yield f"{absent} of {evidence.n_planned} seeds missing{statuses}"
     yield from evidence.unread
     if evidence.newer:
-        others = f"runs of the present code and data, or newer ones: {_listed(evidence.newer)}"
-        yield f"not among these are {others}; train them again, or delete them"
+        newer = f"runs of the present code and data, or newer ones: {_list_statuses(evidence.newer)}"
+        yield f"these results leave out {newer}; train them again, or delete them"
 
 
-def comparison(evidence: Evidence, expectation: Expectation) -> Noninferiority:
+def compare_means(evidence: Evidence, expectation: Expectation) -> Noninferiority:
     """Return the bounds of the mean, including the expectation's own uncertainty.
 
     Seeds vary on both sides: the variance is that of a seed times ``1/n + 1/n_expected``. Another draw of the
     test split adds its binomial variance once per side, whatever the number of seeds.
     """
-    return noninferiority(
-        evidence.values,
-        expectation.bound,
-        pooled=seed_spread(evidence, expectation),
-        n_expected=expectation.n,
-        sampling=_test_noise(evidence, expectation),
-        step=_step(evidence),
-    )
+    return noninferiority(evidence.values, expectation.bound, **_measure_noise(evidence, expectation))
 
 
-def _step(evidence: Evidence) -> float:
-    """Return the distance between neighbouring accuracies."""
-    return 1 / evidence.n_test if evidence.n_test else 0.0
+def _measure_noise(evidence: Evidence, expectation: Expectation) -> dict[str, Any]:
+    """Return the sources of noise, as keyword arguments of the test."""
+    ours = evidence.n_test or expectation.n_test or 1
+    same = _is_same_data(evidence, expectation)
+    sampling = 0.0 if same else sampling_sd(expectation.mean, ours, expectation.n_test or ours)
+    return {
+        "pooled": pool_seed_spread(evidence, expectation),
+        "n_expected": expectation.n,
+        "sampling": sampling,
+        # The distance between neighbouring accuracies.
+        "step": 1 / evidence.n_test if evidence.n_test else 0.0,
+    }
 
 
-def seed_spread(evidence: Evidence, expectation: Expectation) -> Pooled | None:
+def pool_seed_spread(evidence: Evidence, expectation: Expectation) -> Pooled | None:
     """Return the spread between seeds: of these and the expectation's groups together, else the known one."""
-    told = pooled_sd(expectation.groups)
-    if told is None and expectation.known is not None:
+    if expectation.known is not None and pooled_sd(expectation.groups) is None:
         return expectation.known
     return pooled_sd([evidence.values, *expectation.groups])
 
 
-def _test_noise(evidence: Evidence, expectation: Expectation) -> float:
-    """Return the standard error between two means on different test splits; 0 on the same one."""
-    if _same_data(evidence, expectation):
-        return 0.0
-    ours = evidence.n_test or expectation.n_test or 1
-    return sampling_sd(expectation.mean, ours, expectation.n_test or ours)
-
-
-def _undecided(judged: Judgement, evidence: Evidence, expectation: Expectation) -> Judgement:
+def _add_seeds_needed(judgement: Judgement, evidence: Evidence, expectation: Expectation) -> Judgement:
     """Add the number of further seeds that would decide with a probability of 80 %."""
-    more = seeds_needed(
-        evidence.values,
-        expectation.bound,
-        pooled=seed_spread(evidence, expectation),
-        n_expected=expectation.n,
-        sampling=_test_noise(evidence, expectation),
-        step=_step(evidence),
-    )
+    more = seeds_needed(evidence.values, expectation.bound, **_measure_noise(evidence, expectation))
     if more is None:
-        told = "more seeds alone would hardly decide"
+        hint = "more seeds alone would hardly decide"
     else:
-        told = f"{more} more seed{'' if more == 1 else 's'} like these would decide four times in five"
-    return replace(judged, reason=f"{judged.reason}; {told}", seeds_needed=more)
+        hint = f"{more} more seed{'' if more == 1 else 's'} like these would decide four times in five"
+    return replace(judgement, reason=f"{judgement.reason}; {hint}", seeds_needed=more)
 
 
-def _as_marked(judged: Judgement, expectation: Expectation) -> Judgement:
+def _apply_mark(judgement: Judgement, expectation: Expectation) -> Judgement:
     """Apply the mark of a cell that is expected to fail."""
     mark = expectation.xfail
     if mark is None:
-        return judged
-    if judged.verdict in EXCUSED:
-        text = f"{judged.verdict}, as expected ({mark.reason}; {mark.link}): {judged.reason}"
-        return replace(judged, verdict="xfail", reason=text)
-    if judged.verdict in ("pass", "improved"):
-        text = f"marked as failing ({mark.link}) but passes: take the mark away; {judged.reason}"
-        return replace(judged, verdict="improved", reason=text)
-    return judged
+        return judgement
+    if judgement.verdict in EXCUSED:
+        text = f"{judgement.verdict}, as expected ({mark.reason}; {mark.link}): {judgement.reason}"
+        return replace(judgement, verdict="xfail", reason=text)
+    if judgement.verdict in ("pass", "improved"):
+        text = f"marked as failing ({mark.link}) but passes: remove the mark; {judgement.reason}"
+        return replace(judgement, verdict="improved", reason=text)
+    return judgement
 
 
-def _measured(evidence: Evidence) -> str:
+def _describe_mean(evidence: Evidence) -> str:
     count = len(evidence.values)
     return f"{statistics.fmean(evidence.values):.2%} ({count} seed{'' if count == 1 else 's'})"
 
 
-def _listed(unfinished: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {status}" for status, count in sorted(unfinished.items()))
+def _list_statuses(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))

@@ -9,8 +9,8 @@ from documents import options, rows
 
 from msbench.config.layers import load_yaml, parse_yaml, validate
 from msbench.errors import ExitCode
-from msbench.gate.calibrate import RELIABLY, STEP
-from msbench.gate.verdicts import CODES, OUTCOMES, PRECEDENCE
+from msbench.gate.calibration import RELIABLY, STEP
+from msbench.gate.verdicts import MEANINGS, PRECEDENCE
 from msbench.runs.suite import available
 from msbench.runs.suite_gate import DEFAULT_MARGIN, WIDEST_MARGIN, GateSettings
 
@@ -39,12 +39,14 @@ def test_commands_are_found() -> None:
 
 def test_verdicts_are_those_of_the_code() -> None:
     table = {cells[0].strip("`"): cells[2:] for cells in rows(GATE, "verdict")}
-    assert table == {verdict: [str(int(CODES[verdict])), OUTCOMES[verdict]] for verdict in CODES}
+    assert table == {verdict: [str(int(code)), outcome] for verdict, (outcome, code) in MEANINGS.items()}
 
 
 def test_exit_codes_are_those_of_the_code() -> None:
     table = {int(cells[0]): set(re.findall(r"`([a-z-]+)`", cells[1])) for cells in rows(CI, "code")}
-    verdicts = {code: {verdict for verdict in CODES if CODES[verdict] == code} for code in CODES.values()}
+    verdicts: dict[int, set[str]] = {}
+    for verdict, (_, code) in MEANINGS.items():
+        verdicts.setdefault(code, set()).add(verdict)
     assert table == {ExitCode.USAGE: set(), ExitCode.RUN_FAILED: set(), **verdicts}
     assert ", ".join(map(str, map(int, PRECEDENCE))).replace(", 3", ", then 3") in CI
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msbench.gate.expectation import Expectation
+from msbench.gate.expectations import Expectation
 from msbench.reporting.tables.cells import Evidence
 from msbench.runs.suite_gate import ExpectedFailure
 

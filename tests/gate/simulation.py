@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from msbench.gate.calibrate import CONFIDENCE, Chances, chances
+from msbench.gate.calibration import CONFIDENCE, Chances, compute_chances
 
 MARGIN = 1.0
 """Points, as all below."""
@@ -36,7 +36,7 @@ class Setting:
 
     @property
     def theory(self) -> Chances:
-        return chances(MARGIN - self.gap, self.sd / math.sqrt(self.n), self.degrees)
+        return compute_chances(MARGIN - self.gap, self.sd / math.sqrt(self.n), self.degrees)
 
 
 SETTINGS = [Setting(*each) for each in itertools.product(GAPS, SDS, SEEDS, SPREADS)]

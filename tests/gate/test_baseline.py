@@ -11,9 +11,8 @@ from check_runs import DATA, GATE, SETTLED, msbench, recorded, run_all, suite_fi
 from msbench.config.layers import load_yaml
 from msbench.errors import ExitCode
 from msbench.gate import baseline_file
-from msbench.gate.baseline_file import Baseline
-from msbench.gate.baselines import find_baseline
-from msbench.gate.collect import CollectedEntries, collect, merged
+from msbench.gate.baseline_file import Baseline, find_baselines
+from msbench.gate.baselines import CollectedEntries, collect_entries, merge_entries
 from msbench.results.store import read_runs
 from msbench.runs.suite import load, plan
 
@@ -27,11 +26,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def entries(results: Path, path: Path, **options: bool) -> CollectedEntries:
-    return collect(load(str(path)), read_runs(results, "small"), results, **options)
+    return collect_entries(load(str(path)), read_runs(results, "small"), results, **options)
 
 
 def written(results: Path, path: Path) -> Baseline:
-    return baseline_file.parsed(load_yaml(results / "baseline" / "small.yaml"), load(str(path)))
+    return baseline_file.parse_baseline(load_yaml(results / "baseline" / "small.yaml"), load(str(path)))
 
 
 class TestCollect:
@@ -57,7 +56,7 @@ class TestCollect:
         found = entries(tmp_path, path)
         assert {place[2]: seen.n for place, seen in found.entries.items()} == {"cpu": 3, "NVIDIA H100": 2}
         assert entries(tmp_path, path, any_hardware=True).left_out == [
-            "listops · mamba: runs on cpu, NVIDIA H100 are no one class"
+            "listops · mamba: runs are on several classes of hardware: cpu, NVIDIA H100"
         ]
 
     def test_any_hardware_is_a_class_of_its_own(self, path: Path, tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ class TestCollect:
             ({"n_test": 5}, "number of test examples"),
             (
                 {"metrics": {"test_accuracy": 60.0}},
-                "values: 60 is no fraction from 0 to 1; is it a percentage?",
+                "values: 60 is not a fraction from 0 to 1; is it a percentage?",
             ),
             (
                 {"status": "failed", "metrics": {}, "source_digest": "6" * 64, "ended": "2026-02-01"},
@@ -95,7 +94,7 @@ class TestCollect:
         run_all(tmp_path, path, MAMBA, (), **{key: ""})
         done = msbench("baseline", path, "--results", tmp_path)
         assert done.exit_code == ExitCode.UNDECIDED
-        assert f"cannot be meant: {key.split('_')[0]}: " in done.stderr
+        assert f"the records are invalid: {key.split('_')[0]}: " in done.stderr
 
     def test_records_without_hardware_or_result_are_told(self, path: Path, tmp_path: Path) -> None:
         (one, *_, other) = plan(load(str(path)))
@@ -104,7 +103,7 @@ class TestCollect:
         found = entries(tmp_path, path)
         assert found.entries == {}
         assert [text.split(": ")[1] for text in found.left_out] == [
-            "the records do not say on what they ran",
+            "the records do not name their hardware",
             "no run has a result",
         ]
 
@@ -118,11 +117,11 @@ class TestMerged:
     def test_entries_of_other_hardware_stay(self, path: Path, tmp_path: Path) -> None:
         suite = load(str(path))
         run_all(tmp_path, path, MAMBA, GRIFFIN)
-        first, changes = merged(suite, None, entries(tmp_path, path))
+        first, changes = merge_entries(suite, None, entries(tmp_path, path))
         assert len(changes) == 2
         gpu = {"device": "cuda", "gpus": ["NVIDIA H100"]}
         run_all(tmp_path / "gpu", path, MAMBA, (), environment=gpu)
-        second, changes = merged(suite, first, entries(tmp_path / "gpu", path))
+        second, changes = merge_entries(suite, first, entries(tmp_path / "gpu", path))
         assert [change.old for change in changes] == [None]
         assert list(second.cells["listops"]["mamba"]) == ["NVIDIA H100", "cpu"]
         assert second.cells["listops"]["griffin"] == first.cells["listops"]["griffin"]
@@ -130,9 +129,9 @@ class TestMerged:
     def test_the_same_numbers_keep_their_date(self, path: Path, tmp_path: Path) -> None:
         suite = load(str(path))
         run_all(tmp_path, path, MAMBA, GRIFFIN)
-        first, _ = merged(suite, None, entries(tmp_path, path))
+        first, _ = merge_entries(suite, None, entries(tmp_path, path))
         old = Baseline.model_validate({**first.model_dump(), "cells": aged(first)})
-        assert merged(suite, old, entries(tmp_path, path)) == (old, [])
+        assert merge_entries(suite, old, entries(tmp_path, path)) == (old, [])
 
 
 def aged(baseline: Baseline) -> object:
@@ -222,16 +221,15 @@ class TestCommand:
 
 def test_the_published_baseline_is_found_and_is_of_its_suite(tmp_path: Path) -> None:
     """It is read with the results of another folder too, and pooled seeds make one seed enough."""
-    path = find_baseline(tmp_path, "quick")
-    assert path is not None
+    (path,) = find_baselines(tmp_path, "quick")
     suite = load("quick")
-    found = baseline_file.parsed(load_yaml(path), suite)
+    found = baseline_file.parse_baseline(load_yaml(path), suite)
     (models,) = found.cells.values()
     assert set(models) == set(suite.models)
     for classes in models.values():
         assert classes["cpu"].n >= 3
         assert classes["cpu"].margin == suite.gate.of("listops-short", "mamba").margin
-    assert find_baseline(tmp_path, "absent") is None
+    assert find_baselines(tmp_path, "absent") == []
 
 
 def test_an_installed_package_brings_its_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +237,7 @@ def test_an_installed_package_brings_its_baselines(tmp_path: Path, monkeypatch: 
     path = tmp_path / "share" / "msbench" / "baseline" / "shipped.yaml"
     path.touch()
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
-    assert find_baseline(tmp_path / "results", "shipped") == path
+    assert find_baselines(tmp_path / "results", "shipped") == [path]
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (pattern,) = settings["tool"]["setuptools"]["data-files"]["share/msbench/baseline"]
     assert [each.name for each in ROOT.glob(pattern)] == ["quick.yaml"]
@@ -251,7 +249,7 @@ def test_an_entry_that_asks_for_no_more_than_a_trivial_rule_is_told(path: Path, 
     done = msbench("baseline", path, "--results", results)
     assert done.exit_code == 0
     (line,) = [line for line in done.stderr.splitlines() if "gives" in line]
-    told = "36.40% is what 'root operator only' gives (36.30%); this entry asks for no more"
+    told = "36.40% is what 'root operator only' gives (36.30%); a model that learns only this rule passes"
     assert line == f"msbench: listops · griffin · cpu: {told}"
 
 
@@ -318,7 +316,7 @@ def test_many_at_once_lose_no_entry(path: Path, tmp_path: Path) -> None:
     for process in running:
         assert process.wait() == 0, process.communicate()[1]
         process.communicate()
-    found = baseline_file.parsed(load_yaml(out), load(str(path)))
+    found = baseline_file.parse_baseline(load_yaml(out), load(str(path)))
     assert list(found.cells["listops"]["mamba"]) == [f"GPU {number:02}" for number in range(16)]
 
 

@@ -32,14 +32,14 @@ cells:
 
 
 def read(text: str, tiny: Suite) -> Baseline:
-    return baseline_file.parsed(parse_yaml(text, "tiny-baseline.yaml"), tiny)
+    return baseline_file.parse_baseline(parse_yaml(text, "tiny-baseline.yaml"), tiny)
 
 
 def test_what_is_written_is_what_is_read(tiny: Suite) -> None:
     found = read(GOOD, tiny)
-    written = baseline_file.text(found)
+    written = baseline_file.format_baseline(found)
     assert read(written, tiny) == found
-    assert baseline_file.text(read(written, tiny)) == written
+    assert baseline_file.format_baseline(read(written, tiny)) == written
     seen = found.cells["listops-tiny"]["mamba"]["cpu"]
     assert (seen.data, seen.values) == ("12e456789012", (0.61, 0.62, 0.63))
 
@@ -51,15 +51,15 @@ def test_any_reason_survives(reason: str, tiny: Suite) -> None:
     found = read(GOOD, tiny)
     seen = found.cells["listops-tiny"]["mamba"]["cpu"].model_copy(update={"reason": reason})
     gpu = "NVIDIA H100 80GB HBM3"
-    written = baseline_file.signed(("listops-tiny", "mamba", gpu), seen.model_dump())
+    written = baseline_file.sign_entry(("listops-tiny", "mamba", gpu), seen.model_dump())
     changed = Baseline(suite="tiny", cells={"listops-tiny": {"mamba": {gpu: written}}})
-    assert read(baseline_file.text(changed), tiny) == changed
+    assert read(baseline_file.format_baseline(changed), tiny) == changed
 
 
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("[0.61, 0.62, 0.63]", "[61, 62, 63]", 7, "61 is no fraction from 0 to 1; is it a percentage?"),
+        ("[0.61, 0.62, 0.63]", "[61, 62, 63]", 7, "61 is not a fraction from 0 to 1; is it a percentage?"),
         ("[0.61, 0.62, 0.63]", "[0.61, 62, 0.63]", 7, "then it is 0.62"),
         ("[0.61, 0.62, 0.63]", "[0.61, .nan, 0.63]", 7, "must be a finite number"),
         ("[0.61, 0.62, 0.63]", "[0.61, .inf, 0.63]", 7, "must be a finite number"),
@@ -94,7 +94,7 @@ def test_any_reason_survives(reason: str, tiny: Suite) -> None:
         ("margin: 0.02", "margn: 0.02", 15, "did you mean 'margin'"),
         ("    mamba:", "    mambo:", 4, "the suite has no model 'mambo'; did you mean 'mamba'?"),
         ("  listops-tiny:", "  listops-tny:", 3, "no task 'listops-tny'; did you mean 'listops-tiny'?"),
-        ("suite: tiny", "suite: tinny", 1, "is 'tinny', and what is checked is 'tiny'"),
+        ("suite: tiny", "suite: tinny", 1, "is 'tinny', but the checked suite is 'tiny'"),
         ('data: "12e456789012"', "data: 12e456789012", 13, "must be"),
         ('data: "12e456789012"', 'data: ""', 13, "data"),
         ('date: "2026-01-31"', 'date: "yesterday"', 17, "must be a date such as 2026-01-31"),
@@ -133,7 +133,7 @@ def test_what_is_no_baseline_is_said_with_its_line(
 def test_an_edit_by_hand_is_found(old: str, new: str, tiny: Suite) -> None:
     """Of the entry or of its place, even where all derived numbers were edited along."""
     assert old in GOOD
-    with pytest.raises(ConfigError, match=r"tiny-baseline.yaml:5: .*its checksum is another"):
+    with pytest.raises(ConfigError, match=r"tiny-baseline.yaml:5: .*its checksum does not match"):
         read(GOOD.replace(old, new), tiny)
 
 

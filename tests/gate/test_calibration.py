@@ -44,7 +44,7 @@ def test_against_the_paper_only_own_seeds_vary(path: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("mamba", "words"),
     [
-        ((0.6,), "two seeds of a model at least are needed"),
+        ((0.6,), "at least two seeds of one model are needed"),
         ((0.6, 0.6), "they must differ"),
         ((0.2, 0.9), "not even a margin of 20% passes reliably"),
     ],

@@ -4,16 +4,28 @@ import pytest
 from gate_cases import evidence
 
 from msbench.gate.baseline_file import Baseline
-from msbench.gate.expectation import Expectation
-from msbench.gate.expectations import BaselineExpectations, NoExpectations, PaperExpectations, Question
+from msbench.gate.expectations import (
+    BaselineExpectations,
+    Expectation,
+    GatedCell,
+    PaperExpectations,
+)
 from msbench.reporting.tables.cells import Judgement
 from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateSettings
 from msbench.stats import Pooled
 
 
-def asked(reported: str = "62.75", scale: float = 100.0, **changes: object) -> Question:
+def asked(reported: str = "62.75", scale: float = 100.0, **changes: object) -> GatedCell:
     """Model ``m`` on task ``t``, one seed on a CPU."""
-    cell = Question("s", "t", "m", evidence(0.6), reported, scale, "test_accuracy")
+    cell = GatedCell(
+        suite="s",
+        task="t",
+        model="m",
+        evidence=evidence(0.6),
+        reported=reported,
+        scale=scale,
+        metric="test_accuracy",
+    )
     return replace(cell, **changes)  # type: ignore[arg-type]
 
 
@@ -46,9 +58,16 @@ def baseline(**classes: dict[str, object]) -> Baseline:
     return Baseline.model_validate({"suite": "s", "cells": cells})
 
 
+def expectations(
+    given: Baseline | None, *models: str, gate: GateSettings | None = None
+) -> BaselineExpectations:
+    return BaselineExpectations(
+        suite="s", models=models, gate=gate or GateSettings(), baseline=given, file="b.yaml"
+    )
+
+
 def of_baseline(given: Baseline, hardware: str = "cpu", gate: GateSettings | None = None) -> object:
-    found = BaselineExpectations(gate or GateSettings(), ("m", "other"), given, "b.yaml")
-    return found.of(asked(evidence=evidence(0.6, hardware=hardware)))
+    return expectations(given, "m", "other", gate=gate).find(asked(evidence=evidence(0.6, hardware=hardware)))
 
 
 class TestBaseline:
@@ -92,22 +111,21 @@ class TestBaseline:
         assert found.mean == 0.6
 
     def test_a_cell_that_it_lacks_is_missing(self) -> None:
-        listed = ("m", "other", "new")
-        expectations = BaselineExpectations(GateSettings(), listed, baseline(cpu=entry(0.6)), "b.yaml")
+        known = expectations(baseline(cpu=entry(0.6)), "m", "other", "new")
         for cell in (asked(model="new"), asked(task="new")):
-            found = expectations.of(cell)
+            found = known.find(cell)
             assert isinstance(found, Judgement)
             assert found.verdict == "missing"
             assert "b.yaml has no expectation for it" in found.reason
 
     def test_of_a_model_that_the_suite_does_not_list_nothing_is_asked(self) -> None:
-        expectations = BaselineExpectations(GateSettings(), ("m",), baseline(cpu=entry(0.6)), "b.yaml")
-        assert expectations.of(asked(model="stranger")) is None
+        known = expectations(baseline(cpu=entry(0.6)), "m")
+        assert known.find(asked(model="stranger")) is None
 
 
 class TestPaper:
     def test_a_printed_number_is_exact(self) -> None:
-        found = PaperExpectations(GateSettings()).of(asked())
+        found = PaperExpectations(GateSettings()).find(asked())
         assert isinstance(found, Expectation)
         assert found.mean == pytest.approx(0.6275)
         assert (found.n, found.n_test, found.data_digest) == (0, None, "")
@@ -115,16 +133,16 @@ class TestPaper:
 
     def test_a_stated_spread_is_known(self) -> None:
         gate = GateSettings(sd=0.004, degrees=18, margin=0.015, reason="18 degrees")
-        found = PaperExpectations(gate).of(asked("0.831", 1.0, metric="test_macro_auroc"))
+        found = PaperExpectations(gate).find(asked("0.831", 1.0, metric="test_macro_auroc"))
         assert isinstance(found, Expectation)
         assert (found.mean, found.known, found.margin) == (0.831, Pooled(0.004, 18), 0.015)
 
     def test_where_it_prints_nothing_nothing_is_asked(self) -> None:
-        assert PaperExpectations(GateSettings()).of(asked("")) is None
+        assert PaperExpectations(GateSettings()).find(asked("")) is None
 
 
 def test_without_a_baseline_every_cell_is_missing() -> None:
-    found = NoExpectations("s", ("m",)).of(asked())
+    found = expectations(None, "m").find(asked())
     assert isinstance(found, Judgement)
     assert found.verdict == "missing"
     assert "msbench baseline s" in found.reason

@@ -5,7 +5,7 @@ import pytest
 from verdict_cases import ODD_TEXTS, cell, checked
 
 from msbench.errors import ConfigError
-from msbench.gate import github
+from msbench.gate import ci
 
 COMMAND = re.compile(r"::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)")
 
@@ -23,7 +23,7 @@ COMMAND = re.compile(r"::(error|warning|notice) title=([^:,\r\n]*)::([^\r\n]*)")
     ],
 )
 def test_one_annotation_a_suite(verdicts: tuple[str, ...], level: str) -> None:
-    command = github.annotation(checked(*map(cell, verdicts)))
+    command = ci.format_annotation(checked(*map(cell, verdicts)))
     assert command is not None
     found = COMMAND.fullmatch(command)
     assert found is not None
@@ -31,25 +31,25 @@ def test_one_annotation_a_suite(verdicts: tuple[str, ...], level: str) -> None:
 
 
 def test_what_simply_holds_needs_none() -> None:
-    assert github.annotation(checked(cell("pass"), cell("xfail"))) is None
+    assert ci.format_annotation(checked(cell("pass"), cell("xfail"))) is None
 
 
 @pytest.mark.parametrize("verdicts", [("inconclusive",), ("missing",), ("improved",), ()])
 def test_strict_makes_errors(verdicts: tuple[str, ...]) -> None:
-    command = github.annotation(checked(*map(cell, verdicts)), strict=True)
+    command = ci.format_annotation(checked(*map(cell, verdicts)), strict=True)
     assert command is not None
     assert command.startswith("::error ")
 
 
 def test_a_run_that_broke_is_an_error() -> None:
-    command = github.annotation(checked(cell("missing", crashed=1)))
+    command = ci.format_annotation(checked(cell("missing", crashed=1)))
     assert command is not None
     assert command.startswith("::error ")
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS)
 def test_a_command_is_one_line_and_gives_its_text_back(text: str) -> None:
-    command = github.annotation(checked(cell("fail", model=text, reason=text), suite=text))
+    command = ci.format_annotation(checked(cell("fail", model=text, reason=text), suite=text))
     assert command is not None
     found = COMMAND.fullmatch(command)
     assert found is not None
@@ -65,15 +65,15 @@ def unescaped(text: str) -> str:
 
 
 def test_many_cells_are_counted_not_named() -> None:
-    command = github.annotation(checked(*[cell("fail", model=f"m{number}") for number in range(9)]))
+    command = ci.format_annotation(checked(*[cell("fail", model=f"m{number}") for number in range(9)]))
     assert command is not None
-    assert command.count("· fail") == github.NAMED
+    assert command.count("· fail") == ci.NAMED
     assert command.endswith("%0Aand 4 more: see the summary")
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS)
 def test_a_table_keeps_its_columns(text: str) -> None:
-    lines = github.markdown(
+    lines = ci.format_markdown(
         [checked(cell("fail", task=text, model=text, reason=text), suite=text)]
     ).splitlines()
     table = [line for line in lines if line.startswith("|")]
@@ -83,7 +83,7 @@ def test_a_table_keeps_its_columns(text: str) -> None:
 
 
 def test_the_worst_stands_first() -> None:
-    text = github.markdown(
+    text = ci.format_markdown(
         [checked(cell("pass", model="a"), cell("inconclusive", model="b"), cell("fail", model="c"))]
     )
     assert re.findall(r"\| listops \| (.) \|", text) == ["c", "b", "a"]
@@ -92,46 +92,46 @@ def test_the_worst_stands_first() -> None:
 
 def test_what_has_no_room_is_counted() -> None:
     cells = [cell("pass", model=f"модель {number}", reason="я" * 200) for number in range(5000)]
-    text = github.markdown([checked(*cells)])
-    assert len(text.encode()) <= github.SUMMARY_BYTES
+    text = ci.format_markdown([checked(*cells)])
+    assert len(text.encode()) <= ci.SUMMARY_BYTES
     shown = text.count("| small |")
     assert 2000 < shown < 5000
-    assert text.endswith(f"\n{5000 - shown} more cells: no room for them here.\n")
+    assert text.endswith(f"\n{5000 - shown} more cells do not fit here.\n")
 
 
 def test_the_summary_is_added_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "summary.md"
-    path.write_text("x" * (github.SUMMARY_BYTES - 1000), encoding="utf-8")
+    path.write_text("x" * (ci.SUMMARY_BYTES - 1000), encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
-    github.append_summary([checked(*[cell("pass", model=str(number)) for number in range(100)])])
-    assert github.SUMMARY_BYTES - 1000 < path.stat().st_size <= github.SUMMARY_BYTES
+    ci.append_summary([checked(*[cell("pass", model=str(number)) for number in range(100)])])
+    assert ci.SUMMARY_BYTES - 1000 < path.stat().st_size <= ci.SUMMARY_BYTES
     assert "more cells" in path.read_text()
 
 
 def test_without_a_summary_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.chdir(tmp_path)
-    github.append_summary([checked(cell("pass"))])
+    ci.append_summary([checked(cell("pass"))])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_summary_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
     with pytest.raises(ConfigError, match="GITHUB_STEP_SUMMARY"):
-        github.append_summary([checked(cell("pass"))])
+        ci.append_summary([checked(cell("pass"))])
 
 
 def test_a_full_summary_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GitHub drops one that is too large as a whole."""
     path = tmp_path / "summary.md"
-    path.write_text("x" * github.SUMMARY_BYTES, encoding="utf-8")
+    path.write_text("x" * ci.SUMMARY_BYTES, encoding="utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
-    github.append_summary([checked(cell("fail"))])
-    assert path.stat().st_size == github.SUMMARY_BYTES
+    ci.append_summary([checked(cell("fail"))])
+    assert path.stat().st_size == ci.SUMMARY_BYTES
 
 
 def test_a_path_of_any_bytes_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
-    github.append_summary([checked(cell("fail", reason="in a\udcff.yaml"))])
+    ci.append_summary([checked(cell("fail", reason="in a\udcff.yaml"))])
     assert "in a?.yaml" in path.read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from gate_cases import KNOWN_FAILURE, evidence, expectation
 
-from msbench.gate.calibrate import chances
-from msbench.gate.expectation import Expectation
-from msbench.gate.judge import comparison, crashed, judge, seed_spread
+from msbench.gate.calibration import compute_chances
+from msbench.gate.expectations import Expectation
+from msbench.gate.judge import compare_means, count_crashes, judge, pool_seed_spread
 from msbench.reporting.tables.cells import Evidence
 from msbench.runs.suite_gate import DEFAULT_REASON
 from msbench.stats import Pooled, noninferiority, seeds_needed
@@ -57,15 +57,15 @@ NAN, INF = math.nan, math.inf
         (evidence(0.62, INF, 0.63), expectation(), "invalid", "measured inf: not a number"),
         (evidence(0.62, -INF, 0.63), expectation(), "invalid", "measured -inf"),
         (evidence(62.3, 62.1, 62.2), expectation(), "invalid", "is it a percentage? then it is 0.623"),
-        (evidence(0.62, 62.0, 0.62), expectation(), "invalid", "measured 62: no fraction"),
-        (evidence(-0.01, 0.62, 0.62), expectation(), "invalid", "measured -0.01: no fraction from 0 to 1"),
-        (evidence(623.0), expectation(), "invalid", "measured 623: no fraction from 0 to 1"),
-        (evidence(1.0000001, 1.0, 1.0), expectation(), "invalid", "no fraction"),
+        (evidence(0.62, 62.0, 0.62), expectation(), "invalid", "measured 62: not a fraction"),
+        (evidence(-0.01, 0.62, 0.62), expectation(), "invalid", "measured -0.01: not a fraction from 0 to 1"),
+        (evidence(623.0), expectation(), "invalid", "measured 623: not a fraction from 0 to 1"),
+        (evidence(1.0000001, 1.0, 1.0), expectation(), "invalid", "not a fraction"),
         (evidence(0.62, 0.63), expectation(NAN), "invalid", "expected nan: not a number"),
         (evidence(0.62, 0.63), expectation(INF), "invalid", "expected inf: not a number"),
         (evidence(0.62, 0.63), expectation(-INF), "invalid", "expected -inf: not a number"),
-        (evidence(0.62, 0.63), expectation(62.3), "invalid", "expected 62.3: no fraction"),
-        (evidence(0.62, 0.63), expectation(-0.62), "invalid", "expected -0.62: no fraction"),
+        (evidence(0.62, 0.63), expectation(62.3), "invalid", "expected 62.3: not a fraction"),
+        (evidence(0.62, 0.63), expectation(-0.62), "invalid", "expected -0.62: not a fraction"),
         (evidence(0.62, 0.63), expectation(0.00623), "invalid", "is it a percentage of a percentage?"),
         (evidence(0.62, 0.63), expectation(0.0), "invalid", "not above chance (10.00%): anything would pass"),
         (evidence(0.62, 0.63), expectation(margin=NAN), "invalid", "margin must be a fraction"),
@@ -111,7 +111,7 @@ NAN, INF = math.nan, math.inf
             evidence(0.62, 0.62, newer={"failed": 2}),
             expectation(),
             "inconclusive",
-            "not among these are runs of the present code and data, or newer ones: 2 failed",
+            "these results leave out runs of the present code and data, or newer ones: 2 failed",
         ),
         (
             evidence(0.62, 0.62, unread=("x/run.json: not a run record",)),
@@ -198,7 +198,7 @@ class TestMarked:
     def test_one_that_passes_is_told(self) -> None:
         found = judge(evidence(0.622, 0.618, 0.621), expectation(xfail=KNOWN_FAILURE))
         assert found.verdict == "improved"
-        assert "take the mark away" in found.reason
+        assert "remove the mark" in found.reason
 
     def test_one_that_is_undecided_stays_so(self) -> None:
         assert judge(evidence(0.62), expectation(xfail=KNOWN_FAILURE)).verdict == "inconclusive"
@@ -211,14 +211,14 @@ def test_a_default_margin_is_said_to_be_one() -> None:
 
 def test_an_exact_expectation_is_the_t_test_over_seeds() -> None:
     values = (0.61, 0.624, 0.633)
-    found, plain = comparison(evidence(*values), expectation()), noninferiority(values, 0.60)
+    found, plain = compare_means(evidence(*values), expectation()), noninferiority(values, 0.60)
     assert (found.state, found.low, found.high) == (plain.state, plain.low, plain.high)
 
 
 def test_seeds_on_both_sides_add_their_variance() -> None:
     known = Pooled(0.01, 10)
-    exact = comparison(evidence(0.62, 0.63), expectation(known=known))
-    both = comparison(evidence(0.62, 0.63), expectation(known=known, n=4))
+    exact = compare_means(evidence(0.62, 0.63), expectation(known=known))
+    both = compare_means(evidence(0.62, 0.63), expectation(known=known, n=4))
     assert exact.error is not None
     assert both.error is not None
     assert exact.error == pytest.approx(0.01 * math.sqrt(1 / 2))
@@ -227,7 +227,9 @@ def test_seeds_on_both_sides_add_their_variance() -> None:
 
 def test_seeds_that_agree_on_a_small_test_split_are_not_free_of_noise() -> None:
     """Accuracies of 20 examples come in steps of 5 points, on both sides."""
-    found = comparison(evidence(0.6, 0.6, n_test=20), expectation(0.6, n=4, groups=((0.6, 0.6, 0.6, 0.6),)))
+    found = compare_means(
+        evidence(0.6, 0.6, n_test=20), expectation(0.6, n=4, groups=((0.6, 0.6, 0.6, 0.6),))
+    )
     assert found.error == pytest.approx(0.05 / math.sqrt(12) * math.sqrt(1 / 2 + 1 / 4))
 
 
@@ -242,7 +244,7 @@ def test_other_data_come_before_numbers_that_cannot_be_meant() -> None:
 
 
 def test_what_the_baseline_tells_of_spread_wins_over_what_a_suite_states() -> None:
-    found = seed_spread(evidence(0.62), expectation(groups=((0.5, 0.52),), known=Pooled(0.1, 9)))
+    found = pool_seed_spread(evidence(0.62), expectation(groups=((0.5, 0.52),), known=Pooled(0.1, 9)))
     assert found is not None
     assert found.degrees == 1
 
@@ -264,7 +266,7 @@ def test_a_bound_at_chance_is_no_expectation(mean: float, invalid: bool) -> None
 
 
 def test_own_seeds_are_pooled_with_those_of_the_expectation() -> None:
-    found = seed_spread(evidence(0.61, 0.63), expectation(groups=((0.5, 0.52, 0.54), (0.4,))))
+    found = pool_seed_spread(evidence(0.61, 0.63), expectation(groups=((0.5, 0.52, 0.54), (0.4,))))
     assert found is not None
     assert found.degrees == 3
     assert found.sd == pytest.approx(math.sqrt((0.0002 + 0.0008) / 3))
@@ -273,7 +275,7 @@ def test_own_seeds_are_pooled_with_those_of_the_expectation() -> None:
 def test_another_draw_of_the_test_split_adds_its_noise_where_it_is_allowed() -> None:
     other = evidence(0.62, data_digest="bbbb", n_test=1000)
     allowed = expectation(known=Pooled(0.001, 50), other_data="generated", n_test=2000)
-    found = comparison(other, allowed)
+    found = compare_means(other, allowed)
     noise = 0.62 * 0.38 * (1 / 1000 + 1 / 2000)
     assert found.error == pytest.approx(math.sqrt(0.001**2 + noise))
     assert judge(other, allowed).verdict == "inconclusive"
@@ -282,8 +284,8 @@ def test_another_draw_of_the_test_split_adds_its_noise_where_it_is_allowed() -> 
 
 def test_data_that_a_suite_generates_are_not_the_papers() -> None:
     paper: dict[str, Any] = {"data_digest": "", "n_test": None, "known": Pooled(0.001, 50)}
-    assert comparison(evidence(0.62), expectation(**paper)).error == pytest.approx(0.001)
-    drawn = comparison(evidence(0.62), expectation(other_data="generated", **paper))
+    assert compare_means(evidence(0.62), expectation(**paper)).error == pytest.approx(0.001)
+    drawn = compare_means(evidence(0.62), expectation(other_data="generated", **paper))
     assert drawn.error == pytest.approx(math.sqrt(0.001**2 + 2 * 0.62 * 0.38 / 2000))
 
 
@@ -304,8 +306,8 @@ def test_where_seeds_cannot_decide_that_is_told() -> None:
 
 def test_crashes_are_counted_apart_from_divergence() -> None:
     counts = {"failed": 1, "out-of-memory": 2, "interrupted": 4, "diverged": 8}
-    assert crashed(evidence(unfinished=counts)) == 3
-    assert crashed(evidence(0.62, newer=counts)) == 3
+    assert count_crashes(evidence(unfinished=counts)) == 3
+    assert count_crashes(evidence(0.62, newer=counts)) == 3
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.06])
@@ -317,8 +319,8 @@ def test_one_seed_against_a_baseline_errs_as_often_as_theory_says(gap: float) ->
         seeds = [tuple(generator.gauss(0.5, sd) for _ in range(3)) for _ in range(2)]
         measured = evidence(generator.gauss(0.5 - gap, sd), n_test=None)
         expected: dict[str, Any] = {"n": 3, "groups": tuple(seeds), "margin": 0.06}
-        states[comparison(measured, expectation(sum(seeds[0]) / 3, **expected)).state] += 1
-    theory = chances(0.06 - gap, sd * math.sqrt(1 + 1 / 3), 4)
+        states[compare_means(measured, expectation(sum(seeds[0]) / 3, **expected)).state] += 1
+    theory = compute_chances(0.06 - gap, sd * math.sqrt(1 + 1 / 3), 4)
     for state, rate in (("above", theory.above), ("below", theory.below)):
         assert states[state] / draws == pytest.approx(
             rate, abs=4 * math.sqrt(rate * (1 - rate) / draws) + 1e-3

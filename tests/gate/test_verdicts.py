@@ -3,21 +3,23 @@ from typing import get_args
 import pytest
 
 from msbench.errors import ExitCode
-from msbench.gate.verdicts import CODES, OUTCOMES, PRECEDENCE, WORST_FIRST, exit_code
+from msbench.gate.verdicts import MEANINGS, PRECEDENCE, find_exit_code
 from msbench.reporting.tables.cells import Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 def test_every_verdict_has_its_place_everywhere() -> None:
-    for known in (CODES, OUTCOMES, WORST_FIRST):
-        assert set(known) == set(VERDICTS)
-    assert {code for code in CODES.values() if code} <= set(PRECEDENCE)
+    assert set(MEANINGS) == set(VERDICTS)
+    assert {code for _, code in MEANINGS.values() if code} <= set(PRECEDENCE)
 
 
 def test_only_what_holds_or_is_excused_ends_in_0() -> None:
-    assert {verdict for verdict in VERDICTS if not exit_code([verdict])} == {"pass", "improved", "xfail"}
-    assert {verdict for verdict in VERDICTS if not exit_code([verdict], strict=True)} == {"pass", "xfail"}
+    assert {verdict for verdict in VERDICTS if not find_exit_code([verdict])} == {"pass", "improved", "xfail"}
+    assert {verdict for verdict in VERDICTS if not find_exit_code([verdict], strict=True)} == {
+        "pass",
+        "xfail",
+    }
 
 
 @pytest.mark.parametrize(
@@ -48,5 +50,5 @@ def test_only_what_holds_or_is_excused_ends_in_0() -> None:
 def test_the_most_fundamental_decides(
     verdicts: tuple[Verdict, ...], options: dict[str, bool], code: ExitCode
 ) -> None:
-    assert exit_code(verdicts, **options) is code
-    assert exit_code(reversed(verdicts), **options) is code
+    assert find_exit_code(verdicts, **options) is code
+    assert find_exit_code(reversed(verdicts), **options) is code

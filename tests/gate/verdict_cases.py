@@ -2,8 +2,8 @@
 
 from typing import get_args
 
-from msbench.gate.check import Checked
-from msbench.gate.judged import Judged
+from msbench.gate.check import SuiteVerdicts
+from msbench.gate.verdicts import JudgedCell
 from msbench.reporting.tables.cells import Judgement, Verdict
 
 ODD_TEXTS = [
@@ -40,13 +40,13 @@ ODD_TEXTS = [
 
 def cell(
     verdict: str, task: str = "listops", model: str = "mamba", reason: str = "because", crashed: int = 0
-) -> Judged:
+) -> JudgedCell:
     """One judged cell."""
     (known,) = [each for each in get_args(Verdict) if each == verdict]
-    return Judged("small", task, model, Judgement(known, reason), crashed)
+    return JudgedCell("small", task, model, Judgement(known, reason), crashed)
 
 
-def checked(*cells: Judged, suite: str = "small") -> Checked:
+def checked(*cells: JudgedCell, suite: str = "small") -> SuiteVerdicts:
     """The verdicts on a suite."""
-    renamed = tuple(Judged(suite, each.task, each.model, each.judgement, each.crashed) for each in cells)
-    return Checked(suite, "baseline.yaml", renamed)
+    renamed = tuple(JudgedCell(suite, each.task, each.model, each.judgement, each.crashed) for each in cells)
+    return SuiteVerdicts(suite, "baseline.yaml", renamed)
