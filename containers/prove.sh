@@ -101,7 +101,7 @@ smoke() {
     inside "msbench:$target" doctor
     if [ "$target" != cpu ]; then
         inside --entrypoint python3 "msbench:$target" -c '
-import os, tempfile, torch, triton, msbench.ops.scan_triton
+import os, tempfile, torch, triton, msbench.ops.scan.triton_engine
 from triton.backends.nvidia import driver
 from triton.runtime.build import compile_so_from_file
 tempfile.tempdir = "/data"  # where GPUs are used, Triton needs a /tmp, which there is none of here

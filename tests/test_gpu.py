@@ -11,8 +11,9 @@ from torch import Tensor
 from msbench import datasets as data
 from msbench import models
 from msbench.errors import Interrupted
-from msbench.ops import scan_kernels, selective_scan, selective_scan_reference
-from msbench.ops.scan import kernel_name
+from msbench.ops import selective_scan, selective_scan_reference
+from msbench.ops.scan import dispatch
+from msbench.ops.scan.dispatch import kernel_name
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, plan
 from msbench.training.loop import Trainer, fabric_for
@@ -65,10 +66,10 @@ class TestTritonScan:
 
     @pytest.fixture(autouse=True)
     def forced(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        scan_kernels._chosen.cache_clear()
+        dispatch._choose.cache_clear()
         monkeypatch.setenv("MSBENCH_SCAN", "triton")
         yield
-        scan_kernels._chosen.cache_clear()
+        dispatch._choose.cache_clear()
 
     def test_it_is_chosen_and_passes_its_check(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSBENCH_SCAN", "auto")

@@ -60,9 +60,9 @@ def check_jobs(profile: "Profile", device: str, devices: int, scan: str | None, 
     check_device(device)
     slurm_profile.check_devices(profile, device, devices)
     if scan is not None:
-        from msbench.ops.scan_kernels import known
+        from msbench.ops.scan.dispatch import check_kernel_name
 
-        known(scan)
+        check_kernel_name(scan)
     if engine is not None:
         container.check_engine(engine)
 

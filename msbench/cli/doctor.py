@@ -7,7 +7,7 @@ from msbench import __version__, ops
 from msbench import datasets as data
 from msbench.environment import describe_environment
 from msbench.errors import ConfigError
-from msbench.ops import native_threads, scan_native
+from msbench.ops import native_library
 
 
 def findings() -> list[tuple[str, str]]:
@@ -27,7 +27,7 @@ def findings() -> list[tuple[str, str]]:
         ("torch", f"{packages.get('torch')} for CUDA {found['cuda']}"),
         ("gpus", ", ".join(found["gpus"]) or "none: runs use the CPU"),
         *_kernels("cpu"),
-        *([("threads of cpp", native_threads.described())] if scan_native.library() else []),
+        *([("threads of cpp", native_library.describe_threads())] if native_library.load_library() else []),
         *(_kernels("cuda") if found["gpus"] else []),
         ("triton", packages.get("triton", "not installed")),
         ("mamba-ssm", packages.get("mamba-ssm", "not installed: optional, not needed")),
@@ -38,10 +38,10 @@ def findings() -> list[tuple[str, str]]:
 def _kernels(device: str) -> list[tuple[str, str]]:
     """Return the scan kernel of a device type, and the reason why each faster kernel is not used."""
     try:
-        choice = ops.choose(device)
+        choice = ops.choose_kernel(device)
     except ConfigError as error:  # a kernel is forced that this device type does not support; another may
         return [(f"scan on {device}", f"none: {error}")]
-    forced = f", forced by {ops.VARIABLE}" if ops.wanted() != "auto" else ""
+    forced = f", forced by {ops.VARIABLE}" if ops.requested_kernel() != "auto" else ""
     return [
         (f"scan on {device}", choice.label + forced),
         *((f"not {engine} on {device}", why) for engine, why in choice.passed_over.items()),

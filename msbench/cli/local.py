@@ -88,9 +88,9 @@ def _prepare(specs: "list[RunSpec]", how: How, context: typer.Context) -> str:
     if how.deterministic:  # before a kernel's check starts CUDA
         context.with_resource(environment.use_deterministic(on))
     if how.scan is not None:
-        from msbench.ops.scan_kernels import force
+        from msbench.ops.scan.dispatch import force_kernel
 
-        force(how.scan, on)
+        force_kernel(how.scan, on)
     agenda.check_kernels(specs, on)
     if how.deterministic:
         models.check_fixed_order(specs, on)

@@ -11,7 +11,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.ops import choose, most_states
+from msbench.ops import choose_kernel, state_limit
 
 NO_FIXED_ORDER = {
     "mamba-ssm": "its backward adds up the gradients of B and C by atomic additions, in no fixed order"
@@ -49,17 +49,17 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
 
 def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
     """Raise ConfigError if the scan in use on a device type allows too few states for the model."""
-    limit, needed = most_states(device), find_family(name).count_scanned(config)
+    limit, needed = state_limit(device), find_family(name).count_scanned(config)
     if limit is not None and needed > limit:
         raise ConfigError(
-            f"{name} has {needed} states a stream, but the scan {choose(device).label} has {limit} at most;"
-            " lower model.state, or choose another with --scan"
+            f"{name} has {needed} states a stream, but the scan {choose_kernel(device).label} has {limit} at"
+            " most; lower model.state, or choose another with --scan"
         )
 
 
 def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
     """Raise ConfigError, naming kernel and models, if a run cannot be deterministic on a device type."""
-    engine = choose(device).engine
+    engine = choose_kernel(device).engine
     reason = NO_FIXED_ORDER.get(engine)
     scanning = {spec.model_name for spec in specs if find_family(spec.model_name).count_scanned(spec.model)}
     if reason and scanning:

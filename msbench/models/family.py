@@ -6,7 +6,9 @@ from typing import Any
 
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.ops import kernel_name, recurrence_kernels
+from msbench.ops import kernel_name
+from msbench.ops.linear_scan import is_linear_native
+from msbench.ops.lti_scan import is_lti_native
 
 
 def _is_causal(config: Any) -> bool:
@@ -48,4 +50,4 @@ def name_scan_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same
 
 def name_recurrence_kernel(config: Any, device: str) -> str:  # noqa: ARG001 (the same for all configs)
     """Return the name of the implementation of `linear_scan` and `lti_scan` on a device type."""
-    return "cpp" if device == "cpu" and recurrence_kernels.chosen() else "torch"
+    return "cpp" if device == "cpu" and is_linear_native() and is_lti_native() else "torch"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from msbench.errors import ConfigError
-from msbench.ops.masked_norm import EPSILON, frozen_batch_norm, masked_batch_norm, spread_batch_norm
+from msbench.ops.batch_norm import EPSILON, frozen_batch_norm, masked_batch_norm, spread_batch_norm
 
 
 class Padding(NamedTuple):

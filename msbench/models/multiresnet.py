@@ -31,7 +31,7 @@ from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, count_no_states
 from msbench.models.long_conv import LongConv
 from msbench.ops import decompose
-from msbench.ops.scan import mixed
+from msbench.ops.scan.reference import sum_streams
 
 
 def compute_depth(longest: int, kernel: int) -> int:
@@ -64,7 +64,7 @@ class MultiResConv(LongConv):
         streams = decompose(impulse, self.filters.expand(self.depth, -1, -1, -1))
         # Autocast would compute the kernel in bfloat16.
         with torch.autocast(impulse.device.type, enabled=False):
-            return mixed(streams, self.mixing).squeeze(0)
+            return sum_streams(streams, self.mixing).squeeze(0)
 
 
 def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from msbench.config.selective import SsmConfig
 from msbench.models.layers import require_full_precision
 from msbench.ops import causal_conv, makes_inputs, step_sizes
-from msbench.ops.scan_arguments import working_dtype
+from msbench.ops.scan.reference import working_dtype
 
 SMALLEST_STEP = 1e-4
 """Lower bound of initial step sizes (the floor in Mamba's code)."""

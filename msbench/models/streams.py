@@ -12,7 +12,7 @@ from torch.nn import functional
 from msbench.config.selective import MsSsmConfig
 from msbench.models.selective import ShortConv, initialise_decays
 from msbench.ops import decompose
-from msbench.ops.scan import mixed
+from msbench.ops.scan.reference import sum_streams
 
 
 def list_stream_names(config: MsSsmConfig) -> list[str]:
@@ -174,7 +174,7 @@ class ScaleMixer(nn.Module):
 
 def mix_streams(y: Tensor, E: Tensor) -> Tensor:
     """Return the sum of the streams of y (b, l, m, i), weighted by the E of `ScaleMixer`: (b, l, i)."""
-    return (y * E.to(y.dtype)).sum(2) if E.ndim == 4 else mixed(y, E)
+    return (y * E.to(y.dtype)).sum(2) if E.ndim == 4 else sum_streams(y, E)
 
 
 def _create_parameter(size: tuple[int, ...], fan_in: int, start: float | None) -> nn.Parameter:

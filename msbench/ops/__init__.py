@@ -1,18 +1,24 @@
 """The operations of the models: channel-last, for any length, each with a slow, simple reference."""
 
 from msbench.ops.convolution import long_convolution, long_convolution_reference
-from msbench.ops.decompose import causal_conv, decompose
-from msbench.ops.fused_scan import low_rank_scan, makes_inputs, multi_scale_scan
+from msbench.ops.filters import causal_conv, decompose
 from msbench.ops.linear_scan import linear_scan, linear_scan_reference
 from msbench.ops.lti_scan import lti_scan, lti_scan_reference
-from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
-from msbench.ops.scan_kernels import VARIABLE, choose, most_states, wanted
-from msbench.ops.step_sizes import step_sizes
+from msbench.ops.scan.dispatch import (
+    VARIABLE,
+    choose_kernel,
+    kernel_name,
+    requested_kernel,
+    selective_scan,
+    state_limit,
+)
+from msbench.ops.scan.fused import low_rank_scan, makes_inputs, multi_scale_scan
+from msbench.ops.scan.reference import selective_scan_reference, step_sizes, sum_streams
 
 __all__ = [
     "VARIABLE",
     "causal_conv",
-    "choose",
+    "choose_kernel",
     "decompose",
     "kernel_name",
     "linear_scan",
@@ -23,10 +29,11 @@ __all__ = [
     "lti_scan",
     "lti_scan_reference",
     "makes_inputs",
-    "most_states",
     "multi_scale_scan",
+    "requested_kernel",
     "selective_scan",
     "selective_scan_reference",
+    "state_limit",
     "step_sizes",
-    "wanted",
+    "sum_streams",
 ]

@@ -1,11 +1,9 @@
 """Long causal convolutions along time, by FFT."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from msbench.ops.operation import differentiable, once_differentiable, operation
+from msbench.ops.operators import register_differentiable
 
 ELEMENTS = {"cpu": 2**20}
 """Signal elements per transform, by device: with 2^24 the backward took 1.6 times as long on a CPU."""
@@ -26,16 +24,16 @@ def long_convolution(u: Tensor, kernel: Tensor) -> Tensor:
     gradients; second derivatives need `long_convolution_reference`. Runs are bit-equal only for the same
     number of threads: PyTorch multiplies complex numbers differently at the ends of the threads' shares.
     """
-    check_shapes(u, kernel)
+    check_convolution_shapes(u, kernel)
     dtype = torch.promote_types(torch.promote_types(u.dtype, kernel.dtype), torch.float32)
     seen = kernel[: u.shape[1]]
-    y: Tensor = convolution(u.to(dtype).flatten(2), seen.to(dtype).flatten(1))
+    y: Tensor = _convolution(u.to(dtype).flatten(2), seen.to(dtype).flatten(1))
     return y.view(u.shape).to(u.dtype)
 
 
 def long_convolution_reference(u: Tensor, kernel: Tensor) -> Tensor:
     """Compute `long_convolution` as a sum over lags: slow, simple, differentiable any number of times."""
-    check_shapes(u, kernel)
+    check_convolution_shapes(u, kernel)
     y = torch.zeros_like(u)
     for lag, tap in enumerate(kernel.unbind(0)[: u.shape[1]]):
         before = torch.zeros_like(u[:, :lag])
@@ -43,7 +41,7 @@ def long_convolution_reference(u: Tensor, kernel: Tensor) -> Tensor:
     return y
 
 
-def check_shapes(u: Tensor, kernel: Tensor) -> None:
+def check_convolution_shapes(u: Tensor, kernel: Tensor) -> None:
     """Raise ValueError if channels differ, a size is 0 or numbers are complex."""
     if u.is_complex() or kernel.is_complex():
         raise ValueError("u and kernel must be real: take real and imaginary parts one after the other")
@@ -54,7 +52,7 @@ def check_shapes(u: Tensor, kernel: Tensor) -> None:
         )
 
 
-def good_size(least: int) -> int:
+def find_fast_size(least: int) -> int:
     """Return the smallest even number from `least` on without a prime factor above 5, whose FFT is fast."""
     best = 1 << max(1, (least - 1).bit_length())
     fives = 1
@@ -68,15 +66,15 @@ def good_size(least: int) -> int:
     return best
 
 
-def spectrum(x: Tensor, size: int) -> Tensor:
+def transform(x: Tensor, size: int) -> Tensor:
     """Transform x (..., l, d) to frequencies (..., d, size / 2 + 1), with `size` points."""
     # On a contiguous copy: along a stride the transform took twice as long.
     spectra: Tensor = torch.fft.rfft(x.mT.contiguous(), n=size)
     return spectra
 
 
-def signal(spectra: Tensor, size: int, length: int) -> Tensor:
-    """Return the first `length` steps of the signal with these spectra (a view); inverts `spectrum`."""
+def invert_transform(spectra: Tensor, size: int, length: int) -> Tensor:
+    """Return the first `length` steps of the signal with these spectra (a view); inverts `transform`."""
     signals: Tensor = torch.fft.irfft(spectra, n=size)
     return signals[..., :length].mT
 
@@ -84,57 +82,42 @@ def signal(spectra: Tensor, size: int, length: int) -> Tensor:
 def fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
     """Convolve u (b, l, d) with kernel (k, d), k at most l."""
     length = u.shape[1]
-    size = good_size(length + kernel.shape[0] - 1)
-    weights, y = spectrum(kernel, size), u.new_empty(u.shape)
-    for part, out in zip(parts(u), parts(y), strict=True):
-        out.copy_(signal(spectrum(part, size).mul_(weights), size, length))
+    size = find_fast_size(length + kernel.shape[0] - 1)
+    weights, y = transform(kernel, size), u.new_empty(u.shape)
+    for part, out in zip(split_examples(u), split_examples(y), strict=True):
+        out.copy_(invert_transform(transform(part, size).mul_(weights), size, length))
     return y
 
 
 def fft_convolution_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of u and kernel. Spectra, twice as large as signals, are recomputed."""
     length = u.shape[1]
-    size = good_size(length + kernel.shape[0] - 1)
-    weights, gu = spectrum(kernel, size).conj().resolve_conj(), u.new_empty(u.shape)
+    size = find_fast_size(length + kernel.shape[0] - 1)
+    weights, gu = transform(kernel, size).conj().resolve_conj(), u.new_empty(u.shape)
     total = torch.zeros_like(weights)
-    for part, incoming, out in zip(parts(u), parts(g), parts(gu), strict=True):
-        spectra = spectrum(incoming, size)
-        total += (spectrum(part, size).conj() * spectra).sum(0)
-        out.copy_(signal(spectra.mul_(weights), size, length))
-    return gu, signal(total, size, kernel.shape[0]).contiguous()
+    for part, incoming, out in zip(split_examples(u), split_examples(g), split_examples(gu), strict=True):
+        spectra = transform(incoming, size)
+        total += (transform(part, size).conj() * spectra).sum(0)
+        out.copy_(invert_transform(spectra.mul_(weights), size, length))
+    return gu, invert_transform(total, size, kernel.shape[0]).contiguous()
 
 
-def parts(x: Tensor) -> tuple[Tensor, ...]:
+def split_examples(x: Tensor) -> tuple[Tensor, ...]:
     """Split x (b, l, d) into views of some examples each, with about `ELEMENTS` elements."""
     size = ELEMENTS.get(x.device.type, MANY_ELEMENTS)
     return tuple(torch.split(x, max(1, size // (x.shape[1] * x.shape[2]))))
 
 
-def fake_convolution(u: Tensor, kernel: Tensor) -> Tensor:
+def fake_fft_convolution(u: Tensor, kernel: Tensor) -> Tensor:
     """Return an empty tensor with the shape of `fft_convolution`."""
     del kernel
     return u.new_empty(u.shape)
 
 
-def fake_backward(g: Tensor, u: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Return empty tensors with the shapes of `fft_convolution_backward`."""
-    del g
-    return u.new_empty(u.shape), kernel.new_empty(kernel.shape)
-
-
-def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    """Keep the arguments."""
-    del output
-    ctx.save_for_backward(*inputs)
-
-
-def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of all inputs of the operator."""
-    gradients: tuple[Tensor, Tensor] = convolution_backward(g, *ctx.saved_tensors)
-    return gradients
-
-
-convolution_backward = once_differentiable(
-    operation(fft_convolution_backward, fake_backward), "long_convolution_reference"
+_convolution = register_differentiable(
+    fft_convolution,
+    fake_fft_convolution,
+    fft_convolution_backward,
+    outputs=("y",),
+    instead="long_convolution_reference",
 )
-convolution = differentiable(operation(fft_convolution, fake_convolution), setup_context, backward)

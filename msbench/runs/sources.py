@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-NATIVE = {"msbench.ops.scan_native": "ops/native/*.[chi]*"}
+NATIVE = {"msbench.ops.native_library": "ops/native/*.[chi]*"}
 """Sources in another language, by the module that loads them."""
 BATCHES = {
     "cifar10": ("msbench.datasets.pixels",),

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from msbench import models
 from msbench.config import MODELS, MambaConfig, MsSsmConfig
 from msbench.errors import ConfigError, UnknownName
-from msbench.ops.scan_kernels import KERNELS
+from msbench.ops.scan.dispatch import KERNELS
 
 both = pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
 

@@ -12,7 +12,7 @@ from scipy import signal
 from torch import Tensor
 
 from msbench.ops import convolution, long_convolution, long_convolution_reference
-from msbench.ops.convolution import good_size
+from msbench.ops.convolution import find_fast_size
 
 
 def arguments(
@@ -200,7 +200,7 @@ def test_only_the_arguments_are_kept() -> None:
 
 def test_good_sizes_are_the_next_even_ones_that_scipy_calls_fast() -> None:
     for least in (*range(1, 700), 1999, 2047, 2049, 4095, 32_769, 99_999):
-        size = good_size(least)
+        size = find_fast_size(least)
         assert size == 2 * scipy.fft.next_fast_len(-(-least // 2), real=True), least
 
 

@@ -9,17 +9,17 @@ from scan_cases import gradients
 from torch import Tensor
 from torch.nn import functional
 
-from msbench.ops import fused_scan, scan_kernels, scan_native
-from msbench.ops.fused_scan import NAMES, by_parts, low_rank_scan, multi_scale_scan, self_check
-from msbench.ops.scan import selective_scan
-from msbench.ops.scan_reference import selective_scan_reference
-from msbench.ops.step_sizes import step_sizes
+from msbench.ops import native_library
+from msbench.ops.scan import dispatch, fused, native_engine
+from msbench.ops.scan.dispatch import selective_scan
+from msbench.ops.scan.fused import NAMES, check_fused_scan, low_rank_scan, multi_scale_scan, run_by_parts
+from msbench.ops.scan.reference import selective_scan_reference, step_sizes
 
 
 @pytest.fixture(params=["torch", "cpp"], autouse=True)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test here is run with each kernel: only one of them fuses."""
-    if missing := scan_kernels.KERNELS[request.param].missing("cpu"):
+    if missing := dispatch.KERNELS[request.param].missing("cpu"):
         pytest.skip(missing)
     monkeypatch.setenv("MSBENCH_SCAN", request.param)
     return str(request.param)
@@ -68,7 +68,7 @@ def assert_equal(found: tuple[Tensor, ...], truth: tuple[Tensor, ...], tolerance
 def test_multi_scale_scan_equals_its_parts(size: str, dtype: torch.dtype, tolerance: float) -> None:
     values = problem(*SIZES[size], dtype)
     found = gradients(multi_scale_scan, values)
-    truth = gradients(by_parts, [x.double() for x in values])
+    truth = gradients(run_by_parts, [x.double() for x in values])
     assert found[0].dtype == dtype
     assert_equal((found[0], *found[1]), (truth[0], *truth[1]), tolerance)
 
@@ -105,7 +105,7 @@ def test_without_bias_and_skip() -> None:
     def parts(x: Tensor, filters: Tensor, *rest: Tensor) -> Tensor:
         *rest_, mix = rest
         nothing = torch.zeros(2, 2, 18, dtype=torch.float64), torch.zeros(4, 18, dtype=torch.float64)
-        return by_parts(x, filters, nothing[0], *rest_, nothing[1], mix)
+        return run_by_parts(x, filters, nothing[0], *rest_, nothing[1], mix)
 
     found, truth = gradients(call, values), gradients(parts, values)
     for one, other in zip((found[0], *found[1]), (truth[0], *truth[1]), strict=True):
@@ -228,18 +228,18 @@ def test_second_derivatives_are_refused() -> None:
 
 @pytest.mark.parametrize("kernel", ["torch"], indirect=True)
 def test_only_the_cpp_kernel_fuses() -> None:
-    assert not fused_scan.chosen()
+    assert not fused.is_fused_native()
 
 
 @pytest.mark.parametrize("kernel", ["cpp"], indirect=True)
-def test_a_wrong_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert self_check() == ""
-    fused_scan._right.cache_clear()
-    true_run = fused_scan.run
-    monkeypatch.setattr(fused_scan, "run", lambda *x, **how: true_run(*x, **how) * 1.001)
-    with pytest.warns(RuntimeWarning, match=r"fused C\+\+ scan is left out: its output is off"):
-        assert not fused_scan.chosen()
-    fused_scan._right.cache_clear()
+def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_fused_scan() == ""
+    dispatch._is_right.cache_clear()
+    true_run = fused.run_fused
+    monkeypatch.setattr(fused, "run_fused", lambda *x, **how: true_run(*x, **how) * 1.001)
+    with pytest.warns(RuntimeWarning, match=r"C\+\+ fused scan is not used: its output is off"):
+        assert not fused.is_fused_native()
+    dispatch._is_right.cache_clear()
 
 
 @pytest.mark.parametrize("instructions", [1, 2, 3])
@@ -247,17 +247,17 @@ def test_a_wrong_kernel_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rate_that_is_not_a_number_reaches_its_channel_alone(
     state: int, instructions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_native, "instructions", instructions)
+    monkeypatch.setattr(native_library, "instructions", instructions)
     u, dt, B, C = (torch.full((1, 20, 1, last), 0.05) for last in (40, 40, 18, 18))
     A = -torch.arange(1.0, 19).expand(1, 40, 18).clone()
     A[0, 21, state] = math.nan
-    out, _ = scan_native.ENGINE.forward((u, dt, A, B, C, None, None), scaled=True, keep=False)
+    out, _ = native_engine.ENGINE.forward((u, dt, A, B, C, None, None), scaled=True, keep=False)
     assert out.isnan().any(dim=1).squeeze().nonzero().flatten().tolist() == [21]
 
 
 @pytest.mark.parametrize("kernel", ["cpp"], indirect=True)
 @pytest.mark.parametrize("instructions", [1, 2, 3])
 def test_every_instruction_set_is_right(instructions: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_native, "instructions", instructions)
-    assert self_check() == ""
-    assert scan_kernels.self_check(scan_kernels.KERNELS["cpp"]) == ""
+    monkeypatch.setattr(native_library, "instructions", instructions)
+    assert check_fused_scan() == ""
+    assert dispatch.check_kernel(dispatch.KERNELS["cpp"]) == ""

@@ -21,17 +21,17 @@ def arguments() -> tuple[Tensor, ...]:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_the_operator_is_right() -> None:
     given = arguments()
-    torch.testing.assert_close(ops.recurrence(*given), ops.eager(*given), rtol=0, atol=0)
-    assert torch.autograd.gradcheck(ops.recurrence, given)
+    torch.testing.assert_close(ops._lstm(*given), ops.run_lstm(*given), rtol=0, atol=0)
+    assert torch.autograd.gradcheck(ops._lstm, given)
     torch.library.opcheck(torch.ops.msbench.lstm_forward.default, given)
 
 
-@pytest.mark.parametrize("apply", [ops.eager, ops.recurrence])
+@pytest.mark.parametrize("apply", [ops.run_lstm, ops._lstm])
 def test_jacobians_can_be_taken(apply: Any) -> None:
     x, *weights = arguments()
     y = apply(x, *weights)[0, -1]
     (rows,) = torch.autograd.grad(y, x, torch.eye(4, dtype=x.dtype), is_grads_batched=True)
-    expected = torch.stack([torch.autograd.grad(ops.eager(x, *weights)[0, -1, c], x)[0] for c in range(4)])
+    expected = torch.stack([torch.autograd.grad(ops.run_lstm(x, *weights)[0, -1, c], x)[0] for c in range(4)])
     torch.testing.assert_close(rows, expected)
 
 

@@ -10,9 +10,9 @@ from lti_cases import arguments
 from op_gradients import gradients
 from torch import Tensor
 
-from msbench.ops import lti_scan, lti_scan_reference, scan_native
+from msbench.ops import lti_scan, lti_scan_reference, native_library
 
-built = pytest.mark.skipif(scan_native.library() is None, reason="built without a C++ compiler")
+built = pytest.mark.skipif(native_library.load_library() is None, reason="built without a C++ compiler")
 NAMES = ("out", "u", "log_decay", "weight", "skip", "mix")
 
 

@@ -10,9 +10,9 @@ from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
-from msbench.ops import long_convolution, lti_scan, scan_native, selective_scan
+from msbench.ops import long_convolution, lti_scan, native_library, selective_scan
 
-built = pytest.mark.skipif(scan_native.library() is None, reason="built without a C++ compiler")
+built = pytest.mark.skipif(native_library.load_library() is None, reason="built without a C++ compiler")
 
 
 @pytest.fixture(params=["torch", pytest.param("cpp", marks=built)], autouse=True)

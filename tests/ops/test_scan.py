@@ -9,14 +9,15 @@ import torch
 from scan_cases import NAMES, arguments, gradients
 from torch import Tensor
 
-from msbench.ops import scan_kernels, scan_torch
-from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
+from msbench.ops.scan import dispatch, torch_engine
+from msbench.ops.scan.dispatch import kernel_name, selective_scan
+from msbench.ops.scan.reference import selective_scan_reference
 
 
 @pytest.fixture(params=["torch", "cpp"], autouse=True)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test here is run with each kernel."""
-    if missing := scan_kernels.KERNELS[request.param].missing("cpu"):
+    if missing := dispatch.KERNELS[request.param].missing("cpu"):
         pytest.skip(missing)
     monkeypatch.setenv("MSBENCH_SCAN", request.param)
     return str(request.param)
@@ -137,7 +138,7 @@ def test_blocks_of_examples_and_channels_change_nothing(monkeypatch: pytest.Monk
     values = arguments(b=5, length=37, m=2, d=9, n=3)
     expected = gradients(selective_scan, values)
     for name, value in {"STEP_SIZE": 20, "CHANNELS": 2, "STEPS": 5}.items():
-        monkeypatch.setattr(scan_torch, name, value)
+        monkeypatch.setattr(torch_engine, name, value)
     torch.testing.assert_close(gradients(selective_scan, values), expected, rtol=1e-12, atol=1e-12)
 
 
@@ -213,21 +214,21 @@ def test_second_derivatives_are_refused() -> None:
 def test_states_of_a_sequence_are_never_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     b, length, m, d, n = 2, 512, 2, 16, 32
     largest = 0
-    inner = scan_torch.StepBuffers.__init__
+    inner = torch_engine.StepBuffers.__init__
 
-    def recording(self: scan_torch.StepBuffers, inputs: scan_torch.Inputs) -> None:
+    def recording(self: torch_engine.StepBuffers, inputs: torch_engine.Inputs) -> None:
         nonlocal largest
         inner(self, inputs)
         largest = max(largest, self.state.numel())
 
-    monkeypatch.setattr(scan_torch.StepBuffers, "__init__", recording)
+    monkeypatch.setattr(torch_engine.StepBuffers, "__init__", recording)
     values = arguments(b, length, m, d, n, dtype=torch.float32)
     gradients(selective_scan, values)
     u, dt, A, B, C, _, _ = values
-    inputs = scan_torch.Inputs(u, dt, A.mT.contiguous(), B, C, None, None)
-    kept = scan_torch.forward(inputs, scaled=True, keep=True)[1]
+    inputs = torch_engine.Inputs(u, dt, A.mT.contiguous(), B, C, None, None)
+    kept = torch_engine.forward(inputs, scaled=True, keep=True)[1]
     assert 0 < largest <= b * length * m * d * n // 16
-    assert kept.numel() == b * length * m * d * n // scan_torch.STEPS
+    assert kept.numel() == b * length * m * d * n // torch_engine.STEPS
 
 
 def test_silence_leaves_no_subnormal_states() -> None:
@@ -235,10 +236,10 @@ def test_silence_leaves_no_subnormal_states() -> None:
     u[:, 1:] = 0
     dt.fill_(0.5)
     A.fill_(-1.0)
-    inputs = scan_torch.Inputs(u, dt, A.mT.contiguous(), B, C, None, None)
-    kept = scan_torch.forward(inputs, scaled=True, keep=True)[1].abs()
+    inputs = torch_engine.Inputs(u, dt, A.mT.contiguous(), B, C, None, None)
+    kept = torch_engine.forward(inputs, scaled=True, keep=True)[1].abs()
     assert bool(kept[1:5].all())
-    assert not bool(((kept > 0) & (kept < scan_torch.NEGLIGIBLE)).any())
+    assert not bool(((kept > 0) & (kept < torch_engine.NEGLIGIBLE)).any())
     assert not kept[-1].any()
 
 

@@ -8,8 +8,8 @@ import torch
 from scan_cases import arguments, assert_close, gradients
 from torch import Tensor
 
-from msbench.ops.scan import selective_scan, selective_scan_reference
-from msbench.ops.scan_kernels import KERNELS
+from msbench.ops.scan.dispatch import KERNELS, selective_scan
+from msbench.ops.scan.reference import selective_scan_reference
 
 HERE = [name for name in ("cpp", "torch") if not KERNELS[name].missing("cpu")]
 LENGTHS = [1, 2, 3, 31, 33, 100, 1000, 1025]

@@ -10,8 +10,8 @@ from scan_cases import arguments, gradients
 from torch import Tensor
 
 from msbench.errors import ConfigError
-from msbench.ops import scan_mamba_ssm
-from msbench.ops.scan import selective_scan_reference
+from msbench.ops.scan import mamba_ssm
+from msbench.ops.scan.reference import selective_scan_reference
 
 
 def selective_scan_fn(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor) -> Tensor:
@@ -31,11 +31,11 @@ def selective_scan_fn(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor)
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType(scan_mamba_ssm.MODULE)
+    module = ModuleType(mamba_ssm.MODULE)
     module.selective_scan_fn = selective_scan_fn  # type: ignore[attr-defined]
     for name in ("mamba_ssm", "mamba_ssm.ops"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, scan_mamba_ssm.MODULE, module)
+    monkeypatch.setitem(sys.modules, mamba_ssm.MODULE, module)
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -44,9 +44,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_streams_are_groups_of_channels(scaled: bool, count: int) -> None:
     values = arguments()[:count]
     missing = [None] * (7 - count)
-    found = gradients(
-        lambda *x: scan_mamba_ssm.scan((*x, *missing), scaled=scaled), [x.float() for x in values]
-    )
+    found = gradients(lambda *x: mamba_ssm.scan((*x, *missing), scaled=scaled), [x.float() for x in values])
     weight = torch.linspace(-1, 1, found[0].numel()).view_as(found[0])
     how = "euler" if scaled else "raw"
     expected = gradients(selective_scan_reference, values, weight.double(), discretisation=how)
@@ -58,13 +56,13 @@ def test_streams_are_groups_of_channels(scaled: bool, count: int) -> None:
 def test_more_states_than_its_kernel_has_are_refused() -> None:
     u, dt, A, B, C, skip, mix = arguments(n=257)
     with pytest.raises(ConfigError, match="256 states a stream at most, not 257"):
-        scan_mamba_ssm.scan((u, dt, A, B, C, skip, mix), scaled=True)
+        mamba_ssm.scan((u, dt, A, B, C, skip, mix), scaled=True)
 
 
 def test_why_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "does not run on cpu" in scan_mamba_ssm.missing("cpu")
+    assert "does not run on cpu" in mamba_ssm.find_missing("cpu")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    assert scan_mamba_ssm.missing("cuda") == "mamba-ssm is not installed"
+    assert mamba_ssm.find_missing("cuda") == "mamba-ssm is not installed"
 
 
 def test_a_build_for_another_torch_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,4 +71,4 @@ def test_a_build_for_another_torch_is_told_apart(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object())
     monkeypatch.setattr(importlib, "import_module", undefined)
-    assert "undefined symbol" in scan_mamba_ssm.missing("cuda")
+    assert "undefined symbol" in mamba_ssm.find_missing("cuda")

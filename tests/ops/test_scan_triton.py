@@ -14,15 +14,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from msbench.ops import scan_kernels, scan_operator, scan_triton
-from msbench.ops.scan import kernel_name, selective_scan, selective_scan_reference
-from msbench.ops.scan_triton import TritonScanEngine, missing
-from msbench.ops.scan_triton_shape import ScanSizes, backward_shape, forward_shape
+from msbench.ops.scan import dispatch, engines, triton_engine
+from msbench.ops.scan.dispatch import kernel_name, selective_scan
+from msbench.ops.scan.reference import selective_scan_reference
+from msbench.ops.scan.triton_engine import TritonScanEngine, find_missing
+from msbench.ops.scan.triton_shape import ScanSizes, backward_shape, forward_shape
 
-pytestmark = pytest.mark.skipif(bool(missing("cpu")), reason=missing("cpu") or "interpreted")
+pytestmark = pytest.mark.skipif(bool(find_missing("cpu")), reason=find_missing("cpu") or "interpreted")
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
-KERNELS = [f"msbench.ops.scan_triton_{name}" for name in ("tiles", "forward", "backward")]
+KERNELS = [f"msbench.ops.scan.triton_{name}" for name in ("tiles", "kernels")]
 SMALL = TritonScanEngine(every=8, schedulers=1)
 """Spans of 8 steps, and blocks as large as the kernels have them: few programs to interpret."""
 
@@ -211,7 +212,7 @@ def test_strided_arguments() -> None:
 def test_spans_are_cut_into_several_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     values = arguments(2, 19, 1, 2, 2)
     once = computed(SMALL, values)
-    monkeypatch.setattr(scan_triton, "PARTS", 1)
+    monkeypatch.setattr(triton_engine, "PARTS", 1)
     for one, other in zip(computed(SMALL, values), once, strict=True):
         assert torch.equal(one, other)
 
@@ -226,11 +227,11 @@ class TestForced:
 
     @pytest.fixture(autouse=True)
     def forced(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        scan_kernels._chosen.cache_clear()
+        dispatch._choose.cache_clear()
         monkeypatch.setenv("MSBENCH_SCAN", "triton")
-        monkeypatch.setitem(scan_operator.ENGINES, "triton", SMALL)
+        monkeypatch.setitem(engines.ENGINES, "triton", SMALL)
         yield
-        scan_kernels._chosen.cache_clear()
+        dispatch._choose.cache_clear()
 
     def test_gradients_reach_every_argument_and_are_the_same_twice(self) -> None:
         values = arguments(1, 11, 2, 3, 5)
@@ -262,15 +263,15 @@ def test_the_interpreter_is_never_chosen_unasked(monkeypatch: pytest.MonkeyPatch
 
 def test_why_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
-    assert "TRITON_INTERPRET=1" in missing("cpu")
-    assert "CUDA device" in missing("mps")
+    assert "TRITON_INTERPRET=1" in find_missing("cpu")
+    assert "CUDA device" in find_missing("mps")
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert missing("cuda") == "triton is not installed"
+    assert find_missing("cuda") == "triton is not installed"
 
 
 def test_triton_is_imported_where_a_scan_is_computed_only() -> None:
-    folder = Path(scan_triton.__file__).parent
-    texts = {f"msbench.ops.{x.stem}": x.read_text() for x in folder.glob("*.py")}
+    folder = Path(triton_engine.__file__).parent
+    texts = {f"msbench.ops.scan.{x.stem}": x.read_text() for x in folder.glob("*.py")}
     assert {name for name, text in texts.items() if re.search("^ *(import|from) triton", text, re.M)} == set(
         KERNELS
     )
@@ -304,9 +305,8 @@ import json, sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from msbench.ops.scan_triton_backward import scan_backward
-from msbench.ops.scan_triton_forward import scan_forward
-from msbench.ops.scan_triton_shape import ScanSizes, backward_shape, forward_shape
+from msbench.ops.scan.triton_kernels import scan_backward, scan_forward
+from msbench.ops.scan.triton_shape import ScanSizes, backward_shape, forward_shape
 
 plain, mixed = ScanSizes(50, 1, 128, 8, False, True, True), ScanSizes(9, 2, 99, 5, True, True, False)
 for capability, kernel, shape in (

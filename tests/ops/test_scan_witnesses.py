@@ -11,7 +11,8 @@ from scipy.signal import lfilter
 from torch import Tensor
 from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
-from msbench.ops.scan import selective_scan, selective_scan_reference
+from msbench.ops.scan.dispatch import selective_scan
+from msbench.ops.scan.reference import selective_scan_reference
 
 Scan = Callable[..., Tensor]
 SCANS: list[Scan] = [selective_scan, selective_scan_reference]

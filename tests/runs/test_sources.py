@@ -16,7 +16,7 @@ def test_what_decides_a_result_is_in_and_the_rest_is_out() -> None:
         "training/optimizer.py",
         "models/mamba.py",
         "models/classifier.py",
-        "ops/scan.py",
+        "ops/scan/dispatch.py",
         "datasets/dataset.py",
         "training/evaluate.py",
         "ops/native/scan.cpp",

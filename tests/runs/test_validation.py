@@ -9,8 +9,8 @@ from msbench import models
 from msbench.config import MambaConfig, MsSsmConfig, RunSpec
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
-from msbench.ops.scan_kernels import KERNELS
-from msbench.ops.scan_mamba_ssm import MOST_STATES
+from msbench.ops.scan.dispatch import KERNELS
+from msbench.ops.scan.mamba_ssm import MOST_STATES
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.progress import Quiet
 from msbench.runs.suite import Suite, load, plan

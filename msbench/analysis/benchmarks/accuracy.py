@@ -7,8 +7,7 @@ from torch import Tensor
 
 from msbench.analysis.benchmarks.problem import NAMES, BenchmarkProblem, Scan, Size, double, first, results
 from msbench.environment import measure_free_memory
-from msbench.ops.scan_arguments import Arguments
-from msbench.ops.scan_reference import selective_scan_reference
+from msbench.ops.scan.reference import Arguments, selective_scan_reference
 
 INVALID = 1e-4
 """Largest valid error; a row with a larger or non-finite one gets no speed-up."""

@@ -9,8 +9,8 @@ from torch import Tensor
 from msbench.analysis.benchmarks import peers
 from msbench.analysis.benchmarks.problem import Size
 from msbench.errors import UnknownName
-from msbench.ops.scan_arguments import Arguments
-from msbench.ops.scan_kernels import KERNELS, Kernel
+from msbench.ops.scan.dispatch import KERNELS, Kernel
+from msbench.ops.scan.reference import Arguments
 
 BASELINE = "reference"
 """The kernel that speed-ups refer to: the loop over time, well implemented."""

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msbench.ops import recycled
+from msbench.ops import native_library
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 M_MMAP_THRESHOLD = -3
@@ -88,7 +88,7 @@ def _high_water() -> int:
 def _trim() -> None:
     libc = _glibc()
     assert libc is not None
-    recycled.release()
+    native_library.release_unused_blocks()
     libc.mallopt(M_MMAP_THRESHOLD, MAPPED_FROM)
     libc.malloc_trim(0)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from msbench.errors import ConfigError
-from msbench.ops import scan_native
+from msbench.ops import native_library
 
 FUNCTIONS = ("msbench_bound_arithmetic", "msbench_bound_traffic")
 PASSES = 1 << 17
@@ -66,7 +66,7 @@ class Arithmetic:
         found = np.zeros((threads, RESULTS), np.float32)
         made = ctypes.c_int64()
         rounds = math.ceil(max(SETTLED, PASSES) / self.n)
-        problem = ArithmeticProblem(self.n, rounds, self.backward, threads, scan_native.instructions)
+        problem = ArithmeticProblem(self.n, rounds, self.backward, threads, native_library.instructions)
         _call(FUNCTIONS[0], problem, ctypes.c_void_p(found.ctypes.data), ctypes.byref(made))
         if not np.allclose(found, self.expected(), rtol=TOLERANCE, atol=TOLERANCE):
             raise RuntimeError(f"the loop of the registers bound computed {found.tolist()}")
@@ -99,7 +99,7 @@ class Traffic:
         total = ctypes.c_double()
         addresses = self.source.data_ptr(), self.target.data_ptr()
         sizes = self.source.numel(), self.target.numel()
-        problem = TrafficProblem(*addresses, *sizes, torch.get_num_threads(), scan_native.instructions)
+        problem = TrafficProblem(*addresses, *sizes, torch.get_num_threads(), native_library.instructions)
         _call(FUNCTIONS[1], problem, ctypes.byref(total))
         if total.value != sizes[0] or float(self.target[-1]) != FILLED:
             raise RuntimeError(f"the loop of the memory bound read {total.value:.0f} of {sizes[0]} numbers")
@@ -108,7 +108,7 @@ class Traffic:
 
 def missing() -> str:
     """Return why there are no bounds; ConfigError if the library is too old for them."""
-    library = scan_native.library()
+    library = native_library.load_library()
     if library is None:
         return "the C++ kernels are not there"
     if not all(hasattr(library, name) for name in FUNCTIONS):
@@ -117,7 +117,7 @@ def missing() -> str:
 
 
 def _call(name: str, problem: ctypes.Structure, *arguments: object) -> None:
-    library = scan_native.library()
+    library = native_library.load_library()
     assert library is not None, "`missing` has said that it is there"
     if getattr(library, name)(ctypes.byref(problem), *arguments) != 0:
         raise MemoryError("not enough memory to measure the bounds")

@@ -10,8 +10,7 @@ from importlib import metadata
 import torch
 from torch import Tensor
 
-from msbench.ops.scan import mixed
-from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan.reference import Arguments, sum_streams
 
 Recurrence = Callable[[Tensor, Tensor], Tensor]
 """h_t = a_t h_{t-1} + x_t from decays and inputs, in the layout of its library."""
@@ -55,7 +54,7 @@ def transformers(arguments: Arguments) -> Tensor:
         for s in range(u.shape[2])
     ]
     y = torch.stack(outputs, dim=2)
-    return y if mix is None else mixed(y, mix)
+    return y if mix is None else sum_streams(y, mix)
 
 
 def discretised(arguments: Arguments) -> tuple[Tensor, Tensor]:
@@ -69,7 +68,7 @@ def read_out(arguments: Arguments, states: Tensor) -> Tensor:
     u, C, skip, mix = arguments[0], arguments[4], arguments[5], arguments[6]
     y = (states @ C.unsqueeze(4)).squeeze(4)
     y = y if skip is None else y + skip * u
-    return y if mix is None else mixed(y, mix)
+    return y if mix is None else sum_streams(y, mix)
 
 
 def mambapy_missing(_device: str) -> str:

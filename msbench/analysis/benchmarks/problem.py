@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan.reference import Arguments
 
 Scan = Callable[[Arguments], Tensor]
 """A scan to be measured: from the seven arguments to z (b, l, d)."""

@@ -9,7 +9,7 @@ from msbench.analysis.benchmarks.contenders import contenders
 from msbench.analysis.benchmarks.problem import Size, forward, problem, results
 from msbench.analysis.benchmarks.settings import Say, Settings
 from msbench.analysis.benchmarks.timing import Task, failure, interleave, timed
-from msbench.ops.scan_kernels import choose
+from msbench.ops.scan.dispatch import choose_kernel
 
 LENGTHS = (256, 1024, 4096, 16384)
 """Each four times the previous: the time of a linear scan grows by four."""
@@ -29,7 +29,7 @@ def tables(*, quick: bool) -> list[tuple[str, list[Size]]]:
 
 def measure(settings: Settings, say: Say) -> list[dict[str, Any]]:
     """Measure one table for each of `tables`, for the default kernel of this device."""
-    engine = choose(settings.device).engine
+    engine = choose_kernel(settings.device).engine
     found = []
     for varied, sizes in tables(quick=settings.quick):
         say(f"scaling of {engine} over {varied}")

@@ -5,8 +5,8 @@ not of the number of processes, the engine or the images drawn before. It may ch
 which golden digests in the tests check: Pillow draws the paddles and reduces the pictures.
 
 Snakes are drawn by one of two engines with equal results: `msbench.datasets.pathfinder.snakes`, or the same
-steps in C++ (``native/pathfinder.cpp``). The latter is in the library of `msbench.ops.scan_native`, which is
-located here without torch, as torch is too heavy for worker processes to import.
+steps in C++ (``native/pathfinder.cpp``). The latter is in the library of `msbench.ops.native_library`, which
+is located here without torch, as torch is too heavy for worker processes to import.
 
 A brightness is a byte of a picture over 255, times a contrast, as float32 for paddles; where pictures
 overlap, the larger counts. An image is saved with its smallest brightness as 0 and its largest as 255.

@@ -8,8 +8,7 @@ from torch import Tensor
 from msbench.analysis.benchmarks import native_bounds
 from msbench.analysis.benchmarks.contenders import Contender
 from msbench.analysis.benchmarks.problem import Size
-from msbench.ops.scan_arguments import Arguments
-from msbench.ops.scan_reference import selective_scan_reference
+from msbench.ops.scan.reference import Arguments, selective_scan_reference
 
 SMALL = Size(2, 19, 3, 5, 4)
 

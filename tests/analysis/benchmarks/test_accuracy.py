@@ -9,7 +9,7 @@ from bench_cases import SMALL, right, wrong
 from msbench.analysis.benchmarks import accuracy
 from msbench.analysis.benchmarks.accuracy import Truth, error, verdict
 from msbench.analysis.benchmarks.problem import NAMES, Size, first, problem, results
-from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan.reference import Arguments
 
 
 def test_a_right_scan_is_right_and_a_wrong_gradient_is_named() -> None:

@@ -6,7 +6,7 @@ from bench_cases import contender
 from msbench.analysis.benchmarks.contenders import BASELINE, PEER, PEERS, contenders
 from msbench.analysis.benchmarks.problem import Size
 from msbench.errors import UnknownName
-from msbench.ops.scan_kernels import KERNELS
+from msbench.ops.scan.dispatch import KERNELS
 
 BIG = Size(8, 1024, 5, 128, 26)
 

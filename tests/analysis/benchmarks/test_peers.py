@@ -44,7 +44,7 @@ def test_outputs_and_gradients_are_those_of_the_reference(name: str, length: int
 
 
 def test_without_skip_and_mixer_they_still_scan() -> None:
-    from msbench.ops.scan_reference import selective_scan_reference
+    from msbench.ops.scan.reference import selective_scan_reference
 
     u, dt, A, B, C, _, _ = (x.detach() for x in problem(SMALL, "cpu").arguments)
     arguments: Any = (u, dt, A, B, C, None, None)

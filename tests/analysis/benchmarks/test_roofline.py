@@ -13,10 +13,11 @@ from msbench.analysis.benchmarks.problem import Size, problem
 from msbench.analysis.benchmarks.roofline import Gauge, Meter, Rates, clocked_rates, cpu_rates, traffic
 from msbench.analysis.benchmarks.timing import interleave
 from msbench.errors import ConfigError
-from msbench.ops import scan_native
+from msbench.ops import native_library
+from msbench.ops.scan import native_engine
 
 SIZE = Size(1, 10, 2, 8, 4)  # 640 states
-BUILT = scan_native.library() is not None
+BUILT = native_library.load_library() is not None
 needs_library = pytest.mark.skipif(not BUILT, reason="the C++ kernels were not built")
 
 
@@ -79,11 +80,11 @@ def test_the_arithmetic_is_that_of_a_scan(
     instructions: int, n: int, backward: bool, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the loop leaves in its registers is checked by the call itself: see the next test."""
-    monkeypatch.setattr(scan_native, "instructions", instructions)
-    library = scan_native.library()
+    monkeypatch.setattr(native_library, "instructions", instructions)
+    library = native_library.load_library()
     assert library is not None
     chosen = library.msbench_scan_instructions(
-        ctypes.byref(scan_native.ScanProblem(instructions=instructions))
+        ctypes.byref(native_engine.ScanProblem(instructions=instructions))
     )
     lanes = {1: 4, 2: 8, 3: 16}[chosen]
     passes = -(-native_bounds.PASSES // n) * n
@@ -108,7 +109,7 @@ def test_another_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_traffic_reads_and_writes_all_of_it(
     instructions: int, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_native, "instructions", instructions)
+    monkeypatch.setattr(native_library, "instructions", instructions)
     found = native_bounds.Traffic(*sizes)
     assert found() == 4 * sum(sizes)
     assert bool((found.target == float(native_bounds.FILLED)).all())
@@ -162,7 +163,7 @@ def test_rates_of_this_machine() -> None:
 
 
 def test_without_the_library_there_is_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_native, "library", lambda: None)
+    monkeypatch.setattr(native_library, "load_library", lambda: None)
     meter = roofline.Meter(SIZE, "cpu")
     assert meter.tasks == []
     assert meter.rates().bound(SIZE, backward=True) is None

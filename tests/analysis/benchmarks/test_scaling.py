@@ -6,14 +6,14 @@ from bench_cases import silent
 from msbench.analysis.benchmarks import scaling
 from msbench.analysis.benchmarks.problem import Size
 from msbench.analysis.benchmarks.settings import Settings
-from msbench.ops.scan_kernels import choose
+from msbench.ops.scan.dispatch import choose_kernel
 
 
 def test_each_line_refers_to_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [Size(1, length, 2, 3, 4) for length in (4, 16)]
     monkeypatch.setattr(scaling, "tables", lambda quick: [("l", sizes)] if quick else [])
     (table,) = scaling.measure(Settings(repeats=3, quick=True), silent)
-    assert table["engine"] == choose("cpu").engine
+    assert table["engine"] == choose_kernel("cpu").engine
     first, second = table["rows"]
     assert first["size"]["l"] == 4
     assert first["forward_ratio"] is None

@@ -16,9 +16,9 @@ from msbench.analysis.benchmarks.problem import NAMES, Size
 from msbench.analysis.benchmarks.roofline import cpu_rates
 from msbench.analysis.benchmarks.settings import Settings
 from msbench.analysis.benchmarks.timing import Task, interleave
-from msbench.ops import scan_native
-from msbench.ops.scan_arguments import Arguments
-from msbench.ops.scan_kernels import KERNELS
+from msbench.ops import native_library
+from msbench.ops.scan.dispatch import KERNELS
+from msbench.ops.scan.reference import Arguments
 
 SETTINGS = Settings(repeats=3, scaling=False)
 
@@ -125,14 +125,14 @@ def test_bounds_have_turns_among_those_of_the_scans(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(scan, "interleave", watched)
     found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
-    gauges = 0 if scan_native.library() is None else 4
+    gauges = 0 if native_library.load_library() is None else 4
     assert len(seen) == gauges + 2
     assert min(seen) >= SETTINGS.repeats
     assert len(found["rates"]) == 1 + gauges
 
 
 def test_without_the_library_a_row_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_native, "library", lambda: None)
+    monkeypatch.setattr(native_library, "load_library", lambda: None)
     found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
     (row,) = found["rows"]
     assert row["status"] == "measured"

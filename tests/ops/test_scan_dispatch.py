@@ -1,4 +1,4 @@
-"""The choice of a kernel: one that computes something else is left out, and the record says what ran."""
+"""The choice of a kernel: one that computes something else is not used, and the record says what ran."""
 
 import ctypes.util
 import importlib.util
@@ -13,21 +13,28 @@ from torch import Tensor
 
 from msbench.cli.doctor import findings
 from msbench.errors import ConfigError
-from msbench.ops import scan_kernels, scan_native
-from msbench.ops.scan import kernel_name, selective_scan
-from msbench.ops.scan_kernels import Kernel, choose, force, self_check
+from msbench.ops import native_library
+from msbench.ops.scan import dispatch, native_engine
+from msbench.ops.scan.dispatch import (
+    Kernel,
+    check_kernel,
+    choose_kernel,
+    force_kernel,
+    kernel_name,
+    selective_scan,
+)
 
 built = pytest.mark.skipif(
-    scan_native.library() is None, reason="msbench was installed without a C++ compiler"
+    native_library.load_library() is None, reason="msbench was installed without a C++ compiler"
 )
-TORCH = scan_kernels.KERNELS["torch"]
+TORCH = dispatch.KERNELS["torch"]
 
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    scan_kernels._chosen.cache_clear()
+    dispatch._choose.cache_clear()
     yield
-    scan_kernels._chosen.cache_clear()
+    dispatch._choose.cache_clear()
 
 
 def kernel(scan: Callable[..., Any]) -> Kernel:
@@ -50,16 +57,16 @@ def twisted(name: str) -> Kernel:
 
 
 def test_the_kernels_pass_and_faults_are_named() -> None:
-    assert self_check(TORCH) == ""
+    assert check_kernel(TORCH) == ""
     for name in ("u", "dt", "A", "B", "C", "skip", "mix"):
-        assert self_check(twisted(name)).startswith(f"its {name} is off by")
+        assert check_kernel(twisted(name)).startswith(f"its {name} is off by")
 
 
 def test_the_check_leaves_the_generators_alone() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    self_check(TORCH)
+    check_kernel(TORCH)
     assert torch.equal(torch.rand(2), expected)
 
 
@@ -68,24 +75,24 @@ def test_a_fault_of_large_unmixed_problems_is_seen_too() -> None:
         y = TORCH.scan(arguments, scaled=scaled)
         return y if y.numel() < 10_000 else y * 1.01
 
-    assert self_check(kernel(scan)).startswith("its output is off by 1.0e-02")
+    assert check_kernel(kernel(scan)).startswith("its output is off by 1.0e-02")
 
 
 @built
-def test_a_kernel_that_raises_or_lies_is_left_out_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_raises_or_lies_is_not_used_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
     for broken in (lambda *_, **__: 1 / 0, lambda x, **_: x[0] * 0.0):
-        scan_kernels._chosen.cache_clear()
-        monkeypatch.setitem(scan_kernels.KERNELS, "cpp", kernel(broken))
-        with pytest.warns(RuntimeWarning, match="the cpp-test scan is left out") as caught:
+        dispatch._choose.cache_clear()
+        monkeypatch.setitem(dispatch.KERNELS, "cpp", kernel(broken))
+        with pytest.warns(RuntimeWarning, match="the cpp-test scan is not used") as caught:
             assert kernel_name("cpu") == "torch-chunked"
         assert len(caught) == 1
-        assert "it is wrong here" in choose("cpu").passed_over["cpp"]  # warned once
+        assert "it is wrong here" in choose_kernel("cpu").passed_over["cpp"]  # warned once
 
 
 def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
-    monkeypatch.setattr(scan_native, "library", lambda: None)
+    monkeypatch.setattr(native_library, "load_library", lambda: None)
     assert kernel_name("cpu") == "torch-chunked"
     found = dict(findings())
     assert found["scan on cpu"] == "torch-chunked"
@@ -101,40 +108,40 @@ def test_a_library_that_cannot_be_loaded_is_not_passed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "_native.so").write_bytes(b"no library")
-    spec = ModuleSpec(scan_native.MODULE, None, origin=str(tmp_path / "_native.so"))
+    spec = ModuleSpec(native_library.MODULE, None, origin=str(tmp_path / "_native.so"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
-    monkeypatch.setattr(scan_native, "_loaded", scan_native._loaded.__wrapped__)
-    with pytest.warns(RuntimeWarning, match="the C\\+\\+ kernels are left out: .*_native.so"):
-        assert scan_native.library.__wrapped__() is None
-    assert "cannot be loaded: " in scan_kernels.KERNELS["cpp"].missing("cpu")
+    monkeypatch.setattr(native_library, "_open_library", native_library._open_library.__wrapped__)
+    with pytest.warns(RuntimeWarning, match="the C\\+\\+ kernels are not used: .*_native.so"):
+        assert native_library.load_library.__wrapped__() is None
+    assert "cannot be loaded: " in dispatch.KERNELS["cpp"].missing("cpu")
 
 
 @built
-def test_a_library_of_an_older_source_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_of_an_older_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an update of a checkout installed in place. Any other library lacks what is new too."""
     other = ctypes.util.find_library("m")
     if other is None:
         pytest.skip("no other library is known here")
-    spec = ModuleSpec(scan_native.MODULE, None, origin=other)
+    spec = ModuleSpec(native_library.MODULE, None, origin=other)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
-    monkeypatch.setattr(scan_native, "_loaded", scan_native._loaded.__wrapped__)
-    with pytest.warns(RuntimeWarning, match="left out: .* built from an older msbench: install it again"):
-        assert scan_native.library.__wrapped__() is None
+    monkeypatch.setattr(native_library, "_open_library", native_library._open_library.__wrapped__)
+    with pytest.warns(RuntimeWarning, match="not used: .* built from an older msbench: install it again"):
+        assert native_library.load_library.__wrapped__() is None
 
 
 def test_a_forced_kernel_is_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")  # put back afterwards
-    force("torch", "cpu")
+    force_kernel("torch", "cpu")
     assert kernel_name("cpu") == "torch-chunked"
     assert dict(findings())["scan on cpu"] == "torch-chunked, forced by MSBENCH_SCAN"
     with pytest.raises(ConfigError, match="mamba-ssm does not run on cpu"):
-        force("mamba-ssm", "cpu")
-    monkeypatch.setitem(scan_kernels.KERNELS, "cpp", kernel(lambda x, **_: x[0] * 0.0))
+        force_kernel("mamba-ssm", "cpu")
+    monkeypatch.setitem(dispatch.KERNELS, "cpp", kernel(lambda x, **_: x[0] * 0.0))
     with (
-        pytest.warns(RuntimeWarning, match="left out"),
+        pytest.warns(RuntimeWarning, match="not used"),
         pytest.raises(ConfigError, match="it is wrong here: RuntimeError"),
     ):
-        force("cpp", "cpu")
+        force_kernel("cpp", "cpu")
 
 
 def test_doctor_goes_on_where_the_forced_kernel_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,12 +154,12 @@ def test_doctor_goes_on_where_the_forced_kernel_cannot_be(monkeypatch: pytest.Mo
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "fast")
     with pytest.raises(ConfigError, match=r"MSBENCH_SCAN.*fast.*auto, cpp, .*torch"):
-        selective_scan(*scan_kernels._problem(1, 3, 1, 2, 2, mixed=True))
+        selective_scan(*dispatch.make_problem(1, 3, 1, 2, 2, mixed=True))
 
 
 @built
 def test_the_best_instructions_of_this_processor_are_used() -> None:
-    name = scan_native.name()
+    name = native_engine.describe_kernel()
     assert name is not None
     capability = torch.backends.cpu.get_cpu_capability()
     expected = {"AVX512": "cpp-avx512", "AVX2": "cpp-avx2"}.get(capability)

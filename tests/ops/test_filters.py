@@ -9,7 +9,7 @@ from scipy.signal import lfilter
 from torch import Tensor
 from torch.nn import functional
 
-from msbench.ops.decompose import causal_conv, decompose
+from msbench.ops.filters import causal_conv, decompose
 
 GENERATOR = torch.Generator().manual_seed(3)
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan.reference import Arguments
 
 STEPS = 16
 """Steps per block, and between kept states."""
@@ -227,15 +227,15 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
 
 
 class TorchScanEngine:
-    """See `msbench.ops.scan_operator.ScanEngine`."""
+    """See `msbench.ops.scan.engines.ScanEngine`."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `scan_operator.ScanEngine`."""
+        """See `msbench.ops.scan.engines.ScanEngine`."""
         y, kept = forward(prepared(arguments), scaled=scaled, keep=keep)
         return (y if arguments[6] is None else y.squeeze(2)), kept if keep else y.new_empty(0)
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
-        """See `scan_operator.ScanEngine`."""
+        """See `msbench.ops.scan.engines.ScanEngine`."""
         C, mix = arguments[4], arguments[6]
         u, dt, A, B, g_read, skip, g_mix = backward(
             prepared(arguments), kept, gy if mix is None else gy.unsqueeze(2), scaled=scaled

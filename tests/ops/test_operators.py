@@ -9,20 +9,17 @@ from torch import Tensor
 
 from msbench.ops import (
     decompose,
-    fused_scan,
     kernel_name,
-    layer_kernels,
     linear_scan,
     long_convolution,
     low_rank_scan,
     lti_scan,
     multi_scale_scan,
-    recurrence_kernels,
-    scan_kernels,
     selective_scan,
 )
-from msbench.ops.masked_norm import frozen_batch_norm, masked_batch_norm
-from msbench.ops.scan_kernels import KERNELS
+from msbench.ops.batch_norm import frozen_batch_norm, masked_batch_norm
+from msbench.ops.scan import dispatch
+from msbench.ops.scan.dispatch import KERNELS
 
 HERE = [name for name in ("cpp", "torch") if not KERNELS[name].missing("cpu")]
 SOURCE = torch.Generator().manual_seed(5)
@@ -172,10 +169,8 @@ def test_gradients_through_vmap(name: str, kernel: str, monkeypatch: pytest.Monk
 def test_a_kernel_may_be_chosen_in_any_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
     expected = kernel_name("cpu")
-    scan_kernels._chosen.cache_clear()
-    fused_scan._right.cache_clear()
-    layer_kernels._right.cache_clear()
-    recurrence_kernels._right.cache_clear()
+    dispatch._choose.cache_clear()
+    dispatch._is_right.cache_clear()
     torch.compiler.reset()
     function, (x, *rest) = CALLS["multi-scale scan"]
     calls: dict[str, Callable[[], object]] = {
@@ -184,5 +179,5 @@ def test_a_kernel_may_be_chosen_in_any_mode(mode: str, monkeypatch: pytest.Monke
         "vmap": lambda: torch.func.vmap(lambda x: function(x, *rest))(torch.stack([x, x])),
         "compiled": lambda: torch.compile(function, fullgraph=True, backend="aot_eager")(x, *rest),
     }
-    calls[mode]()  # a warning, that a kernel is left out, would be an error here
+    calls[mode]()  # a warning, that a kernel is not used, would be an error here
     assert kernel_name("cpu") == expected

@@ -23,7 +23,7 @@ REGISTERS = 200
 
 
 class KernelShape(NamedTuple):
-    """The compile-time constants of a kernel; see `msbench.ops.scan_triton_tiles`.
+    """The compile-time constants of a kernel; see `msbench.ops.scan.triton_tiles`.
 
     Parameters ---------- M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
     D, N : channels, and states of a group STREAMS : groups in one program LN, LD : lanes along the states and

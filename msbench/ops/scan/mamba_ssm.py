@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError
-from msbench.ops.scan_arguments import Arguments
+from msbench.ops.scan.reference import Arguments, apply_each
 
 MODULE = "mamba_ssm.ops.selective_scan_interface"
 MOST_STATES = 256
 
 
-def missing(device: str) -> str:
+def find_missing(device: str) -> str:
     """Return the reason that it cannot be used on a device type, or an empty string."""
     if device != "cuda":
         return f"mamba-ssm does not run on {device}"
@@ -31,24 +31,19 @@ def missing(device: str) -> str:
 
 
 def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
-    """Compute `msbench.ops.scan.selective_scan` by mamba-ssm, in float32: streams are groups of its channels.
+    """Compute `selective_scan` by mamba-ssm, in float32: streams are groups of its channels.
 
     Raises ConfigError for more than 256 states per stream, the kernel's limit.
     """
-    u, dt, A, B, C, skip, mix = (None if x is None else x.float() for x in arguments)
-    assert u is not None
-    assert dt is not None
-    assert A is not None
-    assert B is not None
-    assert C is not None
+    u, dt, A, B, C, skip, mix = apply_each(Tensor.float, arguments)
     b, length, m, d = u.shape
     if A.shape[2] > MOST_STATES:
         raise ConfigError(f"mamba-ssm scans {MOST_STATES} states a stream at most, not {A.shape[2]}")
     # Its input is always multiplied by the step size.
     source = u if scaled else u / dt
     y = importlib.import_module(MODULE).selective_scan_fn(
-        channels_first(source),
-        channels_first(dt),
+        put_channels_first(source),
+        put_channels_first(dt),
         A.flatten(0, 1),
         B.permute(0, 2, 3, 1).contiguous(),
         C.permute(0, 2, 3, 1).contiguous(),
@@ -59,6 +54,6 @@ def scan(arguments: Arguments, *, scaled: bool) -> Tensor:
     return streams if mix is None else torch.einsum("blm,blmd->bld", mix, streams)
 
 
-def channels_first(x: Tensor) -> Tensor:
+def put_channels_first(x: Tensor) -> Tensor:
     """Rearrange x (b, l, m, d) to (b, m d, l)."""
     return x.permute(0, 2, 3, 1).flatten(1, 2).contiguous()

@@ -14,19 +14,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from msbench.ops import scan_torch, scan_triton_shape
-from msbench.ops.scan_arguments import Arguments, contiguous
-from msbench.ops.scan_triton_shape import SCHEDULERS, KernelShape, ScanSizes, backward_shape, forward_shape
+from msbench.ops.scan import torch_engine, triton_shape
+from msbench.ops.scan.reference import Arguments, make_contiguous
+from msbench.ops.scan.triton_shape import SCHEDULERS, KernelShape, ScanSizes, backward_shape, forward_shape
 
 CAPABILITY = (7, 0)
 """Compute capability of the oldest GPUs that Triton supports."""
 PARTS = 32 * 2**20
 """Bytes of partial gradients of B and C per launch of the backward: they stay in 50 MB of L2 until summed."""
 
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
 
-
-def missing(device: str) -> str:
+def find_missing(device: str) -> str:
     """Return the reason that the kernels cannot be used on a device type, or an empty string."""
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
@@ -39,9 +37,9 @@ def missing(device: str) -> str:
     return "" if found >= CAPABILITY else f"triton needs a GPU of compute capability 7.0, this has {found}"
 
 
-def kernels(which: str) -> ModuleType:
-    """Return the module of the forward or backward kernel, which imports triton."""
-    return importlib.import_module(f"msbench.ops.scan_triton_{which}")
+def load_kernels() -> ModuleType:
+    """Return the module of the kernels, which imports triton."""
+    return importlib.import_module("msbench.ops.scan.triton_kernels")
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:
@@ -50,19 +48,19 @@ def on_device_of(x: Tensor) -> AbstractContextManager[object]:
 
 
 class TritonScanEngine:
-    """See `msbench.ops.scan_operator.ScanEngine`; the state before every `every` steps is kept.
+    """See `msbench.ops.scan.engines.ScanEngine`; the state before every `every` steps is kept.
 
     Results are bit-equal in every run: all sums have a fixed order, and blocks depend on sizes alone.
     """
 
-    def __init__(self, every: int = scan_triton_shape.EVERY, schedulers: int = SCHEDULERS) -> None:
+    def __init__(self, every: int = triton_shape.EVERY, schedulers: int = SCHEDULERS) -> None:
         self.every, self.schedulers = every, schedulers
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `scan_operator.ScanEngine`."""
+        """See `msbench.ops.scan.engines.ScanEngine`."""
         if arguments[0].dtype == torch.float64:
-            return scan_torch.ENGINE.forward(arguments, scaled=scaled, keep=keep)
-        tensors = contiguous(arguments)
+            return torch_engine.ENGINE.forward(arguments, scaled=scaled, keep=keep)
+        tensors = make_contiguous(arguments)
         u, dt, A, _, _, skip, mix = tensors
         b, length, m, d = u.shape
         shape = forward_shape(self._problem(tensors, scaled), keep=keep)
@@ -71,18 +69,18 @@ class TritonScanEngine:
         kept = u.new_empty(self.kept_shape(u, A) if keep else 0)
         ready = u, dt, decays(A, shape), pairs(tensors, shape), u if skip is None else skip
         with on_device_of(u):
-            kernels("forward").scan_forward[(b * outputs * shape.BLOCKS,)](
+            load_kernels().scan_forward[(b * outputs * shape.BLOCKS,)](
                 *ready, u if mix is None else mix, y, kept, length, 1, shape, num_warps=1
             )
         wanted = m if mix is None else 1
         y = y if outputs == wanted else y.view(b, length, wanted, -1, d).sum(3)
         return (y if mix is None else y.squeeze(2)), kept
 
-    def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Gradients:
-        """See `scan_operator.ScanEngine`."""
+    def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
+        """See `msbench.ops.scan.engines.ScanEngine`."""
         if arguments[0].dtype == torch.float64:
-            return scan_torch.ENGINE.backward(arguments, kept, gy, scaled=scaled)
-        tensors, kept, gy = contiguous(arguments), kept.contiguous(), gy.contiguous()
+            return torch_engine.ENGINE.backward(arguments, kept, gy, scaled=scaled)
+        tensors, kept, gy = make_contiguous(arguments), kept.contiguous(), gy.contiguous()
         parts = Parts(tensors, backward_shape(self._problem(tensors, scaled)))
         with on_device_of(gy):
             for first, last in parts.starts():
@@ -92,9 +90,9 @@ class TritonScanEngine:
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
         """Return the shape of the kept states: one per `every` steps, channels last, groups zero-padded."""
         if u.dtype == torch.float64:
-            return scan_torch.ENGINE.kept_shape(u, A)
+            return torch_engine.ENGINE.kept_shape(u, A)
         m, d, n = A.shape
-        parts = scan_triton_shape.groups(n)
+        parts = triton_shape.groups(n)
         return (u.shape[0], -(-u.shape[1] // self.every), m * parts, -(-n // parts), d)
 
     def _problem(self, tensors: Arguments, scaled: bool) -> ScanSizes:
@@ -135,12 +133,12 @@ class Parts:
         parts = u.new_empty(*here.shape[:3], shape.BLOCKS, here.shape[3])
         inputs = u, dt, A, words, u if skip is None else skip, u if mix is None else mix, kept, gy, self.saved
         outputs = self.states, self.u, self.dt, self.A, parts, self.skip
-        kernels("backward").scan_backward[(len(self.saved),)](
+        load_kernels().scan_backward[(len(self.saved),)](
             *inputs, *outputs, u.shape[1], first, last, 1, shape, num_warps=1
         )
         torch.sum(parts, 3, out=here)
 
-    def gradients(self, tensors: Arguments) -> Gradients:
+    def gradients(self, tensors: Arguments) -> Arguments:
         """Return the sums of the partial gradients."""
         _, _, A, B, C, skip, mix = tensors
         m, d, n = A.shape

@@ -7,7 +7,7 @@ only n is padded, to a multiple of LN; inner products over n are sums in a lane 
 C, which all channels share, are read once for K channels.
 
 B and C come in pairs, as the halves of one 64-bit word (b, l, m, KN LN), so that one load reads both. All
-sizes except the length are compile-time constants (`scan_triton_shape.KernelShape`), and so are addresses.
+sizes except the length are compile-time constants (`triton_shape.KernelShape`), and so are addresses.
 """
 
 import triton

@@ -1,0 +1,246 @@
+"""The selective scan fused with its inputs: low-rank step sizes, and the decomposition.
+
+As separate tensors step sizes and streams are each as large as all streams together, and so are their
+gradients. The C++ scan computes both a few cache lines at a time, recomputes them in the backward, and stores
+neither.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from msbench.ops.filters import apply_bank, check_bank, decompose
+from msbench.ops.operators import mark_constant, needs_gradient, register_differentiable
+from msbench.ops.scan import native_engine
+from msbench.ops.scan.dispatch import find_difference, selective_scan, uses_native
+from msbench.ops.scan.reference import (
+    Discretisation,
+    check_scan_shapes,
+    check_step_shapes,
+    make_contiguous,
+    promote,
+    selective_scan_reference,
+    step_sizes,
+)
+
+Gradients = tuple[
+    Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
+]  # a list could not be batched
+NAMES = ("output", "x", "filters", "filter bias", "low", "weight", "bias", "A", "B", "C", "skip", "mix")
+
+
+def low_rank_scan(
+    u: Tensor,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None = None,
+    mix: Tensor | None = None,
+    *,
+    discretisation: Discretisation = "euler",
+) -> Tensor:
+    """Compute `selective_scan` of u (b, l, m, d) with step sizes softplus(weight low + bias).
+
+    low (b, l, m, r), weight (m, d, r), bias (m, d); the other arguments and the precision are as in
+    `msbench.ops.scan.dispatch.selective_scan`. Second derivatives need both steps in PyTorch.
+    """
+    check_low_rank(u, low, weight, bias, A, B, C, skip, mix)
+    with torch.autocast(u.device.type, enabled=False):
+        u_, low, weight, bias, *rest = promote((u, low, weight, bias, A, B, C, skip, mix))
+        if is_fused(u, weight):
+            tensors = (u_, None, None, low, weight, bias, *rest)
+            return run_fused(*tensors, discretisation=discretisation).to(u.dtype)
+        dt = step_sizes(low, weight, bias)
+        return selective_scan(u_, dt, *rest, discretisation=discretisation).to(u.dtype)
+
+
+def multi_scale_scan(
+    x: Tensor,
+    filters: Tensor,
+    filter_bias: Tensor | None,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None,
+    mix: Tensor,
+    *,
+    discretisation: Discretisation = "euler",
+) -> Tensor:
+    """Compute the mixed `low_rank_scan` of the streams that `decompose` returns for x (b, l, d): (b, l, d).
+
+    filters (S, 2, k, d) and filter_bias (S, 2, d) are as in `msbench.ops.filters.decompose`; m is S + 2.
+    """
+    check_bank(x, filters, filter_bias)
+    if mix is None:
+        raise ValueError("mix is missing: without it, decompose and low_rank_scan give every stream")
+    like_streams = x.unsqueeze(2).expand(-1, -1, filters.shape[0] + 2, -1)
+    check_low_rank(like_streams, low, weight, bias, A, B, C, skip, mix)
+    with torch.autocast(x.device.type, enabled=False):
+        tensors = promote((x, filters, filter_bias, low, weight, bias, A, B, C, skip, mix))
+        if is_fused(x, weight):
+            return run_fused(*tensors, discretisation=discretisation).to(x.dtype)
+        streams = decompose(*tensors[:3])
+        return low_rank_scan(streams, *tensors[3:], discretisation=discretisation).to(x.dtype)
+
+
+def check_low_rank(
+    u: Tensor,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None,
+    mix: Tensor | None,
+) -> None:
+    """Raise ValueError, naming the argument, if shapes do not match."""
+    check_step_shapes(low, weight, bias)
+    like_dt = bias.expand(*low.shape[:3], -1)
+    check_scan_shapes((u, like_dt, A, B, C, skip, mix))
+
+
+def is_fused(u: Tensor, weight: Tensor) -> bool:
+    """Return True if the kernel in use computes its inputs itself."""
+    return weight.numel() > 0 and makes_inputs(u.device.type)
+
+
+def makes_inputs(device: str) -> bool:
+    """Return True if the kernel of a device type computes step sizes and streams itself."""
+    return device == "cpu" and is_fused_native()
+
+
+@mark_constant
+def is_fused_native() -> bool:
+    """Return True if the C++ kernel is used: with the C++ scan, if it passes its check."""
+    return uses_native("fused scan", check_fused_scan)
+
+
+def check_fused_scan() -> str:
+    """Return the first wrong output or gradient of the kernel on a small problem, or an empty string.
+
+    The problem has several spans of steps, slow decays, an odd number of channels, filters longer than a
+    span.
+    """
+    b, length, d, n, r, levels, k = 2, 50, 19, 5, 5, 3, 6
+    m, source = levels + 2, torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=source)
+
+    signal = normal(b, length, d), normal(levels, 2, k, d) * 0.3, normal(levels, 2, d)
+    steps = normal(b, length, m, r), normal(m, d, r) * 0.3, normal(m, d) - 3
+    rest = -normal(m, d, n).abs(), normal(b, length, m, n), normal(b, length, m, n)
+    arguments = (*signal, *steps, *rest, normal(m, d), normal(b, length, m))
+    return find_difference(lambda *x: run_fused(*x, discretisation="euler"), run_by_parts, arguments, NAMES)
+
+
+def run_by_parts(
+    x: Tensor, filters: Tensor, filter_bias: Tensor, low: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor
+) -> Tensor:
+    """Compute `multi_scale_scan` in separate PyTorch operations."""
+    streams = apply_bank(x, filters, filter_bias, 1, engine="torch")
+    return selective_scan_reference(streams, step_sizes(low, weight, bias), *rest)
+
+
+def run_fused(*tensors: Tensor | None, discretisation: Discretisation) -> Tensor:
+    """Call the operator, differentiably."""
+    y: Tensor = _fused_scan(*tensors, discretisation == "euler", needs_gradient(tensors))[0]
+    return y
+
+
+def fused_scan(
+    u: Tensor,
+    taps: Tensor | None,
+    taps_bias: Tensor | None,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None,
+    mix: Tensor | None,
+    scaled: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return output and kept states; with taps, u is the signal (b, l, d) and a mixer is required."""
+    tensors = arrange_tensors(u, taps, taps_bias, low, weight, bias, A, B, C, skip, mix)
+    return native_engine.run_forward(tensors, scaled=scaled, keep=keep)
+
+
+def fake_fused_scan(u: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Return empty tensors with the shapes of `fused_scan`."""
+    mix, _, keep = rest[-3:]
+    out = u.new_empty(u.shape if mix is None else (u.shape[0], u.shape[1], u.shape[-1]))
+    return out, u.new_empty(native_engine.ENGINE.kept_shape(u, rest[5]) if keep else 0)
+
+
+def fused_scan_backward(
+    gy: Tensor,
+    u: Tensor,
+    taps: Tensor | None,
+    taps_bias: Tensor | None,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    skip: Tensor | None,
+    mix: Tensor | None,
+    kept: Tensor,
+    scaled: bool,
+) -> Gradients:
+    """Return the gradients of the eleven tensors; that of a missing tensor is empty."""
+    tensors = arrange_tensors(u, taps, taps_bias, low, weight, bias, A, B, C, skip, mix)
+    gradients = [None if x is None else x.new_empty(x.shape) for x in tensors]
+    if taps is not None:  # the kernel writes it even without a bias
+        gradients[11] = taps.new_empty(*taps.shape[:2], taps.shape[3])
+    native_engine.run_backward(tensors, gradients, kept, gy, scaled=scaled)
+    g_u, _, g_A, g_B, g_C, g_skip, g_mix, g_low, g_weight, g_bias, g_taps, g_taps_bias = gradients
+    assert g_weight is not None
+    back = (g_low, g_weight.mT.contiguous(), g_bias, g_A, g_B, g_C, g_skip, g_mix)
+    own = (g_u, g_taps, None if taps_bias is None else g_taps_bias)
+    return tuple(gy.new_empty(0) if x is None else x for x in (*own, *back))  # type: ignore[return-value]
+
+
+def arrange_tensors(
+    u: Tensor,
+    taps: Tensor | None,
+    taps_bias: Tensor | None,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *rest: Tensor | None,
+) -> list[Tensor | None]:
+    """Return the tensors in the kernel's order and memory layout; slices of a projection are not copied."""
+    signal = u if taps is not None and u.stride(2) == 1 else u.contiguous()
+    scan, bank = make_contiguous(rest), make_contiguous((taps, taps_bias))
+    return [signal, None, *scan, space_rows(low), weight.mT.contiguous(), bias.contiguous(), *bank]
+
+
+def space_rows(low: Tensor) -> Tensor:
+    """Return low (b, l, m, r) with one stride between rows, like a slice of the last dimension."""
+    _, length, m, _ = low.shape
+    step = low.stride(2)
+    if low.stride() == (length * m * step, m * step, step, 1):
+        return low
+    # Not contiguous(): it does not change the stride of an axis of size 1.
+    return low.clone(memory_format=torch.contiguous_format)
+
+
+_fused_scan = register_differentiable(
+    fused_scan,
+    fake_fused_scan,
+    fused_scan_backward,
+    outputs=("y", "kept"),
+    instead="decompose, step_sizes and selective_scan_reference in PyTorch",
+)
