@@ -22,6 +22,8 @@ from typing import Any
 
 from msbench.errors import ExitCode
 
+GAP = "  "
+"""The gap between the columns of a table."""
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 PLAIN = frozenset((string.ascii_letters + string.digits + "./_-=:").encode())
 """Bytes that need no quoting in a shell."""
@@ -136,31 +138,36 @@ def out_rows(
 
     The last `below` columns go under each row if the terminal is too narrow for the whole table.
     """
-    cells = [["" if value is None else printable(str(value)) for value in row] for row in rows]
-    terminal = sys.stdout.isatty()
+    cells = [["" if value is None else printable(str(value)) for value in row] for row in (header, *rows)]
+    is_terminal = sys.stdout.isatty()
     columns = shutil.get_terminal_size().columns
-    if terminal and not (below and _ruled_width(header, cells) > columns):
-        _rich_table(header, cells, title)
+    if is_terminal and not (below and _measure_ruled(cells) > columns):
+        _print_ruled(cells, title)
         return
     if title:
         out(title)
-    under = below if terminal else 0
-    beside = [row[: len(row) - under] for row in (list(header), *cells)]
-    for line, whole in zip(aligned(beside), (header, *cells), strict=True):
+    under = below if is_terminal else 0
+    lines = align_rows([row[: len(row) - under] for row in cells])
+    for line, row in zip(lines, cells, strict=True):
         out(line)
         if under:
-            out(_below(" · ".join(filter(None, whole[-under:])), columns))
+            out(_indent(" · ".join(filter(None, row[-under:])), columns))
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row, with aligned columns and no trailing blanks."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each row, its columns aligned, without trailing blanks."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        GAP.join(
+            cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
     ]
 
 
-def _below(text: str, columns: int) -> str:
+def _indent(text: str, columns: int) -> str:
     """Wrap text under a row to at most `columns`; a longer path or command is not broken."""
     indent = "    "
     return textwrap.fill(
@@ -173,12 +180,14 @@ def _below(text: str, columns: int) -> str:
     )
 
 
-def _ruled_width(header: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
-    """Return the width of `_rich_table`: two blanks between columns, and one more on either side of each."""
-    return sum(max(map(len, column)) + 3 for column in zip(header, *cells, strict=True)) + 1
+def _measure_ruled(cells: Sequence[Sequence[str]]) -> int:
+    """Return the width of `_print_ruled`: two blanks between columns, and one more on either side of each."""
+    from rich.cells import cell_len
+
+    return sum(max(map(cell_len, column)) + 3 for column in zip(*cells, strict=True)) + 1
 
 
-def _rich_table(header: Sequence[str], cells: Sequence[Sequence[str]], title: str) -> None:
+def _print_ruled(cells: Sequence[Sequence[str]], title: str) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -186,9 +195,10 @@ def _rich_table(header: Sequence[str], cells: Sequence[Sequence[str]], title: st
 
     # Text, not str: a name such as [s4]_base must not be read as markup.
     table = Table(title=Text(title) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+    header, *rows = cells
     for name in header:
         table.add_column(Text(name), overflow="fold")
-    for row in cells:
+    for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
 

@@ -15,7 +15,7 @@ from test_distances import written
 from msbench.errors import UnknownName
 from msbench.reporting.render.csv import render_long
 from msbench.reporting.render.latex import render_fragment
-from msbench.reporting.render.terminal import render
+from msbench.reporting.render.terminal import render_table
 from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.definitions import define_claim_tables
@@ -80,7 +80,7 @@ def test_each_row_stands_to_the_base_row_as_in_the_paper_or_not(tmp_path: Path) 
 def test_none_of_the_papers_numbers_is_shown(tmp_path: Path) -> None:
     table = made(tmp_path, CLAIM)
     assert {cell.reported for row in table.rows for cell in row.cells} == {""}
-    for text in (render(table), render_fragment(table), render_long(table).decode()):
+    for text in (render_table(table), render_fragment(table), render_long(table).decode()):
         assert not any(each.value in text for each in PRINTED)
         assert "a note on the printed value" not in text
         assert "reported is what the paper prints" not in text
@@ -94,17 +94,17 @@ def test_the_evidence_is_in_the_reason_and_below_the_table(tmp_path: Path) -> No
         "the paper has it above mamba; here the difference is −10.00 (−12.27 to"
     )
     assert "worse than mamba, p < 0.001 (Holm, Welch" in standing.reason
-    assert "Holm over 2 comparisons" in render(table)
+    assert "Holm over 2 comparisons" in render_table(table)
     (row,) = (row for row in csv.DictReader(io.StringIO(render_long(table).decode())) if row["row"] == "S4")
     assert (row["verdict"], row["reason"]) == ("contradicts", standing.reason)
-    assert "contradicts: below the base row where the paper has it above" in render(table)
+    assert "contradicts: below the base row where the paper has it above" in render_table(table)
     assert r"\ominus" in render_fragment(table)
 
 
 def test_one_seed_decides_nothing(tmp_path: Path) -> None:
     table = made(tmp_path, CLAIM, {"mamba": [0.2], "s4": [0.9], "msssm-s6": [0.9, 0.91]})
     assert verdicts(table) == {"Mamba": None, "MS-SSM": "undecided", "S4": "undecided"}
-    assert "better than mamba, p < 0.001 (Holm, McNemar" in render(table)
+    assert "better than mamba, p < 0.001 (Holm, McNemar" in render_table(table)
 
 
 def test_a_table_of_claims_is_compared_with_its_base_row_alone(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_rows_of_the_base_models_runs_have_no_verdict(tmp_path: Path) -> None:
 def test_without_runs_of_the_base_row_nothing_is_said_but_why(tmp_path: Path) -> None:
     table = made(tmp_path, CLAIM, {"s4": [0.3, 0.31]})
     assert set(verdicts(table).values()) == {None}
-    assert "no measured mamba in this table" in render(table)
+    assert "no measured mamba in this table" in render_table(table)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def distances(results: Path, means: dict[str, Sequence[float]]) -> Table:
 def test_mixing_distances_are_compared_over_seeds(tmp_path: Path) -> None:
     table = distances(tmp_path, {"mamba": [20, 21, 22], "msssm-s6": [60, 61, 62], "s4": [10, 11, 12]})
     assert verdicts(table) == {"Mamba": None, "MS-SSM": "agrees", "S4": "contradicts"}
-    text = render(table)
+    text = render_table(table)
     assert "larger than mamba, p < 0.001 (Holm, Welch over seeds, n = 3 and 3)" in text
     assert "smaller than mamba" in text
 

@@ -79,8 +79,8 @@ def test_in_a_paper_of_two_columns_a_table_fits_and_is_referred_to(
 def test_at_a_terminal_of_80_columns_every_number_is_there(index: int, tables: list[Table]) -> None:
     table = tables[index]
     narrow, piped = Terminal(), io.StringIO()
-    terminal.print_table(table, narrow, 80)
-    terminal.print_table(table, piped)
+    terminal.print_tables([table], narrow, 80)
+    terminal.print_tables([table], piped)
     plain = re.sub(r"\x1b\[[0-9;]*m", "", narrow.getvalue())
     assert max(map(cell_len, plain.splitlines())) <= 80
     for text in (plain, piped.getvalue()):

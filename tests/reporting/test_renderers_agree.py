@@ -20,7 +20,7 @@ from msbench.reporting.render.csv import render_long, render_wide
 from msbench.reporting.render.html.page import render_page
 from msbench.reporting.render.html.runs import gather_runs
 from msbench.reporting.render.latex import render_fragment
-from msbench.reporting.render.terminal import render
+from msbench.reporting.render.terminal import render_table
 from msbench.reporting.tables.cells import UNITS, Report, Table
 from msbench.reporting.tables.definitions import PAPER_TABLES
 from msbench.results import store
@@ -107,7 +107,7 @@ def parsed(text: str, star: str) -> Number:
 
 
 def from_terminal(table: Table) -> Iterator[tuple[str, Number]]:
-    _, rule, below = re.split(r"^(─+)\n", render(table), flags=re.MULTILINE)
+    _, rule, below = re.split(r"^(─+)\n", render_table(table), flags=re.MULTILINE)
     assert rule
     lines = [line for line in below.split("\n\n")[0].splitlines() if "  " in line.strip()]
     for row, line in zip(table.rows, lines, strict=True):

@@ -11,7 +11,7 @@ from report_runs import PlannedRun, build, run
 from msbench.reporting.render.csv import render_long
 from msbench.reporting.render.formatting import VERDICTS, list_verdicts
 from msbench.reporting.render.latex import VERDICT_SIGNS, render_fragment
-from msbench.reporting.render.terminal import render
+from msbench.reporting.render.terminal import render_table
 from msbench.reporting.tables.cells import ClaimVerdict, Judgement, Table, Verdict
 
 SPECS = [PlannedRun("listops", name, seed) for name in ("mamba", "s4") for seed in range(2)]
@@ -30,14 +30,14 @@ def judged(judgement: Judgement | None, status: str = "finished") -> Table:
 
 
 def line(table: Table, name: str) -> str:
-    return next(line for line in render(table).splitlines() if line.strip().startswith(name))
+    return next(line for line in render_table(table).splitlines() if line.strip().startswith(name))
 
 
 def test_at_a_terminal_the_word_stands_after_the_value_with_a_legend() -> None:
     table = judged(FULL)
     assert line(table, "mamba").endswith("40.50±0.71 fail")
     assert line(table, "s4").endswith("61.0*±1.4")
-    assert f"fail: {VERDICTS['fail']}" in render(table).splitlines()
+    assert f"fail: {VERDICTS['fail']}" in render_table(table).splitlines()
 
 
 def test_in_latex_a_sign_stands_after_the_value_with_a_legend() -> None:
@@ -54,7 +54,7 @@ def test_every_verdict_stands_beside_a_mean_with_a_word_and_a_sign(verdict: Verd
     assert len(set(VERDICT_SIGNS.values())) == len(VERDICT_SIGNS)
     table = judged(Judgement(verdict, "why"))
     assert line(table, "mamba").endswith(f" 40.50±0.71 {verdict}")
-    assert f"{verdict}: {VERDICTS[verdict]}" in render(table).splitlines()
+    assert f"{verdict}: {VERDICTS[verdict]}" in render_table(table).splitlines()
     assert rf"mamba & 40.50 $\pm$ 0.71~{VERDICT_SIGNS[verdict]} \\" in render_fragment(table)
 
 

@@ -8,7 +8,7 @@ import pytest
 from report_runs import ODD_NAMES, RULES, PlannedRun, SmallSuite, SuiteReported, build, printed, run
 from rich.cells import cell_len
 
-from msbench.reporting.render.terminal import print_table, render
+from msbench.reporting.render.terminal import print_tables, render_table
 from msbench.reporting.tables.cells import Cell, Column, Row, Table
 
 PRINTABLE = [name for name in ODD_NAMES if name.isprintable() and name.strip() == name and name]
@@ -48,7 +48,7 @@ def test_reported_stands_beside_measured() -> None:
     values = [0.36, 0.37, 0.62, 0.64]
     records = [run(spec, value, baselines=RULES) for spec, value in zip(specs, values, strict=True)]
     cells = [printed("Mamba", "38.02", model="mamba"), printed("S4", "59.60")]
-    lines = render(build(specs, records, cells)).splitlines()
+    lines = render_table(build(specs, records, cells)).splitlines()
     at = lines.index("Model                 reported  measured")
     assert lines[at - 1] == "                      Accuracy (%)"
     assert lines[at + 2 : at + 10] == [
@@ -71,14 +71,14 @@ def test_reported_stands_beside_measured() -> None:
 def test_at_a_terminal_no_line_is_wider_than_it(width: int) -> None:
     for table in (lra(), lra("a-model-of-a-very-long-name-" * 3), named(*PRINTABLE, "模型" * 40)):
         stream = Terminal()
-        print_table(table, stream, width)
+        print_tables([table], stream, width)
         plain = _without_escapes(stream.getvalue())
         assert max(map(cell_len, plain.splitlines())) <= width
 
 
 def test_a_narrow_terminal_gets_parts_and_loses_no_value() -> None:
     stream = Terminal()
-    print_table(lra(), stream, 80)
+    print_tables([lra()], stream, 80)
     text = _without_escapes(stream.getvalue())
     assert text.count("82.98") == len(TASKS)
     assert text.count("Model") > 1
@@ -88,7 +88,7 @@ def test_a_narrow_terminal_gets_parts_and_loses_no_value() -> None:
 def test_a_long_name_is_folded_at_a_terminal_not_cut() -> None:
     name = "".join(f"part{number:02}" for number in range(20))
     stream = Terminal()
-    print_table(named(name), stream, 60)
+    print_tables([named(name)], stream, 60)
     text = _without_escapes(stream.getvalue())
     body = text.partition("─\n")[2].partition("\n\n")[0]
     folded = [line.split("  ")[0] for line in body.splitlines()]
@@ -101,7 +101,7 @@ def test_a_pipe_gets_whole_lines_and_no_escapes(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(key, value)
     stream = io.StringIO()
     table = lra("a-model-of-a-very-long-name-" * 6)
-    print_table(table, stream)
+    print_tables([table], stream)
     text = stream.getvalue()
     assert "\x1b" not in text
     [line] = [line for line in text.splitlines() if line.startswith("  Mamba")]
@@ -115,7 +115,7 @@ def test_a_terminal_that_wants_none_gets_no_escapes(
 ) -> None:
     monkeypatch.setenv(key, value)
     stream = Terminal()
-    print_table(lra(), stream, 80)
+    print_tables([lra()], stream, 80)
     assert "\x1b" not in stream.getvalue()
     assert "*" in stream.getvalue()
 
@@ -124,19 +124,19 @@ def test_the_best_is_bold_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    print_table(lra(), stream, 80)
+    print_tables([lra()], stream, 80)
     assert "\x1b[1m61\x1b[0m" in stream.getvalue()
     assert "*" not in stream.getvalue()
 
 
 def test_names_are_printed_verbatim() -> None:
-    text = render(named(*PRINTABLE))
+    text = render_table(named(*PRINTABLE))
     for name in PRINTABLE:
         assert any(line.startswith(name) for line in text.splitlines()), name
 
 
 def test_control_characters_are_shown_not_sent() -> None:
-    text = render(named("\x1b[1mbold", "two\nlines", "a\u202eb"))
+    text = render_table(named("\x1b[1mbold", "two\nlines", "a\u202eb"))
     assert "\\x1b[1mbold" in text
     assert "two\\nlines" in text
     assert "a\\u202eb" in text
@@ -146,7 +146,7 @@ def test_control_characters_are_shown_not_sent() -> None:
 def test_an_ascii_stream_degrades_without_a_crash() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    print_table(named("MS-SSM→δ", "mamba † x", "0.5 ± 0.1"), stream)
+    print_tables([named("MS-SSM→δ", "mamba † x", "0.5 ± 0.1")], stream)
     lines = raw.getvalue().decode("ascii").splitlines()
     assert any(line.startswith(r"MS-SSM->\u03b4") for line in lines)
     assert any(line.startswith("mamba + x") for line in lines)
@@ -157,9 +157,9 @@ def test_a_legacy_locale_prints_and_ends_well(tmp_path: Path) -> None:
     script = tmp_path / "show.py"
     script.write_text(
         "from msbench.reporting.tables.cells import Cell, Column, Row, Table\n"
-        "from msbench.reporting.render.terminal import print_table\n"
+        "from msbench.reporting.render.terminal import print_tables\n"
         "row = Row('модель ±', '模型', '', (Cell('59.60'),))\n"
-        "print_table(Table('t', 'T → δ', 'C', (Column('a', 'A'),), (row,)))\n",
+        "print_tables([Table('t', 'T → δ', 'C', (Column('a', 'A'),), (row,))])\n",
         encoding="utf-8",
     )
     environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

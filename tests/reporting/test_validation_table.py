@@ -10,7 +10,7 @@ from report_runs import PlannedRun, SmallSuite, suite_runs
 from typer.testing import CliRunner
 
 from msbench.cli import app
-from msbench.reporting.render.terminal import render
+from msbench.reporting.render.terminal import render_table
 from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.definitions import define_validation_table
@@ -37,7 +37,7 @@ def made(results: Path, scores: dict[str, list[float]]) -> Table:
 def test_it_has_validation_scores_and_nothing_of_the_test_split(tmp_path: Path) -> None:
     table = made(tmp_path, {"mamba": [0.5, 0.52], "s4": [0.6]})
     assert [row.cells[0].measured for row in table.rows] == pytest.approx([51.0, 60.0])
-    text = render(table)
+    text = render_table(table)
     assert "On the validation split, to choose settings by: no results." in text
     assert "Unit: validation accuracy in percent" in text
     for word in ("40.00", "Trivial rules", "Test examples", "root operator"):
@@ -46,7 +46,7 @@ def test_it_has_validation_scores_and_nothing_of_the_test_split(tmp_path: Path) 
 
 def test_models_are_compared_by_it_over_seeds_alone(tmp_path: Path) -> None:
     table = made(tmp_path, {"mamba": [0.5, 0.52, 0.51], "s4": [0.6, 0.61, 0.62], "lstm": [0.9]})
-    text = render(compare_tables(report_on(tmp_path, table), "mamba").tables[0])
+    text = render_table(compare_tables(report_on(tmp_path, table), "mamba").tables[0])
     assert "better than mamba, p < 0.001 (Holm, Welch over seeds, n = 3 and 3)" in text
     assert "lstm on listops is not compared with mamba: of the validation split there are no" in text
 

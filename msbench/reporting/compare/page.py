@@ -52,7 +52,7 @@ def _format_grid(part: Grid) -> Iterable[str]:
     cells = [
         ["" if cell is None else printable(str(cell)) for cell in row] for row in (part.header, *part.rows)
     ]
-    return [INDENT + line for line in console.aligned(cells)]
+    return [INDENT + line for line in console.align_rows(cells)]
 
 
 def _format_facts(part: Facts) -> Iterable[str]:
