@@ -4,8 +4,9 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from msbench.config import RunSpec
 from msbench.reporting.tables.build import build_table
 from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.definitions import define_suite_table
@@ -13,6 +14,7 @@ from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.reporting.tables.selection import SuiteRuns
 from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
+from msbench.runs.suite import Suite
 from msbench.runs.suite_claims import Claim
 
 RULES = {"majority": 0.17, "root operator only": 0.363}
@@ -125,7 +127,18 @@ def suite_runs(
     """These runs as those of a suite that has their tasks and models."""
     tasks = tuple(dict.fromkeys(spec.task for spec in specs))
     models = tuple(dict.fromkeys(spec.model_name for spec in specs))
-    return SuiteRuns(replace(suite or SmallSuite(), tasks=tasks, models=models), specs, list(records))
+    suite = replace(suite or SmallSuite(), tasks=tasks, models=models)
+    return SuiteRuns(as_suite(suite), [as_spec(spec) for spec in specs], list(records))
+
+
+def as_spec(spec: PlannedRun) -> RunSpec:
+    """The handmade run as the type that tables take; it has all that they need of one."""
+    return cast(RunSpec, spec)
+
+
+def as_suite(suite: SmallSuite) -> Suite:
+    """The handmade suite as the type that tables take; it has all that they need of one."""
+    return cast(Suite, suite)
 
 
 def read_report(names: Sequence[str], results: Path, **options: Any) -> Report:

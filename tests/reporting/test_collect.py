@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from report_runs import PlannedRun, run
+from report_runs import PlannedRun, as_spec, run
 
 from msbench.reporting.tables.selection import describe_difference, find_newest, parse_end_time, select_runs
 
@@ -74,12 +74,13 @@ def test_the_difference_names_keys_and_values() -> None:
     changed = SPEC.model_dump(mode="json")
     changed["train"] = {"epochs": 1, "max_steps": 20}
     assert (
-        describe_difference(run(SPEC, spec=changed), SPEC) == "modified: train.epochs 1, train.max_steps 20"
+        describe_difference(run(SPEC, spec=changed), as_spec(SPEC))
+        == "modified: train.epochs 1, train.max_steps 20"
     )
-    assert describe_difference(run(PlannedRun("listops", "mamba", 7)), SPEC) == "modified: seed 7"
+    assert describe_difference(run(PlannedRun("listops", "mamba", 7)), as_spec(SPEC)) == "modified: seed 7"
     del changed["train"]
-    assert describe_difference(run(SPEC, spec=changed), SPEC) == (
+    assert describe_difference(run(SPEC, spec=changed), as_spec(SPEC)) == (
         "modified: train.epochs absent, train.max_steps absent"
     )
-    assert describe_difference(run(SPEC), SPEC) == "modified: another version of the spec"
+    assert describe_difference(run(SPEC), as_spec(SPEC)) == "modified: another version of the spec"
     assert describe_difference(run(SPEC), None) == "modified: not in the suite"

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from report_runs import SmallSuite, SuiteReported
+from report_runs import SmallSuite, SuiteReported, as_suite
 
 from msbench.config import MODELS
 from msbench.reporting.tables.definitions import (
@@ -75,7 +75,7 @@ def test_the_columns_of_long_range_arena_are_the_suites_and_two_averages() -> No
 
 def test_a_suites_own_table_has_a_column_a_task() -> None:
     suite = SmallSuite(reported=SuiteReported("listops", {"a": "A (%)"}), tasks=("a", "b"), protocol="paper")
-    table = define_suite_table(suite)
+    table = define_suite_table(as_suite(suite))
     assert [(column.label, column.task, column.printed) for column in table.columns] == [
         ("A (%)", "a", True),
         ("b", "b", False),

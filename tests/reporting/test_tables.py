@@ -2,7 +2,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from report_runs import RULES, PlannedRun, SmallSuite, SuiteReported, build, printed, run, suite_runs
+from report_runs import RULES, PlannedRun, SmallSuite, SuiteReported, as_spec, build, printed, run, suite_runs
 
 from msbench.errors import UnknownName
 from msbench.reporting.tables.build import build_table
@@ -101,7 +101,7 @@ def test_a_seed_beyond_the_plan_counts_and_is_told() -> None:
     runs = suite_runs([MAMBA[0], OURS[0]], [run(MAMBA[0], 0.6), run(nine, 0.9), run(OURS[0], 0.5), modified])
     table = build_table(
         define_suite_table(runs.suite),
-        [replace(runs, more_seeds={("listops", "mamba", nine.digest): nine})],
+        [replace(runs, more_seeds={("listops", "mamba", nine.digest): as_spec(nine)})],
         [],
         modified=True,
     )
@@ -117,7 +117,7 @@ def test_seeds_beyond_the_plan_are_told_by_task_where_tasks_differ() -> None:
     runs = suite_runs(specs, [run(each, 0.5) for each in (*specs, more)])
     table = build_table(
         define_suite_table(runs.suite),
-        [replace(runs, more_seeds={(more.task, more.model_name, more.digest): more})],
+        [replace(runs, more_seeds={(more.task, more.model_name, more.digest): as_spec(more)})],
         [],
     )
     assert "seeds beyond the plan count too; in all: mamba 1 (a), 2 (b)" in texts(table)

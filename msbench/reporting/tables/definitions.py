@@ -3,56 +3,12 @@
 Rows are those of ``results/reported``, whose ``model`` is the model that is measured for a row.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from msbench.reporting.tables.cells import Part, Place, Source
+from msbench.runs.suite import Suite
 from msbench.runs.suite_claims import Claim
-
-
-class PlannedSpec(Protocol):
-    """The part of a RunSpec that a table needs."""
-
-    @property
-    def task(self) -> str: ...
-    @property
-    def model_name(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def digest(self) -> str: ...
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
-
-
-class ReportedColumns(Protocol):
-    """The paper's table that a suite corresponds to, and the heading of each task in it."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def columns(self) -> Mapping[str, str]: ...
-
-
-class SuiteFacts(Protocol):
-    """The part of a Suite that a table needs."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def protocol(self) -> str: ...
-    @property
-    def caption(self) -> str: ...
-    @property
-    def reported(self) -> ReportedColumns | None: ...
-    @property
-    def tasks(self) -> Sequence[str]: ...
-    @property
-    def models(self) -> Sequence[str]: ...
-    @property
-    def claims(self) -> Sequence[Claim]: ...
 
 
 @dataclass(frozen=True)
@@ -223,7 +179,7 @@ PAPER_TABLES = (
 )
 
 
-def define_suite_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableDefinition:
+def define_suite_table(suite: Suite, mixed: Collection[str] = ()) -> TableDefinition:
     """Return the table of one suite: a column per task, under the paper's heading where the suite names it.
 
     Tasks in `mixed` have a column for the mean mixing distance of their runs too.
@@ -244,7 +200,7 @@ def define_suite_table(suite: SuiteFacts, mixed: Collection[str] = ()) -> TableD
     )
 
 
-def define_validation_table(suite: SuiteFacts) -> TableDefinition:
+def define_validation_table(suite: Suite) -> TableDefinition:
     """Return the table of one suite for the validation split, without the paper's numbers."""
     columns = tuple(ColumnDefinition(task, suite.name, task, printed=False) for task in suite.tasks)
     return TableDefinition(
@@ -258,12 +214,12 @@ def define_validation_table(suite: SuiteFacts) -> TableDefinition:
     )
 
 
-def define_claim_tables(suite: SuiteFacts) -> list[TableDefinition]:
+def define_claim_tables(suite: Suite) -> list[TableDefinition]:
     """Return a table for each claim of the paper that the suite tests."""
     return [_define_claim_table(suite, claim) for claim in suite.claims]
 
 
-def _define_claim_table(suite: SuiteFacts, claim: Claim) -> TableDefinition:
+def _define_claim_table(suite: Suite, claim: Claim) -> TableDefinition:
     numbers = {each.id: each.number for each in PAPER_TABLES}
     where = f"Table {numbers[claim.table]}" if claim.table in numbers else f"table {claim.table}"
     name = f"{suite.name}-{claim.table}"

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TypeGuard
 
+from msbench.config import RunSpec
 from msbench.config.differences import compare_settings
 from msbench.reporting.tables.cells import Place
-from msbench.reporting.tables.definitions import PlannedSpec, SuiteFacts
 from msbench.results.mixing_documents import Distances
 from msbench.results.record import RunRecord
+from msbench.runs.suite import Suite
 
 DECIDED = ("finished", "diverged")
 """Final statuses, which another attempt of the run would not change."""
@@ -137,7 +138,7 @@ def is_usable(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-def describe_difference(record: RunRecord, planned: PlannedSpec | None) -> str:
+def describe_difference(record: RunRecord, planned: RunSpec | None) -> str:
     """Return how a run's spec differs from the planned one, such as ``modified: train.max_steps 20``."""
     if planned is None:
         return "modified: not in the suite"
@@ -168,11 +169,11 @@ class SuiteRuns:
     the present code and data by task and model.
     """
 
-    suite: SuiteFacts
-    specs: Sequence[PlannedSpec]
+    suite: Suite
+    specs: Sequence[RunSpec]
     records: Sequence[RunRecord]
     distances: Mapping[str, Sequence[Distances]] = field(default_factory=dict)
-    more_seeds: Mapping[SpecKey, PlannedSpec] = field(default_factory=dict)
+    more_seeds: Mapping[SpecKey, RunSpec] = field(default_factory=dict)
     present: Mapping[tuple[str, str], PresentVersion] = field(default_factory=dict)
 
     @cached_property
@@ -199,7 +200,7 @@ class RunPool:
     ) -> None:
         self.material = [each for each in material if any(suite == each.suite.name for suite, _ in places)]
         self.places, self.own_places = places, own_places
-        self.plan: dict[Key, list[PlannedSpec]] = defaultdict(list)
+        self.plan: dict[Key, list[RunSpec]] = defaultdict(list)
         self.more: dict[Key, set[int]] = defaultdict(set)
         self.planned: dict[Key, list[RunRecord]] = defaultdict(list)
         self.modified: dict[Key, list[RunRecord]] = defaultdict(list)

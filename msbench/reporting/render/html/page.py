@@ -37,62 +37,6 @@ from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.notes import format_run_count
 
 PAGE_NAME = "report.html"
-LIGHT: Mapping[str, str] = {
-    "ground": "#ffffff",
-    "raised": "#f5f6f8",
-    "line": "#d5d9e0",
-    "text": "#1b1f27",
-    "muted": "#565d6b",
-    "link": "#0b57a4",
-    "focus": "#0b57a4",
-    "target": "#fff3c9",
-    "good": "#1b6b34",
-    "good-ground": "#e2f4e7",
-    "bad": "#a61b1b",
-    "bad-ground": "#fdeaea",
-    "unsure": "#7a4b00",
-    "unsure-ground": "#fdf1d8",
-    "absent": "#4f5665",
-    "absent-ground": "#eceef2",
-}
-DARK: Mapping[str, str] = {
-    "ground": "#14171c",
-    "raised": "#1d2128",
-    "line": "#3a414d",
-    "text": "#e7eaef",
-    "muted": "#a5adba",
-    "link": "#86bdf7",
-    "focus": "#86bdf7",
-    "target": "#3d3512",
-    "good": "#86d69c",
-    "good-ground": "#14321d",
-    "bad": "#ff9f9a",
-    "bad-ground": "#421717",
-    "unsure": "#f2c46d",
-    "unsure-ground": "#3a2b0b",
-    "absent": "#b9c0cc",
-    "absent-ground": "#2a303a",
-}
-SERIES_LIGHT = ("#4477aa", "#dd5566", "#228833", "#8f7f12", "#1f88aa", "#aa3377", "#777777")
-"""Colours of ``var(--series-1, ...)`` and so on in figures: those of print, dark enough to be visible."""
-SERIES_DARK = ("#7aa6d9", "#ee6677", "#4fb463", "#ccbb44", "#66ccee", "#d965a6", "#bbbbbb")
-TERMS = (
-    ("reported", "what the paper prints, as it prints it"),
-    (
-        "measured",
-        "what runs of this code gave: the mean ± sample standard deviation over seeds; it links to its runs",
-    ),
-    ("bold", "the best measured value of its column"),
-    ("2 of 3 seeds", "one of three planned seeds has no result; it is not in the mean"),
-    ("--", "the paper has no number, or nothing was measured"),
-    ("superior letters", "lead to the notes below the table"),
-)
-FOOTNOTES = (
-    "Reported is what the paper prints; measured is what runs of this code gave. Nothing else is in a table.",
-    "A run's id is a digest of its settings, its data and the source that trained it: the same id elsewhere "
-    "is a replicate.",
-    "This file is complete: it opens offline and asks no host for anything.",
-)
 
 
 def render_page(
@@ -196,9 +140,7 @@ def _list_constants() -> Mapping[str, Any]:
         "version": __version__,
         "looks": VERDICT_STYLES,
         "meanings": formatting.VERDICTS,
-        "terms": TERMS,
-        "footnotes": FOOTNOTES,
-        "style": Markup(_write_style()),
+        "style": Markup(_read_template("colours.css") + _read_template("style.css")),
         "script": Markup(script),
         "policy": write_policy(script),
         "shapes": Markup(_read_template("shapes.svg")),
@@ -218,20 +160,5 @@ def write_policy(script: str) -> str:
     )
 
 
-def _write_style() -> str:
-    return (
-        f":root {{ {write_variables(LIGHT, SERIES_LIGHT)} }}\n"
-        "@media screen and (prefers-color-scheme: dark) "
-        f"{{ :root {{ {write_variables(DARK, SERIES_DARK)} }} }}\n"
-        f"{_read_template('style.css')}"
-    )
-
-
 def _read_template(name: str) -> str:
     return (resources.files("msbench.reporting.render.html") / "templates" / name).read_text(encoding="utf-8")
-
-
-def write_variables(colours: Mapping[str, str], series: Sequence[str]) -> str:
-    """Return the colours as CSS custom properties."""
-    named = {**colours, **{f"series-{number}": value for number, value in enumerate(series, 1)}}
-    return " ".join(f"--{name}: {value};" for name, value in named.items())
