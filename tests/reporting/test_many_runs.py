@@ -14,8 +14,7 @@ import pytest
 from many_runs import write_many
 from report_runs import read_report
 
-from msbench.results import files as reading
-from msbench.results import store
+from msbench.results import files, store
 
 COUNT = 500
 
@@ -39,7 +38,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:
         return opening
 
     monkeypatch.setattr(Path, "open", counting(Path.open))
-    monkeypatch.setattr(store, "read_bytes", counting(reading.read_bytes))
+    monkeypatch.setattr("msbench.results.record.read_bytes", counting(files.read_bytes))
     return counts
 
 
