@@ -141,8 +141,8 @@ def test_a_process_that_is_started_inherits_it(tiny_file: Path, tmp_path: Path) 
         inherited = dict(os.environ)
     variables = {environment.DETERMINISTIC: inherited[environment.DETERMINISTIC]}
     assert ran(tiny_file, tmp_path / "a", env=variables).environment["deterministic"] is True
-    told = ran(tiny_file, tmp_path / "b", "--no-deterministic", env=variables)
-    assert told.environment["deterministic"] is False
+    record = ran(tiny_file, tmp_path / "b", "--no-deterministic", env=variables)
+    assert record.environment["deterministic"] is False
 
 
 def test_the_environment_is_told_as_it_is(tiny_file: Path, tmp_path: Path) -> None:

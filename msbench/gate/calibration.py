@@ -17,7 +17,6 @@ from msbench.runs.suite import Suite
 from msbench.runs.suite_gate import WIDEST_MARGIN
 from msbench.stats import decision_power, pooled_sd
 
-CONFIDENCE = 0.95
 RELIABLY = 0.95
 """Probability with which a result as good as expected should pass."""
 STEP = 0.005
@@ -26,30 +25,6 @@ HEADER = (
     *("suite", "task", "hardware", "model", "seeds", "mean", "sd", "pooled sd", "margin", "passes", "fails"),
     "fails at twice",
 )
-
-
-@dataclass(frozen=True)
-class Chances:
-    """Probabilities of the three states at a given true gap."""
-
-    above: float
-    below: float
-
-    @property
-    def undecided(self) -> float:
-        """Return the remaining probability."""
-        return 1 - self.above - self.below
-
-
-def compute_chances(room: float, error: float, degrees: float) -> Chances:
-    """Compute the probabilities of the three states in theory.
-
-    `room` is how far the true mean is above the bound, `error` the standard error of the compared difference.
-    """
-    return Chances(
-        above=decision_power(room, error, degrees, CONFIDENCE),
-        below=decision_power(-room, error, degrees, CONFIDENCE),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,19 +60,18 @@ def calibrate_margin(groups: Sequence[Sequence[float]], n: int, n_expected: int)
     # Against the paper only the stated spread counts; against a baseline the run's own seeds are added.
     degrees = spread.degrees + (n - 1 if n_expected else 0)
     margins = (step * STEP for step in range(1, round(WIDEST_MARGIN / STEP) + 1))
-    reliable = (each for each in margins if compute_chances(each, error, degrees).above >= RELIABLY)
-    margin = next(reliable, None)
+    margin = next((each for each in margins if decision_power(each, error, degrees) >= RELIABLY), None)
     used = WIDEST_MARGIN if margin is None else margin
-    equal, worse = compute_chances(used, error, degrees), compute_chances(-used, error, degrees)
+    passes = decision_power(used, error, degrees)
     return Calibration(
         sd=spread.sd,
         degrees=spread.degrees,
         n=n,
         n_expected=n_expected,
         margin=margin,
-        passes=equal.above,
-        fails=equal.below,
-        fails_at_twice=worse.below,
+        passes=passes,
+        fails=decision_power(-used, error, degrees),
+        fails_at_twice=passes,  # by symmetry: as far below the bound as the expected mean is above it
     )
 
 

@@ -207,7 +207,7 @@ def _explain_fault(data: bytes, error: ValidationError) -> str:
         version = None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         known = f"has schema version {version!s:.20}, and this msbench reads up to {SCHEMA_VERSION}"
-        return f"{known}: use a newer one, or train again with --fresh, which keeps it beside"
+        return f"{known}: use a newer one, or train again with --fresh, which archives it"
     detail = error.errors()[0]
     key = ".".join(str(part) for part in detail["loc"]) or "the file"
     return f"not a run record: {key:.200}: {detail['msg']:.200}; delete it, or train again with --fresh"

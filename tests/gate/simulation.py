@@ -12,13 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from msbench.gate.calibration import CONFIDENCE, Chances, compute_chances
+from msbench.stats import decision_power
 
+CONFIDENCE = 0.95
 MARGIN = 1.0
 """Points, as all below."""
 DRAWS = 10_000
 GAPS, SDS, SEEDS, SPREADS = (0.0, 1.0, 2.0), (0.5, 1.0), (3, 5), ("own", "known")
 HEADER = "| true gap | sd | seeds | spread | pass | fail | undecided | pass, theory | fail, theory |"
+
+
+@dataclass(frozen=True)
+class Chances:
+    """Probabilities of the three states at a given true gap."""
+
+    above: float
+    below: float
+
+    @property
+    def undecided(self) -> float:
+        return 1 - self.above - self.below
+
+
+def compute_chances(room: float, error: float, degrees: float) -> Chances:
+    """In theory, for a true mean that is `room` above the bound."""
+    return Chances(decision_power(room, error, degrees), decision_power(-room, error, degrees))
 
 
 @dataclass(frozen=True)

@@ -90,13 +90,13 @@ class TestCollect:
         assert words in found.left_out[0]
 
     @pytest.mark.parametrize("key", ["data_digest", "source_digest"])
-    def test_records_without_a_digest_are_told(self, key: str, path: Path, tmp_path: Path) -> None:
+    def test_records_without_a_digest_are_reported(self, key: str, path: Path, tmp_path: Path) -> None:
         run_all(tmp_path, path, MAMBA, (), **{key: ""})
         done = msbench("baseline", path, "--results", tmp_path)
         assert done.exit_code == ExitCode.UNDECIDED
         assert f"the records are invalid: {key.split('_')[0]}: " in done.stderr
 
-    def test_records_without_hardware_or_result_are_told(self, path: Path, tmp_path: Path) -> None:
+    def test_records_without_hardware_or_result_are_reported(self, path: Path, tmp_path: Path) -> None:
         (one, *_, other) = plan(load(str(path)))
         recorded(tmp_path, one, 0.6, environment={})
         recorded(tmp_path, other, None, status="failed")
@@ -232,7 +232,7 @@ def test_the_published_baseline_is_found_and_is_of_its_suite(tmp_path: Path) -> 
     assert find_baselines(tmp_path, "absent") == []
 
 
-def test_an_installed_package_brings_its_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_has_its_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "share" / "msbench" / "baseline").mkdir(parents=True)
     path = tmp_path / "share" / "msbench" / "baseline" / "shipped.yaml"
     path.touch()
@@ -243,14 +243,14 @@ def test_an_installed_package_brings_its_baselines(tmp_path: Path, monkeypatch: 
     assert [each.name for each in ROOT.glob(pattern)] == ["quick.yaml"]
 
 
-def test_an_entry_that_asks_for_no_more_than_a_trivial_rule_is_told(path: Path, tmp_path: Path) -> None:
+def test_an_entry_that_asks_for_no_more_than_a_trivial_rule_is_reported(path: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     run_all(results, path, mamba=(0.6, 0.61), griffin=(0.363, 0.365))
     done = msbench("baseline", path, "--results", results)
     assert done.exit_code == 0
     (line,) = [line for line in done.stderr.splitlines() if "gives" in line]
-    told = "36.40% is what 'root operator only' gives (36.30%); a model that learns only this rule passes"
-    assert line == f"msbench: listops · griffin · cpu: {told}"
+    warning = "36.40% is what 'root operator only' gives (36.30%); a model that learns only this rule passes"
+    assert line == f"msbench: listops · griffin · cpu: {warning}"
 
 
 class TestHidden:
@@ -280,10 +280,10 @@ class TestHidden:
         assert "60.20% ± 0.20% (3) -> 41.00% ± 1.00% (3)" in refused.stderr
         assert not (results / "baseline" / "small.yaml").exists()
         assert msbench("baseline", path, "--results", results, "--replace").exit_code == 0
-        told = msbench("check", path, "--results", results)
-        assert told.exit_code == ExitCode.OK
-        assert f"small.yaml hides {committed}, which expects other results: " in told.stderr
-        assert "mamba · cpu: 41.00% ± 1.00% (3) here, 60.20% ± 0.20% (3) there" in told.stderr
+        checked = msbench("check", path, "--results", results)
+        assert checked.exit_code == ExitCode.OK
+        assert f"small.yaml hides {committed}, which expects other results: " in checked.stderr
+        assert "mamba · cpu: 41.00% ± 1.00% (3) here, 60.20% ± 0.20% (3) there" in checked.stderr
 
     def test_one_seed_that_hides_three_is_reported(self, committed: Path, path: Path, tmp_path: Path) -> None:
         results = tmp_path / "results"

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from check_runs import GATE, PRESENT, SETTLED, msbench, recorded, run_all, suite_file
+from check_runs import DATA, GATE, PRESENT, SETTLED, msbench, recorded, run_all, suite_file
 
+from msbench.config import RunSpec
 from msbench.errors import ExitCode
+from msbench.gate.check import CheckOptions, check_suites
+from msbench.runs.plan import identify
 from msbench.runs.suite import load, plan
 
 Checks = Callable[..., tuple[int, dict[str, str], str]]
@@ -81,7 +84,7 @@ class TestExitCodes:
         lose(results, path, "diverged")
         assert checked()[:2] == (ExitCode.GATE_FAILED, {"mamba": "diverged", "griffin": "pass"})
 
-    def test_4_where_a_number_cannot_be_meant(self, path: Path, results: Path, checked: Checks) -> None:
+    def test_4_where_a_number_is_invalid(self, path: Path, results: Path, checked: Checks) -> None:
         run_all(results, path, (60.0, 60.1, 60.2), SETTLED[1])
         assert checked()[:2] == (ExitCode.GATE_FAILED, {"mamba": "invalid", "griffin": "pass"})
 
@@ -155,7 +158,7 @@ def lose(results: Path, path: Path, status: str, **changes: str) -> None:
         (("--junit", "."), ExitCode.USAGE, "--junit .: cannot be written"),
     ],
 )
-def test_what_cannot_be_meant_is_said(
+def test_what_is_invalid_is_said(
     options: tuple[str, ...], code: ExitCode, words: str, path: Path, results: Path
 ) -> None:
     run_all(results, path, *SETTLED)
@@ -215,7 +218,7 @@ def test_two_suites_of_one_name_are_not_one(path: Path, results: Path, tmp_path:
     assert msbench("check", path, path, "--results", results).exit_code == ExitCode.UNDECIDED
 
 
-def test_a_reference_in_the_place_of_a_suite_is_told(results: Path) -> None:
+def test_a_reference_in_the_place_of_a_suite_is_reported(results: Path) -> None:
     done = msbench("check", "paper", "--results", results)
     assert done.exit_code == ExitCode.USAGE
     assert "--against paper" in done.stderr
@@ -283,7 +286,7 @@ class TestAllSuites:
         assert [suite["suite"] for suite in json.loads(done.stdout)["suites"]] == ["listops"]
         assert "skipped: suite quick" in done.stderr
 
-    def test_a_suite_that_only_its_file_reaches_is_told(self, path: Path, results: Path) -> None:
+    def test_a_suite_that_only_its_file_reaches_is_reported(self, path: Path, results: Path) -> None:
         run_all(results, path, *SETTLED)
         done = msbench("check", "--results", results)
         assert "name its file to check it" in done.stderr
@@ -311,3 +314,37 @@ def test_a_reader_that_goes_away_changes_no_verdict(path: Path, agreed: Path, re
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
     assert process.returncode == ExitCode.GATE_FAILED
+
+
+RETRAIN = "'msbench run small --model mamba --task listops' trains it again"
+
+
+def source_of(spec: RunSpec) -> str:
+    return identify(spec, DATA).source_digest
+
+
+def test_only_runs_of_other_source_are_named(tmp_path: Path) -> None:
+    path, results = suite_file(tmp_path), tmp_path / "results"
+    for spec in plan(load(str(path))):
+        model_source = "5" * 64 if spec.model_name == "mamba" else source_of(spec)
+        recorded(results, spec, 0.5, source_digest=model_source)
+    messages: list[str] = []
+    (one,) = check_suites(CheckOptions(suites=[str(path)], results=results), messages.append).suites
+    assert messages == []
+    assert one.stale == (f"listops · mamba: its runs used other source code than the present one; {RETRAIN}",)
+
+
+def test_a_check_reports_it_and_strict_fails(tmp_path: Path) -> None:
+    path, results, junit = suite_file(tmp_path, GATE), tmp_path / "results", tmp_path / "gate.xml"
+    run_all(results, path, *SETTLED)
+    assert msbench("baseline", path, "--results", results).exit_code == 0
+    assert RETRAIN in msbench("check", path, "--results", results).stderr
+    done = msbench("check", path, "--results", results, "--json", "--junit", junit)
+    document = json.loads(done.stdout)
+    assert RETRAIN in document["suites"][0]["stale"][0]
+    assert [cell["verdict"] for cell in document["suites"][0]["cells"]] == ["pass", "pass"]
+    assert done.exit_code == document["exit_code"] == 0
+    assert ElementTree.parse(junit).getroot().get("failures") == "0"
+    strict = msbench("check", path, "--results", results, "--strict", "--junit", junit)
+    assert strict.exit_code == ExitCode.GATE_FAILED
+    assert ElementTree.parse(junit).getroot().get("failures") == "2"

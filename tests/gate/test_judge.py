@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from gate_cases import KNOWN_FAILURE, evidence, expectation
+from simulation import compute_chances
 
-from msbench.gate.calibration import compute_chances
 from msbench.gate.expectations import Expectation
 from msbench.gate.judge import compare_means, count_crashes, judge, pool_seed_spread
 from msbench.reporting.tables.cells import Evidence
@@ -195,7 +195,7 @@ class TestMarked:
         assert found.verdict == "xfail"
         assert "too few epochs; https://example.org/1" in found.reason
 
-    def test_one_that_passes_is_told(self) -> None:
+    def test_one_that_passes_is_reported(self) -> None:
         found = judge(evidence(0.622, 0.618, 0.621), expectation(xfail=KNOWN_FAILURE))
         assert found.verdict == "improved"
         assert "remove the mark" in found.reason
@@ -239,11 +239,11 @@ def test_better_needs_a_bound_above_and_not_a_mean() -> None:
     assert judge(evidence(0.66), expectation(**known)).verdict == "improved"
 
 
-def test_other_data_come_before_numbers_that_cannot_be_meant() -> None:
+def test_other_data_come_before_numbers_that_is_invalid() -> None:
     assert judge(evidence(62.0, data_digest="bbbb"), expectation()).verdict == "other-data"
 
 
-def test_what_the_baseline_tells_of_spread_wins_over_what_a_suite_states() -> None:
+def test_the_spread_in_the_baseline_wins_over_the_one_in_the_suite() -> None:
     found = pool_seed_spread(evidence(0.62), expectation(groups=((0.5, 0.52),), known=Pooled(0.1, 9)))
     assert found is not None
     assert found.degrees == 1
@@ -289,14 +289,14 @@ def test_data_that_a_suite_generates_are_not_the_papers() -> None:
     assert drawn.error == pytest.approx(math.sqrt(0.001**2 + 2 * 0.62 * 0.38 / 2000))
 
 
-def test_seeds_needed_is_told() -> None:
+def test_seeds_needed_is_reported() -> None:
     found = judge(evidence(0.60, 0.625, 0.61), expectation())
     assert found.verdict == "inconclusive"
     assert found.seeds_needed == seeds_needed([0.60, 0.625, 0.61], 0.60, pooled=Pooled(0.012583, 2), step=0)
     assert f"{found.seeds_needed} more seed" in found.reason
 
 
-def test_where_seeds_cannot_decide_that_is_told() -> None:
+def test_where_seeds_cannot_decide_that_is_reported() -> None:
     on_the_edge = judge(evidence(0.59, 0.60, 0.61), expectation())
     assert (on_the_edge.verdict, on_the_edge.seeds_needed) == ("inconclusive", None)
     assert "hardly decide" in on_the_edge.reason

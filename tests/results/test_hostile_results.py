@@ -102,21 +102,21 @@ def every_verb(place: Path) -> Iterator[Result]:
 
 
 @pytest.fixture
-def told(place: Path) -> list[Result]:
+def outputs(place: Path) -> list[Result]:
     spoil(place)
     return list(every_verb(place))
 
 
-def test_no_verb_breaks_and_no_terminal_obeys(told: list[Result]) -> None:
-    for done in told:
+def test_no_verb_breaks_and_no_terminal_obeys(outputs: list[Result]) -> None:
+    for done in outputs:
         assert done.exit_code in (0, 3, 5), (done.stdout, done.stderr, done.exception)
         for text in (done.stdout, done.stderr):
             assert not [c for c in text if c != "\n" and not c.isprintable()]
             assert not re.search(r"^::(error::owned|add-mask)", text, re.MULTILINE)
 
 
-def test_files_that_are_written_obey_nothing(place: Path, told: list[Result]) -> None:
-    assert told
+def test_files_that_are_written_obey_nothing(place: Path, outputs: list[Result]) -> None:
+    assert outputs
     page = (place / "reports" / "report.html").read_text(encoding="utf-8")
     ET.fromstring(page)
     assert page.count("<script") == 1
@@ -129,8 +129,8 @@ def test_files_that_are_written_obey_nothing(place: Path, told: list[Result]) ->
     assert not (place / "owned").exists()
 
 
-def test_no_field_of_a_csv_begins_as_a_formula(place: Path, told: list[Result]) -> None:
-    assert told
+def test_no_field_of_a_csv_begins_as_a_formula(place: Path, outputs: list[Result]) -> None:
+    assert outputs
     for path in (place / "reports").glob("*.csv"):
         for row in csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")):
             assert not [each for each in row if re.match(r"[=@+\t\r]|-(?![\d.]|-?$)", each)]

@@ -29,10 +29,10 @@ def test_logs_are_read_as_they_were_written(tmp_path: Path) -> None:
         (b"\x00\x01", "metrics.csv"),
     ],
 )
-def test_a_log_that_is_none_is_told(content: bytes | None, problem: str, tmp_path: Path) -> None:
+def test_a_log_that_is_none_is_reported(content: bytes | None, problem: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "metrics.csv").write_bytes(content)
-    rows, told = read_log(tmp_path)
+    rows, message = read_log(tmp_path)
     assert not rows
-    assert str(tmp_path / "metrics.csv") in told
-    assert problem in told
+    assert str(tmp_path / "metrics.csv") in message
+    assert problem in message

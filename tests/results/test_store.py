@@ -118,7 +118,7 @@ def test_an_id_depends_on_each_of_its_three_parts() -> None:
     assert all(RUN_ID.fullmatch(one) for one in ids)
 
 
-def test_folders_set_aside_are_not_runs(tmp_path: Path) -> None:
+def test_folders_archived_are_not_runs(tmp_path: Path) -> None:
     here = folder(tmp_path, 1)
     write_record(here, record())
     aside = store.archive_run(here)
