@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from msbench.errors import CAUGHT
-from msbench.runs.suite import Suite, load
+from msbench.runs.suite import Suite, load_suite
 from msbench.training.signals import is_ignored
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def tiny_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def tiny(tiny_file: Path) -> Suite:
     """The same suite, loaded."""
-    return load(str(tiny_file))
+    return load_suite(str(tiny_file))
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ from msbench.reporting.tables.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, R
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.reporting.tables.versus import compare_tables
 from msbench.runs import suite
-from msbench.runs.suite import available, plan
+from msbench.runs.suite import list_suites, resolve_specs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
-LAPTOP = [each.name for each in available(REPOSITORY / "suites") if each.name.startswith("laptop-")]
+LAPTOP = [each.name for each in list_suites(REPOSITORY / "suites") if each.name.startswith("laptop-")]
 BASES = {"laptop-ptbxl": "msssm-s6"}
 """The model that others are compared with, where it is not mamba."""
 NO_READING = ("train.lr", "train.epochs")
@@ -71,7 +71,10 @@ def claim(table: Table) -> str:
 
 def rates(name: str) -> str:
     """Validation with seed 0 at every learning rate that was tried; the planned one is bold."""
-    planned = {spec.model_name: spec.model_dump(mode="json") for spec in plan(suite.load(name), seeds=[0])}
+    planned = {
+        spec.model_name: spec.model_dump(mode="json")
+        for spec in resolve_specs(suite.load_suite(name), seeds=[0])
+    }
     found: dict[str, dict[float, str]] = {model: {} for model in planned}
     for record in (each for group in read_report(name).records.values() for each in group):
         spec, mine = record.spec, planned.get(record.model)

@@ -13,7 +13,12 @@ from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["msbench.cli", "msbench.runs.execution", "msbench.runs.launchers.joined", "msbench.runs.launchers.here"]
+    [
+        "msbench.cli",
+        "msbench.runs.execution",
+        "msbench.runs.launchers.distributed",
+        "msbench.runs.launchers.local",
+    ]
 )
 
 

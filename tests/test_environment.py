@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from msbench.cli.doctor import findings
+from msbench.cli.measure import describe_machine
 from msbench.environment import choose_accelerator, describe_environment, measure_free_memory, read_git_state
 from msbench.errors import ConfigError
 
@@ -22,7 +22,7 @@ def test_the_state_of_the_checkout_is_known_or_absent() -> None:
 
 
 def test_doctor_says_which_kernel_runs() -> None:
-    found = dict(findings())
+    found = dict(describe_machine())
     assert found["scan on cpu"]
     assert "threads" in found["cpu"]
     assert found["data"].endswith("free")

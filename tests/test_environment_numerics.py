@@ -19,8 +19,8 @@ from msbench.errors import ConfigError
 from msbench.ops.scan.dispatch import KernelChoice
 from msbench.reporting.compare.show import describe_numerics
 from msbench.results.record import RunRecord
-from msbench.runs.reproduce import again
-from msbench.runs.suite import Suite, plan
+from msbench.runs.reproduce import build_reproduction
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training import objective, step
 
 SHORT = ("--model", "mamba", "--set", "train.max_steps=2", "--device", "cpu", "--quiet")
@@ -110,10 +110,10 @@ def test_what_is_in_time_on_cuda_is_set(
 def test_a_kernel_that_adds_in_any_order_is_refused(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "choose", lambda _device: KernelChoice("mamba-ssm", "mamba-ssm", {}))
     with pytest.raises(ConfigError, match=r"scan mamba-ssm, which mamba would use.*#493.*--scan triton"):
-        models.check_fixed_order(plan(tiny, ["mamba", "lstm"]), "cuda")
-    models.check_fixed_order(plan(tiny, ["lstm"]), "cuda")  # has no selective scan
+        models.check_fixed_order(resolve_specs(tiny, ["mamba", "lstm"]), "cuda")
+    models.check_fixed_order(resolve_specs(tiny, ["lstm"]), "cuda")  # has no selective scan
     monkeypatch.setattr(models, "choose", lambda _device: KernelChoice("triton", "triton", {}))
-    models.check_fixed_order(plan(tiny, ["mamba"]), "cuda")
+    models.check_fixed_order(resolve_specs(tiny, ["mamba"]), "cuda")
 
 
 def test_the_record_has_it_and_the_command_asks_for_it(tiny_file: Path, tmp_path: Path) -> None:
@@ -127,13 +127,13 @@ def test_the_record_has_it_and_the_command_asks_for_it(tiny_file: Path, tmp_path
     assert "deterministic" not in plain.attempts[0]
     # How, not what: the id is the same, and on a CPU so are the numbers.
     assert (one.run_id, one.metrics) == (plain.run_id, plain.metrics)
-    words = again(one, tiny_file).command
+    words = build_reproduction(one, tiny_file).command
     assert words[-1] == "--deterministic"
-    assert "--deterministic" not in again(plain, tiny_file).line
+    assert "--deterministic" not in build_reproduction(plain, tiny_file).line
     repeated = CliRunner().invoke(app, [*words[1:], "--results", str(tmp_path / "two"), "--json", "--quiet"])
     (record,) = json.loads(repeated.stdout)
     assert (record["run_id"], record["environment"]["deterministic"]) == (one.run_id, True)
-    assert shlex.split(again(one, tiny_file).line) == list(words)
+    assert shlex.split(build_reproduction(one, tiny_file).line) == list(words)
 
 
 def test_a_process_that_is_started_inherits_it(tiny_file: Path, tmp_path: Path) -> None:
@@ -223,8 +223,8 @@ def test_the_number_of_threads_is_set_recorded_and_asked_for(
     assert [run.environment["threads"] for run in (one, three)] == [1, 3]
     assert [attempt["threads"] for attempt in three.attempts] == ["3"]
     assert one.run_id == three.run_id
-    assert again(three, tiny_file).command[-2:] == ("--threads", "3")
-    assert "--threads" not in again(ran(tiny_file, tmp_path / "all"), tiny_file).line
+    assert build_reproduction(three, tiny_file).command[-2:] == ("--threads", "3")
+    assert "--threads" not in build_reproduction(ran(tiny_file, tmp_path / "all"), tiny_file).line
 
 
 @pytest.mark.parametrize("name", environment.THREAD_VARIABLES)

@@ -14,8 +14,8 @@ from msbench.errors import Interrupted
 from msbench.ops import selective_scan, selective_scan_reference
 from msbench.ops.scan import dispatch
 from msbench.ops.scan.dispatch import kernel_name
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.signals import SignalFlag
 
@@ -30,14 +30,14 @@ pytestmark = [
 def test_a_run_that_starts_on_the_gpu_goes_on_on_the_cpu(
     tiny: Suite, tmp_path: Path, model: str, precision: str
 ) -> None:
-    spec = plan(tiny, [model], overrides=[f"train.precision={precision}"])[0]
+    spec = resolve_specs(tiny, [model], overrides=[f"train.precision={precision}"])[0]
     dataset = data.setup(spec.data, data.data_root())
     losses = []
     for device in ("cuda", "cpu"):
         flag = SignalFlag()
         net = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
         fabric = fabric_for(device, precision)
-        trainer = Trainer(spec, net, dataset, tmp_path, "0123456789ab", fabric, Quiet(), flag)
+        trainer = Trainer(spec, net, dataset, tmp_path, "0123456789ab", fabric, SilentProgress(), flag)
 
         def stop(step: int, flag: SignalFlag = flag) -> None:
             if step == 12:

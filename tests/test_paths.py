@@ -206,7 +206,7 @@ def test_an_engine_is_refused_before_anything_is_done(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["msbench", "run", "tiny"])
-    monkeypatch.setattr(container, "image_of", lambda *_: pytest.fail("the engine was asked"))
+    monkeypatch.setattr(container, "find_image", lambda *_: pytest.fail("the engine was asked"))
     done = msbench("run", place / "tiny.yaml", "--results", tmp_path / "x", "--container", "docker")
     assert done.exit_code == ExitCode.USAGE
     assert f"{SHOWN}/data: an engine takes no path that is not UTF-8" in done.stderr

@@ -21,7 +21,7 @@ from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
 from msbench.errors import Interrupted, NotDeterministic, UnknownName
 from msbench.models.classifier import Classifier
-from msbench.runs.progress import Quiet
+from msbench.runs.launchers import SilentProgress
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.seeding import generator_states, restore_generators
 from msbench.training.signals import SignalFlag
@@ -290,7 +290,7 @@ class RepeatableTraining:
         spec, info = self.spec, self.dataset.info
         fabric = fabric_for(self.device, spec.train.precision)
         model = self.build(spec.model_name, spec.model, info, spec.seed)
-        return Trainer(spec, model, self.dataset, folder, "0" * 12, fabric, Quiet(), flag)
+        return Trainer(spec, model, self.dataset, folder, "0" * 12, fabric, SilentProgress(), flag)
 
 
 def print_report(report: DeterminismReport) -> None:

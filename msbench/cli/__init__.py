@@ -10,8 +10,8 @@ from msbench.cli.app import app
 __all__ = ["app", "main"]
 
 VERBS: dict[str, Callable[..., None]] = {
-    "list": runs.list_,
-    "setup": runs.setup,
+    "list": runs.list_entries,
+    "setup": runs.set_up,
     "run": runs.run,
     "explain": runs.explain,
     "report": reports.report,

@@ -3,12 +3,15 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
 from msbench import __version__, console
 from msbench.errors import ExitCode, MsbenchError, explain_unusable
+
+if TYPE_CHECKING:
+    from msbench.config import RunSpec
 
 P = ParamSpec("P")
 MOST = 2**16
@@ -106,15 +109,32 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
             console.say(f"msbench: {error}")
             raise typer.Exit(error.exit_code) from None
         except OSError as error:
-            if not (told := explain_unusable(error)):
+            if not (message := explain_unusable(error)):
                 raise
-            console.say(f"msbench: {told}")
+            console.say(f"msbench: {message}")
             raise typer.Exit(ExitCode.USAGE) from None
         except KeyboardInterrupt:
             console.say("msbench: interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     return guarded
+
+
+def select_specs(
+    suite: str,
+    models: list[str] | None,
+    tasks: list[str] | None,
+    seeds: list[int] | None,
+    overrides: list[str] | None,
+) -> "list[RunSpec]":
+    """Return the runs of a suite that options select; models that the suite does not list are reported."""
+    from msbench.runs.suite import describe_unlisted_models, load_suite, resolve_specs
+
+    found = load_suite(suite)
+    specs = resolve_specs(found, models or (), tasks or (), seeds or (), overrides or ())
+    for text in describe_unlisted_models(found, specs):
+        console.say(f"msbench: {text}")
+    return specs
 
 
 def _version(wanted: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
 from msbench.config.differences import compare_settings, flatten, format_yaml
 from msbench.config.run import SECTIONS
@@ -15,8 +15,8 @@ from msbench.environment import choose_accelerator
 from msbench.errors import ConfigError, UnknownName
 from msbench.results import store
 from msbench.results.record import RunRecord
-from msbench.runs.launchers.jobs import Job, jobs
-from msbench.runs.suite import Suite, available, load, plan
+from msbench.runs.launchers.slurm_jobs import Job, find_jobs
+from msbench.runs.suite import Suite, list_suites, load_suite, resolve_specs
 
 KINDS = ("suites", "models", "datasets", "runs")
 
@@ -43,7 +43,7 @@ class Listing:
         return [tuple(map(_text, self.header, row)) for row in self.rows]
 
 
-def listing(what: str, results: Path) -> Listing:
+def build_listing(what: str, results: Path) -> Listing:
     """Return the listing that ``msbench list`` prints; UnknownName for anything but the four kinds."""
     match what:
         case "suites":
@@ -60,8 +60,8 @@ def listing(what: str, results: Path) -> Listing:
 def _suites() -> Listing:
     warnings: list[str] = []
     rows = [
-        (suite.name, suite.protocol, len(plan(suite)), ", ".join(suite.tasks), suite.title)
-        for suite in available(on_error=lambda error: warnings.append(str(error)))
+        (suite.name, suite.protocol, len(resolve_specs(suite)), ", ".join(suite.tasks), suite.title)
+        for suite in list_suites(on_error=lambda error: warnings.append(str(error)))
     ]
     return Listing(("suite", "protocol", "runs", "tasks", "title"), rows, warnings)
 
@@ -73,7 +73,7 @@ SIZES = "listops"
 def _models() -> Listing:
     warnings: list[str] = []
     try:
-        suite = load(SIZES)
+        suite = load_suite(SIZES)
     except ConfigError as error:
         suite = None
         warnings.append(f"{error}; models have their default size")
@@ -103,29 +103,29 @@ def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, 
     """Return a model's config in a suite, the task, and the suite's name; or the model's defaults."""
     if suite is not None:
         try:
-            spec = plan(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
+            spec = resolve_specs(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
         except ConfigError:  # its own options are incompatible with the suite's
             pass
         else:
-            return spec.model, data.outline(spec.data), suite.name
+            return spec.model, datasets.outline(spec.data), suite.name
     entry = MODELS[name]
-    return entry.config(**entry.preset), data.outline(ListOpsConfig()), "defaults"
+    return entry.config(**entry.preset), datasets.outline(ListOpsConfig()), "defaults"
 
 
 def _datasets() -> Listing:
-    root = data.data_root()
+    root = datasets.data_root()
     rows = []
     for name, config in DATASETS.items():
         default = config(dataset=name)
-        state = "ready" if data.is_ready(default, root) else data.command(default)
+        state = "ready" if datasets.is_ready(default, root) else datasets.command(default)
         rows.append((name, state, str(root / name)))
     return Listing(("dataset", "state", "folder"), rows)
 
 
 def _runs(results: Path) -> Listing:
     found, warnings = store.read_records(results)
-    left, unread = jobs(results, found)
-    apart = told_apart(found)
+    left, unread = find_jobs(results, found)
+    apart = describe_differences(found)
     rows = [(*_run(record, left.pop(record.run_id, None)), apart[id(record)]) for record in found]
     if left:
         rows = sorted([*rows, *map(_submitted, left.values())], key=lambda row: (*row[1:4], row[0]))
@@ -133,7 +133,7 @@ def _runs(results: Path) -> Listing:
     return Listing(header, rows, [*warnings, *unread], below=4)
 
 
-def told_apart(records: Sequence[RunRecord]) -> dict[int, str]:
+def describe_differences(records: Sequence[RunRecord]) -> dict[int, str]:
     """Return by ``id()`` how each record differs from the commonest settings of its suite, task and model."""
     places: dict[tuple[str, str, str], list[RunRecord]] = {}
     for record in records:

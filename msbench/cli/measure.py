@@ -1,11 +1,13 @@
 """Verbs that measure models and this machine."""
 
+import os
+import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from msbench import console
+from msbench import __version__, console
 from msbench.cli.app import (
     MOST,
     REPORTS,
@@ -21,9 +23,9 @@ from msbench.cli.app import (
     Seeds,
     Sets,
     Tasks,
+    select_specs,
     verb,
 )
-from msbench.cli.plans import plan
 from msbench.errors import ConfigError, Undecided
 
 Untrained = Annotated[
@@ -64,7 +66,7 @@ def mixing(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Mean mixing distance of each layer: how far back its last output draws."""
+    """Measure the mean mixing distance of each layer: how far back its last output draws."""
     from msbench.analysis.mixing.options import MixingOptions, parse_measure_options
     from msbench.results.files import refuse_file
 
@@ -79,7 +81,7 @@ def mixing(
         residual=residual,
         dtype=dtype,
     )
-    specs = plan(suite, model, task, seed, sets)
+    specs = select_specs(suite, model, task, seed, sets)
     from msbench.analysis.mixing import command, table
 
     options = MixingOptions(
@@ -134,7 +136,7 @@ def bench(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Speed and memory beside public implementations, checked in the same run."""
+    """Measure speed and memory next to public implementations, checked in the same run."""
     from msbench.analysis.benchmarks import command, document, terminal
 
     sizes, names, shapes = (b, length, m, d, n), tuple(only or ()), tuple(shape or ())
@@ -147,7 +149,7 @@ def bench(
     else:
         terminal.print_document(found)
     if not document.measured_rows(found):
-        raise Undecided("nothing could be measured: the reasons stand with the rows")
+        raise Undecided("nothing could be measured: each row gives its reason")
 
 
 @verb
@@ -165,7 +167,7 @@ def doctor(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """What this machine can do, and which kernels are in use."""
+    """Show what this machine can do, and which kernels are in use."""
     if determinism:
         from msbench.analysis.determinism import DeterminismOptions, check_models, print_report
 
@@ -181,11 +183,61 @@ def doctor(
         report.require_equal()
         return
     if model or device != "auto":
-        raise ConfigError("--model and --device say what --determinism trains, and on what: give it too")
-    from msbench.cli import doctor as examine
-
-    findings = examine.findings()
+        raise ConfigError("--model and --device go with --determinism: they choose what it trains, and where")
+    facts = describe_machine()
     if as_json:
-        console.out_json(dict(findings))
+        console.out_json(dict(facts))
     else:
-        console.out_rows(("what", "found"), findings)
+        console.out_rows(("what", "found"), facts)
+
+
+def describe_machine() -> list[tuple[str, str]]:
+    """Return pairs of a topic and what this machine has, in reading order."""
+    from msbench import datasets
+    from msbench.environment import describe_environment
+    from msbench.ops import native_library
+
+    found = describe_environment()
+    packages = found["packages"]
+    git = found["git"]
+    root = datasets.data_root()
+    return [
+        (
+            "msbench",
+            __version__ + (f" at {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""),
+        ),
+        ("python", found["python"]),
+        ("platform", found["platform"]),
+        ("cpu", f"{found['cpu']}, {found['cores']} cores, {found['threads']} threads"),
+        ("torch", f"{packages.get('torch')} for CUDA {found['cuda']}"),
+        ("gpus", ", ".join(found["gpus"]) or "none: runs use the CPU"),
+        *_describe_kernels("cpu"),
+        *([("threads of cpp", native_library.describe_threads())] if native_library.load_library() else []),
+        *(_describe_kernels("cuda") if found["gpus"] else []),
+        ("triton", packages.get("triton", "not installed")),
+        ("mamba-ssm", packages.get("mamba-ssm", "not installed: optional, not needed")),
+        ("data", f"{root}, {_measure_free_space(root)} free"),
+    ]
+
+
+def _describe_kernels(device: str) -> list[tuple[str, str]]:
+    """Return the scan kernel of a device type, and the reason why each faster kernel is not used."""
+    from msbench import ops
+
+    try:
+        choice = ops.choose_kernel(device)
+    except ConfigError as error:  # a kernel is forced that this device type does not support; another may
+        return [(f"scan on {device}", f"none: {error}")]
+    forced = f", forced by {ops.VARIABLE}" if ops.requested_kernel() != "auto" else ""
+    return [
+        (f"scan on {device}", choice.label + forced),
+        *((f"not {engine} on {device}", why) for engine, why in choice.passed_over.items()),
+    ]
+
+
+def _measure_free_space(path: os.PathLike[str]) -> str:
+    """Return the free space at the nearest folder that exists."""
+    folder = os.path.abspath(path)
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return f"{shutil.disk_usage(folder).free / 1e9:.0f} GB"

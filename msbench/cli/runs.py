@@ -1,12 +1,13 @@
 """Verbs that make runs: listings, data, training."""
 
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from msbench import console
-from msbench.cli import cluster, inside, local
 from msbench.cli.app import (
     RESULTS,
     Container,
@@ -28,21 +29,25 @@ from msbench.cli.app import (
     Tasks,
     Threads,
     Wait,
+    select_specs,
     verb,
 )
-from msbench.cli.plans import agenda_of, plan, print_agenda
+
+if TYPE_CHECKING:
+    from msbench.config import RunSpec
+    from msbench.runs.launchers import RunOptions
 
 
 @verb
-def list_(
+def list_entries(
     what: Annotated[str, typer.Argument(help="suites, models, datasets or runs")],
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """What there is."""
-    from msbench.cli import listings as catalogue
+    """List suites, models, datasets or runs."""
+    from msbench.cli.listings import build_listing
 
-    listing = catalogue.listing(what, results)
+    listing = build_listing(what, results)
     for warning in listing.warnings:
         console.say(f"msbench: {warning}")
     if as_json:
@@ -54,9 +59,9 @@ def list_(
 
 
 @verb
-def setup(
+def set_up(
     names: Annotated[list[str], typer.Argument(help="suites or datasets")],
-    source: Annotated[Path | None, typer.Option("--from", help="Archive or folder that you brought.")] = None,
+    source: Annotated[Path | None, typer.Option("--from", help="Archive or folder to import.")] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override, such as data.size=128; repeatable."),
@@ -66,9 +71,9 @@ def setup(
     quiet: Quiet = False,
 ) -> None:
     """Fetch, generate, import and verify data."""
-    from msbench.runs import setup as provision
+    from msbench.runs.setup import setup_by_name
 
-    outcome = provision.provision(names, source, sets or (), check_only=check, quiet=quiet)
+    outcome = setup_by_name(names, source, sets or (), check_only=check, quiet=quiet)
     if as_json:
         console.out_json(outcome.as_dicts())
     else:
@@ -78,7 +83,6 @@ def setup(
 
 @verb
 def run(
-    context: typer.Context,
     suite: Name,
     model: Models = None,
     task: Tasks = None,
@@ -96,7 +100,7 @@ def run(
     fresh: Annotated[
         bool,
         typer.Option(
-            "--fresh/--no-fresh", help="Train again what has ended (kept beside); what was stopped goes on."
+            "--fresh/--no-fresh", help="Train completed runs anew, archiving the old; stopped ones resume."
         ),
     ] = False,
     launcher: Launcher = "local",
@@ -108,35 +112,80 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train, evaluate, record. What is finished is kept, what was stopped goes on."""
-    cluster.check_launcher(launcher, profile, wait=wait)
-    inside.check_options(container, image)
-    local.check_jobs(jobs, launcher, devices)
-    specs = plan(suite, model, task, seed, sets)
-    # Options that the command of a single run shares, in addition to those that select the run.
-    options = [
-        *_given("--device", device),
-        *_given("--devices", devices if devices > 1 else None),
-        *_given("--threads", threads),
-        *_given("--scan", scan),
-        *_flags({"--deterministic": deterministic}),
-    ]
-    if launcher == "slurm":
-        options += [
-            *_flags({"--fresh": fresh}),
-            *_given("--container", container),
-            *_given("--image", image),
-        ]
-        order = cluster.order(suite, sets or (), options, results, profile)
-        cluster.check_jobs(order.profile, device, devices, scan, container)
-        cluster.run(specs, order, cluster.Show(dry_run, wait, as_json, quiet), fresh=fresh)
-    elif container is not None:
-        inside.enter(container, image, specs, suite, results, device, dry_run=dry_run, quiet=quiet)
+    """Train, evaluate and record runs. Finished runs are kept, stopped ones resume."""
+    from msbench.runs.launchers import RunOptions, check_options
+
+    options = RunOptions(
+        suite=suite,
+        models=tuple(model or ()),
+        tasks=tuple(task or ()),
+        seeds=tuple(seed or ()),
+        overrides=tuple(sets or ()),
+        device=device,
+        devices=devices,
+        jobs=jobs,
+        threads=threads,
+        scan=scan,
+        deterministic=deterministic,
+        dry_run=dry_run,
+        fresh=fresh,
+        launcher=launcher,
+        profile=profile,
+        wait=wait,
+        container=container,
+        image=image,
+        results=results,
+        quiet=quiet,
+    )
+    check_options(options)
+    specs = select_specs(suite, model, task, seed, sets)
+    if options.launcher == "slurm":
+        _submit(specs, options, as_json=as_json)
+    elif options.container is not None:
+        from msbench.runs.launchers.container import run_in_container
+
+        raise typer.Exit(run_in_container(specs, options, sys.argv[1:]))
     else:
-        how = local.How(
-            results, device, devices, jobs, threads, scan, deterministic, dry_run, fresh, as_json, quiet
-        )
-        local.run(specs, how, local.Asked(suite, sets or (), options), context)
+        _run_locally(specs, options, as_json=as_json)
+
+
+def _submit(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool) -> None:
+    from msbench.cli.display import print_submission
+    from msbench.runs.launchers import slurm
+
+    slurm.check_jobs(options)
+    if options.dry_run:
+        print_submission(slurm.preview_submission(specs, options), options, as_json=as_json)
+        return
+    result = slurm.submit_runs(specs, options)
+    print_submission(result, options, as_json=as_json)
+    if options.wait:
+        code = slurm.wait_for_jobs(specs, options)
+    else:
+        code = slurm.choose_exit_code(result.entries, waited=False)
+    raise typer.Exit(result.setup_code or code)
+
+
+def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool) -> None:
+    from msbench import datasets
+    from msbench.cli.display import print_outcome, print_sized_plan, show_progress
+    from msbench.runs.launchers import is_placed
+    from msbench.runs.launchers.distributed import python_command, run_processes
+    from msbench.runs.launchers.local import prepared, run_locally
+    from msbench.runs.plan import plan_runs
+
+    if options.dry_run:
+        with prepared(specs, options) as on:
+            entries = plan_runs(specs, options.results, datasets.data_root(), fresh=options.fresh)
+            print_sized_plan(entries, on, options.devices, as_json=as_json)
+    elif options.devices > 1 and not is_placed():
+        with prepared(specs, options):
+            code = run_processes(options.devices, [*python_command(), "-m", "msbench", *sys.argv[1:]])
+        raise typer.Exit(code)  # the first of the processes has printed the results
+    else:
+        outcome = run_locally(specs, options, partial(show_progress, quiet=options.quiet))
+        print_outcome(outcome, as_json=as_json)
+        raise typer.Exit(outcome.exit_code)
 
 
 @verb
@@ -149,22 +198,17 @@ def explain(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Why each run of a suite would, or would not, be trained."""
-    specs = plan(suite, model, task, seed, sets)
-    entries = agenda_of(specs, results)
+    """Explain why each run of a suite would or would not be trained."""
+    from msbench import datasets
+    from msbench.cli.display import print_plan
     from msbench.reporting.compare.diff import build_plan_document, build_plan_page
     from msbench.reporting.compare.page import print_page
+    from msbench.runs.plan import plan_runs
 
+    specs = select_specs(suite, model, task, seed, sets)
+    entries = plan_runs(specs, results, datasets.data_root())
     if as_json:
         console.out_json(build_plan_document(entries))
     else:
-        print_agenda(entries, as_json, estimate=False)
+        print_plan(entries)
         print_page(build_plan_page(entries), after=True)
-
-
-def _given(option: str, value: str | int | None) -> list[str]:
-    return [] if value is None else [option, str(value)]
-
-
-def _flags(given: dict[str, bool]) -> list[str]:
-    return [option for option, on in given.items() if on]

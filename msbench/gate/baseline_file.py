@@ -32,7 +32,7 @@ from msbench.errors import suggest_name
 from msbench.results.files import list_shared_folders
 from msbench.results.record import Metric
 from msbench.runs.suite import Suite
-from msbench.runs.suite_gate import Margin, Reason
+from msbench.runs.suite_file import Margin, Reason
 from msbench.stats import spread
 
 ANY = "any"

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry, explain_rate
 from msbench.reporting.tables.cells import Evidence, Judgement
 from msbench.results.record import get_metric_key
-from msbench.runs.suite_gate import (
+from msbench.runs.suite_file import (
     DEFAULT_MARGIN,
     DEFAULT_REASON,
     ExpectedFailure,
     GateSettings,
-    checked_margin,
+    check_margin,
 )
 from msbench.stats import Pooled
 
@@ -141,7 +141,7 @@ def _expect_entry(
 
 def _apply_settings(expected: Expectation, gate: GateSettings, cell: GatedCell) -> Expectation:
     """Return the expectation with what the suite states for the cell."""
-    layer = gate.of(cell.task, cell.model)
+    layer = gate.for_cell(cell.task, cell.model)
     return replace(
         expected,
         margin=expected.margin if layer.margin is None else layer.margin,
@@ -157,7 +157,7 @@ def find_faults(evidence: Evidence, expectation: Expectation) -> Iterator[str]:
     if problem := explain_rate(expectation.mean):
         yield f"expected {expectation.mean:g}: {problem}"
     try:
-        checked_margin(expectation.margin)
+        check_margin(expectation.margin)
     except ValueError as error:
         yield f"margin {error}"
     if expectation.n_test is not None and expectation.n_test < 1:

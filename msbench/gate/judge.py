@@ -12,7 +12,7 @@ from typing import Any
 
 from msbench.gate.expectations import Expectation, find_faults
 from msbench.reporting.tables.cells import Evidence, Judgement, Verdict
-from msbench.runs.suite_gate import DEFAULT_REASON
+from msbench.runs.suite_file import DEFAULT_REASON
 from msbench.stats import (
     Noninferiority,
     Pooled,

@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from msbench import datasets as data
-from msbench import models
+from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.console import encodable
-from msbench.datasets.dataset import Dataset
+from msbench.datasets.dataset import Dataset, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, measure_split_memory
 from msbench.errors import (
     NO_ROOM,
     ConfigError,
+    DamagedRecord,
     DataError,
     Diverged,
     Interrupted,
@@ -32,18 +32,16 @@ from msbench.errors import (
 from msbench.results import files, store
 from msbench.results.files import require_writable
 from msbench.results.predictions import write_predictions
-from msbench.results.record import Failure, RunRecord, Status, encode_record, write_record
-from msbench.runs import memory as budget
-from msbench.runs import validation as fit
-from msbench.runs.completed import ended, set_ended_aside
-from msbench.runs.plan import Identity, identify
-from msbench.runs.scores import scores, speed
+from msbench.results.record import Failure, RunRecord, Status, encode_record, get_metric_key, write_record
+from msbench.runs.memory import advise_on_memory, count_positions, limit_positions
+from msbench.runs.plan import Identity, identify, name_run
+from msbench.runs.suite import check_fit
 from msbench.training.evaluate import Predictions
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.memory import is_out_of_memory
 from msbench.training.shares import ALONE, Processes
 from msbench.training.signals import SignalFlag
-from msbench.training.state import Listener
+from msbench.training.state import Listener, TrainingProgress
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class RunContext:
 
 
 def execute(
-    spec: RunSpec, place: RunContext, listener: Listener, *, fresh: bool = False, wait: bool = True
+    spec: RunSpec, context: RunContext, listener: Listener, *, fresh: bool = False, wait: bool = True
 ) -> RunRecord | None:
     """Set up data, train or resume, evaluate, record; `fresh` archives an earlier run of the same id.
 
@@ -69,39 +67,61 @@ def execute(
     recorded with its typed status and returned; DataError, Interrupted and usage errors are raised
     (Interrupted after the state and the record are written).
     """
-    processes = place.processes
+    processes = context.processes
     with processes.agreed():
-        dataset = _dataset(spec, place, listener)
-        fit.check(spec, dataset.info)
+        dataset = _set_up_dataset(spec, context, listener)
+        check_fit(spec, dataset.info)
         identity = identify(spec, dataset.digest)
         _check_alike(identity, processes)
-        directory = store.get_run_folder(place.results, spec, identity.run_id)
+        directory = store.get_run_folder(context.results, spec, identity.run_id)
         # Before the lock, so that finished results can be read where nothing can be written.
-        if not fresh and (record := ended(directory, processes)) is not None:
+        if not fresh and (record := _read_completed(directory, processes)) is not None:
             return record
-        with _locked(directory, place, wait=wait) as mine:
+        with _hold_lock(directory, context, wait=wait) as mine:
             if processes.shared(b"" if mine else None) is None:
                 return None
             if fresh and processes.first:
-                set_ended_aside(directory, listener)
-            if (record := ended(directory, processes)) is not None:
+                _archive_completed(directory, listener)
+            if (record := _read_completed(directory, processes)) is not None:
                 return record
-            return _Run(spec, dataset, identity, directory, place, listener).execute()
+            return _Run(spec, dataset, identity, directory, context, listener).execute()
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, place: RunContext, *, wait: bool) -> Iterator[bool]:
+def _hold_lock(directory: Path, context: RunContext, *, wait: bool) -> Iterator[bool]:
     """Hold the run's lock in the first process, on behalf of all."""
-    if not place.processes.first:
+    if not context.processes.first:
         yield True
         return
 
     def between() -> None:
-        place.processes.wait()
-        place.processes.check(place.signals)
+        context.processes.wait()
+        context.processes.check(context.signals)
 
     with store.lock_run(directory, wait=wait, between=between) as mine:
         yield mine
+
+
+def _read_completed(directory: Path, processes: Processes = ALONE) -> RunRecord | None:
+    """Return the record of a completed run, as the first process finds it; None if it is not completed."""
+    record = store.read_run(directory) if processes.first else None
+    if record is not None and record.status not in ("finished", "diverged"):
+        record = None
+    if processes.count == 1:
+        return record
+    data = processes.shared(None if record is None else record.model_dump_json().encode())
+    return None if data is None else RunRecord.model_validate_json(data)
+
+
+def _archive_completed(directory: Path, listener: Listener) -> None:
+    """Archive a completed run, or one with a damaged record, next to its folder, for ``--fresh``."""
+    try:
+        completed = _read_completed(directory) is not None
+    except DamagedRecord:
+        completed = True
+    # A stopped run is resumed instead, so that an interrupted --fresh run can be resumed at all.
+    if completed and (old := store.archive_run(directory)) is not None:
+        listener.note(f"the earlier run was moved to {old}")
 
 
 def _check_alike(identity: Identity, processes: Processes) -> None:
@@ -111,21 +131,21 @@ def _check_alike(identity: Identity, processes: Processes) -> None:
         raise DataError("not the data and the source code that the first process has; set them up alike")
 
 
-def _dataset(spec: RunSpec, place: RunContext, listener: Listener) -> Dataset:
-    processes = place.processes
+def _set_up_dataset(spec: RunSpec, context: RunContext, listener: Listener) -> Dataset:
+    processes = context.processes
 
     def progress(*_: object) -> None:
         if processes.first:
             processes.wait()
-        processes.check(place.signals)
+        processes.check(context.signals)
 
-    if not data.is_ready(spec.data, place.data_root):
-        require_writable(place.results)  # before hours of set-up, not after them
-        listener.note(f"setting up {spec.data.dataset} in {place.data_root}")
-    found = data.setup(spec.data, place.data_root, progress=progress) if processes.first else None
+    if not datasets.is_ready(spec.data, context.data_root):
+        require_writable(context.results)  # before hours of set-up, not after them
+        listener.note(f"setting up {spec.data.dataset} in {context.data_root}")
+    found = datasets.setup(spec.data, context.data_root, progress=progress) if processes.first else None
     # The others continue once it is set up; those on another machine may have to set it up themselves.
     processes.shared(b"")
-    return found or data.setup(spec.data, place.data_root, progress=progress)
+    return found or datasets.setup(spec.data, context.data_root, progress=progress)
 
 
 class _Run:
@@ -137,12 +157,12 @@ class _Run:
         dataset: Dataset,
         identity: Identity,
         directory: Path,
-        place: RunContext,
+        context: RunContext,
         listener: Listener,
     ) -> None:
         self.spec, self.dataset, self.identity, self.directory = spec, dataset, identity, directory
-        self.place, self.listener = place, listener
-        self.device, self.first = choose_accelerator(place.device), place.processes.first
+        self.context, self.listener = context, listener
+        self.device, self.first = choose_accelerator(context.device), context.processes.first
         self.started = _now()
         self.facts: dict[str, Any] = {}
         self.trainer: Trainer | None = None
@@ -150,45 +170,45 @@ class _Run:
     def execute(self) -> RunRecord:
         """Run, write the record and return it; raises Interrupted, and errors of settings or data."""
         try:
-            with self.place.processes.agreed():
-                record = self._advised()
+            with self.context.processes.agreed():
+                record = self._train_with_advice()
                 self._write_record(record)
         except Interrupted as error:
-            self._fail(error, "interrupted")
+            self._record_failure(error, "interrupted")
             raise
         except Lost as error:
-            self._fail(error, error.status)
+            self._record_failure(error, error.status)
             raise
         except RunError as error:
-            return self._fail(error, error.status)
+            return self._record_failure(error, error.status)
         except MsbenchError:
             raise
         except Exception as error:
-            return self._crash(error)
+            return self._record_crash(error)
         return record
 
-    def _advised(self) -> RunRecord:
+    def _train_with_advice(self) -> RunRecord:
         try:
             return self._train_and_test()
         except Exception as error:
             if isinstance(error, MsbenchError) or not is_out_of_memory(error):
                 raise
-            raise OutOfMemory(budget.what_to_do(error, self.spec, self.device)) from None
+            raise OutOfMemory(advise_on_memory(error, self.spec, self.device)) from None
 
-    def _crash(self, error: Exception) -> RunRecord:
+    def _record_crash(self, error: Exception) -> RunRecord:
         if isinstance(error, OSError):
-            return self._fail(RunError(self._told(error)), "failed")
+            return self._record_failure(RunError(self._explain(error)), "failed")
         if self.first:
             with contextlib.suppress(OSError):
                 text = encodable(traceback.format_exc())
                 files.write_atomically(self.directory / "error.txt", text.encode())
-        return self._fail(error, "failed")
+        return self._record_failure(error, "failed")
 
     def _write_record(self, record: RunRecord) -> None:
         if self.first:
             write_record(self.directory, record)
 
-    def _told(self, error: OSError) -> str:
+    def _explain(self, error: OSError) -> str:
         where = error.filename or self.directory
         return (
             explain_unwritable(where, error, "--results")
@@ -198,7 +218,7 @@ class _Run:
 
     def _train_and_test(self) -> RunRecord:
         spec = self.spec
-        processes = self.place.processes
+        processes = self.context.processes
         self._check_record()
         fabric = fabric_for(self.device, spec.train.precision, processes)
         model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
@@ -207,15 +227,15 @@ class _Run:
             "states_per_channel": models.count_states_per_channel(spec.model_name, spec.model),
             "kernel": models.find_family(spec.model_name).name_kernel(spec.model, fabric.device.type),
         }
-        signals, run_id = self.place.signals, self.identity.run_id
+        signals, run_id = self.context.signals, self.identity.run_id
         self.trainer = Trainer(
             spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals, processes
         )
         self.trainer.room = measure_split_memory(self.device)
-        self.trainer.gradients.recompute_above = self._recompute_above()
-        self.trainer.attempt = self._attempt()
+        self.trainer.gradients.recompute_above = self._limit_positions()
+        self.trainer.attempt = self._describe_attempt()
         self._check_record()  # now with the model's counts
-        self._forget_earlier()
+        self._remove_earlier_record()
         self.trainer.run()
         began = time.monotonic()
         test = self.trainer.test()
@@ -232,42 +252,41 @@ class _Run:
     def _check_record(self) -> None:
         """Raise ConfigError for values that the record cannot hold, before training."""
         try:
-            RunRecord.model_validate_json(encode_record(self._record("interrupted")))
+            RunRecord.model_validate_json(encode_record(self._build_record("interrupted")))
         except ValidationError as error:
             detail = error.errors()[0]
             key = ".".join(map(str, detail["loc"]))
             raise ConfigError(
-                f"{self.spec.task} · {self.spec.model_name} · seed {self.spec.seed}: no record could hold"
-                f" {key:.200}: {detail['msg']:.200}"
+                f"{name_run(self.spec)}: no record could hold {key:.200}: {detail['msg']:.200}"
             ) from None
 
-    def _forget_earlier(self) -> None:
+    def _remove_earlier_record(self) -> None:
         """Remove the record of an earlier attempt: it would pass for this one's if this one died."""
         # Only after all checks that may refuse the run: an attempt that never began changes nothing.
         for name in ("run.json", "error.txt") if self.first else ():
             (self.directory / name).unlink(missing_ok=True)
 
-    def _attempt(self) -> dict[str, str]:
+    def _describe_attempt(self) -> dict[str, str]:
         found = describe_environment()
         kernel = str(self.facts["kernel"])
-        how = {name: str(value) for name, value in self._execution().items()}
-        how |= {"deterministic": "yes"} if found["deterministic"] else {}
+        options = {name: str(value) for name, value in self._list_execution_options().items()}
+        options |= {"deterministic": "yes"} if found["deterministic"] else {}
         where = {"host": found["host"], "device": self.device, "threads": str(found["threads"])}
-        return {"started": self.started, "kernel": kernel, **where, **how}
+        return {"started": self.started, "kernel": kernel, **where, **options}
 
-    def _execution(self) -> dict[str, Any]:
+    def _list_execution_options(self) -> dict[str, Any]:
         """Return the execution options, which the run's id does not depend on."""
         micro = self.spec.train.micro_batch
         pieces = {} if micro is None else {"micro_batch": micro}
-        return {"devices": self.place.processes.count, **pieces}
+        return {"devices": self.context.processes.count, **pieces}
 
-    def _recompute_above(self) -> int:
+    def _limit_positions(self) -> int:
         """Return the positions of a batch above which its activations would fill half of the free memory."""
-        spec, processes, info = self.spec, self.place.processes, self.dataset.info
+        spec, processes, info = self.spec, self.context.processes, self.dataset.info
         # One limit for all: a recomputed layer may be a batch norm, which all processes compute together.
-        mine = budget.most_positions(spec, self.device, processes.here)
+        mine = limit_positions(spec, self.device, processes.here)
         limit = int(processes.shared(str(mine).encode()) or mine)
-        if budget.positions_at_once(spec, info, processes.count) > limit:
+        if count_positions(spec, info, processes.count) > limit:
             self.listener.note(
                 f"layers are computed twice for batches of more than {limit:,} tokens, to save memory; "
                 "results are the same"
@@ -275,22 +294,27 @@ class _Run:
         return limit
 
     def _finish(self, trainer: Trainer, test: Predictions, test_seconds: float) -> RunRecord:
-        metrics = scores(trainer.progress, test, self.dataset.info)
-        timing = {**speed(trainer.progress), "test_seconds": test_seconds}
-        return self._record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
+        progress = trainer.progress
+        metrics = compute_metrics(progress, test, self.dataset.info)
+        timing = {
+            "train_seconds": progress.train_seconds,
+            "tokens_per_second": progress.train_tokens / max(progress.train_seconds, 1e-9),
+            "test_seconds": test_seconds,
+        }
+        return self._build_record("finished", metrics=metrics, timing=timing, n_test=len(test.labels))
 
-    def _fail(self, cause: BaseException, status: Status) -> RunRecord:
+    def _record_failure(self, cause: BaseException, status: Status) -> RunRecord:
         failure = Failure(type=type(cause).__name__, message=str(cause))
         if isinstance(cause, Diverged):
             failure = failure.model_copy(update={"step": cause.step, "name": cause.name})
-        record = self._record(status, failure=failure)
+        record = self._build_record(status, failure=failure)
         try:
             self._write_record(record)
         except OSError as error:
             self.listener.note(explain_unwritable(error.filename or self.directory, error, "--results"))
         return record
 
-    def _record(self, status: Status, **values: Any) -> RunRecord:
+    def _build_record(self, status: Status, **values: Any) -> RunRecord:
         spec, identity = self.spec, self.identity
         if self.trainer is not None:
             progress = self.trainer.progress
@@ -312,11 +336,31 @@ class _Run:
             chance=self.dataset.info.chance,
             baselines=dict(self.dataset.info.baselines),
             classes=tuple(self.dataset.manifest.get("classes", ())),
-            environment={**describe_environment(), "device": self.device, **self._execution()},
+            environment={**describe_environment(), "device": self.device, **self._list_execution_options()},
             started=self.started,
             ended=_now(),
             **{**self.facts, **values},
         )
+
+
+def compute_metrics(progress: TrainingProgress, test: Predictions, info: TaskInfo) -> dict[str, float]:
+    """Return metrics on the test split and, of the best epoch, on the validation split."""
+    assert progress.best_epoch is not None, "a finished run has validated at least once"
+    metrics = {
+        "test_accuracy": test.accuracy,
+        "test_loss": test.loss,
+        "validation_accuracy": progress.rows[progress.best_epoch]["validation_accuracy"],
+        "best_epoch": float(progress.best_epoch),
+    }
+    if info.metric == "macro-auroc":
+        found = test.macro_auroc
+        metrics |= {
+            get_metric_key("test", "macro-auroc"): found.value,
+            get_metric_key("validation", "macro-auroc"): progress.best_score,
+            "classes_scored": float(found.scored),
+            "classes_left_out": float(found.left_out),
+        }
+    return metrics
 
 
 def _now() -> str:

@@ -1,32 +1,38 @@
-"""Memory that a run takes on a device, and advice if that is too much."""
+"""Size of a run: its steps, its tokens and the memory that it takes, with advice if that is too much."""
 
+from typing import Any
+
+import numpy as np
 from torch import nn
 
-from msbench import models
+from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import measure_free_memory
-from msbench.training.memory import describe_memory_error
+from msbench.errors import OutOfMemory
+from msbench.runs.plan import PlannedRun
+from msbench.training.memory import describe_memory_error, is_out_of_memory
+from msbench.training.schedule import Schedule
 
 COPIES = 4
 """Copies of the parameters: themselves, their gradients, and AdamW's two moments."""
 
 
-def needed(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str, devices: int = 1) -> int:
+def estimate_memory(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str, devices: int = 1) -> int:
     """Estimate the bytes that training takes on each of its devices: parameters, optimiser and activations.
 
     For the largest batch that the task can have, if no layer is recomputed; ``micro_batch: auto`` counts as
     the whole batch. Memory of torch, its kernels and the data is not included.
     """
     parameters = sum(each.numel() * each.element_size() for each in model.parameters())
-    positions = positions_at_once(spec, info, devices)
+    positions = count_positions(spec, info, devices)
     return COPIES * parameters + models.estimate_activation_bytes(
         spec.model_name, spec.model, positions, device
     )
 
 
-def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
+def count_positions(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
     """Return the positions, with padding, of the most examples that one device computes at once."""
     train = spec.train
     share = -(-train.batch_size // devices)
@@ -34,13 +40,13 @@ def positions_at_once(spec: RunSpec, info: TaskInfo, devices: int = 1) -> int:
     return examples * info.sequences * (train.pad_to or info.longest)
 
 
-def most_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
+def limit_positions(spec: RunSpec, device: str, processes: int = 1) -> int:
     """Return the positions whose activations fill half of the free memory, which processes on a CPU share."""
     free = measure_free_memory(device) // (processes if device == "cpu" else 1)
     return free // 2 // models.estimate_activation_bytes(spec.model_name, spec.model, 1, device)
 
 
-def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
+def advise_on_memory(error: BaseException, spec: RunSpec, device: str) -> str:
     """Return a message on the memory requested, the memory free, and what would help."""
     free = format_bytes(measure_free_memory(device))
     smaller = f"a smaller train.batch_size than {spec.train.batch_size}"
@@ -51,3 +57,27 @@ def what_to_do(error: BaseException, spec: RunSpec, device: str) -> str:
         f"{describe_memory_error(error)}; {free} are free on {device} now;"
         f" try {help_}, a smaller model, or more --devices"
     )
+
+
+def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str, Any]:
+    """Return parameters, states a channel, steps, tokens and bytes of a run; None for what needs the data."""
+    spec, dataset = entry.spec, entry.dataset
+    info = dataset.info if dataset else datasets.outline(spec.data)
+    try:
+        model = models.build(spec.model_name, spec.model, info, spec.seed)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemory(advise_on_memory(error, spec, device)) from None
+    examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
+    steps = Schedule.of(spec.train, examples).total if examples is not None else None
+    mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
+    sequences = spec.train.batch_size * info.sequences
+    tokens = round(steps * sequences * mean_length) if steps and mean_length else None
+    return {
+        "parameters": models.count_parameters(model),
+        "states per channel": models.count_states_per_channel(spec.model_name, spec.model),
+        "steps": steps,
+        "tokens": tokens,
+        "memory": estimate_memory(spec, model, info, device, devices),
+    }

@@ -7,14 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import MODELS, RunSpec
 from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
 from msbench.config.layers import gather
 from msbench.datasets.dataset import Dataset
-from msbench.errors import DamagedRecord, DataError, OutOfMemory
+from msbench.errors import DamagedRecord, DataError
 from msbench.results import store
 from msbench.results.record import RunRecord, compute_run_id
 from msbench.results.store import StoredRuns
@@ -98,7 +96,7 @@ def describe_unread_runs(
     return (*found, *(text for path, text in texts.items() if not data_digests or path in present))
 
 
-def agenda(
+def plan_runs(
     specs: Sequence[RunSpec], results: Path, data_root: Path, *, fresh: bool = False
 ) -> list[PlannedRun]:
     """Return an entry per spec, in order; `fresh` as ``run --fresh``. Writes nothing; opens data once."""
@@ -121,10 +119,10 @@ def agenda(
 
 
 def _open(spec: RunSpec, data_root: Path) -> Dataset | str:
-    if not data.is_ready(spec.data, data_root):
-        return f"{spec.data.dataset} is not set up yet: {data.command(spec.data)}"
+    if not datasets.is_ready(spec.data, data_root):
+        return f"{spec.data.dataset} is not set up yet: {datasets.command(spec.data)}"
     try:
-        return data.open_dataset(spec.data, data_root)
+        return datasets.open_dataset(spec.data, data_root)
     except DataError as error:
         return str(error)
 
@@ -215,38 +213,13 @@ def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
     return f"unlike run {record.run_id}: {'; '.join(reasons)}"
 
 
-def describe(entry: PlannedRun, *, estimate: bool, device: str = "cpu", devices: int = 1) -> dict[str, Any]:
-    """Return a row of the plan: action and reason; with `estimate`, also the run's size on a device."""
+def describe_run(entry: PlannedRun) -> dict[str, Any]:
+    """Return a row of the plan: the run, the action and its reason."""
     spec = entry.spec
     row: dict[str, Any] = {"task": spec.task, "model": spec.model_name, "seed": spec.seed}
-    row |= {"run": entry.run_id, "action": entry.action, "why": entry.reason}
-    return row | (_size(spec, entry.dataset, device, devices) if estimate else {})
+    return row | {"run": entry.run_id, "action": entry.action, "why": entry.reason}
 
 
-def _size(spec: RunSpec, dataset: Dataset | None, device: str, devices: int) -> dict[str, Any]:
-    """Return parameters, states a channel, steps, tokens and bytes of a run; None for what needs the data."""
-    # Imported here: queries of stored runs must not wait for torch.
-    from msbench import models
-    from msbench.runs import memory as budget
-    from msbench.training.memory import is_out_of_memory
-    from msbench.training.schedule import Schedule
-
-    info = dataset.info if dataset else data.outline(spec.data)
-    try:
-        model = models.build(spec.model_name, spec.model, info, spec.seed)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise OutOfMemory(budget.what_to_do(error, spec, device)) from None
-    examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
-    steps = Schedule.of(spec.train, examples).total if examples is not None else None
-    mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
-    sequences = spec.train.batch_size * info.sequences
-    tokens = round(steps * sequences * mean_length) if steps and mean_length else None
-    return {
-        "parameters": models.count_parameters(model),
-        "states per channel": models.count_states_per_channel(spec.model_name, spec.model),
-        "steps": steps,
-        "tokens": tokens,
-        "memory": budget.needed(spec, model, info, device, devices),
-    }
+def name_run(spec: RunSpec) -> str:
+    """Return the name of a run in messages."""
+    return f"{spec.task} · {spec.model_name} · seed {spec.seed}"

@@ -12,19 +12,18 @@ from msbench.config.run import LABEL, SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError
 from msbench.results.record import RunRecord
-from msbench.runs import suite
-from msbench.runs.suite import Suite
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 
 RESULTS = Path("results")
 """Default folder of runs, overridden by ``--results``."""
 KEPT = "it is kept where it is; --fresh trains it anew"
 """Effect of the command on a completed run."""
-Executed = tuple[tuple[str, ...], tuple[str, ...]]
+ExecutionOptions = tuple[tuple[str, ...], tuple[str, ...]]
 """Execution of a run: overrides and options that do not change its id, but may change its digits."""
 
 
 @dataclass(frozen=True)
-class Again:
+class Reproduction:
     """The command that reproduces a run.
 
     `command` has the words of the command line, or none if there is no such command: `reason` then gives the
@@ -41,13 +40,15 @@ class Again:
         return command_line(self.command)
 
 
-def again(record: RunRecord, where: str | Path | None = None, results: Path = RESULTS) -> Again:
+def build_reproduction(
+    record: RunRecord, where: str | Path | None = None, results: Path = RESULTS
+) -> Reproduction:
     """Return the command for the settings of `record`; `where` is its suite's file, if not found by name."""
     name = str(where or record.suite)
-    return _again(_load(name) if where else _named(name), name, record, results)
+    return _find_command(_try_load(name) if where else _load_named(name), name, record, results)
 
 
-class Commands:
+class ReproductionBuilder:
     """Commands that reproduce many records: each suite is read once.
 
     `typed` are names and files of suites as a user gave them; the commands use them for these suites.
@@ -56,61 +57,69 @@ class Commands:
     def __init__(self, typed: Iterable[str] = ()) -> None:
         self._suites: dict[str, tuple[str, Suite | ConfigError]] = {}
         for name in typed:
-            found = _load(name)
+            found = _try_load(name)
             # A name may be that of a table of the paper, which is not a suite.
             if isinstance(found, Suite):
                 self._suites[found.name] = (name, found)
 
-    def __call__(self, record: RunRecord) -> Again:
+    def __call__(self, record: RunRecord) -> Reproduction:
         """Return the command, or the reason why there is none."""
         if record.suite not in self._suites:
-            self._suites[record.suite] = (record.suite, _named(record.suite))
+            self._suites[record.suite] = (record.suite, _load_named(record.suite))
         name, found = self._suites[record.suite]
-        return _again(found, name, record, RESULTS)
+        return _find_command(found, name, record, RESULTS)
 
 
-def _load(name: str) -> Suite | ConfigError:
+def _try_load(name: str) -> Suite | ConfigError:
     try:
-        return suite.load(name)
+        return load_suite(name)
     except ConfigError as error:
         return error
 
 
-def _named(name: str) -> Suite | ConfigError:
+def _load_named(name: str) -> Suite | ConfigError:
     """Load the suite that a record names; the name may be any text, and an invalid one opens no file."""
-    return _load(name) if LABEL.fullmatch(name) else ConfigError(f"{name!r} is no suite's name")
+    return _try_load(name) if LABEL.fullmatch(name) else ConfigError(f"{name!r} is no suite's name")
 
 
-def _again(found: Suite | ConfigError, name: str, record: RunRecord, results: Path) -> Again:
+def _find_command(found: Suite | ConfigError, name: str, record: RunRecord, results: Path) -> Reproduction:
     if isinstance(found, ConfigError):
-        return Again(reason=_unknown(record, found, name))
+        return Reproduction(reason=_explain_error(record, found, name))
     try:
-        planned = _plan(found, record)
+        planned = _resolve_as_recorded(found, record)
     except ConfigError as error:
-        return Again(reason=_unknown(record, error, name))
-    differing = compare_settings(record_spec(planned), record.spec)
-    departures = tuple(change for change in differing if not _label(change))
+        return Reproduction(reason=_explain_error(record, error, name))
+    differing = compare_settings(dump_spec(planned), record.spec)
+    departures = tuple(change for change in differing if not _is_label(change))
     overrides = [f"{change.name}={format_yaml(change.now)}" for change in departures if change.sides[1]]
-    pieces, options = how(record.environment)
+    pieces, options = list_execution_options(record.environment)
     overrides += pieces
     try:
-        made = _plan(found, record, overrides)
+        made = _resolve_as_recorded(found, record, overrides)
     except ConfigError as error:
-        return Again(reason=f"these settings cannot be asked for now: {error}", departures=departures)
+        return Reproduction(reason=f"these settings are not valid now: {error}", departures=departures)
     if made.digest != record.spec_digest:
-        return Again(reason=_not_these(made, record), departures=departures)
-    words = words_of("run", name, record.model, record.task, [record.seed], overrides, results)
-    return Again((*words, *options), "", departures)
+        return Reproduction(reason=_explain_difference(made, record), departures=departures)
+    words = build_command(
+        "run",
+        name,
+        model=record.model,
+        task=record.task,
+        seeds=[record.seed],
+        overrides=overrides,
+        results=results,
+    )
+    return Reproduction((*words, *options), "", departures)
 
 
-def how(environment: Mapping[str, Any]) -> Executed:
+def list_execution_options(environment: Mapping[str, Any]) -> ExecutionOptions:
     """Return the overrides and options with which a run of this environment was executed."""
     pieces = environment.get("micro_batch")
     overrides = () if pieces is None else (f"train.micro_batch={format_yaml(pieces)}",)
-    return overrides, tuple(_options(environment))
+    return overrides, tuple(_list_flags(environment))
 
 
-def _options(environment: Mapping[str, Any]) -> Iterator[str]:
+def _list_flags(environment: Mapping[str, Any]) -> Iterator[str]:
     if (devices := environment.get("devices", 1)) != 1:
         yield from ("--devices", str(devices))
     if environment.get("threads_given") is True:
@@ -119,50 +128,51 @@ def _options(environment: Mapping[str, Any]) -> Iterator[str]:
         yield "--deterministic"
 
 
-def _plan(found: Suite, record: RunRecord, overrides: Sequence[str] = ()) -> RunSpec:
+def _resolve_as_recorded(found: Suite, record: RunRecord, overrides: Sequence[str] = ()) -> RunSpec:
     """Return the suite's spec for task, model and seed of a record."""
     listed = found.planned.get((record.task, record.model))
     if listed is not None and not overrides:
         return listed.model_copy(update={"seed": record.seed})
-    return suite.plan(found, [record.model], [record.task], [record.seed], overrides)[0]
+    return resolve_specs(found, [record.model], [record.task], [record.seed], overrides)[0]
 
 
-def words_of(
+def build_command(
     verb: str,
-    name: str,
+    suite: str,
+    *,
     model: str,
     task: str,
     seeds: Iterable[int],
     overrides: Iterable[str] = (),
     results: Path = RESULTS,
 ) -> tuple[str, ...]:
-    """Return the words of a command for a model on a task of the suite `name`, or of the file `name`."""
-    words = ["msbench", verb, name, "--model", model, "--task", task]
+    """Return the words of a command for a model on a task of a suite, given by name or file."""
+    words = ["msbench", verb, suite, "--model", model, "--task", task]
     words += [word for seed in seeds for word in ("--seed", str(seed))]
     words += [word for text in overrides for word in ("--set", text)]
     return (*words, *(() if results == RESULTS else ("--results", str(results))))
 
 
-def resolved(record: RunRecord) -> RunSpec:
+def resolve_record(record: RunRecord) -> RunSpec:
     """Resolve the run's settings with the present code; ConfigError if they are no longer valid."""
     return RunSpec.resolve(Located(record.spec, {}, f"run {record.run_id}"))
 
 
-def record_spec(spec: RunSpec) -> dict[str, object]:
+def dump_spec(spec: RunSpec) -> dict[str, object]:
     """Return a spec as records hold it."""
     return spec.model_dump(mode="json")
 
 
-def _label(change: Change) -> bool:
+def _is_label(change: Change) -> bool:
     return change.name.split(".")[0] not in SECTIONS
 
 
-def _unknown(record: RunRecord, error: ConfigError, name: str) -> str:
+def _explain_error(record: RunRecord, error: ConfigError, name: str) -> str:
     another = f"; where suite {record.suite!r} has another file, name it with --suite FILE"
     return f"{error}{another if name == record.suite else ''}"
 
 
-def _not_these(made: RunSpec, record: RunRecord) -> str:
-    left = compare_settings(record.spec, record_spec(made))
-    named = ", ".join(str(change) for change in left if not _label(change))
-    return f"no --set gives these settings now: {named or 'they were described in another way then'}"
+def _explain_difference(made: RunSpec, record: RunRecord) -> str:
+    left = compare_settings(record.spec, dump_spec(made))
+    named = ", ".join(str(change) for change in left if not _is_label(change))
+    return f"no --set gives these settings now: {named or 'the form of the settings has changed'}"

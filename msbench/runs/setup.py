@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import DATASETS, DataConfig, RunSpec
 from msbench.config.layers import Located, gather, merge, parse_override
 from msbench.config.run import resolve_data
@@ -14,12 +14,14 @@ from msbench.console import say
 from msbench.datasets.dataset import Dataset
 from msbench.datasets.disk import distrust_stamps
 from msbench.errors import ConfigError, DataError, ExitCode
-from msbench.runs.suite import load, plan
+from msbench.results.files import require_writable
+from msbench.runs.plan import PlannedRun, plan_runs
+from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.signals import SignalFlag
 
 
 @dataclass(frozen=True)
-class Provision:
+class DatasetSetup:
     """One dataset that was set up, or the reason why it was not."""
 
     config: DataConfig
@@ -28,10 +30,10 @@ class Provision:
 
 
 @dataclass(frozen=True)
-class Provisions:
+class SetupResult:
     """Outcome of ``msbench setup``; one dataset's failure does not stop the others."""
 
-    items: list[Provision]
+    items: list[DatasetSetup]
 
     @property
     def exit_code(self) -> ExitCode:
@@ -54,66 +56,83 @@ class Provisions:
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return header and rows for the terminal."""
-        rows = [(item.config.dataset, _source(item.config), *_facts(item)) for item in self.items]
+        rows = [(item.config.dataset, _source(item.config), *_count_facts(item)) for item in self.items]
         return ("dataset", "source", "train", "validation", "test", "longest", "digest"), rows
 
 
-def provision(
+def setup_by_name(
     names: list[str],
     source: Path | None = None,
     overrides: Sequence[str] = (),
     *,
     check_only: bool,
     quiet: bool,
-) -> Provisions:
+) -> SetupResult:
     """Set up, or with `check_only` verify, each dataset that `names` (datasets or suites) need.
 
     `source` is an archive or a folder to import; it goes with exactly one dataset. `overrides` are texts such
     as ``data.size=128``. For several datasets, the number of ready ones is printed at the end.
     """
-    configs = gather(*(partial(_configs, name, source, overrides) for name in dict.fromkeys(names)))
-    outcome = _provision([config for each in configs for config in each], source, check_only, quiet)
+    configs = gather(*(partial(_resolve_configs, name, source, overrides) for name in dict.fromkeys(names)))
+    outcome = _setup([config for each in configs for config in each], source, check_only, quiet)
     if len(outcome.items) > 1:
         ready = sum(item.dataset is not None for item in outcome.items)
         say(f"{ready} of {len(outcome.items)} {'verified' if check_only else 'set up'}")
     return outcome
 
 
-def provide(configs: Iterable[DataConfig], *, quiet: bool) -> Provisions:
+def setup_datasets(configs: Iterable[DataConfig], *, quiet: bool) -> SetupResult:
     """Set up each of these datasets once."""
-    return _provision(_unique(configs), None, check_only=False, quiet=quiet)
+    return _setup(_drop_duplicates(configs), None, check_only=False, quiet=quiet)
 
 
-def bring(specs: Iterable[RunSpec], *, quiet: bool) -> ExitCode:
+def setup_fetched_data(specs: Iterable[RunSpec], *, quiet: bool) -> ExitCode:
     """Set up missing data of these runs that cannot be generated: they may have to be fetched."""
-    root, configs = data.data_root(), (spec.data for spec in specs)
-    absent = (each for each in configs if _source(each) != "generated" and not data.is_ready(each, root))
-    return provide(absent, quiet=quiet).exit_code
+    root, configs = datasets.data_root(), (spec.data for spec in specs)
+    absent = (each for each in configs if _source(each) != "generated" and not datasets.is_ready(each, root))
+    return setup_datasets(absent, quiet=quiet).exit_code
 
 
-def _provision(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> Provisions:
+def plan_with_data(
+    specs: Sequence[RunSpec], results: Path, *, fresh: bool, quiet: bool
+) -> tuple[list[PlannedRun], ExitCode]:
+    """Set up missing data, so that processes that train do not each repeat it, and plan these runs.
+
+    Returns also the exit code of the set-up. Raises ConfigError before it if results cannot be written.
+    """
+    root = datasets.data_root()
+    entries = plan_runs(specs, results, root, fresh=fresh)
+    missing = [entry.spec.data for entry in entries if entry.action == "set up"]
+    if not missing:
+        return entries, ExitCode.OK
+    require_writable(results)
+    code = setup_datasets(missing, quiet=quiet).exit_code
+    return plan_runs(specs, results, root, fresh=fresh), code
+
+
+def _setup(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> SetupResult:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from PATH")
-    root, say_tenths = data.data_root(), _Tenths()
+    root, print_tenths = datasets.data_root(), _TenthsPrinter()
     with SignalFlag() as signals:
 
         def progress(what: str, done: int, total: int) -> None:
             signals.check()
             if not quiet:
-                say_tenths(what, done, total)
+                print_tenths(what, done, total)
 
         def work(config: DataConfig) -> Dataset:
             if check_only:
                 with distrust_stamps(progress):
-                    return data.open_dataset(config, root)
-            return data.setup(config, root, source=source, progress=progress)
+                    return datasets.open_dataset(config, root)
+            return datasets.setup(config, root, source=source, progress=progress)
 
-        return Provisions([_attempt(config, work, signals) for config in configs])
+        return SetupResult([_try_setup(config, work, signals) for config in configs])
 
 
-def _configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[DataConfig]:
+def _resolve_configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[DataConfig]:
     if name not in DATASETS:
-        return _unique(spec.data for spec in plan(load(name), overrides=overrides))
+        return _drop_duplicates(spec.data for spec in resolve_specs(load_suite(name), overrides=overrides))
     start: dict[str, Any] = {"dataset": name}
     if source is not None and "source" in DATASETS[name].model_fields:  # other datasets are always imported
         start["source"] = "release"
@@ -124,42 +143,44 @@ def _configs(name: str, source: Path | None, overrides: Sequence[str]) -> list[D
     return [resolve_data(merged.at("data"))]
 
 
-def _unique(configs: Iterable[DataConfig]) -> list[DataConfig]:
+def _drop_duplicates(configs: Iterable[DataConfig]) -> list[DataConfig]:
     return list({config.model_dump_json(): config for config in configs}.values())
 
 
-def _attempt(config: DataConfig, work: Callable[[DataConfig], Dataset], signals: SignalFlag) -> Provision:
+def _try_setup(
+    config: DataConfig, work: Callable[[DataConfig], Dataset], signals: SignalFlag
+) -> DatasetSetup:
     try:
         dataset = work(config)
         for note in dataset.manifest.get("notes", ()):
             say(f"{config.dataset}: {note}")
-        return Provision(config, dataset)
+        return DatasetSetup(config, dataset)
     except DataError as error:
         # A signal to the whole process group can end the workers before it is noticed here.
         signals.check()
         say(f"msbench: {error}")
-        return Provision(config, None, str(error))
+        return DatasetSetup(config, None, str(error))
 
 
 def _source(config: DataConfig) -> str:
     return str(getattr(config, "source", ""))
 
 
-def _facts(item: Provision) -> tuple[str, ...]:
+def _count_facts(item: DatasetSetup) -> tuple[str, ...]:
     if item.dataset is None:
         return ("not ready", "", "", "", "")
     counts = [f"{len(item.dataset.splits[name]):,}" for name in ("train", "validation", "test")]
     return (*counts, f"{item.dataset.info.longest:,}", item.dataset.digest[:12])
 
 
-class _Tenths:
+class _TenthsPrinter:
     """Printer of each tenth of a task's progress, once, for steps of any size."""
 
     def __init__(self) -> None:
-        self._said = ("", -1)
+        self._printed = ("", -1)
 
     def __call__(self, what: str, done: int, total: int) -> None:
         tenth = (what, done * 10 // total)
-        if tenth != self._said:
-            self._said = tenth
+        if tenth != self._printed:
+            self._printed = tenth
             say(f"{what}: {done:,} of {total:,}")

@@ -8,23 +8,22 @@ A run's settings are merged from layers, the later one winning:
 the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < ``--set``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.base import Config
 from msbench.config.layers import Located, gather, load_yaml, merge, parse_override, validate
 from msbench.config.run import SECTIONS
+from msbench.config.strict_yaml import KeyPath
+from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName, suggest_name
 from msbench.results.files import list_installed_folders
-from msbench.runs import validation as fit
-from msbench.runs.suite_claims import Claim
-from msbench.runs.suite_file import Reported, SuiteFile
-from msbench.runs.suite_gate import GateSettings
+from msbench.runs.suite_file import Claim, GateSettings, PaperColumns, SuiteFile
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ class Suite:
     protocol: Literal["paper", "scaled"]
     caption: str
     seeds: tuple[int, ...]
-    reported: Reported | None
+    reported: PaperColumns | None
     tasks: tuple[str, ...]
     models: tuple[str, ...]
     source: Located
@@ -51,7 +50,7 @@ class Suite:
     claims: tuple[Claim, ...] = ()
 
 
-def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
+def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
     """Load the suite of this name, or in this file, and check every task × model combination.
 
     A bare name is looked up in `folder`, or else in ``suites/`` here, in the package's checkout and where an
@@ -69,31 +68,31 @@ def load(name_or_path: str | Path, folder: Path | None = None) -> Suite:
     return suite
 
 
-def available(
+def list_suites(
     folder: Path | None = None, on_error: Callable[[ConfigError], None] | None = None
 ) -> list[Suite]:
     """Return all suites that a bare name can reach, by name.
 
     An invalid file is skipped and reported to `on_error`; without one, ConfigError is raised.
     """
-    names = sorted(_files(folder))
+    list_suite_names = sorted(_files(folder))
     if on_error is None:
-        return gather(*(partial(load, name, folder) for name in names))
+        return gather(*(partial(load_suite, name, folder) for name in list_suite_names))
     found: list[Suite] = []
-    for name in names:
+    for name in list_suite_names:
         try:
-            found.append(load(name, folder))
+            found.append(load_suite(name, folder))
         except ConfigError as error:
             on_error(error)
     return found
 
 
-def names(folder: Path | None = None) -> list[str]:
+def list_suite_names(folder: Path | None = None) -> list[str]:
     """Return the names by which suites can be reached, sorted; no suite is read."""
     return sorted(_files(folder))
 
 
-def plan(
+def resolve_specs(
     suite: Suite,
     models: Iterable[str] = (),
     tasks: Iterable[str] = (),
@@ -138,14 +137,12 @@ def _read(path: Path) -> Suite:
         gate=head.gate or GateSettings(),
         claims=head.claims,
     )
-    _check_models(suite)
-    return replace(suite, planned={(spec.task, spec.model_name): spec for spec in reversed(plan(suite))})
-
-
-def _check_models(suite: Suite) -> None:
-    for name in suite.models:
-        if name not in MODELS:
-            raise UnknownName("model", name, MODELS, suite.source.origin(("models", name)))
+    for model in suite.models:
+        if model not in MODELS:
+            raise UnknownName("model", model, MODELS, source.origin(("models", model)))
+    return replace(
+        suite, planned={(spec.task, spec.model_name): spec for spec in reversed(resolve_specs(suite))}
+    )
 
 
 def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[Located]) -> RunSpec:
@@ -153,15 +150,56 @@ def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence
     # A suite's own seeds have been checked: one that is refused here is from the command line.
     head = Located(labels, {("seed",): "--seed"}, suite.source.name)
     own = _sections(suite.source.at("models", model))
-    common = [_without(layer, unfit(suite, task, model)) for layer in _common(suite, task)]
+    common = [_without(layer, list_inapplicable_keys(suite, task, model)) for layer in _common(suite, task)]
     merged = merge(head, *common, own, *overrides)
     spec = RunSpec.resolve(merged)
-    if wrong := list(fit.faults(spec, data.outline(spec.data))):
+    if wrong := list(find_faults(spec, datasets.outline(spec.data))):
         raise ConfigError("\n".join(str(merged.error(path, problem)) for path, problem in wrong))
     return spec
 
 
-def unfit(suite: Suite, task: str, model: str) -> list[str]:
+def check_fit(spec: RunSpec, info: TaskInfo) -> None:
+    """Raise ConfigError if a run does not fit its data, which must be set up."""
+    for path, problem in find_faults(spec, info):
+        raise ConfigError(f"{'.'.join(map(str, path))}: {problem}")
+    pad_to, longest = spec.train.pad_to, info.longest
+    if pad_to is not None and pad_to < longest:
+        raise ConfigError(f"train.pad_to is {pad_to}, but the longest of {spec.task} has {longest} tokens")
+
+
+def find_faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the key and the problem of every setting that is invalid for this task.
+
+    `info` may be an outline: its `longest` is then an upper bound, and settings that pass may still be
+    refused once the data is set up.
+    """
+    model, train = spec.model, spec.train
+    if info.real_valued and model.encoder == "scalar":
+        yield (
+            ("model", "encoder"),
+            f"'scalar' feeds token ids as numbers, but {spec.task} is a task of {info.kind} without tokens;"
+            " leave it out",
+        )
+    if info.multi_label and train.loss == "double-softmax":
+        yield (
+            ("train", "loss"),
+            f"'double-softmax' needs one label an example, but {spec.task} has several; use 'cross-entropy'",
+        )
+    if model.positions == "learned" and train.pad_to is not None and train.pad_to > info.longest:
+        yield (
+            ("train", "pad_to"),
+            f"{train.pad_to} is beyond model.positions 'learned', which end with the longest of {spec.task},"
+            f" {info.longest}; lower it, leave it out or use positions: none",
+        )
+    if model.norm == "batch" and isinstance(train.micro_batch, int) and train.micro_batch < train.batch_size:
+        yield (
+            ("train", "micro_batch"),
+            f"{train.micro_batch} would change the statistics of model.norm 'batch', which are those of all"
+            f" {train.batch_size} examples of a batch; leave it out, or lower train.batch_size",
+        )
+
+
+def list_inapplicable_keys(suite: Suite, task: str, model: str) -> list[str]:
     """Return keys of the suite's common ``model`` that do not apply to a model which the suite does not list.
 
     They are not among its options, or its name fixes them; it runs without them. A listed model has none:
@@ -175,12 +213,12 @@ def unfit(suite: Suite, task: str, model: str) -> list[str]:
     return sorted({str(key) for key in given} - free)
 
 
-def strangers(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:
+def describe_unlisted_models(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:
     """Return a line for each model of these runs that the suite does not list, with its settings."""
     lines = []
     for task, model in dict.fromkeys((spec.task, spec.model_name) for spec in specs):
         if model not in suite.models:
-            absent = ", ".join(f"model.{key}" for key in unfit(suite, task, model))
+            absent = ", ".join(f"model.{key}" for key in list_inapplicable_keys(suite, task, model))
             without = f"; it has no {absent}" if absent else ""
             lines.append(
                 f"{suite.name} does not list {model}: on {task} it runs with the suite's common settings and"

@@ -1,14 +1,115 @@
-"""The keys of a suite file, and the checks that need no model or dataset."""
+"""The keys of a suite file, and the checks that need no model or dataset.
 
+::
+
+    gate:
+      margin: 0.03                # a fraction: three points
+      reason: "four standard deviations of seeds 0 to 9"
+      tasks: {image: {margin: 0.01, reason: "..."}}
+      xfail:
+        - {task: image, model: s4, reason: "...", link: "https://..."}
+
+Settings of the gate for a model win over those for a task, and these over the common ones. The margin is how
+far a result may be below the expected one.
+"""
+
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from msbench.config.base import Config, Seed
+from msbench.config.base import Config, PositiveInt, Seed
 from msbench.config.run import Label
 from msbench.errors import suggest_name
-from msbench.runs.suite_claims import Claim, check_claims
-from msbench.runs.suite_gate import GateSettings, check_names
+
+DEFAULT_MARGIN = 0.01
+"""One point, if a suite sets none: what the field calls a difference, whether or not seeds can show it."""
+DEFAULT_REASON = "the default, as the suite gives no margin"
+WIDEST_MARGIN = 0.2
+
+
+def check_margin(value: float) -> float:
+    """Return `value` if it is a valid margin: above 0, and at most 20 points; else raise ValueError."""
+    if not 0 < value <= WIDEST_MARGIN:
+        raise ValueError(
+            f"must be a fraction above 0 and up to {WIDEST_MARGIN}, where 0.01 is one point, not {value:g}"
+        )
+    return value
+
+
+Margin = Annotated[float, AfterValidator(check_margin)]
+Reason = Annotated[str, Field(min_length=1)]
+
+
+class GateLayer(Config):
+    """Settings of the gate for all cells, for a task or for a model.
+
+    `sd` and `degrees` (of freedom) are a spread of seeds that is known from earlier runs, as a fraction.
+    `other_data` is the reason why a result on other data than the expected one's may count: both draws of the
+    test split are then noise.
+    """
+
+    margin: Margin | None = None
+    reason: Reason | None = None
+    sd: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    degrees: PositiveInt | None = None
+    other_data: Reason | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "GateLayer":
+        if (self.margin is None) != (self.reason is None):
+            raise ValueError("margin and reason go together: a margin says where it comes from")
+        if (self.sd is None) != (self.degrees is None):
+            raise ValueError("sd and degrees go together: an sd says how well it is known")
+        return self
+
+
+class ExpectedFailure(Config):
+    """A cell that is known to fail: the reason, and a link to the follow-up."""
+
+    task: Label
+    model: Label
+    reason: Reason
+    link: Annotated[str, Field(pattern=r"^https?://\S+$")]
+
+
+class GateSettings(GateLayer):
+    """The key ``gate``."""
+
+    tasks: dict[Label, GateLayer] = Field(default_factory=dict)
+    models: dict[Label, GateLayer] = Field(default_factory=dict)
+    xfail: tuple[ExpectedFailure, ...] = ()
+
+    def for_cell(self, task: str, model: str) -> GateLayer:
+        """Return the settings of one cell."""
+        layers = (self, self.tasks.get(task), self.models.get(model))
+        given = {
+            name: value
+            for layer in layers
+            if layer is not None
+            for name in GateLayer.model_fields
+            if (value := getattr(layer, name)) is not None
+        }
+        return GateLayer.model_validate(given)
+
+    def expected_failure(self, task: str, model: str) -> ExpectedFailure | None:
+        """Return the mark of a cell that is known to fail, else None."""
+        return next((cell for cell in self.xfail if (cell.task, cell.model) == (task, model)), None)
+
+
+class Claim(Config):
+    """A claim that rows of the paper's `table` compare to the row of model `base` as in its `column`.
+
+    They are measured on `task` of the suite: its results, or its mean mixing distances. `rows` names the
+    model for rows that several could stand for, or that ``results/reported`` leaves open.
+    """
+
+    table: Label
+    column: Annotated[str, Field(min_length=1)]
+    task: Label
+    base: Label
+    measure: Literal["run", "mixing"] = "run"
+    rows: dict[str, Label] = Field(default_factory=dict)
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -17,7 +118,7 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
-class Reported(Config):
+class PaperColumns(Config):
     """The paper's table that has this suite's numbers, and the column of each task."""
 
     table: Label
@@ -45,35 +146,51 @@ class SuiteFile(TaskLayer):
     protocol: Literal["paper", "scaled"]
     caption: str = ""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)] = (0,)
-    reported: Reported | None = None
+    reported: PaperColumns | None = None
     claims: tuple[Claim, ...] = ()
     gate: GateSettings | None = None
     tasks: Annotated[dict[Label, TaskLayer | None], Field(min_length=1)]
     models: Annotated[dict[Label, ModelLayer | None], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _columns_are_tasks(self) -> "SuiteFile":
+    def _names_exist(self) -> "SuiteFile":
         for task in self.reported.columns if self.reported else ():
             if task not in self.tasks:
                 raise ValueError(f"reported.columns: no task {task!r}{suggest_name(task, self.tasks)}")
+        for claim in self.claims:
+            if claim.task not in self.tasks:
+                raise ValueError(f"claims: no task {claim.task!r}{suggest_name(claim.task, self.tasks)}")
+            for model in (claim.base, *claim.rows.values()):
+                if model not in self.models:
+                    near = suggest_name(model, self.models)
+                    raise ValueError(f"claims: no model {model!r} in this suite{near}")
+        for key, kind, name in _names_in_gate(self.gate) if self.gate else ():
+            known = self.tasks if kind == "task" else self.models
+            if name not in known:
+                raise ValueError(f"gate.{key}: the suite has no {kind} {name!r}{suggest_name(name, known)}")
         return self
 
     @model_validator(mode="after")
-    def _claims_speak_of_what_there_is(self) -> "SuiteFile":
-        check_claims(self.claims, self.tasks, self.models)
-        return self
-
-    @model_validator(mode="after")
-    def _gate_speaks_of_what_there_is(self) -> "SuiteFile":
-        if self.gate is not None:
-            check_names(self.gate, self.tasks, self.models)
+    def _claims_are_distinct(self) -> "SuiteFile":
+        named = [(claim.table, claim.task) for claim in self.claims]
+        if len(set(named)) < len(named):
+            raise ValueError("claims: a table is claimed twice for one task")
         return self
 
     @model_validator(mode="after")
     def _reported_has_the_papers_protocol(self) -> "SuiteFile":
         if self.reported and self.protocol != "paper":
             raise ValueError(
-                f"reported: protocol {self.protocol!r} never stands beside the paper's numbers; put its rows"
-                " under claims, where only their order is told"
+                f"reported: numbers of protocol {self.protocol!r} are never shown next to the paper's; put"
+                " its rows under claims, which only compare their order"
             )
         return self
+
+
+def _names_in_gate(gate: GateSettings) -> Iterator[tuple[str, str, str]]:
+    """Yield key, kind and name of every task and model that the gate mentions."""
+    yield from (("tasks", "task", task) for task in gate.tasks)
+    yield from (("models", "model", model) for model in gate.models)
+    for index, cell in enumerate(gate.xfail):
+        yield f"xfail.{index}.task", "task", cell.task
+        yield f"xfail.{index}.model", "model", cell.model

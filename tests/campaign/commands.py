@@ -19,8 +19,8 @@ IMPORTED = (
         "msbench.cli",
         "msbench.runs.plan",
         "msbench.runs.setup",
-        "msbench.runs.launchers.here",
-        "msbench.runs.launchers.outcome",
+        "msbench.runs.launchers.local",
+        "msbench.runs.launchers",
     ),
     *(
         "msbench.runs.execution",

@@ -7,11 +7,11 @@ from least_record import LEAST
 
 from msbench import datasets as data
 from msbench import models
-from msbench.cli import listings as catalogue
+from msbench.cli.listings import build_listing
 from msbench.config import DATASETS, MODELS, ListOpsConfig, MambaConfig
 from msbench.errors import UnknownName
 from msbench.results.record import RunRecord, write_record
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -23,22 +23,22 @@ def keep(results: Path, run_id: str, **values: object) -> RunRecord:
 
 
 def test_models_suites_and_datasets_are_listed(tmp_path: Path) -> None:
-    names = [row["model"] for row in catalogue.listing("models", tmp_path).as_dicts()]
+    names = [row["model"] for row in build_listing("models", tmp_path).as_dicts()]
     assert names == list(MODELS)
-    suites = {row["suite"]: row for row in catalogue.listing("suites", tmp_path).as_dicts()}
+    suites = {row["suite"]: row for row in build_listing("suites", tmp_path).as_dicts()}
     assert suites["listops"]["protocol"] == "paper"
     assert suites["quick"]["runs"] == 2
-    datasets = {row["dataset"]: row["state"] for row in catalogue.listing("datasets", tmp_path).as_dicts()}
+    datasets = {row["dataset"]: row["state"] for row in build_listing("datasets", tmp_path).as_dicts()}
     assert list(datasets) == list(DATASETS)
     assert datasets["imagenet"] == "msbench setup imagenet --from PATH"
     assert datasets["imdb"] in ("msbench setup imdb", "ready")
 
 
 def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> None:
-    listing = catalogue.listing("models", tmp_path)
+    listing = build_listing("models", tmp_path)
     assert listing.warnings == []
     rows = {row["model"]: row for row in listing.as_dicts()}
-    for spec in plan(load("listops")):
+    for spec in resolve_specs(load_suite("listops")):
         model = models.build(spec.model_name, spec.model, data.outline(spec.data), spec.seed)
         row = rows[spec.model_name]
         assert row["parameters"] == models.count_parameters(model)
@@ -52,7 +52,7 @@ def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> 
 
 def test_seeds_are_listed_as_they_are_typed(tmp_path: Path) -> None:
     keep(tmp_path, "0" * 12, seed=12345)
-    assert 12345 in catalogue.listing("runs", tmp_path).cells()[0]
+    assert 12345 in build_listing("runs", tmp_path).cells()[0]
 
 
 def test_models_have_their_default_size_where_the_suite_is_none(
@@ -61,7 +61,7 @@ def test_models_have_their_default_size_where_the_suite_is_none(
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "listops.yaml").write_text("services: {}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    listing = catalogue.listing("models", tmp_path)
+    listing = build_listing("models", tmp_path)
     row = next(row for row in listing.as_dicts() if row["model"] == "mamba")
     expected = models.build("mamba", MambaConfig(), data.outline(ListOpsConfig()), 0)
     assert (row["at"], row["states"], row["parameters"]) == (
@@ -78,7 +78,7 @@ def test_a_foreign_file_among_the_suites_is_a_warning(
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "compose.yaml").write_text("services: {}\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    listing = catalogue.listing("suites", tmp_path)
+    listing = build_listing("suites", tmp_path)
     assert {"listops", "quick"} <= {row["suite"] for row in listing.as_dicts()}
     assert len(listing.warnings) >= 1
     assert "compose.yaml" in listing.warnings[0]
@@ -90,7 +90,7 @@ def test_runs_are_listed_whatever_became_of_them(tmp_path: Path) -> None:
     broken = tmp_path / "s" / "t" / "m" / ("2" * 12)
     broken.mkdir()
     (broken / "run.json").write_text("[]", encoding="utf-8")
-    listing = catalogue.listing("runs", tmp_path)
+    listing = build_listing("runs", tmp_path)
     assert [row["status"] for row in listing.as_dicts()] == ["finished", "diverged"]
     assert [row["test"] for row in listing.as_dicts()] == ["12.34%", None]
     assert len(listing.warnings) == 1
@@ -98,7 +98,7 @@ def test_runs_are_listed_whatever_became_of_them(tmp_path: Path) -> None:
 
 def test_a_run_is_listed_by_the_metric_of_its_task(tmp_path: Path) -> None:
     keep(tmp_path, "0" * 12, metrics={"test_accuracy": 0.9, "test_macro_auroc": 0.75}, metric="macro-auroc")
-    [row] = catalogue.listing("runs", tmp_path).as_dicts()
+    [row] = build_listing("runs", tmp_path).as_dicts()
     assert (row["metric"], row["test"]) == ("macro-auroc", "75.00%")
 
 
@@ -112,7 +112,7 @@ def test_runs_of_one_place_are_told_apart_by_their_settings(tmp_path: Path) -> N
     for number, spec in enumerate(settings):
         keep(tmp_path, str(number) * 12, spec=spec)
     keep(tmp_path, "9" * 12, model="another", spec={"train": {"lr": 0.5}})
-    listed = {row["run"][0]: row["with"] for row in catalogue.listing("runs", tmp_path).as_dicts()}
+    listed = {row["run"][0]: row["with"] for row in build_listing("runs", tmp_path).as_dicts()}
     assert listed == {
         "0": "",
         "1": "",
@@ -124,4 +124,4 @@ def test_runs_of_one_place_are_told_apart_by_their_settings(tmp_path: Path) -> N
 
 def test_anything_else_is_an_unknown_listing(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'runs'"):
-        catalogue.listing("rums", tmp_path)
+        build_listing("rums", tmp_path)

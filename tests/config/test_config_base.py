@@ -17,15 +17,14 @@ from msbench.config.layers import Located, validate
 from msbench.errors import ConfigError
 from msbench.results.record import check_spec
 from msbench.runs import suite
-from msbench.runs.launchers.slurm_profile import Profile
+from msbench.runs.launchers.slurm_profile import SlurmProfile
 from msbench.runs.suite import Suite
-from msbench.runs.suite_file import SuiteFile
-from msbench.runs.suite_gate import GateLayer
+from msbench.runs.suite_file import GateLayer, SuiteFile
 
 CONFIGS: list[type[BaseModel]] = [
     *DATASETS.values(),
     *dict.fromkeys(entry.config for entry in MODELS.values()),
-    *(TrainConfig, RunSpec, SuiteFile, GateLayer, Profile, MeasureOptions),
+    *(TrainConfig, RunSpec, SuiteFile, GateLayer, SlurmProfile, MeasureOptions),
 ]
 WHOLE = [0, 1, 2, 100, 10**6, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64, 10**30, 10**299]
 WHOLE += [-number for number in WHOLE[1:]]
@@ -111,7 +110,7 @@ def test_a_number_that_no_record_holds_is_refused_by_its_key(
         number = 2**63 if int in kinds(field.annotation) else 1e300
         shape = [number] if tuple in kinds_of_lists(field) else number
         with pytest.raises(ConfigError) as caught:
-            suite.plan(tiny, [model], overrides=[f"{section}.{name}={shape}"])
+            suite.resolve_specs(tiny, [model], overrides=[f"{section}.{name}={shape}"])
         assert f"--set {section}.{name}: " in str(caught.value)
 
 
@@ -131,15 +130,15 @@ def test_a_suite_names_file_line_and_key(tiny_file: Path, line: str, words: str)
     tiny_file.write_text(text.replace(line, words), encoding="utf-8")
     number = text[: text.index(line)].count("\n") + 1 + words.count("\n")
     with pytest.raises(ConfigError, match=rf"{tiny_file}:{number}: .*must be less than"):
-        suite.load(tiny_file)
+        suite.load_suite(tiny_file)
 
 
 @pytest.mark.parametrize(
     ("config", "values"),
     [
-        (Profile, {"time": 2**63}),
-        (Profile, {"time": 60, "max_requeues": 2**63}),
-        (Profile, {"time": 60, "sbatch": {"nice": -(2**63)}}),
+        (SlurmProfile, {"time": 2**63}),
+        (SlurmProfile, {"time": 60, "max_requeues": 2**63}),
+        (SlurmProfile, {"time": 60, "sbatch": {"nice": -(2**63)}}),
         (GateLayer, {"sd": 0.1, "degrees": 2**63}),
         (MeasureOptions, {"position": 2**63}),
     ],
@@ -151,4 +150,4 @@ def test_other_files_and_options_are_bounded_too(config: type[BaseModel], values
 
 def test_a_seed_of_the_command_line_is_named(tiny: Suite) -> None:
     with pytest.raises(ConfigError, match="--seed: must be less than 4294967296"):
-        suite.plan(tiny, seeds=[2**63])
+        suite.resolve_specs(tiny, seeds=[2**63])

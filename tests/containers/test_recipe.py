@@ -154,7 +154,7 @@ def test_apptainer_takes_the_image_and_has_no_recipe_of_its_own() -> None:
     fields = dict(line.split(": ") for line in lines if ": " in line)
     (flavour,) = (line.split("=")[1] for line in lines if line.strip().startswith("FLAVOUR="))
     image = fields["From"].replace("{{ FLAVOUR }}", flavour)
-    assert image == container.default_image("docker", gpu=False)
+    assert image == container.name_default_image("docker", gpu=False)
     assert image.partition(":")[2] in TARGETS
     assert not any(line.startswith(("%post", "%files", "%environment", "%runscript")) for line in lines)
 
@@ -162,6 +162,6 @@ def test_apptainer_takes_the_image_and_has_no_recipe_of_its_own() -> None:
 def test_shown_images_are_those_of_the_command() -> None:
     text = (REPOSITORY / "docs" / "containers.md").read_text(encoding="utf-8")
     for gpu in (False, True):
-        assert container.default_image("docker", gpu=gpu) in text
-        assert container.default_image("apptainer", gpu=gpu) in text
+        assert container.name_default_image("docker", gpu=gpu) in text
+        assert container.name_default_image("apptainer", gpu=gpu) in text
     assert set(re.findall(r"--target (\S+)", text)) == set(TARGETS)

@@ -236,5 +236,5 @@ def test_the_command_that_is_told_sets_up_that_very_data(
     name, *words = command.split()
     source = Path("brought") if "--from" in words else None
     sets = [word for word in words if word.startswith("data.")]
-    (meant,) = provision.provision([name], source, sets, check_only=True, quiet=True).items
+    (meant,) = provision.setup_by_name([name], source, sets, check_only=True, quiet=True).items
     assert meant.error == str(told.value)  # of the same folder

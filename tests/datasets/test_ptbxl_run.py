@@ -8,13 +8,13 @@ import pytest
 from ecg_files import write_small
 
 from msbench import datasets as data
+from msbench.cli.display import tabulate_records
 from msbench.config import RunSpec
 from msbench.results.record import RunRecord
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
-from msbench.runs.launchers.outcome import summary
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import load, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.auroc import macro_auroc
 from msbench.training.signals import SignalFlag
 
@@ -32,7 +32,7 @@ models: {mamba: {}}
 """
 
 
-class Notes(Quiet):
+class Notes(SilentProgress):
     def __init__(self) -> None:
         self.texts: list[str] = []
 
@@ -44,10 +44,10 @@ class Notes(Quiet):
 def spec(tmp_path: Path) -> RunSpec:
     path = tmp_path / "hearts.yaml"
     path.write_text(SUITE, encoding="utf-8")
-    return plan(load(str(path)))[0]
+    return resolve_specs(load_suite(str(path)))[0]
 
 
-def run(spec: RunSpec, folder: Path, listener: Quiet) -> tuple[RunRecord, Path]:
+def run(spec: RunSpec, folder: Path, listener: SilentProgress) -> tuple[RunRecord, Path]:
     data.setup(spec.data, folder / "data", source=write_small(folder / "source"), processes=1)
     place = RunContext(folder / "results", folder / "data", "cpu", SignalFlag())
     record = execute.execute(spec, place, listener)
@@ -82,6 +82,6 @@ def test_macro_auroc_is_the_result_and_chooses_the_epoch(spec: RunSpec, tmp_path
     assert macro_auroc(logits, labels.astype(np.int64)).value == found["test_macro_auroc"] == record.result
     assert [text.split(":")[0] for text in listener.texts if "macro AUROC" in text] == ["validation", "test"]
 
-    header, [shown] = summary([record])
+    header, [shown] = tabulate_records([record])
     told = dict(zip(header, shown, strict=True))
     assert (told["metric"], told["test"]) == ("macro-auroc", f"{found['test_macro_auroc']:.2%}")

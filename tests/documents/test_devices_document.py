@@ -7,8 +7,7 @@ from pathlib import Path
 from documents import options
 
 from msbench.runs.launchers.container import SHARED_MEMORY
-from msbench.runs.launchers.devices import GRACE
-from msbench.runs.launchers.joined import ONCE
+from msbench.runs.launchers.distributed import GRACE, ONCE
 from msbench.training.group import TIMEOUT
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "devices.md").read_text(encoding="utf-8")

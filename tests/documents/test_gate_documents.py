@@ -11,15 +11,15 @@ from msbench.config.layers import load_yaml, parse_yaml, validate
 from msbench.errors import ExitCode
 from msbench.gate.calibration import RELIABLY, STEP
 from msbench.gate.verdicts import MEANINGS, PRECEDENCE
-from msbench.runs.suite import available
-from msbench.runs.suite_gate import DEFAULT_MARGIN, WIDEST_MARGIN, GateSettings
+from msbench.runs.suite import list_suites
+from msbench.runs.suite_file import DEFAULT_MARGIN, WIDEST_MARGIN, GateSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GATE, CI = ((REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("gate.md", "ci.md"))
 WORKFLOW = load_yaml(REPOSITORY / ".github" / "workflows" / "gate.yml").values
 STEPS: list[dict[str, Any]] = WORKFLOW["jobs"]["quick"]["steps"]
 RUN = [step["run"] for step in STEPS if "run" in step]
-SUITES = {suite.name for suite in available(REPOSITORY / "suites")}
+SUITES = {suite.name for suite in list_suites(REPOSITORY / "suites")}
 FLAT = re.sub(r"\s+", " ", GATE + CI)
 SHOWN = re.findall(r"(?:`|\$ |\")msbench ([a-z][^`$\"|]*?)(?=`|\"| \$| ```| \|| suite )", FLAT)
 COMMANDS = sorted({*SHOWN, *(line.removeprefix("msbench ") for line in RUN if line.startswith("msbench "))})

@@ -7,19 +7,19 @@ import pytest
 from documents import VERBS, options, rows
 
 from msbench import datasets as data
-from msbench.cli import listings as catalogue
+from msbench.cli.listings import KINDS
 from msbench.config import DATASETS, MODELS
 from msbench.datasets.archive_dataset import ArchiveDataset
 from msbench.errors import ExitCode
-from msbench.runs.suite import available, plan
+from msbench.runs.suite import list_suites, resolve_specs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 FLAT = re.sub(r"\s+", " ", TEXT)
-SUITES = {suite.name: suite for suite in available(REPOSITORY / "suites")}
+SUITES = {suite.name: suite for suite in list_suites(REPOSITORY / "suites")}
 COMMANDS = sorted(set(re.findall(r"(?:`|\$ )msbench ([a-z][^`$]*?)(?=`| \$| ```)", FLAT)))
 KNOWN = {
-    "list": catalogue.KINDS,
+    "list": KINDS,
     "setup": (*DATASETS, *SUITES, "NAME"),
     "bench": ("scan", "step", "data"),
     "report": (*SUITES, "paper", *map(str, range(1, 8))),
@@ -57,7 +57,11 @@ def test_every_dataset_has_its_row() -> None:
 @pytest.mark.parametrize("row", rows(TEXT, "dataset"), ids=lambda row: row[0].strip("`"))
 def test_suites_of_a_dataset_are_those_that_plan_it(row: list[str]) -> None:
     name = row[0].strip("`")
-    using = {key for key, suite in SUITES.items() if any(spec.data.dataset == name for spec in plan(suite))}
+    using = {
+        key
+        for key, suite in SUITES.items()
+        if any(spec.data.dataset == name for spec in resolve_specs(suite))
+    }
     assert set(re.findall(r"`([a-z-]+)`", row[1])) == using
 
 

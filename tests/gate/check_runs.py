@@ -11,7 +11,7 @@ from msbench.config import RunSpec
 from msbench.results import store
 from msbench.results.record import RunRecord, compute_run_id, write_record
 from msbench.runs.plan import identify
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 SUITE = """\
 name: small
@@ -83,10 +83,10 @@ def run_all(
     results: Path, path: Path, mamba: Sequence[float], griffin: Sequence[float], **changes: Any
 ) -> None:
     """Records of seeds 0, 1, ... of both models."""
-    suite = load(str(path))
+    suite = load_suite(str(path))
     for model, values in (("mamba", mamba), ("griffin", griffin)):
         for seed, value in enumerate(values):
-            (spec,) = plan(suite, models=[model], seeds=[seed])
+            (spec,) = resolve_specs(suite, models=[model], seeds=[seed])
             recorded(results, spec, value, **changes)
 
 

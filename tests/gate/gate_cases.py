@@ -4,7 +4,7 @@ from typing import Any
 
 from msbench.gate.expectations import Expectation
 from msbench.reporting.tables.cells import Evidence
-from msbench.runs.suite_gate import ExpectedFailure
+from msbench.runs.suite_file import ExpectedFailure
 
 RULES = {"majority": 0.17, "root operator only": 0.363, "top 1 level": 0.489}
 KNOWN_FAILURE = ExpectedFailure(

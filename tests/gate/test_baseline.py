@@ -14,7 +14,7 @@ from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Baseline, find_baselines
 from msbench.gate.baselines import CollectedEntries, collect_entries, merge_entries
 from msbench.results.store import read_runs
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 ROOT = Path(__file__).resolve().parents[2]
 MAMBA, GRIFFIN = SETTLED
@@ -26,11 +26,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def entries(results: Path, path: Path, **options: bool) -> CollectedEntries:
-    return collect_entries(load(str(path)), read_runs(results, "small"), results, **options)
+    return collect_entries(load_suite(str(path)), read_runs(results, "small"), results, **options)
 
 
 def written(results: Path, path: Path) -> Baseline:
-    return baseline_file.parse_baseline(load_yaml(results / "baseline" / "small.yaml"), load(str(path)))
+    return baseline_file.parse_baseline(load_yaml(results / "baseline" / "small.yaml"), load_suite(str(path)))
 
 
 class TestCollect:
@@ -45,7 +45,7 @@ class TestCollect:
         assert (seen.margin, seen.reason) == (0.02, "for tests")
 
     def test_runs_under_overrides_do_not(self, path: Path, tmp_path: Path) -> None:
-        (spec, *_) = plan(load(str(path)), overrides=["train.epochs=2"])
+        (spec, *_) = resolve_specs(load_suite(str(path)), overrides=["train.epochs=2"])
         recorded(tmp_path, spec, 0.9)
         assert entries(tmp_path, path).entries == {}
 
@@ -83,7 +83,7 @@ class TestCollect:
         self, changes: dict[str, object], words: str, path: Path, tmp_path: Path
     ) -> None:
         run_all(tmp_path, path, MAMBA[:2], GRIFFIN)
-        (spec,) = plan(load(str(path)), models=["mamba"], seeds=[2])
+        (spec,) = resolve_specs(load_suite(str(path)), models=["mamba"], seeds=[2])
         recorded(tmp_path, spec, 0.6, **changes)
         found = entries(tmp_path, path)
         assert list(found.entries) == [("listops", "griffin", "cpu")]
@@ -97,7 +97,7 @@ class TestCollect:
         assert f"the records are invalid: {key.split('_')[0]}: " in done.stderr
 
     def test_records_without_hardware_or_result_are_reported(self, path: Path, tmp_path: Path) -> None:
-        (one, *_, other) = plan(load(str(path)))
+        (one, *_, other) = resolve_specs(load_suite(str(path)))
         recorded(tmp_path, one, 0.6, environment={})
         recorded(tmp_path, other, None, status="failed")
         found = entries(tmp_path, path)
@@ -115,7 +115,7 @@ class TestCollect:
 
 class TestMerged:
     def test_entries_of_other_hardware_stay(self, path: Path, tmp_path: Path) -> None:
-        suite = load(str(path))
+        suite = load_suite(str(path))
         run_all(tmp_path, path, MAMBA, GRIFFIN)
         first, changes = merge_entries(suite, None, entries(tmp_path, path))
         assert len(changes) == 2
@@ -127,7 +127,7 @@ class TestMerged:
         assert second.cells["listops"]["griffin"] == first.cells["listops"]["griffin"]
 
     def test_the_same_numbers_keep_their_date(self, path: Path, tmp_path: Path) -> None:
-        suite = load(str(path))
+        suite = load_suite(str(path))
         run_all(tmp_path, path, MAMBA, GRIFFIN)
         first, _ = merge_entries(suite, None, entries(tmp_path, path))
         old = Baseline.model_validate({**first.model_dump(), "cells": aged(first)})
@@ -222,7 +222,7 @@ class TestCommand:
 def test_the_published_baseline_is_found_and_is_of_its_suite(tmp_path: Path) -> None:
     """It is read with the results of another folder too, and pooled seeds make one seed enough."""
     (path,) = find_baselines(tmp_path, "quick")
-    suite = load("quick")
+    suite = load_suite("quick")
     found = baseline_file.parse_baseline(load_yaml(path), suite)
     (models,) = found.cells.values()
     assert set(models) == set(suite.models)
@@ -316,7 +316,7 @@ def test_many_at_once_lose_no_entry(path: Path, tmp_path: Path) -> None:
     for process in running:
         assert process.wait() == 0, process.communicate()[1]
         process.communicate()
-    found = baseline_file.parse_baseline(load_yaml(out), load(str(path)))
+    found = baseline_file.parse_baseline(load_yaml(out), load_suite(str(path)))
     assert list(found.cells["listops"]["mamba"]) == [f"GPU {number:02}" for number in range(16)]
 
 

@@ -12,7 +12,7 @@ from simulation import compute_chances
 from msbench.config.layers import parse_yaml, validate
 from msbench.errors import ExitCode
 from msbench.gate.calibration import RELIABLY, STEP, calibrate_margin
-from msbench.runs.suite_gate import WIDEST_MARGIN, GateSettings
+from msbench.runs.suite_file import WIDEST_MARGIN, GateSettings
 
 GROUPS = [(0.527, 0.537, 0.534), (0.507, 0.494, 0.474)]
 

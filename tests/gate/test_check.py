@@ -14,7 +14,7 @@ from msbench.config import RunSpec
 from msbench.errors import ExitCode
 from msbench.gate.check import CheckOptions, check_suites
 from msbench.runs.plan import identify
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 Checks = Callable[..., tuple[int, dict[str, str], str]]
 
@@ -145,7 +145,7 @@ class TestExitCodes:
 
 def lose(results: Path, path: Path, status: str, **changes: str) -> None:
     """Seed 2 of mamba ends without a result."""
-    (spec,) = plan(load(str(path)), models=["mamba"], seeds=[2])
+    (spec,) = resolve_specs(load_suite(str(path)), models=["mamba"], seeds=[2])
     recorded(results, spec, None, status=status, **changes)
 
 
@@ -267,7 +267,7 @@ class TestAllSuites:
     @pytest.fixture
     def results(self, tmp_path: Path) -> Path:
         for name in ("quick", "listops"):
-            for spec in plan(load(name), models=["mamba"]):
+            for spec in resolve_specs(load_suite(name), models=["mamba"]):
                 recorded(tmp_path, spec, 0.38)
         return tmp_path
 
@@ -297,7 +297,7 @@ class TestAllSuites:
         assert len(json.loads(done.stdout)["suites"]) == 1
 
     def test_a_model_that_is_not_listed_is_not_asked_for(self, results: Path) -> None:
-        (spec,) = plan(load("quick"), models=["griffin"])
+        (spec,) = resolve_specs(load_suite("quick"), models=["griffin"])
         recorded(results, spec, 0.5)
         done = msbench("check", "quick", "--results", results, "--json")
         (suite,) = json.loads(done.stdout)["suites"]
@@ -325,7 +325,7 @@ def source_of(spec: RunSpec) -> str:
 
 def test_only_runs_of_other_source_are_named(tmp_path: Path) -> None:
     path, results = suite_file(tmp_path), tmp_path / "results"
-    for spec in plan(load(str(path))):
+    for spec in resolve_specs(load_suite(str(path))):
         model_source = "5" * 64 if spec.model_name == "mamba" else source_of(spec)
         recorded(results, spec, 0.5, source_digest=model_source)
     messages: list[str] = []

@@ -9,7 +9,7 @@ import pytest
 from check_runs import GATE, REPORTED, SETTLED, msbench, recorded, run_all, suite_file
 
 from msbench.errors import ExitCode
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 REPORTED_NUMBERS = Path(__file__).parents[2] / "results" / "reported"
 
@@ -42,7 +42,7 @@ class TestPaper:
     def test_cells_without_a_printed_number_are_not_asked_for(self, tmp_path: Path, results: Path) -> None:
         text = suite_file(tmp_path, REPORTED, GATE, protocol="paper").read_text()
         (tmp_path / "small.yaml").write_text(text.replace("  griffin:\n", "  hawk:\n"))
-        (spec, *_) = plan(load(str(tmp_path / "small.yaml")), models=["mamba"])
+        (spec, *_) = resolve_specs(load_suite(str(tmp_path / "small.yaml")), models=["mamba"])
         recorded(results, spec, 0.38)
         assert list(self.verdicts(tmp_path / "small.yaml", results)[1]) == ["mamba"]
 
@@ -105,7 +105,7 @@ def test_a_report_of_a_scaled_suite_is_shown_without_verdicts(tmp_path: Path, re
 
 
 def test_a_table_of_several_suites_has_the_verdicts_of_each(tmp_path: Path) -> None:
-    (spec, *_) = plan(load("scifar"), models=["mamba"])
+    (spec, *_) = resolve_specs(load_suite("scifar"), models=["mamba"])
     recorded(tmp_path, spec, 0.1)
     done = msbench("report", "classification", "--against", "paper", "--results", tmp_path, "--json")
     assert done.exit_code == 0, done.stderr

@@ -11,7 +11,7 @@ from msbench.gate.expectations import (
     PaperExpectations,
 )
 from msbench.reporting.tables.cells import Judgement
-from msbench.runs.suite_gate import DEFAULT_MARGIN, DEFAULT_REASON, GateSettings
+from msbench.runs.suite_file import DEFAULT_MARGIN, DEFAULT_REASON, GateSettings
 from msbench.stats import Pooled
 
 

@@ -10,7 +10,7 @@ from simulation import compute_chances
 from msbench.gate.expectations import Expectation
 from msbench.gate.judge import compare_means, count_crashes, judge, pool_seed_spread
 from msbench.reporting.tables.cells import Evidence
-from msbench.runs.suite_gate import DEFAULT_REASON
+from msbench.runs.suite_file import DEFAULT_REASON
 from msbench.stats import Pooled, noninferiority, seeds_needed
 
 PASSING = ("pass", "improved", "xfail")

@@ -14,7 +14,7 @@ from typer.testing import Result
 
 from msbench.errors import ExitCode
 from msbench.results import store
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -163,7 +163,7 @@ class TestThePresentCode:
         """Results of older code are shown, though they ended later."""
         shutil.rmtree("results/small")
         run_all(Path("results"), Path("suites/small.yaml"), *SETTLED, ended="2099-01-01T00:00:00+00:00")
-        for spec in plan(load("small"), models=["mamba"]):
+        for spec in resolve_specs(load_suite("small"), models=["mamba"]):
             recorded(Path("results"), spec, None, status=status, source_digest=PRESENT)
         verdicts = [cell["verdict"] for cell in check()[1]["small"]["cells"]]
         assert verdicts == ["inconclusive", "pass"]
@@ -188,7 +188,7 @@ class TestThePresentCode:
     def test_a_run_of_it_without_a_readable_record_is_no_pass(self, harm: str) -> None:
         """A cached result of other source must not turn a kill into a success."""
         run_all(Path("results"), Path("suites/small.yaml"), *SETTLED)
-        (spec, *_) = plan(load("small"), models=["mamba"])
+        (spec, *_) = resolve_specs(load_suite("small"), models=["mamba"])
         record = recorded(Path("results"), spec, 0.6, source_digest=PRESENT)
         file = store.get_run_folder(Path("results"), spec, record.run_id) / "run.json"
         if harm == "killed":
@@ -206,13 +206,13 @@ class TestThePresentCode:
         assert f"{file.parent}" in refused.stderr
 
     def test_an_old_run_without_a_record_changes_nothing(self) -> None:
-        (spec, *_) = plan(load("small"), models=["mamba"])
+        (spec, *_) = resolve_specs(load_suite("small"), models=["mamba"])
         store.get_run_folder(Path("results"), spec, "0" * 12).mkdir()
         assert check("--strict")[0].exit_code == 0
 
 
 def test_examples_of_one_cell_are_as_many() -> None:
-    (spec, *_) = plan(load("small"), models=["mamba"])
+    (spec, *_) = resolve_specs(load_suite("small"), models=["mamba"])
     recorded(Path("results"), spec, SETTLED[0][0], source_digest=PRESENT, n_test=100)
     done, suites = check()
     assert [cell["verdict"] for cell in suites["small"]["cells"]] == ["invalid", "pass"]
@@ -224,7 +224,7 @@ def test_tasks_of_equal_settings_are_two(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(SUITE.replace("  listops:\n", "  listops:\n  again:\n") + GATE, encoding="utf-8")
     results = tmp_path / "two"
-    for spec in plan(load(str(path)), seeds=[0, 1, 2, 3]):
+    for spec in resolve_specs(load_suite(str(path)), seeds=[0, 1, 2, 3]):
         value = 0.6 if spec.task == "listops" else 0.5
         recorded(results, spec, value + spec.seed / 1000, source_digest=PRESENT)
     (table,) = json.loads(msbench("report", path, "--results", results, "--json").stdout)

@@ -19,7 +19,7 @@ from msbench.reporting.tables.cells import (
     Table,
     Verdict,
 )
-from msbench.runs.suite_gate import GateSettings
+from msbench.runs.suite_file import GateSettings
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

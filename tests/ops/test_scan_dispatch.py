@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from msbench.cli.doctor import findings
+from msbench.cli.measure import describe_machine
 from msbench.errors import ConfigError
 from msbench.ops import native_library
 from msbench.ops.scan import dispatch, native_engine
@@ -94,7 +94,7 @@ def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
     monkeypatch.setattr(native_library, "load_library", lambda: None)
     assert kernel_name("cpu") == "torch-chunked"
-    found = dict(findings())
+    found = dict(describe_machine())
     assert found["scan on cpu"] == "torch-chunked"
     assert "without a C++ compiler" in found["not cpp on cpu"]
     assert "install" in found["not cpp on cpu"]
@@ -133,7 +133,7 @@ def test_a_forced_kernel_is_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("MSBENCH_SCAN", "auto")  # put back afterwards
     force_kernel("torch", "cpu")
     assert kernel_name("cpu") == "torch-chunked"
-    assert dict(findings())["scan on cpu"] == "torch-chunked, forced by MSBENCH_SCAN"
+    assert dict(describe_machine())["scan on cpu"] == "torch-chunked, forced by MSBENCH_SCAN"
     with pytest.raises(ConfigError, match="mamba-ssm does not run on cpu"):
         force_kernel("mamba-ssm", "cpu")
     monkeypatch.setitem(dispatch.KERNELS, "cpp", kernel(lambda x, **_: x[0] * 0.0))
@@ -146,9 +146,11 @@ def test_a_forced_kernel_is_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_doctor_goes_on_where_the_forced_kernel_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "mamba-ssm")
-    assert dict(findings())["scan on cpu"].startswith("none: the scan kernel mamba-ssm cannot be used")
+    assert dict(describe_machine())["scan on cpu"].startswith(
+        "none: the scan kernel mamba-ssm cannot be used"
+    )
     monkeypatch.setenv("MSBENCH_SCAN", "")
-    assert dict(findings())["scan on cpu"] == kernel_name("cpu")
+    assert dict(describe_machine())["scan on cpu"] == kernel_name("cpu")
 
 
 def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

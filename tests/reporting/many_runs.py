@@ -61,11 +61,11 @@ def write_many(results: Path, count: int) -> dict[str, int]:
 
 def _specs() -> Iterator[RunSpec]:
     """Every model on every task of the suites, seed after seed."""
-    suites = [suite.load(name) for name in SUITES]
+    suites = [suite.load_suite(name) for name in SUITES]
     for seed in numbers():
         for each in suites:
             sets = ["train.max_steps=20"] if seed % 20 == 19 else []
-            yield from suite.plan(each, models=SUITES[each.name], seeds=[seed], overrides=sets)
+            yield from suite.resolve_specs(each, models=SUITES[each.name], seeds=[seed], overrides=sets)
 
 
 def _write(results: Path, spec: RunSpec, number: int, state: str) -> None:

@@ -15,7 +15,7 @@ from msbench.reporting.tables.selection import SuiteRuns
 from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite import Suite
-from msbench.runs.suite_claims import Claim
+from msbench.runs.suite_file import Claim
 
 RULES = {"majority": 0.17, "root operator only": 0.363}
 

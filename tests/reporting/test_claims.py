@@ -21,7 +21,7 @@ from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.definitions import define_claim_tables
 from msbench.reporting.tables.versus import compare_tables, judge_claim
 from msbench.results.mixing_documents import read_distances
-from msbench.runs.suite_claims import Claim
+from msbench.runs.suite_file import Claim
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 

@@ -11,7 +11,7 @@ from msbench.reporting.tables.definitions import (
     list_paper_names,
 )
 from msbench.results.reported import ReportedCell, read_all_reported
-from msbench.runs.suite import load
+from msbench.runs.suite import load_suite
 
 REPORTED = Path(__file__).parents[2] / "results" / "reported"
 each_table = pytest.mark.parametrize("table", PAPER_TABLES, ids=lambda table: table.id)
@@ -38,7 +38,7 @@ def test_columns_are_all_that_the_paper_prints_in_its_order(table: TableDefiniti
 def test_columns_are_tasks_of_suites_at_the_papers_settings(table: TableDefinition) -> None:
     """A scaled-down suite never stands beside the paper's numbers."""
     for name, task in table.places:
-        suite = load(name)
+        suite = load_suite(name)
         assert suite.protocol == "paper"
         assert task in suite.tasks
 
@@ -54,13 +54,13 @@ def test_rows_are_measured_by_models_that_there_are(table: TableDefinition) -> N
 def test_a_suite_that_is_a_table_of_the_paper_has_the_same_columns(name: str) -> None:
     """The suite's file and the definition say where numbers stand; they must not come to differ."""
     [paper] = (table for table in PAPER_TABLES if table.id == name)
-    own = define_suite_table(load(name))
+    own = define_suite_table(load_suite(name))
     assert (own.columns, own.reported) == (paper.columns, paper.reported)
 
 
 def test_the_columns_of_long_range_arena_are_the_suites_and_two_averages() -> None:
     [paper] = (table for table in PAPER_TABLES if table.id == "lra")
-    own = define_suite_table(load("lra"))
+    own = define_suite_table(load_suite("lra"))
     assert paper.columns[:5] == own.columns
     five, six = paper.columns[5:]
     assert five.of == tuple(place for column in own.columns for place in column.places)

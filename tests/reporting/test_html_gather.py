@@ -8,7 +8,7 @@ from report_runs import PlannedRun, build, run
 
 from msbench.reporting.render.html.runs import gather_runs, get_run_key
 from msbench.reporting.tables.cells import Report
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def test_commands_name_the_suite_as_it_was_typed_and_say_what_was_overridden(
     results: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.yaml"
-    text = Path(load("quick").source.name).read_text(encoding="utf-8")
+    text = Path(load_suite("quick").source.name).read_text(encoding="utf-8")
     path.write_text(text.replace("name: quick", "name: mine"), encoding="utf-8")
-    spec = plan(load(path), ["mamba"], overrides=["train.max_steps=7"])[0]
+    spec = resolve_specs(load_suite(path), ["mamba"], overrides=["train.max_steps=7"])[0]
     planned = PlannedRun(spec.task, "mamba")
     found = behind_a_cell(results, planned, "mine", spec.model_dump(mode="json"), spec.digest)
     (shown,) = gather_runs(found, [str(path), "table-2"]).runs.values()
@@ -92,7 +92,7 @@ def test_commands_name_the_suite_as_it_was_typed_and_say_what_was_overridden(
 
 
 def test_a_run_that_no_command_makes_now_has_none(results: Path) -> None:
-    spec = plan(load("quick"), ["mamba"])[0]
+    spec = resolve_specs(load_suite("quick"), ["mamba"])[0]
     planned = PlannedRun(spec.task, "mamba")
     older = spec.model_dump(mode="json")
     del older["train"]["clip"]

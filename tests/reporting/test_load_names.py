@@ -13,7 +13,7 @@ from msbench.cli import app
 from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.reporting.tables.cells import Table
 from msbench.reporting.tables.definitions import PAPER_TABLES
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -47,14 +47,14 @@ def test_a_table_that_is_named_twice_is_shown_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["listops", "ptbxl", "lra"])
 def test_a_suite_and_a_table_of_one_name_are_one(name: str, tmp_path: Path) -> None:
-    recorded(tmp_path, plan(load(name))[0])
+    recorded(tmp_path, resolve_specs(load_suite(name))[0])
     [table] = read_report([name], tmp_path).tables
     assert table.number is not None
     assert next(row.run_ids for row in table.rows if row.model == "mamba")
 
 
 def test_a_suite_of_another_name_has_its_own_table_and_fills_the_papers(tmp_path: Path) -> None:
-    recorded(tmp_path, plan(load("scifar"))[0])
+    recorded(tmp_path, resolve_specs(load_suite("scifar"))[0])
     own, paper = read_report(["scifar", "1"], tmp_path).tables
     assert (own.number, len(own.columns)) == (None, 1)
     assert (paper.number, len(paper.columns)) == (1, 2)
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_there_is_no_unknown_name(tmp_path: Path) -> None:
 def test_two_suites_of_one_name_are_not_mixed(tiny_file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(tiny_file.read_text().replace("epochs: 3", "epochs: 4"))
-    recorded(tmp_path, plan(load(tiny_file))[0])
+    recorded(tmp_path, resolve_specs(load_suite(tiny_file))[0])
     with pytest.raises(ConfigError, match="two suites are called tiny"):
         read_report([str(tiny_file), str(other)], tmp_path)
     assert len(read_report([str(tiny_file), str(tiny_file)], tmp_path).tables) == 1
@@ -93,7 +93,7 @@ def test_a_scaled_suite_that_took_a_papers_name_never_fills_its_table(
     mine = tmp_path / "suites" / "listops.yaml"
     mine.write_text(tiny_file.read_text().replace("name: tiny", "name: listops"))
     monkeypatch.chdir(tmp_path)
-    recorded(tmp_path / "results", plan(load("listops"))[0])
+    recorded(tmp_path / "results", resolve_specs(load_suite("listops"))[0])
     for name in ("listops", "5"):
         with pytest.raises(ConfigError, match=r"listops\.yaml: protocol 'scaled' is never shown next to"):
             read_report([name], tmp_path / "results")
@@ -109,20 +109,20 @@ def test_a_broken_suite_takes_no_other_table_with_it(
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "imagenet.yaml").write_text("name: [")
     monkeypatch.chdir(tmp_path)
-    recorded(tmp_path / "results", plan(load("scifar"))[0])
+    recorded(tmp_path / "results", resolve_specs(load_suite("scifar"))[0])
     assert ids(read_report([], tmp_path / "results").tables) == ["scifar"]
     assert "imagenet.yaml" in capsys.readouterr().err
 
 
 def test_without_a_name_come_tables_with_measurements_and_suites_with_runs(tmp_path: Path) -> None:
     """Table 2 is that of the suite; Table 5 shows its runs too, Table 6 and 7 have nothing of theirs."""
-    recorded(tmp_path, plan(load("listops"), models=["msssm-no-ssm"])[0])
-    recorded(tmp_path, plan(load("quick"))[0])
+    recorded(tmp_path, resolve_specs(load_suite("listops"), models=["msssm-no-ssm"])[0])
+    recorded(tmp_path, resolve_specs(load_suite("quick"))[0])
     assert ids(read_report([], tmp_path).tables) == ["listops", "ablation", "quick"]
 
 
 def test_the_table_of_a_suite_whose_runs_all_failed_is_shown(tmp_path: Path) -> None:
-    spec = plan(load("listops"))[0]
+    spec = resolve_specs(load_suite("listops"))[0]
     recorded(tmp_path, spec, status="diverged", metrics={})
     [table] = read_report([], tmp_path).tables
     assert (table.id, table.measured) == ("listops", 0)
@@ -140,7 +140,7 @@ def test_nothing_at_all_points_to_the_papers_tables(tmp_path: Path) -> None:
 
 
 def test_the_command_without_a_name_points_to_the_papers_tables(tmp_path: Path) -> None:
-    recorded(tmp_path, plan(load("quick"))[0])
+    recorded(tmp_path, resolve_specs(load_suite("quick"))[0])
     done = CliRunner().invoke(app, ["report", "--results", str(tmp_path)])
     assert done.exit_code == 0
     assert done.stderr == "msbench: 'msbench report paper' shows all seven tables of the paper\n"
@@ -150,7 +150,9 @@ def test_the_command_without_a_name_points_to_the_papers_tables(tmp_path: Path) 
 def test_distances_beside_runs_are_read_and_bad_ones_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = (plan(load("listops"), models=[model])[0] for model in ("mamba", "msssm-s6"))
+    first, second = (
+        resolve_specs(load_suite("listops"), models=[model])[0] for model in ("mamba", "msssm-s6")
+    )
     written(recorded(tmp_path, first).parent, mean=41.0, sd=20.0)
     bad = written(recorded(tmp_path, second).parent, mean="far")
     [table] = read_report(["6"], tmp_path).tables
@@ -175,7 +177,9 @@ def test_every_table_is_judged_once_by_who_is_asked_to(tmp_path: Path) -> None:
 def test_the_runs_behind_a_cell_are_found(tmp_path: Path) -> None:
     """Also where another suite has a run of the same id: the id does not tell the suite."""
     files = {
-        (name, model): recorded(tmp_path, plan(load(name), models=[model])[0], source_digest=name)
+        (name, model): recorded(
+            tmp_path, resolve_specs(load_suite(name), models=[model])[0], source_digest=name
+        )
         for name in ("lra", "listops", "listops-release")
         for model in ("mamba", "msssm-s6")
     }

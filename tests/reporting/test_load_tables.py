@@ -11,7 +11,7 @@ from msbench.errors import ConfigError, Undecided, UnknownName
 from msbench.reporting import command
 from msbench.results import store
 from msbench.results.record import RunRecord, compute_run_id, write_record
-from msbench.runs.suite import Suite, load, plan
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -39,7 +39,7 @@ def recorded(results: Path, spec: RunSpec, **changes: Any) -> Path:
 
 
 def test_a_suites_runs_become_its_table(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
-    for spec in plan(tiny):
+    for spec in resolve_specs(tiny):
         recorded(tmp_path / "results", spec)
     [table] = read_report([str(tiny_file)], tmp_path / "results").tables
     assert [row.name for row in table.rows] == ["msssm-s6", "mamba"]
@@ -50,8 +50,8 @@ def test_a_suites_runs_become_its_table(tiny: Suite, tiny_file: Path, tmp_path: 
 def test_seeds_beyond_the_plan_are_the_suites_and_those_under_overrides_are_not(
     tiny: Suite, tiny_file: Path, tmp_path: Path
 ) -> None:
-    more = plan(tiny, models=["mamba"], seeds=[0, 5, 6])
-    changed = plan(tiny, models=["mamba"], seeds=[7], overrides=["train.epochs=1"])
+    more = resolve_specs(tiny, models=["mamba"], seeds=[0, 5, 6])
+    changed = resolve_specs(tiny, models=["mamba"], seeds=[7], overrides=["train.epochs=1"])
     for accuracy, spec in enumerate([*more, *changed], start=1):
         recorded(tmp_path, spec, metrics={"test_accuracy": accuracy / 10})
     [table] = read_report([str(tiny_file)], tmp_path, modified=True).tables
@@ -62,7 +62,7 @@ def test_seeds_beyond_the_plan_are_the_suites_and_those_under_overrides_are_not(
 
 
 def test_runs_under_overrides_are_not_the_suites(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
-    [spec, _] = plan(tiny, overrides=["train.epochs=1"])
+    [spec, _] = resolve_specs(tiny, overrides=["train.epochs=1"])
     recorded(tmp_path, spec)
     [table] = read_report([str(tiny_file)], tmp_path, modified=True).tables
     assert table.rows[-1].name == "msssm-s6 † modified: train.epochs 1"
@@ -71,7 +71,7 @@ def test_runs_under_overrides_are_not_the_suites(tiny: Suite, tiny_file: Path, t
 
 def test_a_record_of_an_older_version_is_shown(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
     """Without the fields that came later, and with one that nobody knows."""
-    first, second = plan(tiny)
+    first, second = resolve_specs(tiny)
     path = recorded(tmp_path, first)
     values = json.loads(path.read_text())
     for key in ("n_test", "schema_version"):
@@ -86,7 +86,7 @@ def test_a_record_of_an_older_version_is_shown(tiny: Suite, tiny_file: Path, tmp
 def test_an_unreadable_record_is_named_and_the_others_count(
     tiny: Suite, tiny_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = plan(tiny)
+    first, second = resolve_specs(tiny)
     broken = recorded(tmp_path, first)
     broken.write_text("{")
     recorded(tmp_path, second)
@@ -110,11 +110,11 @@ def test_an_unknown_suite_is_named(tmp_path: Path) -> None:
 def test_without_a_name_every_known_suite_with_runs_is_reported(
     tiny: Suite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recorded(tmp_path, plan(tiny)[0])
+    recorded(tmp_path, resolve_specs(tiny)[0])
     with pytest.raises(Undecided, match="no run of a suite that is known here"):
         read_report([], tmp_path)
     assert "tiny: no suite of this name here" in capsys.readouterr().err
-    recorded(tmp_path, plan(load("listops"))[0])
+    recorded(tmp_path, resolve_specs(load_suite("listops"))[0])
     [table] = read_report([], tmp_path).tables
     assert table.id == "listops"
     assert any(row.name == "S5" and row.cells[0].reported == "62.15" for row in table.rows)
@@ -126,7 +126,7 @@ def test_a_foreign_file_among_the_suites_is_passed_over(
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "compose.yaml").write_text("services: {web: {image: nginx}}")
     monkeypatch.chdir(tmp_path)
-    recorded(tmp_path / "results", plan(load("quick"))[0])
+    recorded(tmp_path / "results", resolve_specs(load_suite("quick"))[0])
     [table] = read_report([], tmp_path / "results").tables
     assert table.id == "quick"
     assert "suites/compose.yaml" in capsys.readouterr().err
@@ -134,14 +134,14 @@ def test_a_foreign_file_among_the_suites_is_passed_over(
 
 @pytest.mark.parametrize("name", [path.stem for path in Path(__file__).parents[2].glob("suites/*.yaml")])
 def test_every_suite_finds_its_reported_table(name: str, tmp_path: Path) -> None:
-    suite = load(name)
-    recorded(tmp_path, plan(suite)[0])
+    suite = load_suite(name)
+    recorded(tmp_path, resolve_specs(suite)[0])
     [table] = read_report([name], tmp_path).tables
     assert table.kinds[0][0] == ("reported" if suite.reported else "measured")
 
 
 def test_files_are_written_whole_or_not_at_all(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
-    recorded(tmp_path, plan(tiny)[0])
+    recorded(tmp_path, resolve_specs(tiny)[0])
     tables = read_report([str(tiny_file)], tmp_path).tables
     out = tmp_path / "deep" / "reports"
     paths = command.write_tables(tables, out, csv=True, latex=True)
@@ -155,7 +155,7 @@ def test_files_are_written_whole_or_not_at_all(tiny: Suite, tiny_file: Path, tmp
 
 @pytest.mark.parametrize("name", ["file", "table.tex", "deep/table.csv", "table.tex/"])
 def test_out_is_a_folder_and_never_a_file(name: str, tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
-    recorded(tmp_path / "results", plan(tiny)[0])
+    recorded(tmp_path / "results", resolve_specs(tiny)[0])
     tables = read_report([str(tiny_file)], tmp_path / "results").tables
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ConfigError, match=r"--out .*names a file, and must be a folder"):
@@ -169,7 +169,7 @@ def test_out_is_a_folder_and_never_a_file(name: str, tiny: Suite, tiny_file: Pat
 def test_an_absent_out_is_made_and_an_existing_one_kept(
     name: str, tiny: Suite, tiny_file: Path, tmp_path: Path
 ) -> None:
-    recorded(tmp_path / "results", plan(tiny)[0])
+    recorded(tmp_path / "results", resolve_specs(tiny)[0])
     tables = read_report([str(tiny_file)], tmp_path / "results").tables
     for folder in ("there", "there.tex"):
         (tmp_path / folder).mkdir()
@@ -184,7 +184,7 @@ def test_an_absent_out_is_made_and_an_existing_one_kept(
 def test_mixing_distances_beside_a_suites_runs_are_a_column_of_its_own_table(
     tiny: Suite, tiny_file: Path, tmp_path: Path
 ) -> None:
-    first, second = plan(tiny)
+    first, second = resolve_specs(tiny)
     written(recorded(tmp_path, first).parent, mean=12.0, sd=3.0)
     written(recorded(tmp_path, second).parent, trained=False)
     [table] = read_report([str(tiny_file)], tmp_path).tables
@@ -196,6 +196,6 @@ def test_mixing_distances_beside_a_suites_runs_are_a_column_of_its_own_table(
 
 
 def test_distances_before_training_alone_make_no_column(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
-    written(recorded(tmp_path, plan(tiny)[0]).parent, trained=False)
+    written(recorded(tmp_path, resolve_specs(tiny)[0]).parent, trained=False)
     [table] = read_report([str(tiny_file)], tmp_path).tables
     assert [column.label for column in table.columns] == ["listops-tiny"]

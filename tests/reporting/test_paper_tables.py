@@ -19,11 +19,11 @@ from msbench.reporting.tables.selection import SuiteRuns
 from msbench.results.mixing_documents import Distances
 from msbench.results.record import RunRecord
 from msbench.results.reported import read_all_reported
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 REPORTED = read_all_reported(Path(__file__).parents[2] / "results" / "reported")
 TABLES = {table.id: table for table in PAPER_TABLES}
-SUITES = {name: load(name) for table in PAPER_TABLES for name in table.suites}
+SUITES = {name: load_suite(name) for table in PAPER_TABLES for name in table.suites}
 Value = Callable[[RunSpec], float | None]
 
 
@@ -32,7 +32,7 @@ def runs_of(
 ) -> SuiteRuns:
     """Runs of a suite; those that have no value diverged."""
     suite = SUITES[name]
-    specs = [spec for model in models for spec in plan(suite, models=[model])]
+    specs = [spec for model in models for spec in resolve_specs(suite, models=[model])]
     metric = "test_macro_auroc" if name == "ptbxl" else "test_accuracy"
     records = []
     for spec in specs:
@@ -40,7 +40,7 @@ def runs_of(
         status = "diverged" if given is None else "finished"
         metrics = {} if given is None else {metric: given}
         records.append(record(spec, status=status, metrics=metrics, **changes))
-    return SuiteRuns(suite, [*plan(suite), *specs], records)
+    return SuiteRuns(suite, [*resolve_specs(suite), *specs], records)
 
 
 def record(spec: RunSpec, **changes: object) -> RunRecord:
@@ -181,9 +181,12 @@ def test_trivial_rules_stand_under_the_task_that_they_are_of() -> None:
 
 def test_modified_runs_are_those_of_the_columns_and_not_of_what_averages_need() -> None:
     changed = [
-        plan(SUITES[name], models=["mamba"], overrides=["train.epochs=1"])[0] for name in ("lra", "listops")
+        resolve_specs(SUITES[name], models=["mamba"], overrides=["train.epochs=1"])[0]
+        for name in ("lra", "listops")
     ]
-    material = [SuiteRuns(SUITES[spec.suite], plan(SUITES[spec.suite]), [record(spec)]) for spec in changed]
+    material = [
+        SuiteRuns(SUITES[spec.suite], resolve_specs(SUITES[spec.suite]), [record(spec)]) for spec in changed
+    ]
     made = table("lra", *material, modified=True)
     assert [row.name for row in made.rows if row.model == "mamba"][1:] == ["mamba † modified: train.epochs 1"]
     counted = [note for note in table("lra", *material).notes if "another spec" in note]
@@ -197,7 +200,7 @@ def test_a_suite_that_lacks_a_task_of_the_table_is_named(tmp_path: Path) -> None
     lines = [line for line in text.splitlines() if "rhythm" not in line]
     path = tmp_path / "ptbxl.yaml"
     path.write_text("\n".join(lines), encoding="utf-8")
-    made = table("ptbxl", SuiteRuns(load(path), (), ()))
+    made = table("ptbxl", SuiteRuns(load_suite(path), (), ()))
     assert "suite ptbxl as it is here has no task rhythm" in made.notes
 
 

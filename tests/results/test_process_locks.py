@@ -16,7 +16,7 @@ from msbench.datasets.dataset import ignore_progress
 from msbench.datasets.disk import lock_path, make_temporary_folder
 from msbench.errors import ConfigError, ExitCode
 from msbench.results import locks, store
-from msbench.runs.launchers import slurm, submission
+from msbench.runs.launchers import slurm, slurm_jobs
 
 REFUSALS = [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP]
 refusals = pytest.mark.parametrize("number", REFUSALS, ids=[errno.errorcode[each] for each in REFUSALS])
@@ -40,14 +40,14 @@ def _data(folder: Path) -> None:
 
 
 def _submission(folder: Path) -> None:
-    with slurm.alone(folder):
+    with slurm.lock_submissions(folder):
         pass
 
 
 LOCK_FILES = [
     (_run, "run.lock"),
     (_data, ".listops.lock"),
-    (_submission, f"{submission.FOLDER}/submit.lock"),
+    (_submission, f"{slurm_jobs.FOLDER}/submit.lock"),
 ]
 
 

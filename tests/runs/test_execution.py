@@ -18,8 +18,8 @@ from msbench.results import files, store
 from msbench.results.record import RunRecord, read_record
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training import checkpoint
 from msbench.training.loop import Trainer
 from msbench.training.signals import SignalFlag
@@ -32,11 +32,11 @@ def place(tmp_path: Path, data_folder: Path) -> RunContext:
 
 @pytest.fixture
 def spec(tiny: Suite) -> RunSpec:
-    return plan(tiny, ["mamba"])[0]
+    return resolve_specs(tiny, ["mamba"])[0]
 
 
 def run(spec: RunSpec, place: RunContext, *, fresh: bool = False) -> RunRecord:
-    record = execute.execute(spec, place, Quiet(), fresh=fresh)
+    record = execute.execute(spec, place, SilentProgress(), fresh=fresh)
     assert record is not None
     return record
 
@@ -163,14 +163,16 @@ def test_pieces_of_a_batch_are_no_advice_where_batch_norm_needs_it_whole(
         raise MemoryError
 
     monkeypatch.setattr(Trainer, "run", exhaust)
-    failure = run(plan(tiny, ["msssm-s6"])[0], place).failure
+    failure = run(resolve_specs(tiny, ["msssm-s6"])[0], place).failure
     assert failure is not None
     assert "micro_batch" not in failure.message
     assert "a smaller train.batch_size than 8" in failure.message
 
 
 def test_how_a_run_is_executed_is_recorded_and_no_part_of_it(tiny: Suite, place: RunContext) -> None:
-    whole, pieces = (plan(tiny, ["mamba"], overrides=each)[0] for each in ([], ["train.micro_batch=3"]))
+    whole, pieces = (
+        resolve_specs(tiny, ["mamba"], overrides=each)[0] for each in ([], ["train.micro_batch=3"])
+    )
     assert whole.digest == pieces.digest
     record = run(pieces, place)
     assert "micro_batch" not in record.spec["train"]
@@ -196,9 +198,11 @@ def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: R
     record = run(spec, place)
     with store.lock_run(folder(place, record), wait=False) as mine:
         assert mine
-        assert execute.execute(spec, place, Quiet(), wait=False) == record  # nothing is left to wait for
+        assert (
+            execute.execute(spec, place, SilentProgress(), wait=False) == record
+        )  # nothing is left to wait for
         (folder(place, record) / "run.json").unlink()
-        assert execute.execute(spec, place, Quiet(), wait=False) is None
+        assert execute.execute(spec, place, SilentProgress(), wait=False) is None
 
 
 def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: RunContext) -> None:
@@ -266,7 +270,7 @@ def test_a_model_that_no_record_could_count_is_found_before_training(
     spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
-    monkeypatch.setattr(models, "parameter_count", lambda _model: 2**63)
+    monkeypatch.setattr(models, "count_parameters", lambda _model: 2**63)
     with pytest.raises(ConfigError, match="no record could hold parameters: "):
         run(spec, place)
 

@@ -9,12 +9,12 @@ from msbench.config import RunSpec
 from msbench.errors import OutOfMemory
 from msbench.results import store
 from msbench.results.record import RunRecord, write_record
-from msbench.runs import plan as agenda
 from msbench.runs import sources
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.plan import PlannedRun, identify
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, load, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.memory import estimate_size
+from msbench.runs.plan import RESUMABLE, PlannedRun, identify, plan_runs
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.signals import SignalFlag
 
@@ -27,22 +27,22 @@ def place(tmp_path: Path, data_folder: Path) -> RunContext:
 
 
 def ask(suite: Suite, place: RunContext, *overrides: str, fresh: bool = False) -> PlannedRun:
-    specs = plan(suite, ["mamba"], overrides=overrides)
-    (entry,) = agenda.agenda(specs, place.results, place.data_root, fresh=fresh)
+    specs = resolve_specs(suite, ["mamba"], overrides=overrides)
+    (entry,) = plan_runs(specs, place.results, place.data_root, fresh=fresh)
     return entry
 
 
 def test_a_run_goes_on_from_every_checkpoint_that_training_keeps(tmp_path: Path) -> None:
     """Named twice, as a plan must not wait for PyTorch to be imported."""
     kept = CheckpointFolder(tmp_path, "0" * 12)
-    assert [path.stem for path in (kept.next, kept.last, kept.previous)] == list(agenda.RESUMABLE)
+    assert [path.stem for path in (kept.next, kept.last, kept.previous)] == list(RESUMABLE)
 
 
 def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: RunContext, tmp_path: Path) -> None:
     empty = tmp_path / "nothing"
-    (entry,) = agenda.agenda(plan(tiny, ["mamba"]), place.results, empty)
+    (entry,) = plan_runs(resolve_specs(tiny, ["mamba"]), place.results, empty)
     assert (entry.action, entry.run_id) == ("set up", None)
-    row = agenda.describe(entry, estimate=True)
+    row = estimate_size(entry, "cpu")
     assert row["parameters"] > 0
     assert row["steps"] == 24
     assert row["tokens"] is None
@@ -53,10 +53,10 @@ def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: RunContext, tmp
 def test_each_state_of_a_run_has_its_action_and_reason(
     tiny: Suite, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = plan(tiny, ["mamba"])[0]
+    spec = resolve_specs(tiny, ["mamba"])[0]
     data.setup(spec.data, place.data_root)
     assert (ask(tiny, place).action, ask(tiny, place).reason) == ("train", "no run yet")
-    record = execute(spec, place, Quiet())
+    record = execute(spec, place, SilentProgress())
     assert record is not None
     entry = ask(tiny, place)
     assert (entry.action, entry.reason, entry.run_id) == ("keep", "finished", record.run_id)
@@ -77,8 +77,8 @@ def test_each_state_of_a_run_has_its_action_and_reason(
 
 
 def test_a_run_that_stopped_is_resumed(tiny: Suite, place: RunContext) -> None:
-    spec = plan(tiny, ["mamba"])[0]
-    record = execute(spec, place, Quiet())
+    spec = resolve_specs(tiny, ["mamba"])[0]
+    record = execute(spec, place, SilentProgress())
     assert record is not None
     folder = store.get_run_folder(place.results, spec, record.run_id)
     (folder / "run.json").unlink()
@@ -88,8 +88,8 @@ def test_a_run_that_stopped_is_resumed(tiny: Suite, place: RunContext) -> None:
 
 
 def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: RunContext) -> None:
-    spec = plan(tiny, ["mamba"])[0]
-    record = execute(spec, place, Quiet())
+    spec = resolve_specs(tiny, ["mamba"])[0]
+    record = execute(spec, place, SilentProgress())
     assert record is not None
     (store.get_run_folder(place.results, spec, record.run_id) / "run.json").write_text("{", encoding="utf-8")
     entry = ask(tiny, place)
@@ -98,16 +98,17 @@ def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: RunContext)
 
 
 def test_sizes_are_those_of_the_run(tiny: Suite, place: RunContext) -> None:
-    spec = plan(tiny, ["mamba"])[0]
-    record = execute(spec, place, Quiet())
+    spec = resolve_specs(tiny, ["mamba"])[0]
+    record = execute(spec, place, SilentProgress())
     assert record is not None
-    row = agenda.describe(ask(tiny, place), estimate=True)
+    row = estimate_size(ask(tiny, place), "cpu")
     assert (row["parameters"], row["steps"]) == (record.parameters, record.steps)
     lengths = data.open_dataset(spec.data, place.data_root).splits["train"].lengths
     assert row["tokens"] == pytest.approx(3 * lengths.sum(), rel=0.1)
-    halved = agenda.describe(ask(tiny, place, "train.micro_batch=4"), estimate=True)
-    shared = agenda.describe(ask(tiny, place), estimate=True, devices=2)
-    assert halved["run"] == row["run"]
+    pieces = ask(tiny, place, "train.micro_batch=4")
+    halved = estimate_size(pieces, "cpu")
+    shared = estimate_size(ask(tiny, place), "cpu", devices=2)
+    assert pieces.run_id == record.run_id
     assert 0 < halved["memory"] == shared["memory"] < row["memory"]
 
 
@@ -133,8 +134,11 @@ def stored(results: Path, spec: RunSpec, run_id: str, ended: str = "", **values:
 def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
     tiny: Suite, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, far = plan(tiny, ["mamba"])[0], plan(tiny, ["mamba"], overrides=["train.lr=1", "model.layers=2"])[0]
-    near = plan(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
+    spec, far = (
+        resolve_specs(tiny, ["mamba"])[0],
+        resolve_specs(tiny, ["mamba"], overrides=["train.lr=1", "model.layers=2"])[0],
+    )
+    near = resolve_specs(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
     digest = data.setup(spec.data, place.data_root).digest
     stored(place.results, far, "0" * 12, "2026-03-01", data_digest=digest)
     stored(place.results, near, "1" * 12, "2026-01-01")
@@ -159,9 +163,9 @@ def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
 def test_without_data_settings_and_source_are_still_compared(
     tiny: Suite, place: RunContext, tmp_path: Path
 ) -> None:
-    spec = plan(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
+    spec = resolve_specs(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
     stored(place.results, spec, "0" * 12)
-    (entry,) = agenda.agenda(plan(tiny, ["mamba"]), place.results, tmp_path / "nothing")
+    (entry,) = plan_runs(resolve_specs(tiny, ["mamba"]), place.results, tmp_path / "nothing")
     assert entry.action == "set up"
     assert "msbench setup listops --set data.train=60" in entry.reason
     assert {change.kind for change in entry.changes} == {"setting", "source"}
@@ -171,15 +175,15 @@ def test_what_makes_the_batches_of_a_dataset_is_in_the_id() -> None:
     names: dict[str, set[str]] = {
         "scifar": {"datasets/pixels.py"},
         "smnist": {"datasets/pixels.py"},
-        "imagenet": {f"datasets/imagenet/{name}.py" for name in ("split", "crops", "rand_augment")},
+        "imagenet": {"datasets/imagenet/split.py"},
         "quick": set(),
     }
     for suite, expected in names.items():
-        found = set(identify(plan(load(suite))[0], "0" * 64).files)
+        found = set(identify(resolve_specs(load_suite(suite))[0], "0" * 64).files)
         assert {name for name in found if name.startswith("datasets/")} == {"datasets/dataset.py", *expected}
 
 
 def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: RunContext) -> None:
     entry = ask(tiny, place, f"model.d_model={2**31 - 1}")
     with pytest.raises(OutOfMemory, match=r"try .* a smaller model"):
-        agenda.describe(entry, estimate=True)
+        estimate_size(entry, "cpu")

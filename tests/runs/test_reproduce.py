@@ -12,8 +12,8 @@ from msbench import environment
 from msbench.cli import app
 from msbench.config import RunSpec
 from msbench.results.record import RunRecord, read_record
-from msbench.runs.reproduce import Commands, again
-from msbench.runs.suite import Suite, load, plan
+from msbench.runs.reproduce import ReproductionBuilder, build_reproduction
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 
 SHORT = "train.max_steps=1"
 
@@ -62,7 +62,7 @@ def test_the_command_gives_the_same_run(tmp_path: Path, model: str, sets: tuple[
     given = [word for text in (SHORT, *sets) for word in ("--set", text)]
     record = msbench(*typed, *given, "--results", "first")
 
-    found = again(record)
+    found = build_reproduction(record)
     assert found.reason == ""
     assert sorted(change.name for change in found.departures) == sorted(
         text.partition("=")[0] for text in (SHORT, *sets)
@@ -77,18 +77,18 @@ def test_a_planned_run_needs_no_settings(suites: Path, monkeypatch: pytest.Monke
     for name in environment.THREAD_VARIABLES:  # its command would be asked for as many
         monkeypatch.delenv(name, raising=False)
     record = msbench("run", "tiny", "--model", "mamba", "--results", "first")
-    found = again(record, results=Path("odd place's"))
+    found = build_reproduction(record, results=Path("odd place's"))
     assert found.departures == ()
     assert found.line == (
         "msbench run tiny --model mamba --task listops-tiny --seed 0 --results 'odd place'\"'\"'s'"
     )
     moved = suites / "my file.yaml"
     (suites / "tiny.yaml").rename(moved)
-    nowhere = again(record)
+    nowhere = build_reproduction(record)
     assert nowhere.command == ()
     assert "unknown suite 'tiny'" in nowhere.reason
     assert "--suite FILE" in nowhere.reason
-    by_file = again(record, moved)
+    by_file = build_reproduction(record, moved)
     assert shlex.split(by_file.line)[2] == str(moved)
     assert msbench(*shlex.split(by_file.line)[1:]).run_id == record.run_id
 
@@ -96,20 +96,20 @@ def test_a_planned_run_needs_no_settings(suites: Path, monkeypatch: pytest.Monke
 def test_many_records_have_the_same_commands_and_each_suite_is_read_once(
     suites: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = plan(load("tiny"), ["mamba"])[0]
+    planned = resolve_specs(load_suite("tiny"), ["mamba"])[0]
     records = [made_of(planned.model_copy(update={"seed": seed})) for seed in range(3)]
-    records.append(made_of(plan(load("tiny"), ["lstm"], overrides=["train.lr=0.5", SHORT])[0]))
-    one_by_one = [again(record) for record in records]
+    records.append(made_of(resolve_specs(load_suite("tiny"), ["lstm"], overrides=["train.lr=0.5", SHORT])[0]))
+    one_by_one = [build_reproduction(record) for record in records]
     (suites / "tiny.yaml").rename(suites / "other name.yaml")
 
     read: list[str] = []
 
     def told(name: str) -> Suite:
         read.append(name)
-        return load(name)
+        return load_suite(name)
 
-    monkeypatch.setattr("msbench.runs.suite.load", told)
-    commands = Commands(["suites/other name.yaml", "table-2"])
+    monkeypatch.setattr("msbench.runs.reproduce.load_suite", told)
+    commands = ReproductionBuilder(["suites/other name.yaml", "table-2"])
     found = [commands(record) for record in (*records, *records)]
     assert [each.line.replace("'suites/other name.yaml'", "tiny") for each in found] == [
         each.line for each in (*one_by_one, *one_by_one)
@@ -119,10 +119,10 @@ def test_many_records_have_the_same_commands_and_each_suite_is_read_once(
 
 @pytest.mark.usefixtures("suites")
 def test_devices_and_pieces_of_batches_are_in_the_command_and_mark_nothing() -> None:
-    record = made_of(plan(load("tiny"), ["mamba"])[0])
-    assert "--devices" not in again(record).line
+    record = made_of(resolve_specs(load_suite("tiny"), ["mamba"])[0])
+    assert "--devices" not in build_reproduction(record).line
     how = {"devices": 2, "micro_batch": "auto"}
-    found = again(record.model_copy(update={"environment": how}))
+    found = build_reproduction(record.model_copy(update={"environment": how}))
     assert found.line == (
         "msbench run tiny --model mamba --task listops-tiny --seed 0 --set train.micro_batch=auto --devices 2"
     )
@@ -131,9 +131,9 @@ def test_devices_and_pieces_of_batches_are_in_the_command_and_mark_nothing() -> 
 
 @pytest.mark.parametrize("name", ["gone", "./tiny.yaml", "tiny; ls", ""])
 def test_a_suite_that_a_record_names_is_looked_up_by_its_name_alone(suites: Path, name: str) -> None:
-    record = made_of(plan(load("tiny"), ["mamba"])[0]).model_copy(update={"suite": name})
+    record = made_of(resolve_specs(load_suite("tiny"), ["mamba"])[0]).model_copy(update={"suite": name})
     (suites / "tiny.yaml").rename(suites.parent / "tiny.yaml")
-    for found in (again(record), Commands()(record)):
+    for found in (build_reproduction(record), ReproductionBuilder()(record)):
         assert found.command == ()
         assert repr(name) in found.reason
 
@@ -141,13 +141,13 @@ def test_a_suite_that_a_record_names_is_looked_up_by_its_name_alone(suites: Path
 def test_settings_that_cannot_be_asked_for_have_a_reason_and_no_command(suites: Path) -> None:
     record = msbench("run", "tiny", "--model", "mamba", "--set", SHORT)
     gone = record.model_copy(update={"spec": {**record.spec, "model": {**record.spec["model"], "gone": 1}}})
-    assert again(gone).command == ()
-    assert "unknown key of model 'mamba'" in again(gone).reason
+    assert build_reproduction(gone).command == ()
+    assert "unknown key of model 'mamba'" in build_reproduction(gone).reason
 
     other = record.model_copy(update={"spec_digest": "0" * 64})
-    assert again(other).command == ()
-    assert "no --set gives these settings now" in again(other).reason
+    assert build_reproduction(other).command == ()
+    assert "no --set gives these settings now" in build_reproduction(other).reason
 
     text = (suites / "tiny.yaml").read_text(encoding="utf-8")
     (suites / "tiny.yaml").write_text(text.replace("listops-tiny", "listops-small"), encoding="utf-8")
-    assert "unknown task 'listops-tiny'" in again(record).reason
+    assert "unknown task 'listops-tiny'" in build_reproduction(record).reason

@@ -9,9 +9,9 @@ from msbench import datasets as data
 from msbench import models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import TaskInfo
-from msbench.runs import memory as budget
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.memory import count_positions, estimate_memory
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.signals import SignalFlag
 
@@ -20,7 +20,7 @@ PAIRS = TaskInfo("pairs", 9, 2, 100, "accuracy", 0.5, {})
 
 
 def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
-    return plan(suite, [model], overrides=overrides)[0]
+    return resolve_specs(suite, [model], overrides=overrides)[0]
 
 
 @pytest.mark.parametrize("model", ["mamba", "msssm-s6", "lstm", "transformer"])
@@ -29,7 +29,9 @@ def test_a_step_keeps_about_what_is_estimated(tiny: Suite, tmp_path: Path, model
     spec = spec_of(tiny, model, *sizes, "train.max_steps=1")
     dataset = data.setup(spec.data, data.data_root())
     net = models.build(spec.model_name, spec.model, dataset.info, 0)
-    run = Trainer(spec, net, dataset, tmp_path, "0" * 12, fabric_for("cpu", "float32"), Quiet(), SignalFlag())
+    run = Trainer(
+        spec, net, dataset, tmp_path, "0" * 12, fabric_for("cpu", "float32"), SilentProgress(), SignalFlag()
+    )
     kept: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -45,12 +47,12 @@ def test_a_step_keeps_about_what_is_estimated(tiny: Suite, tmp_path: Path, model
         *(x for each in optimizer for x in each.values()),
     ]
     measured = sum(kept.values()) + sum(x.numel() * x.element_size() for x in state if x is not None)
-    assert 0.5 < measured / budget.needed(spec, net, dataset.info, "cpu") < 2
+    assert 0.5 < measured / estimate_memory(spec, net, dataset.info, "cpu") < 2
 
 
 def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
     def positions(info: TaskInfo, *overrides: str, devices: int = 1) -> int:
-        return budget.positions_at_once(spec_of(tiny, "mamba", *overrides), info, devices)
+        return count_positions(spec_of(tiny, "mamba", *overrides), info, devices)
 
     assert positions(INFO) == 8 * 100
     assert positions(PAIRS) == 8 * 200

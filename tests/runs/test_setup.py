@@ -9,7 +9,7 @@ from msbench import datasets as data
 from msbench.datasets import disk
 from msbench.datasets.dataset import Progress
 from msbench.errors import ConfigError, DataError, ExitCode
-from msbench.runs import setup as provision
+from msbench.runs.setup import setup_by_name
 
 ROWS = "Source\tTarget\r\n( ( ( [MAX 2 ) 4 ) ] )\t4\r\n7\t7\r\n"
 
@@ -30,7 +30,7 @@ def brought(tmp_path: Path) -> Path:
 
 
 def test_a_suite_stands_for_the_data_it_needs(tiny_file: Path, own_data: Path) -> None:
-    done = provision.provision([str(tiny_file), str(tiny_file)], None, check_only=False, quiet=True)
+    done = setup_by_name([str(tiny_file), str(tiny_file)], None, check_only=False, quiet=True)
     assert done.exit_code == ExitCode.OK
     (item,) = done.as_dicts()
     assert (item["dataset"], item["ready"]) == ("listops", True)
@@ -43,14 +43,14 @@ def test_a_suite_stands_for_the_data_it_needs(tiny_file: Path, own_data: Path) -
 def test_files_that_were_brought_are_imported_and_checked(
     brought: Path, own_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = provision.provision(["listops"], brought, check_only=False, quiet=True)
+    done = setup_by_name(["listops"], brought, check_only=False, quiet=True)
     assert done.exit_code == ExitCode.OK
     assert "basic_train.tsv has 2 rows, the published file 96,000" in capsys.readouterr().err
     assert (own_data / "listops" / "release" / "manifest.json").exists()
 
 
 def test_check_only_builds_nothing(own_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = provision.provision(["listops"], None, check_only=True, quiet=True)
+    done = setup_by_name(["listops"], None, check_only=True, quiet=True)
     assert done.exit_code == ExitCode.DATA
     assert "msbench setup listops" in capsys.readouterr().err
     assert not own_data.exists()
@@ -60,19 +60,19 @@ def test_check_only_builds_nothing(own_data: Path, capsys: pytest.CaptureFixture
 def test_of_several_datasets_it_says_how_many_are_ready(
     tiny_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
+    setup_by_name([str(tiny_file)], None, check_only=False, quiet=True)
     assert "1 of" not in capsys.readouterr().err
-    provision.provision([str(tiny_file), "listops"], None, check_only=True, quiet=True)
+    setup_by_name([str(tiny_file), "listops"], None, check_only=True, quiet=True)
     assert capsys.readouterr().err.splitlines()[-1] == "1 of 2 verified"
 
 
 def test_check_finds_what_is_damaged(tiny_file: Path, own_data: Path) -> None:
-    provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
+    setup_by_name([str(tiny_file)], None, check_only=False, quiet=True)
     tokens = sorted(own_data.rglob("tokens.npy"))[0]
     content = bytearray(tokens.read_bytes())
     content[-1] ^= 1
     tokens.write_bytes(content)
-    done = provision.provision([str(tiny_file)], None, check_only=True, quiet=True)
+    done = setup_by_name([str(tiny_file)], None, check_only=True, quiet=True)
     assert done.exit_code == ExitCode.DATA
     assert str(tokens.name) in str(done.as_dicts()[0]["error"])
     shutil.rmtree(own_data)
@@ -80,7 +80,7 @@ def test_check_finds_what_is_damaged(tiny_file: Path, own_data: Path) -> None:
 
 def test_what_was_brought_goes_with_one_dataset(brought: Path, own_data: Path, tiny_file: Path) -> None:
     with pytest.raises(ConfigError, match="goes with one dataset"):
-        provision.provision(["listops", str(tiny_file)], brought, check_only=False, quiet=True)
+        setup_by_name(["listops", str(tiny_file)], brought, check_only=False, quiet=True)
     assert not own_data.exists()
 
 
@@ -94,7 +94,7 @@ def test_progress_in_steps_of_any_size_is_said_once_a_tenth(
         raise DataError("enough")
 
     monkeypatch.setattr(data, "setup", setup)
-    provision.provision([str(tiny_file)], None, check_only=False, quiet=False)
+    setup_by_name([str(tiny_file)], None, check_only=False, quiet=False)
     said = [line for line in capsys.readouterr().err.splitlines() if "fetching" in line]
     assert len(said) == 11
     assert said[-1].endswith("fetching: 1,000 of 1,000")
@@ -103,7 +103,7 @@ def test_progress_in_steps_of_any_size_is_said_once_a_tenth(
 @pytest.mark.usefixtures("own_data")
 def test_check_reads_every_byte_again(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a disk may give back other bytes than were written to it, with the same dates."""
-    provision.provision([str(tiny_file)], None, check_only=False, quiet=True)
+    setup_by_name([str(tiny_file)], None, check_only=False, quiet=True)
     monkeypatch.setattr(disk, "hash_file", lambda *_: "0" * 64)
-    assert provision.provision([str(tiny_file)], None, check_only=False, quiet=True).exit_code == ExitCode.OK
-    assert provision.provision([str(tiny_file)], None, check_only=True, quiet=True).exit_code == ExitCode.DATA
+    assert setup_by_name([str(tiny_file)], None, check_only=False, quiet=True).exit_code == ExitCode.OK
+    assert setup_by_name([str(tiny_file)], None, check_only=True, quiet=True).exit_code == ExitCode.DATA

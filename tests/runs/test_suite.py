@@ -7,7 +7,7 @@ import pytest
 
 from msbench.errors import ConfigError, UnknownName
 from msbench.runs import suite as suite_module
-from msbench.runs.suite import Suite, available, load
+from msbench.runs.suite import Suite, list_suites, load_suite
 
 SHIPPED = Path(__file__).resolve().parents[2] / "suites"
 
@@ -48,7 +48,7 @@ def write(folder: Path, text: str = TEXT, name: str = "tiny.yaml") -> Path:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Suite:
-    return load(write(tmp_path))
+    return load_suite(write(tmp_path))
 
 
 def refusal(path: Path, old: str, new: str) -> str:
@@ -56,7 +56,7 @@ def refusal(path: Path, old: str, new: str) -> str:
     assert old in TEXT
     file = write(path, TEXT.replace(old, new))
     with pytest.raises(ConfigError) as caught:
-        load(file)
+        load_suite(file)
     return str(caught.value).replace(f"{path}/", "")
 
 
@@ -70,34 +70,36 @@ class TestLoad:
 
     def test_reported(self, tmp_path: Path) -> None:
         reported = "reported: {table: listops, columns: {short: 'Accuracy (%)'}}\n"
-        found = load(write(tmp_path, TEXT.replace("protocol: scaled", "protocol: paper") + reported)).reported
+        found = load_suite(
+            write(tmp_path, TEXT.replace("protocol: scaled", "protocol: paper") + reported)
+        ).reported
         assert found is not None
         assert (found.table, found.columns) == ("listops", {"short": "Accuracy (%)"})
 
     def test_seeds_default_to_zero(self, tmp_path: Path) -> None:
-        assert load(write(tmp_path, TEXT.replace("seeds: [0, 1]\n", ""))).seeds == (0,)
+        assert load_suite(write(tmp_path, TEXT.replace("seeds: [0, 1]\n", ""))).seeds == (0,)
 
     def test_lf_crlf_and_bom_are_one_suite(self, tmp_path: Path) -> None:
         path = write(tmp_path)
-        first = load(path)
+        first = load_suite(path)
         for data in (TEXT.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + TEXT.encode()):
             path.write_bytes(data)
-            assert load(path) == first
+            assert load_suite(path) == first
 
     def test_a_bare_name_is_looked_up_here_first(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         write(tmp_path / "suites", TEXT.replace("tiny", "quick"), "quick.yaml")
-        assert load("quick").title == "A quick suite"
-        assert load("quick").source.name == "suites/quick.yaml"
-        assert load("quick", SHIPPED).title != "A quick suite"
+        assert load_suite("quick").title == "A quick suite"
+        assert load_suite("quick").source.name == "suites/quick.yaml"
+        assert load_suite("quick", SHIPPED).title != "A quick suite"
 
     def test_a_bare_name_is_found_from_any_folder(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        assert load("quick").name == "quick"
+        assert load_suite("quick").name == "quick"
 
     def test_a_bare_name_is_found_where_wheels_put_data(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,44 +110,44 @@ class TestLoad:
         )
         monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path / "data"))
         with pytest.raises(UnknownName, match="unknown suite 'tiny'"):
-            load("tiny")
+            load_suite("tiny")
         write(tmp_path / "data" / "share" / "msbench" / "suites")
-        assert load("tiny").name == "tiny"
+        assert load_suite("tiny").name == "tiny"
 
     def test_a_path_is_a_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path)
         monkeypatch.chdir(tmp_path)
-        assert load("tiny.yaml") == load("./tiny.yaml") == load(Path("tiny.yaml"))
+        assert load_suite("tiny.yaml") == load_suite("./tiny.yaml") == load_suite(Path("tiny.yaml"))
         with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
-            load("none.yaml")
+            load_suite("none.yaml")
 
     def test_an_unknown_name_offers_the_nearest(self) -> None:
         with pytest.raises(UnknownName, match="unknown suite 'quik'; did you mean 'quick'"):
-            load("quik")
+            load_suite("quik")
 
     @pytest.mark.parametrize("name", ["..", "", "../quick", "quick/"])
     def test_no_name_reaches_elsewhere(self, name: str) -> None:
         with pytest.raises(ConfigError):
-            load(name, SHIPPED)
+            load_suite(name, SHIPPED)
 
     def test_a_file_must_be_named_as_its_suite(self, tmp_path: Path) -> None:
         write(tmp_path, name="other.yaml")
         with pytest.raises(ConfigError, match=r"other\.yaml:1: name: must be 'other'.*not 'tiny'"):
-            load("other", tmp_path)
+            load_suite("other", tmp_path)
 
 
 class TestAvailable:
     def test_is_sorted_by_name(self, tmp_path: Path) -> None:
         for name in ("b", "a"):
             write(tmp_path, TEXT.replace("name: tiny", f"name: {name}"), f"{name}.yaml")
-        assert [suite.name for suite in available(tmp_path)] == ["a", "b"]
-        assert available(tmp_path / "none") == []
+        assert [suite.name for suite in list_suites(tmp_path)] == ["a", "b"]
+        assert list_suites(tmp_path / "none") == []
 
     def test_a_broken_one_is_named(self, tmp_path: Path) -> None:
         write(tmp_path)
         write(tmp_path, "name: [", "broken.yaml")
         with pytest.raises(ConfigError, match=r"broken\.yaml:1: "):
-            available(tmp_path)
+            list_suites(tmp_path)
 
     def test_files_that_are_no_suites_can_be_passed_over(self, tmp_path: Path) -> None:
         write(tmp_path)
@@ -153,7 +155,7 @@ class TestAvailable:
         write(tmp_path, "services: {web: {image: nginx}}", "compose.yaml")
         (tmp_path / "folder.yaml").mkdir()
         errors: list[ConfigError] = []
-        assert [suite.name for suite in available(tmp_path, errors.append)] == ["tiny"]
+        assert [suite.name for suite in list_suites(tmp_path, errors.append)] == ["tiny"]
         assert [str(error).splitlines()[0].partition(".yaml")[0] for error in errors] == [
             str(tmp_path / name) for name in ("broken", "compose", "folder")
         ]
@@ -244,7 +246,7 @@ class TestRefused:
     def test_a_scaled_suite_stands_beside_no_reported_numbers(self, tmp_path: Path) -> None:
         said = refusal(tmp_path, "data:\n", "reported: {table: t, columns: {short: x}}\ndata:\n")
         assert said.startswith(
-            "tiny.yaml:3 and tiny.yaml:5: reported: protocol 'scaled' never stands beside the paper's"
+            "tiny.yaml:3 and tiny.yaml:5: reported: numbers of protocol 'scaled' are never shown next to"
         )
 
     @pytest.mark.parametrize(
@@ -257,7 +259,10 @@ class TestRefused:
             ),
             ("{table: t, column: c, task: short, base: mamba, rows: {S4: s4d}}", "no model 's4d' in this"),
             ("{table: t, column: c, task: short, base: mamba, measure: distance}", "claims.0.measure: "),
-            (", ".join(["{table: t, column: c, task: short, base: mamba}"] * 2), "a table stands twice for"),
+            (
+                ", ".join(["{table: t, column: c, task: short, base: mamba}"] * 2),
+                "a table is claimed twice for",
+            ),
         ],
     )
     def test_a_claim_on_what_there_is_not(self, tmp_path: Path, claims: str, message: str) -> None:
@@ -271,7 +276,7 @@ class TestRefused:
 
     def test_an_empty_file(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="title: required key is missing"):
-            load(write(tmp_path, ""))
+            load_suite(write(tmp_path, ""))
 
     @pytest.mark.parametrize("name", ["a" * 200, "a/b", "..", ".a", "a:b", '"a "'])
     def test_no_model_name_can_name_a_folder_elsewhere(self, tmp_path: Path, name: str) -> None:

@@ -7,31 +7,31 @@ import pytest
 from msbench.config import MODELS, RunSpec
 from msbench.config.differences import compare_settings
 from msbench.datasets.ptbxl.labels import SETS
-from msbench.runs.suite import available, load, plan
+from msbench.runs.suite import list_suites, load_suite, resolve_specs
 
 SHIPPED = Path(__file__).resolve().parents[2] / "suites"
 
 
 def test_all_are_available() -> None:
-    names = [suite.name for suite in available(SHIPPED)]
+    names = [suite.name for suite in list_suites(SHIPPED)]
     assert names == sorted(path.stem for path in SHIPPED.glob("*.yaml"))
     assert {"quick", "listops", "listops-release", "lra"} <= set(names)
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_each_loads_plans_and_fits_a_screen(path: Path) -> None:
-    suite = load(path.stem, SHIPPED)
-    assert len(plan(suite)) == len(suite.tasks) * len(suite.models) * len(suite.seeds)
-    assert len({spec.digest for spec in plan(suite)}) == len(plan(suite))
+    suite = load_suite(path.stem, SHIPPED)
+    assert len(resolve_specs(suite)) == len(suite.tasks) * len(suite.models) * len(suite.seeds)
+    assert len({spec.digest for spec in resolve_specs(suite)}) == len(resolve_specs(suite))
     assert len(path.read_text().splitlines()) <= 60
     assert suite.caption
     assert suite.protocol == "paper" or suite.reported is None
     for name in MODELS:
-        assert plan(suite, models=[name])
+        assert resolve_specs(suite, models=[name])
 
 
 def test_listops_is_the_papers_protocol() -> None:
-    for spec in plan(load("listops", SHIPPED)):
+    for spec in resolve_specs(load_suite("listops", SHIPPED)):
         model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
         assert (model["layers"], model["d_model"], model["kernel"], model["state"]) == (20, 128, 4, 128)
         assert (model["norm"], model["dropout"]) == ("batch", 0.1)
@@ -48,29 +48,29 @@ def departures(planned: RunSpec, spec: RunSpec) -> list[str]:
 
 
 def test_the_published_listops_differs_in_its_data_alone() -> None:
-    generated, release = load("listops", SHIPPED), load("listops-release", SHIPPED)
+    generated, release = load_suite("listops", SHIPPED), load_suite("listops-release", SHIPPED)
     for field in ("protocol", "seeds", "reported", "tasks", "models"):
         assert getattr(generated, field) == getattr(release, field)
     for model in MODELS:
-        (spec,) = plan(release, models=[model])
-        (planned,) = plan(generated, models=[model])
+        (spec,) = resolve_specs(release, models=[model])
+        (planned,) = resolve_specs(generated, models=[model])
         assert departures(planned, spec) == ["data.source"]
 
 
 def test_the_published_images_differ_in_their_data_alone() -> None:
-    drawn, release = load("lra", SHIPPED), load("lra-release", SHIPPED)
+    drawn, release = load_suite("lra", SHIPPED), load_suite("lra-release", SHIPPED)
     assert (drawn.protocol, drawn.seeds, drawn.models) == (release.protocol, release.seeds, release.models)
     assert drawn.reported is not None
     assert release.reported is not None
     assert release.reported.columns.items() <= drawn.reported.columns.items()
     for model in MODELS:
-        for spec in plan(release, models=[model]):
-            (planned,) = plan(drawn, [model], [spec.task], [spec.seed])
+        for spec in resolve_specs(release, models=[model]):
+            (planned,) = resolve_specs(drawn, [model], [spec.task], [spec.seed])
             assert departures(planned, spec) == ["data.source"]
 
 
 def test_scifar_is_the_papers_protocol() -> None:
-    for spec in plan(load("scifar", SHIPPED)):
+    for spec in resolve_specs(load_suite("scifar", SHIPPED)):
         model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
         assert (model["layers"], model["d_model"], model["state"], model["norm"]) == (10, 256, 128, "batch")
         assert (train.lr, train.weight_decay, train.batch_size) == (4.5e-3, 0.01, 50)
@@ -87,7 +87,7 @@ def test_scifar_is_the_papers_protocol() -> None:
 
 
 def test_imagenet_is_the_papers_protocol() -> None:
-    for spec in plan(load("imagenet", SHIPPED)):
+    for spec in resolve_specs(load_suite("imagenet", SHIPPED)):
         model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
         assert (model["layers"], model["d_model"], model["state"], model["kernel"]) == (24, 256, 128, 4)
         assert (train.lr, train.batch_size, train.epochs, train.warmup_epochs) == (1e-3, 1024, 300, 10.0)
@@ -96,10 +96,10 @@ def test_imagenet_is_the_papers_protocol() -> None:
 
 
 def test_ptbxl_is_the_papers_protocol() -> None:
-    suite = load("ptbxl", SHIPPED)
+    suite = load_suite("ptbxl", SHIPPED)
     assert suite.reported is not None
     assert set(suite.reported.columns) == set(suite.tasks) == set(SETS)
-    for spec in plan(suite):
+    for spec in resolve_specs(suite):
         model, train, data = spec.model.model_dump(), spec.train, spec.data.model_dump()
         assert (model["layers"], model["d_model"], model["state"], model["norm"]) == (10, 256, 128, "layer")
         assert model["dropout"] == 0.2
@@ -118,10 +118,10 @@ def test_lra_doubles_the_layers_and_trains_as_s5_does() -> None:
         "pathfinder": (6, 192, 0.05, 200, 64, 4.5e-3, 9e-4, 0.03, 1),
         "pathx": (6, 128, 0.0, 75, 32, 1.8e-3, 6e-4, 0.06, 1),
     }
-    suite = load("lra", SHIPPED)
+    suite = load_suite("lra", SHIPPED)
     assert suite.reported is not None
     assert set(suite.reported.columns) == set(suite.tasks) == set(expected)
-    for spec in plan(suite):
+    for spec in resolve_specs(suite):
         model, train = spec.model.model_dump(), spec.train
         assert (model["layers"], model["d_model"], model["dropout"]) == expected[spec.task][:3]
         rates = (train.lr, train.ssm_lr, train.weight_decay, train.warmup_epochs)
@@ -131,7 +131,7 @@ def test_lra_doubles_the_layers_and_trains_as_s5_does() -> None:
 
 
 def test_lra_has_the_data_of_published_results() -> None:
-    found = {spec.task: spec.data.model_dump() for spec in plan(load("lra", SHIPPED))}
+    found = {spec.task: spec.data.model_dump() for spec in resolve_specs(load_suite("lra", SHIPPED))}
     assert [found[task]["dataset"] for task in ("text", "retrieval")] == ["imdb", "aan"]
     assert (found["image"]["dataset"], found["image"]["colour"]) == ("cifar10", "grey")
     for task, size in {"pathfinder": 32, "pathx": 128}.items():

@@ -23,8 +23,8 @@ from msbench.models.classifier import Classifier
 from msbench.results import store
 from msbench.results.record import RunRecord
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import load, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.shares import ALONE, Processes
@@ -55,7 +55,7 @@ DROPPING = ("msssm-s6", "train.epochs=2", "train.batch_size=20")
 
 
 def spec_of(model: str, *overrides: str, folder: Path) -> RunSpec:
-    return plan(load(str(folder / "tiny.yaml")), [model], overrides=overrides)[0]
+    return resolve_specs(load_suite(str(folder / "tiny.yaml")), [model], overrides=overrides)[0]
 
 
 def trained(
@@ -66,7 +66,7 @@ def trained(
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     flag = processes.signals if processes.count > 1 else SignalFlag()  # type: ignore[attr-defined]
     fabric = fabric_for("cpu", "float32", processes)
-    trainer = Trainer(spec, model, dataset, folder, "0" * 12, fabric, Quiet(), flag, processes)
+    trainer = Trainer(spec, model, dataset, folder, "0" * 12, fabric, SilentProgress(), flag, processes)
     if tight:  # what a share of four examples exceeds, and one of three does not
         trainer.gradients.recompute_above = 3.5 * WIDTH
 
@@ -91,10 +91,10 @@ def curves(folder: Path, processes: Processes) -> dict[str, Any]:
 
 def two(folder: Path) -> None:
     """All that the two processes do, one thing after the other in one group."""
-    from msbench.runs.launchers.joined import joined
+    from msbench.runs.launchers.distributed import join_processes
 
     signals = SignalFlag()
-    with joined("cpu", signals) as group:
+    with join_processes("cpu", signals) as group:
         found: dict[str, Any] = {"curves": curves(folder, group)}
         found["stop"] = stopped_and_resumed(folder, group, signals)
         place = RunContext(
@@ -135,7 +135,7 @@ def outcome(spec: RunSpec, place: RunContext, spoil: Callable[[Processes], Any])
     """What a run comes to whose trainers, or one of them, are spoiled."""
     undo = spoil(place.processes)
     try:
-        record = execute(spec, place, Quiet())
+        record = execute(spec, place, SilentProgress())
     finally:
         for owner, name, value in undo or ():
             setattr(owner, name, value)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from msbench import models
 from msbench.datasets.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.auroc import macro_auroc
 from msbench.training.evaluate import Predictions, predict
 from msbench.training.feed import BatchLoader
@@ -103,12 +103,19 @@ def split_of(kind: str, seed: int) -> Numbers | Pairs:
 
 def trained(kind: str, suite: Suite, folder: Path, *overrides: str, seed: int = 0) -> Trainer:
     settings = ("train.epochs=12", "train.lr=3e-2", "model.layers=1", "model.dropout=0", *overrides)
-    (spec,) = plan(suite, ["msssm-s6"], seeds=[seed], overrides=settings)
+    (spec,) = resolve_specs(suite, ["msssm-s6"], seeds=[seed], overrides=settings)
     splits = {name: split_of(kind, seed) for seed, name in enumerate(SPLITS)}
     dataset = Dataset(INFOS[kind], splits, "0" * 64, {})
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     run = Trainer(
-        spec, model, dataset, folder, "0" * 12, fabric_for("cpu", spec.train.precision), Quiet(), SignalFlag()
+        spec,
+        model,
+        dataset,
+        folder,
+        "0" * 12,
+        fabric_for("cpu", spec.train.precision),
+        SilentProgress(),
+        SignalFlag(),
     )
     run.run()
     return run

@@ -13,8 +13,8 @@ from msbench import models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import Dataset
 from msbench.errors import Diverged, Interrupted
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import Checkpoint
 from msbench.training.evaluate import predict
 from msbench.training.feed import BatchLoader
@@ -26,7 +26,7 @@ from msbench.training.step import check_finite
 MODELS = ["msssm-s6", "mamba"]
 
 
-class Notes(Quiet):
+class Notes(SilentProgress):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -35,14 +35,16 @@ class Notes(Quiet):
 
 
 def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
-    return plan(suite, [model], overrides=overrides)[0]
+    return resolve_specs(suite, [model], overrides=overrides)[0]
 
 
 def trainer(spec: RunSpec, folder: Path, signals: SignalFlag | None = None) -> Trainer:
     dataset = data.setup(spec.data, data.data_root())
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     fabric = fabric_for("cpu", spec.train.precision)
-    return Trainer(spec, model, dataset, folder, "0123456789ab", fabric, Quiet(), signals or SignalFlag())
+    return Trainer(
+        spec, model, dataset, folder, "0123456789ab", fabric, SilentProgress(), signals or SignalFlag()
+    )
 
 
 def stop_at(step: int, flag: SignalFlag) -> Callable[[int], None]:

@@ -10,8 +10,8 @@ from msbench import datasets as data
 from msbench import models
 from msbench.errors import OutOfMemory
 from msbench.models.classifier import Classifier
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.feed import split_up
 from msbench.training.loop import Trainer, fabric_for
 from msbench.training.signals import SignalFlag
@@ -19,7 +19,7 @@ from msbench.training.signals import SignalFlag
 TRIED = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
-class Notes(Quiet):
+class Notes(SilentProgress):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -28,7 +28,7 @@ class Notes(Quiet):
 
 
 def trainer(suite: Suite, folder: Path, model: str, *overrides: str) -> Trainer:
-    spec = plan(suite, [model], overrides=["train.epochs=1", *overrides])[0]
+    spec = resolve_specs(suite, [model], overrides=["train.epochs=1", *overrides])[0]
     dataset = data.setup(spec.data, data.data_root())
     net = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     return Trainer(spec, net, dataset, folder, "0" * 12, fabric_for("cpu", "float32"), Notes(), SignalFlag())

@@ -14,7 +14,7 @@ from msbench.config import DATASETS, DataConfig
 from msbench.datasets.dataset import Dataset
 from msbench.environment import measure_split_memory
 from msbench.errors import UnknownName
-from msbench.runs.suite import available, plan
+from msbench.runs.suite import list_suites, resolve_specs
 from msbench.training.feed import BatchLoader
 from msbench.training.order import epoch_batches
 
@@ -63,8 +63,8 @@ def configs(say: Say) -> Iterator[DatasetEntry]:
     Invalid suite files are reported and skipped.
     """
     seen: set[str] = set()
-    for suite in available(on_error=lambda error: say(str(error))):
-        for spec in plan(suite):
+    for suite in list_suites(on_error=lambda error: say(str(error))):
+        for spec in resolve_specs(suite):
             if (key := spec.data.model_dump_json()) not in seen:
                 seen.add(key)
                 yield DatasetEntry(f"{suite.name} {spec.task}", spec.data)

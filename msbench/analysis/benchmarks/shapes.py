@@ -13,7 +13,7 @@ from msbench import datasets as data
 from msbench.config import ClassifierConfig, RunSpec, TrainConfig
 from msbench.datasets.dataset import Batch, TaskInfo
 from msbench.errors import UnknownName
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.feed import send
 from msbench.training.order import epoch_batches
 
@@ -83,7 +83,7 @@ def deep_shape(b: int = 2, length: int = 1024, *overrides: str) -> StepShape:
 
 def specs_of(suite: str, overrides: Sequence[str]) -> dict[str, RunSpec]:
     """Return the runs of Mamba and of MS-SSM on the suite's first task, in this order."""
-    specs = plan(load(suite), ("mamba", "msssm-s6"), (), (), tuple(overrides))
+    specs = resolve_specs(load_suite(suite), ("mamba", "msssm-s6"), (), (), tuple(overrides))
     return {name: next(spec for spec in specs if spec.model_name == name) for name in ("mamba", "msssm-s6")}
 
 

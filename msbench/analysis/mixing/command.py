@@ -30,7 +30,7 @@ from msbench.results.mixing_documents import (
 from msbench.runs import plan as run_plan
 from msbench.runs import sources
 from msbench.runs.plan import PlannedRun
-from msbench.runs.reproduce import words_of
+from msbench.runs.reproduce import build_command
 from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 
@@ -54,7 +54,7 @@ def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> MixingResu
     """
     device = choose_accelerator(options.device)
     run_plan.check_kernels(specs, device)
-    planned = run_plan.agenda(specs, options.results, datasets.data_root())
+    planned = run_plan.plan_runs(specs, options.results, datasets.data_root())
     for entry in planned:
         if entry.dataset is None:
             raise DataError(entry.reason)
@@ -79,8 +79,15 @@ def _title(spec: RunSpec) -> str:
 
 def _training_command(spec: RunSpec, options: MixingOptions, *, fresh: bool) -> str:
     """Return the command that trains this run."""
-    name, seeds = options.suite or spec.suite, [spec.seed]
-    words = words_of("run", name, spec.model_name, spec.task, seeds, options.overrides, options.results)
+    words = build_command(
+        "run",
+        options.suite or spec.suite,
+        model=spec.model_name,
+        task=spec.task,
+        seeds=[spec.seed],
+        overrides=options.overrides,
+        results=options.results,
+    )
     return command_line((*words, *(("--fresh",) if fresh else ())))
 
 

@@ -22,7 +22,7 @@ from msbench.reporting.compare.outcomes import Epoch, describe_interval, read_cu
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.runs import plan as agenda
-from msbench.runs.reproduce import KEPT, Again, again, record_spec, resolved
+from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, dump_spec, resolve_record
 from msbench.stats import learned_rule
 
 FILES = 12
@@ -45,12 +45,12 @@ class RunStanding:
 def compare_with_present(record: RunRecord, data_root: Path) -> RunStanding:
     """Compare a run with the present source and, where set up, the present data. Writes nothing."""
     try:
-        spec = resolved(record)
+        spec = resolve_record(record)
     except ConfigError as error:
         return RunStanding(None, f"its settings are invalid now: {error}")
     found: tuple[Change, ...] = ()
     if spec.digest != record.spec_digest:
-        found += compare_settings(record.spec, record_spec(spec))
+        found += compare_settings(record.spec, dump_spec(spec))
     digest, reason = _find_data_digest(spec, data_root)
     identity = agenda.identify(spec, digest or record.data_digest)
     found += compare_data(record.data_digest, identity.data_digest)
@@ -86,7 +86,7 @@ class RunDetails:
     """A run and all that is known of it here. `interval` is that of its result, with its method."""
 
     found: FoundRun
-    again: Again
+    reproduction: Reproduction
     standing: RunStanding
     curve: list[Epoch]
     curve_problem: str
@@ -99,7 +99,7 @@ def inspect_run(
     """Gather the contents of `build_page`. Reads, never writes."""
     record = found.record
     curve, problem = read_curve(found.folder, record.metric)
-    reproduced, now = again(record, suite_file, results), compare_with_present(record, data_root)
+    reproduced, now = build_reproduction(record, suite_file, results), compare_with_present(record, data_root)
     return RunDetails(found, reproduced, now, curve, problem, describe_interval(found))
 
 
@@ -107,11 +107,11 @@ def build_page(details: RunDetails) -> Iterable[Part]:
     """Yield the parts to print, in order."""
     record, folder = details.found.record, details.found.folder
     yield Facts(describe_run(record), list(_list_results(record, details.interval)))
-    yield _lay_out_command(details.again, record)
+    yield _lay_out_command(details.reproduction, record)
     yield _lay_out_standing(record, details.standing)
     departures = [
         (change.name, f"{change.now_text} (planned: {change.before_text})")
-        for change in details.again.departures
+        for change in details.reproduction.departures
     ]
     yield Facts("different from its suite", departures)
     yield from _lay_out_curve(details)
@@ -153,7 +153,7 @@ def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]
         yield "size", f"{record.parameters:,} parameters{states}"
 
 
-def _lay_out_command(found: Again, record: RunRecord) -> Facts:
+def _lay_out_command(found: Reproduction, record: RunRecord) -> Facts:
     """Return the command that reproduces the run, or the reason why there is none."""
     if not found.command:
         return Facts("to reproduce it", [("", f"no command: {found.reason}")])

@@ -22,7 +22,7 @@ from msbench.results.mixing_documents import find_comparable, read_distances
 from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell, find_reported, read_reported_lines
 from msbench.runs import suite
-from msbench.runs.reproduce import Executed, how, words_of
+from msbench.runs.reproduce import ExecutionOptions, build_command, list_execution_options
 
 ADDED = 5
 """The most values that are written out as a sum."""
@@ -90,7 +90,7 @@ def _find_printed(place: CellAddress, results: Path) -> PrintedCell | None:
 def _name_reported_table(place: CellAddress) -> str:
     if place.table.number is not None:
         return place.table.id
-    return define_suite_table(suite.load(place.name)).reported
+    return define_suite_table(suite.load_suite(place.name)).reported
 
 
 def _list_parts(place: CellAddress, results: Path) -> Iterator[CellAddress]:
@@ -137,7 +137,7 @@ def _trace_source(place: CellAddress, results: Path, data_root: Path) -> CellSou
     problem = ""
     name = place.name if place.table.number is None else suite_name
     try:
-        specs = suite.plan(suite.load(name), [model], [task])
+        specs = suite.resolve_specs(suite.load_suite(name), [model], [task])
         specs += find_more_seeds(specs, mine).values()
     except ConfigError as error:
         specs, problem = [], str(error)
@@ -211,9 +211,16 @@ def _list_commands(
     done = [record.seed for record in used]
     lacking = [spec.seed for spec in specs if spec.seed not in done]
 
-    def run(seeds: Sequence[int], executed: Executed = ((), ())) -> str:
+    def run(seeds: Sequence[int], executed: ExecutionOptions = ((), ())) -> str:
         overrides, options = executed
-        return command_line((*words_of("run", name, model, task, seeds, overrides, results), *options))
+        return command_line(
+            (
+                *build_command(
+                    "run", name, model=model, task=task, seeds=seeds, overrides=overrides, results=results
+                ),
+                *options,
+            )
+        )
 
     ways = _group_by_execution(used)
     for executed, seeds in ways.items():
@@ -222,14 +229,21 @@ def _list_commands(
         # Execute them as the others were, where those agree.
         yield "missing seeds" if done else "runs", run(lacking, *(ways if len(ways) == 1 else ()))
     if column.source == "mixing":
-        yield "distances", command_line(words_of("mixing", name, model, task, [*done, *lacking], (), results))
+        yield (
+            "distances",
+            command_line(
+                build_command(
+                    "mixing", name, model=model, task=task, seeds=[*done, *lacking], results=results
+                )
+            ),
+        )
 
 
-def _group_by_execution(used: Iterable[RunRecord]) -> dict[Executed, list[int]]:
+def _group_by_execution(used: Iterable[RunRecord]) -> dict[ExecutionOptions, list[int]]:
     """Return the seeds of runs by execution settings, on which exact numbers depend."""
-    found: dict[Executed, list[int]] = {}
+    found: dict[ExecutionOptions, list[int]] = {}
     for record in used:
-        found.setdefault(how(record.environment), []).append(record.seed)
+        found.setdefault(list_execution_options(record.environment), []).append(record.seed)
     return found
 
 

@@ -40,7 +40,7 @@ from msbench.reporting.tables.selection import (
 )
 from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
-from msbench.runs.suite_claims import Claim
+from msbench.runs.suite_file import Claim
 
 
 def build_table(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msbench.reporting.tables.cells import Part, Place, Source
 from msbench.runs.suite import Suite
-from msbench.runs.suite_claims import Claim
+from msbench.runs.suite_file import Claim
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,9 @@ class _Library:
         self.found = [folder.name for folder in listing.folders]
         if not self.found:
             raise Undecided(f"{self.results}: nothing has been run; 'msbench run SUITE' makes runs; {HINT}")
-        available = suite.available(on_error=lambda error: self.warn(f"skipped, not a valid suite: {error}"))
+        available = suite.list_suites(
+            on_error=lambda error: self.warn(f"skipped, not a valid suite: {error}")
+        )
         self.suites |= {each.name: each for each in available}
         for name in self.found:
             if name not in self.suites:
@@ -211,7 +213,10 @@ class _Library:
         stored = store.read_runs(self.results, each.name)
         records, distances = stored.records, self._read_distances(stored)
         unlisted = dict.fromkeys(r.model for r in records if r.model not in each.models)
-        specs = [*suite.plan(each), *(spec for model in unlisted for spec in _plan_model(each, model))]
+        specs = [
+            *suite.resolve_specs(each),
+            *(spec for model in unlisted for spec in _plan_model(each, model)),
+        ]
         more = find_more_seeds(specs, records)
         present = find_present_versions(specs, more, stored, self.results)
         self.runs[name] = SuiteRuns(each, specs, records, distances, more, present)
@@ -234,9 +239,9 @@ class _Library:
 
 def _load_suite(name: str) -> Suite:
     try:
-        return suite.load(name)
+        return suite.load_suite(name)
     except UnknownName as error:
-        names = suite.names()
+        names = suite.list_suite_names()
         if Path(name).name != name or name in names or name.endswith((".yaml", ".yml")):
             raise
         known = {*names, PAPER, *(each for table in PAPER_TABLES for each in list_paper_names(table))}
@@ -248,7 +253,7 @@ def _plan_model(each: Suite, model: str) -> list[RunSpec]:
     if model not in MODELS:
         return []
     try:
-        return suite.plan(each, models=[model])
+        return suite.resolve_specs(each, models=[model])
     except ConfigError:
         return []
 

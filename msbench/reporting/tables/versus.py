@@ -28,7 +28,7 @@ from msbench.reporting.tables.significance import (
 from msbench.results.mixing_documents import find_comparable
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.results.reported import ReportedCell
-from msbench.runs.suite_claims import Claim
+from msbench.runs.suite_file import Claim
 from msbench.stats import holm
 
 CellIndex = tuple[int, int]

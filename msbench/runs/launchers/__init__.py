@@ -1,1 +1,159 @@
-"""Launchers: one module for each way of executing runs."""
+"""Launchers: the ways in which the runs of one command are executed.
+
+::
+
+    local        one after another in this process
+    pool         in parallel on this machine, a process each
+    distributed  one run on several devices, a process each
+    slurm        as one array of Slurm jobs
+    container    the same command inside a container
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from msbench.config import RunSpec
+from msbench.errors import ConfigError, ExitCode, UnknownName
+from msbench.results.record import RunRecord
+from msbench.runs.reproduce import RESULTS, build_command
+
+if TYPE_CHECKING:
+    from msbench.training.metrics import EpochRow
+    from msbench.training.state import StepReport
+
+LAUNCHERS = ("local", "slurm")
+RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+NO_WAIT = "MSBENCH_NO_WAIT"
+"""Variable that is set if a process must not wait for runs that others train: its parent retries later."""
+BUSY = 75
+"""Its exit code then; sysexits' EX_TEMPFAIL, which no user's command ends with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What ``msbench run`` was asked for: the runs of a suite, and how to execute them.
+
+    `suite` is a name or the path of a file. Empty `models`, `tasks` or `seeds` mean all of the suite's.
+    `overrides` are texts such as ``train.lr=1e-3``; `device` is auto, cpu or cuda.
+    """
+
+    suite: str
+    models: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    overrides: tuple[str, ...] = ()
+    device: str = "auto"
+    devices: int = 1
+    jobs: int = 1
+    threads: int | None = None
+    scan: str | None = None
+    deterministic: bool = False
+    fresh: bool = False
+    dry_run: bool = False
+    launcher: str = "local"
+    profile: Path | None = None
+    wait: bool = False
+    container: str | None = None
+    image: str | None = None
+    results: Path = RESULTS
+    quiet: bool = False
+
+    def command_for(self, spec: RunSpec, suite_file: Path) -> tuple[str, ...]:
+        """Return the words, after ``msbench``, that train one of the runs as this file describes it."""
+        words = build_command(
+            "run",
+            str(suite_file),
+            model=spec.model_name,
+            task=spec.task,
+            seeds=[spec.seed],
+            overrides=self.overrides,
+            results=self.results.absolute(),
+        )
+        options = {
+            "--device": self.device,
+            "--devices": self.devices if self.devices > 1 else None,
+            "--threads": self.threads,
+            "--scan": self.scan,
+            "--deterministic": self.deterministic or None,
+            "--fresh": self.fresh or None,
+            "--container": self.container,
+            "--image": self.image,
+        }
+        more: list[str] = []
+        for name, value in options.items():
+            if value is not None:
+                more += [name] if value is True else [name, str(value)]
+        return (*words[1:], *more)
+
+
+@dataclass
+class RunOutcome:
+    """The records and errors of a command's runs."""
+
+    records: list[RunRecord] = field(default_factory=list)
+    data_errors: list[str] = field(default_factory=list)
+    damaged: int = 0
+    code: int = ExitCode.OK
+    """Exit code of failures that no record shows."""
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the most fundamental failure."""
+        if self.code:
+            return self.code
+        if self.data_errors:
+            return ExitCode.DATA
+        if self.damaged or any(not record.finished for record in self.records):
+            return ExitCode.RUN_FAILED
+        return ExitCode.OK
+
+
+class SilentProgress:
+    """Receiver of reports on the training of a run that prints nothing; a context around the training."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def step(self, report: "StepReport") -> None:
+        """Do nothing."""
+
+    def epoch(self, row: "EpochRow") -> None:
+        """Do nothing."""
+
+    def note(self, text: str) -> None:
+        """Do nothing."""
+
+
+def check_options(options: RunOptions) -> None:
+    """Raise ConfigError for options that are incompatible with one another or with this process."""
+    if options.launcher not in LAUNCHERS:
+        raise UnknownName("launcher", options.launcher, LAUNCHERS, "--launcher")
+    slurm = options.launcher == "slurm"
+    if not slurm and (options.profile is not None or options.wait):
+        raise ConfigError(f"{'--wait' if options.wait else '--profile'} goes with --launcher slurm")
+    if options.image is not None and options.container is None:
+        raise ConfigError("--image goes with --container docker, podman or apptainer")
+    if options.jobs > 1 and slurm:
+        raise ConfigError("--jobs goes with the local launcher; Slurm has max_parallel, in its profile")
+    if options.jobs > 1 and options.devices > 1:
+        raise ConfigError("--jobs trains runs in parallel on a device each; leave --devices out")
+    single = {
+        "--launcher slurm": slurm,
+        "--container": options.container is not None,
+        "--jobs": options.jobs > 1,
+    }
+    for option, given in single.items():
+        if given and is_placed():
+            raise ConfigError(
+                f"{option}: not within torchrun: there, each process would do it; use --devices"
+            )
+
+
+def is_placed() -> bool:
+    """Return True if the environment makes this one of several processes that train together."""
+    return all(name in os.environ for name in RANK_VARIABLES) and os.environ["WORLD_SIZE"] != "1"

@@ -14,16 +14,20 @@ import posixpath
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msbench import datasets as data
-from msbench.console import encodable
+from msbench import datasets
+from msbench.config import RunSpec
+from msbench.console import command_line, encodable, say
 from msbench.environment import CONTAINER
 from msbench.errors import ConfigError, UnknownName
-from msbench.runs import suite as suites
-from msbench.runs.launchers.devices import passing_on
+from msbench.runs.launchers import RunOptions
+from msbench.runs.launchers.distributed import forwarded_signals
+from msbench.runs.setup import setup_fetched_data
+from msbench.runs.suite import load_suite
 
 ENGINES = ("docker", "podman", "apptainer")
 OWN = ("--container", "--image")
@@ -72,7 +76,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Inside:
+class ContainerCommand:
     """A command to run in an image, and what it gets of this machine."""
 
     image: Image
@@ -133,34 +137,34 @@ def words_inside(arguments: Iterable[str]) -> list[str]:
     return words
 
 
-def target(typed: str | Path) -> str:
+def resolve_inside(typed: str | Path) -> str:
     """Return the path inside that a typed path leads to."""
     return posixpath.normpath(posixpath.join(HOME, str(typed)))
 
 
-def mounts(suite: str, results: Path) -> list[Mount]:
+def list_mounts(suite: str, results: Path) -> list[Mount]:
     """Return mounts of the results, the data (at `DATA`) and the suite's file, as far as they exist."""
-    file = Path(suites.load(suite).source.name)
+    file = Path(load_suite(suite).source.name)
     typed = suite if Path(suite) == file else Path("suites") / file.name
     # The order matters: a job's copy of the suite is in the results, and is mounted over them read-only.
     wanted = [
-        Mount(results.resolve(), target(results)),
-        Mount(data.data_root().resolve(), DATA),
-        Mount(file.resolve(), target(typed), writable=False),
+        Mount(results.resolve(), resolve_inside(results)),
+        Mount(datasets.data_root().resolve(), DATA),
+        Mount(file.resolve(), resolve_inside(typed), writable=False),
     ]
     return [mount for mount in wanted if mount.source.exists()]
 
 
 def check_paths(words: Iterable[str], results: Path) -> None:
     """Raise ConfigError for paths that are not UTF-8: engines pass their arguments on as JSON."""
-    for text in (*words, str(results.resolve()), str(data.data_root().resolve())):
+    for text in (*words, str(results.resolve()), str(datasets.data_root().resolve())):
         if text != encodable(text):
             raise ConfigError(
                 f"--container: {text}: an engine takes no path that is not UTF-8; choose another"
             )
 
 
-def variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
+def select_variables(environ: Mapping[str, str], image: Image) -> dict[str, str]:
     """Return the variables of the command inside: msbench's own, a few more, and the image's identity."""
     own = {key: value for key, value in environ.items() if key.startswith(FAMILIES) or key in PASSED_ON}
     about = {"engine": image.engine, "image": image.reference, "digest": image.digest}
@@ -178,7 +182,7 @@ def wants_gpu(device: str, driver: Path = Path("/dev/nvidiactl")) -> bool:
     return device != "cpu" and there
 
 
-def default_image(engine: str, *, gpu: bool) -> str:
+def name_default_image(engine: str, *, gpu: bool) -> str:
     """Return the name of the image in the recipes' own commands: a tag, or a file here."""
     flavour = "cuda" if gpu else "cpu"
     return f"msbench-{flavour}.sif" if engine == "apptainer" else f"msbench:{flavour}"
@@ -190,7 +194,7 @@ def check_engine(name: str) -> None:
         raise UnknownName("container engine", name, ENGINES, "--container")
 
 
-def image_of(engine: str, reference: str) -> Image:
+def find_image(engine: str, reference: str) -> Image:
     """Return the engine's local image, fetching nothing; ConfigError if it or the engine is missing."""
     check_engine(engine)
     if shutil.which(engine) is None:
@@ -198,7 +202,7 @@ def image_of(engine: str, reference: str) -> Image:
             f"--container {engine}: there is no program {engine} here; install it, or use another"
         )
     if engine != "apptainer":
-        return Image(engine, reference, _digest(engine, reference))
+        return Image(engine, reference, _inspect_digest(engine, reference))
     file = Path(reference).absolute()
     if not file.is_file():
         raise ConfigError(
@@ -209,7 +213,7 @@ def image_of(engine: str, reference: str) -> Image:
         return Image(engine, str(file), f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}")
 
 
-def _digest(engine: str, reference: str) -> str:
+def _inspect_digest(engine: str, reference: str) -> str:
     """Return the engine's id of the image: sha256 of its configuration, which names all layers."""
     asked = [engine, "image", "inspect", "--", reference]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
@@ -229,19 +233,51 @@ def _digest(engine: str, reference: str) -> str:
     return f"sha256:{found}"
 
 
-def run(inside: Inside) -> int:
+def run_in_container(specs: Sequence[RunSpec], options: RunOptions, arguments: Sequence[str]) -> int:
+    """Run this command line, `arguments`, without its ``--container`` in an image; return its exit code.
+
+    Data that have to be fetched are set up first: inside there is no network.
+    """
+    assert options.container is not None, "only called with --container"
+    check_paths(arguments, options.results)
+    gpu = wants_gpu(options.device)
+    image = find_image(options.container, options.image or name_default_image(options.container, gpu=gpu))
+    if not options.dry_run:
+        code = setup_fetched_data(specs, quiet=options.quiet)
+        if code:
+            return code
+        _make_folders(options.results, datasets.data_root())
+    command = ContainerCommand(
+        image=image,
+        words=words_inside(arguments),
+        mounts=list_mounts(options.suite, options.results),
+        variables=select_variables(os.environ, image),
+        user=(os.getuid(), os.getgid()),
+        gpu=gpu,
+        terminal=all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)),
+        host=socket.gethostname(),
+    )
+    if not options.quiet:
+        say(f"msbench: {command_line(command.command)}")
+    return run_command(command)
+
+
+def _make_folders(*folders: Path) -> None:
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def run_command(command: ContainerCommand) -> int:
     """Run the command inside, pass on every signal that arrives here, and return its exit code."""
     # A separate session: otherwise a terminal's signal to all would arrive twice, and the second one kills.
     # An engine that has the terminal gets its keys, not its signals.
-    own = not inside.terminal
-    environment = {**os.environ, **inside.environment}
-    process = subprocess.Popen(inside.command, env=environment, start_new_session=own)
-    with process, passing_on([process]):
+    own = not command.terminal
+    environment = {**os.environ, **command.environment}
+    process = subprocess.Popen(command.command, env=environment, start_new_session=own)
+    with process, forwarded_signals([process]):
         code = process.wait()
     # A negative code: the engine itself was ended by the signal that it passed on.
     return 128 - code if code < 0 else code
-
-
-def this_machine() -> tuple[tuple[int, int], str]:
-    """Return the caller's user and group ids, and the name of the machine."""
-    return (os.getuid(), os.getgid()), socket.gethostname()

@@ -1,87 +1,107 @@
-"""Runs as one array of Slurm jobs: selection, submission and exit code."""
+"""Runs as one array of Slurm jobs, submitted through submitit without its pickles.
 
+submitit's public interface pickles functions into the folder of the logs, submits a single function as no
+array, cannot show a script without submitting it, and ignores SIGTERM in its jobs. So only its header, its
+quoting and its call of sbatch are used. The script starts `msbench.cli.array_job`, which reads JSON.
+"""
+
+import os
 import platform
 import secrets
+import shlex
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+from msbench import datasets
 from msbench.config import RunSpec
 from msbench.console import encodable, say
+from msbench.environment import check_device
 from msbench.errors import ConfigError, ExitCode, explain_unwritable
-from msbench.results import files, store
+from msbench.results import store
+from msbench.results.files import write_atomically
 from msbench.results.locks import hold_file
-from msbench.runs import reproduce as again
-from msbench.runs.launchers import slurm_array, submission
-from msbench.runs.launchers.jobs import Job, jobs
-from msbench.runs.launchers.ready import ready
-from msbench.runs.launchers.slurm_profile import Profile
-from msbench.runs.launchers.submission import Element, Submission
-from msbench.runs.plan import TO_TRAIN, PlannedRun, agenda
+from msbench.runs.launchers import RunOptions, container, slurm_jobs
+from msbench.runs.launchers.distributed import python_command
+from msbench.runs.launchers.slurm_jobs import Job, Submission, SubmittedRun
+from msbench.runs.launchers.slurm_profile import SlurmProfile, check_devices, load_profile
+from msbench.runs.plan import TO_TRAIN, PlannedRun, plan_runs
+from msbench.runs.setup import plan_with_data
+from msbench.runs.suite import load_suite
+
+POLL = 10.0
+"""Seconds between two queries of ``--wait``."""
+KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS"})
+OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
+OF_SBATCH = frozenset(
+    f"SBATCH_{name}"
+    for name in ("ARRAY_INX", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "REQUEUE", "SIGNAL", "TIMELIMIT", "WAIT")
+)
+"""A user's defaults for sbatch that would override the script; they are removed, so the script decides."""
+OF_A_RANK = frozenset({"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
 
 
 @dataclass(frozen=True)
-class Order:
-    """Settings shared by all runs of a submission.
+class SubmissionResult:
+    """Runs of a command that submits: as planned, those already active in the queue, and the submission.
 
-    `suite_file` is frozen with it, `sets` and `options` are passed on as typed, such as
-    ``("--device", "cuda")``.
-    """
-
-    suite_file: Path
-    sets: tuple[str, ...]
-    options: tuple[str, ...]
-    results: Path
-    data_root: Path
-    profile: Profile
-
-    def words(self, entry: PlannedRun, folder: Path) -> tuple[str, ...]:
-        """Return the command of one run, after ``msbench``."""
-        spec, suite = entry.spec, str(folder / submission.SUITE)
-        _, *words = again.words_of(
-            "run", suite, spec.model_name, spec.task, [spec.seed], self.sets, self.results.absolute()
-        )
-        return (*words, *self.options)
-
-
-@dataclass(frozen=True)
-class Handed:
-    """Result of a command that submits: its runs as planned, those already busy, and the submission.
-
-    `data` is the exit code of the data set-up.
+    `script` is the batch script if it was only previewed; `setup_code` is the exit code of the data set-up.
     """
 
     entries: list[PlannedRun]
-    busy: dict[str, Job]
-    made: Submission | None
-    data: ExitCode
+    active: dict[str, Job]
+    submission: Submission | None = None
+    script: str = ""
+    setup_code: ExitCode = ExitCode.OK
 
 
-def planned(specs: Sequence[RunSpec], order: Order, *, fresh: bool = False) -> list[PlannedRun]:
-    """Return what is to be done with each of these runs."""
-    return agenda(specs, order.results, order.data_root, fresh=fresh)
+def check_jobs(options: RunOptions) -> None:
+    """Raise ConfigError for options that would end every job in its first seconds, hours from now."""
+    check_device(options.device)
+    check_devices(load_profile(options.profile), options.device, options.devices)
+    if options.scan is not None:
+        # Imported here: nothing else of a submission needs torch.
+        from msbench.ops.scan.dispatch import check_kernel_name
+
+        check_kernel_name(options.scan)
+    if options.container is not None:
+        container.check_engine(options.container)
 
 
-def hand_over(specs: Sequence[RunSpec], order: Order, *, fresh: bool, quiet: bool) -> Handed:
-    """Set up data, and submit the runs to be trained that are not being trained already."""
-    _check_paths(order)
-    slurm_array.check_commands()
-    with alone(order.results):
-        entries, provided = ready(specs, order.results, order.data_root, fresh=fresh, quiet=quiet)
-        busy = active(order.results, specs[0].suite)
-        chosen = to_submit(entries, busy)
-        made = submit(chosen, order) if chosen else None
-    return Handed(entries, busy, made, provided)
+def preview_submission(specs: Sequence[RunSpec], options: RunOptions) -> SubmissionResult:
+    """Return what would be submitted; its script is empty if nothing would be. Changes nothing."""
+    entries = plan_runs(specs, options.results, datasets.data_root(), fresh=options.fresh)
+    active = find_active_jobs(options.results, specs[0].suite)
+    # Runs without data would be set up first, and then be in the array.
+    waiting = [entry for entry in entries if entry.action == "set up"]
+    count = len(_select(entries, active)) + len(waiting)
+    if count == 0:
+        return SubmissionResult(entries, active)
+    _check_paths(options)
+    return SubmissionResult(entries, active, script=_plan_array(options, specs[0].suite, count).script)
 
 
-def exit_code(entries: Sequence[PlannedRun], *, waited: bool) -> ExitCode:
-    """Return a local run's exit code for runs that have ended; if not `waited`, submitted ones have not."""
+def submit_runs(specs: Sequence[RunSpec], options: RunOptions) -> SubmissionResult:
+    """Set up data, and submit the runs to be trained that no job is training already."""
+    _check_paths(options)
+    _check_commands()
+    with lock_submissions(options.results):
+        entries, code = plan_with_data(specs, options.results, fresh=options.fresh, quiet=options.quiet)
+        active = find_active_jobs(options.results, specs[0].suite)
+        chosen = _select(entries, active)
+        submission = _submit(chosen, options) if chosen else None
+    return SubmissionResult(entries, active, submission, setup_code=code)
+
+
+def choose_exit_code(entries: Sequence[PlannedRun], *, waited: bool) -> ExitCode:
+    """Return a local run's exit code for completed runs; submitted ones are completed if `waited`."""
     for entry in entries:
         failed = entry.record is not None and not entry.record.finished
         if (
@@ -93,30 +113,39 @@ def exit_code(entries: Sequence[PlannedRun], *, waited: bool) -> ExitCode:
     return ExitCode.OK
 
 
-def active(results: Path, suite: str) -> dict[str, Job]:
+def wait_for_jobs(specs: Sequence[RunSpec], options: RunOptions) -> ExitCode:
+    """Return the exit code of these runs when no job of their suite is waiting or running.
+
+    An interruption does not stop the jobs.
+    """
+    last = ""
+    while active := find_active_jobs(options.results, specs[0].suite):
+        if not options.quiet and (text := slurm_jobs.count_states(active.values())) != last:
+            say(last := text)
+        time.sleep(POLL)
+    entries = plan_runs(specs, options.results, datasets.data_root())
+    return choose_exit_code(entries, waited=True)
+
+
+def find_active_jobs(results: Path, suite: str) -> dict[str, Job]:
     """Return the jobs that may still train a run of this suite, by run id."""
-    found, _ = jobs(results, store.read_records(results, suite)[0])
+    found, _ = slurm_jobs.find_jobs(results, store.read_records(results, suite)[0])
     return {run: job for run, job in found.items() if job.active and job.submission.suite == suite}
 
 
-def to_submit(entries: Sequence[PlannedRun], busy: dict[str, Job]) -> list[PlannedRun]:
-    """Return the runs to be trained that are not being trained already."""
-    return [entry for entry in entries if entry.action in TO_TRAIN and entry.run_id not in busy]
+def _select(entries: Sequence[PlannedRun], active: dict[str, Job]) -> list[PlannedRun]:
+    """Return the runs to be trained that no job is training already."""
+    return [entry for entry in entries if entry.action in TO_TRAIN and entry.run_id not in active]
 
 
-def preview(entries: Sequence[PlannedRun], order: Order) -> str:
-    """Return the batch script that would be submitted; empty if there is nothing to submit."""
-    if not entries:
-        return ""
-    _check_paths(order)
-    folder = submission.folder_of(order.results.absolute(), _name(entries[0].spec.suite))
-    return slurm_array.script(folder, len(entries), order.profile, order.data_root)
-
-
-def _check_paths(order: Order) -> None:
+def _check_paths(options: RunOptions) -> None:
     """Raise ConfigError for paths that are not UTF-8: Slurm takes no other batch script."""
-    given = {"--results": str(order.results.absolute()), "MSBENCH_DATA": str(order.data_root)}
-    given |= {"Python": sys.executable, **dict(pairwise(order.options))}
+    given = {
+        "--results": str(options.results.absolute()),
+        "MSBENCH_DATA": str(datasets.data_root().absolute()),
+        "Python": sys.executable,
+        "--image": options.image or "",
+    }
     for name, text in given.items():
         if text != encodable(text):
             raise ConfigError(
@@ -124,18 +153,37 @@ def _check_paths(order: Order) -> None:
             )
 
 
+def _check_commands() -> None:
+    """Raise ConfigError if jobs cannot be submitted from here, before any work is done for them."""
+    _import_submitit()
+    for name in ("sbatch", "srun"):
+        if shutil.which(name) is None:
+            raise ConfigError(f"--launcher slurm: no {name} on PATH: submit where Slurm's commands are")
+
+
+def _import_submitit() -> Any:
+    """Return submitit's module that writes batch scripts; ConfigError if it is not installed."""
+    try:
+        from submitit.slurm import slurm
+    except ImportError:
+        raise ConfigError(
+            "--launcher slurm: submitit is not installed: pip install 'msbench[slurm]'"
+        ) from None
+    return slurm
+
+
 @contextmanager
-def alone(results: Path) -> Iterator[None]:
+def lock_submissions(results: Path) -> Iterator[None]:
     """Wait until no other command submits from these results: two at once would submit the same runs.
 
     Raises ConfigError if nothing can be written, or if the path cannot be used in a batch script.
     """
     place = str(results.absolute())
     if "%" in place:
-        raise ConfigError(f"--results {results}: Slurm gives '%' in the path of a log another meaning")
+        raise ConfigError(f"--results {results}: Slurm replaces '%' in the path of a log; choose another")
     if not place.isprintable():
         raise ConfigError(f"--results {results}: a path in a batch script ends with the line; choose another")
-    folder = results / submission.FOLDER
+    folder = results / slurm_jobs.FOLDER
 
     @cache  # printed once, however long it takes
     def say_waiting() -> None:
@@ -147,53 +195,124 @@ def alone(results: Path) -> Iterator[None]:
             yield
     except OSError as error:
         reason = error.strerror or error
-        raise ConfigError(f"{folder}: cannot be used: {reason}; choose another --results") from None
+        raise ConfigError(f"{folder}: cannot work here: {reason}; choose another --results") from None
 
 
-def submit(entries: Sequence[PlannedRun], order: Order) -> Submission:
+def _submit(entries: Sequence[PlannedRun], options: RunOptions) -> Submission:
     """Submit these runs as one array.
 
     Raises ConfigError, and leaves nothing behind, if they are refused or the folder cannot be written.
     """
     suite = entries[0].spec.suite
-    folder = submission.folder_of(order.results.absolute(), _name(suite))
+    array = _plan_array(options, suite, len(entries))
+    folder = array.folder
     folder.mkdir(mode=0o700)
-    written = Submission(
+    submission = Submission(
         name=folder.name,
         suite=suite,
         submitted=datetime.now(UTC).isoformat(timespec="microseconds"),
         host=platform.node(),
-        max_requeues=order.profile.max_requeues,
-        runs=tuple(_element(entry, order, folder) for entry in entries),
+        max_requeues=array.profile.max_requeues,
+        runs=tuple(
+            SubmittedRun(
+                run_id=entry.run_id or "",
+                task=entry.spec.task,
+                model=entry.spec.model_name,
+                seed=entry.spec.seed,
+                words=options.command_for(entry.spec, folder / slurm_jobs.SUITE),
+            )
+            for entry in entries
+        ),
     )
     try:
-        files.write_atomically(folder / submission.SUITE, order.suite_file.read_bytes())
+        suite_file = Path(load_suite(options.suite).source.name)
+        write_atomically(folder / slurm_jobs.SUITE, suite_file.read_bytes())
         # Before its number is known: if this process is killed in between, its jobs are found by name.
-        submission.write(folder, written)
-        number = slurm_array.submit(folder, len(entries), order.profile, order.data_root)
+        slurm_jobs.write_submission(folder, submission)
+        job_id = array.submit()
     except (ConfigError, OSError):
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    written = written.model_copy(update={"job_id": number})
+    submission = submission.model_copy(update={"job_id": job_id})
     try:
-        submission.write(folder, written)
+        slurm_jobs.write_submission(folder, submission)
     except OSError as error:
         # The jobs exist, and are found by name.
-        say(f"msbench: {explain_unwritable(folder / submission.FILE, error, '--results')}")
-    return written
+        say(f"msbench: {explain_unwritable(folder / slurm_jobs.FILE, error, '--results')}")
+    return submission
 
 
-def _element(entry: PlannedRun, order: Order, folder: Path) -> Element:
-    spec = entry.spec
-    return Element(
-        run_id=entry.run_id or "",
-        task=spec.task,
-        model=spec.model_name,
-        seed=spec.seed,
-        words=order.words(entry, folder),
-    )
+@dataclass(frozen=True)
+class _JobArray:
+    """One array of `count` jobs; `folder` is its submission's, whose name is that of the jobs."""
+
+    folder: Path
+    count: int
+    profile: SlurmProfile
+
+    @property
+    def script(self) -> str:
+        """The batch script."""
+        make = _import_submitit()._make_sbatch_string
+        text = make(command=self._command, folder=self.folder, map_count=self.count, **self._parameters)
+        return str(text)
+
+    def submit(self) -> str:
+        """Submit the array and return its number; ConfigError with sbatch's message if it is refused."""
+        executor = _import_submitit().SlurmExecutor(self.folder)
+        executor.update_parameters(**self._parameters)
+        executor.parameters["map_count"] = self.count
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        with _outside_of_jobs():
+            try:
+                return str(executor._submit_command(self._command).job_id)
+            except (FailedJobError, FailedSubmissionError, OSError) as error:
+                message = " ".join(str(error).split())
+                raise ConfigError(f"--launcher slurm: not submitted: {message}") from None
+
+    @property
+    def _command(self) -> str:
+        """The command that replaces an element's shell: the signal goes to that process alone."""
+        words = [*python_command(), "-u", "-m", "msbench.cli.array_job", str(self.folder / slurm_jobs.FILE)]
+        return f"exec {shlex.join(words)}"
+
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        # Compute nodes often have no network: the data have been set up before.
+        exports = {"MSBENCH_OFFLINE": "1", "MSBENCH_DATA": str(datasets.data_root().absolute())}
+        if self.profile.cpus is not None:
+            exports["OMP_NUM_THREADS"] = str(self.profile.cpus)
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+        return {
+            **self.profile.submitit_parameters(),
+            "job_name": self.folder.name,
+            "array_parallelism": self.profile.max_parallel or self.count,
+            "setup": [*lines, *self.profile.setup],
+        }
 
 
-def _name(suite: str) -> str:
-    """Return a unique name for the jobs of one submission."""
-    return f"msbench-{suite}-{secrets.token_hex(4)}"
+def _plan_array(options: RunOptions, suite: str, count: int) -> _JobArray:
+    """Return an array of jobs with a name that no other has."""
+    name = f"msbench-{suite}-{secrets.token_hex(4)}"
+    folder = slurm_jobs.locate_submission(options.results.absolute(), name)
+    return _JobArray(folder, count, load_profile(options.profile))
+
+
+@contextmanager
+def _outside_of_jobs() -> Iterator[None]:
+    """Remove variables that would change the script, or that an element would take for its own.
+
+    The former are a user's settings, the latter are left by an enclosing job.
+    """
+    leaked = {
+        name: value
+        for name, value in os.environ.items()
+        if (name.startswith(OF_A_JOB) or name in OF_A_RANK | OF_SBATCH) and name not in KEPT
+    }
+    for name in leaked:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(leaked)

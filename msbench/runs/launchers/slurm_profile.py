@@ -35,18 +35,18 @@ SLACK = 60
 """Seconds by which Slurm may send the signal early: it checks limits about once a minute."""
 
 
-def _one_line(text: str) -> str:
+def _check_line(text: str) -> str:
     """Return `text` if it stays within its line of the batch script; else raise ValueError."""
     if not text or not text.isprintable():
         raise ValueError(f"{format_value(text)}: must be printable text in one line")
     return text
 
 
-Line = Annotated[str, AfterValidator(_one_line)]
+Line = Annotated[str, AfterValidator(_check_line)]
 Whole = Annotated[int, Field(gt=-LARGEST_COUNT, lt=LARGEST_COUNT)]
 
 
-def _option(name: str) -> str:
+def _check_option(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
         raise ValueError(
             f"{format_value(name)} is no long option of sbatch; write it without the two hyphens"
@@ -58,22 +58,22 @@ def _option(name: str) -> str:
     return name
 
 
-def _duration(value: int | str) -> int | str:
-    if seconds(value) <= 0:
+def _check_duration(value: int | str) -> int | str:
+    if parse_time(value) <= 0:
         raise ValueError(
             "must be more than nothing; leave no limit open: 0 is none to some versions of Slurm"
         )
     return value
 
 
-class Profile(Config):
+class SlurmProfile(Config):
     """Keys of a profile: `time` in minutes or as ``HH:MM:SS`` or ``D-HH:MM:SS``, `memory` such as 16G.
 
     `grace_seconds` before the limit, a run is signalled to save and is requeued; after `max_requeues`
     restarts, for whatever reason, it is not started again.
     """
 
-    time: Annotated[NonNegativeInt | Line, AfterValidator(_duration)]
+    time: Annotated[NonNegativeInt | Line, AfterValidator(_check_duration)]
     partition: Line | None = None
     account: Line | None = None
     qos: Line | None = None
@@ -83,20 +83,41 @@ class Profile(Config):
     max_parallel: PositiveInt | None = None
     grace_seconds: Annotated[int, Field(ge=10, le=65535)] = 120
     max_requeues: NonNegativeInt = 50
-    sbatch: dict[Annotated[str, AfterValidator(_option)], Line | Whole | bool] = {}  # noqa: RUF012
+    sbatch: dict[Annotated[str, AfterValidator(_check_option)], Line | Whole | bool] = {}  # noqa: RUF012
     setup: tuple[Line, ...] = ()
 
     @model_validator(mode="after")
-    def _time_to_work(self) -> "Profile":
-        if seconds(self.time) <= self.grace_seconds + SLACK:
+    def _leaves_time_to_work(self) -> "SlurmProfile":
+        if parse_time(self.time) <= self.grace_seconds + SLACK:
             raise ValueError(
                 f"time: {self.time} leaves no time to work: grace_seconds is {self.grace_seconds}, and Slurm "
                 f"may send the signal {SLACK} s earlier"
             )
         return self
 
+    def submitit_parameters(self) -> dict[str, Any]:
+        """Return submitit's parameters for the header of the batch script."""
+        # submitit's own defaults are five minutes, 256 at once and a wckey that no site has.
+        values: dict[str, Any] = {
+            "time": self.time,
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "cpus_per_task": self.cpus,
+            "mem": self.memory,
+            "gpus_per_node": self.gpus,
+        }
+        own = {"signal": f"B:USR1@{self.grace_seconds}", "requeue": True}
+        chosen = {key: value for key, value in self.sbatch.items() if value is not False}
+        return {key: value for key, value in values.items() if value is not None} | {
+            "wckey": None,
+            "stderr_to_stdout": True,
+            "use_srun": False,
+            "additional_parameters": {**chosen, **own},
+        }
 
-def seconds(time: int | str) -> int:
+
+def parse_time(time: int | str) -> int:
     """Return the seconds of a time limit; a plain number is minutes. Raises ValueError."""
     if isinstance(time, int):
         return time * 60
@@ -107,7 +128,7 @@ def seconds(time: int | str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + secs
 
 
-def check_devices(profile: Profile, device: str, devices: int) -> None:
+def check_devices(profile: SlurmProfile, device: str, devices: int) -> None:
     """Raise ConfigError if each job would fail once started, for lack of GPUs."""
     count = str(profile.gpus or "").rpartition(":")[2]
     granted = int(count) if count.isdecimal() else 1
@@ -118,43 +139,21 @@ def check_devices(profile: Profile, device: str, devices: int) -> None:
         )
 
 
-def load(given: Path | None) -> Profile:
+def load_profile(given: Path | None) -> SlurmProfile:
     """Load the profile in this file, or else in ``slurm.yaml`` here or in the user's settings for msbench.
 
     Raises ConfigError naming file, line and key, or the places searched if there is none.
     """
-    places = [given] if given is not None else [Path(FILE), _settings() / FILE]
-    path = next((place for place in places if given is not None or place.is_file()), None)
+    candidates = [given] if given is not None else [Path(FILE), _settings() / FILE]
+    path = next((file for file in candidates if given is not None or file.is_file()), None)
     if path is None:
-        looked = " nor ".join(map(str, places))
+        looked = " nor ".join(map(str, candidates))
         raise ConfigError(
             f"--launcher slurm: no profile, neither {looked}: one with `time: 4:00:00` is enough; "
             "or name a file with --profile"
         )
-    return validate(Profile, load_yaml(path), "a Slurm profile")
+    return validate(SlurmProfile, load_yaml(path), "a Slurm profile")
 
 
 def _settings() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "msbench"
-
-
-def parameters(profile: Profile) -> dict[str, Any]:
-    """Return submitit's parameters for the header of the batch script."""
-    # submitit's own defaults are five minutes, 256 at once and a wckey that no site has.
-    values: dict[str, Any] = {
-        "time": profile.time,
-        "partition": profile.partition,
-        "account": profile.account,
-        "qos": profile.qos,
-        "cpus_per_task": profile.cpus,
-        "mem": profile.memory,
-        "gpus_per_node": profile.gpus,
-    }
-    own = {"signal": f"B:USR1@{profile.grace_seconds}", "requeue": True}
-    chosen = {key: value for key, value in profile.sbatch.items() if value is not False}
-    return {key: value for key, value in values.items() if value is not None} | {
-        "wckey": None,
-        "stderr_to_stdout": True,
-        "use_srun": False,
-        "additional_parameters": {**chosen, **own},
-    }

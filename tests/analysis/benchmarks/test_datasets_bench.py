@@ -11,7 +11,7 @@ from msbench.analysis.benchmarks import datasets
 from msbench.analysis.benchmarks.settings import Settings
 from msbench.cli import app
 from msbench.errors import DataError, ExitCode, UnknownName
-from msbench.runs.suite import Suite, available, plan
+from msbench.runs.suite import Suite, list_suites, resolve_specs
 
 
 def bench(*arguments: str | Path) -> Result:
@@ -26,14 +26,14 @@ def only_tiny(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
 
 def test_each_way_of_seeing_a_set_is_named_once() -> None:
     entries = list(datasets.configs(print))
-    specs = [spec for suite in available() for spec in plan(suite)]
+    specs = [spec for suite in list_suites() for spec in resolve_specs(suite)]
     assert {entry.config for entry in entries} == {spec.data for spec in specs}
     assert len({entry.config for entry in entries}) == len(entries)
     assert entries[0].name == f"{specs[0].suite} {specs[0].task}"
 
 
 def test_a_set_that_is_there_is_opened_and_fed(only_tiny: Suite, tmp_path: Path) -> None:
-    spec = plan(only_tiny)[0]
+    spec = resolve_specs(only_tiny)[0]
     dataset = data.setup(spec.data, data.data_root())
     done = bench("--json", "-q", "--quick", "--out", tmp_path / "data.json")
     assert done.exit_code == 0, done.output
@@ -54,7 +54,7 @@ def test_a_set_that_is_there_is_opened_and_fed(only_tiny: Suite, tmp_path: Path)
 
 
 def test_tables_fit_80_columns(only_tiny: Suite) -> None:
-    data.setup(plan(only_tiny)[0].data, data.data_root())
+    data.setup(resolve_specs(only_tiny)[0].data, data.data_root())
     done = bench("-q", "--quick")
     assert done.exit_code == 0, done.output
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -75,7 +75,7 @@ def test_what_is_not_set_up_says_what_to_run(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_fault_of_one_set_marks_its_row(only_tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    data.setup(plan(only_tiny)[0].data, data.data_root())
+    data.setup(resolve_specs(only_tiny)[0].data, data.data_root())
 
     def broken(*_args: object) -> None:
         raise DataError("tokens.npy is damaged")

@@ -21,7 +21,7 @@ from msbench.config import RunSpec
 from msbench.errors import ConfigError, DataError, ExitCode, OutOfMemory
 from msbench.results import store
 from msbench.runs import plan as agenda
-from msbench.runs.suite import Suite, plan
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder, load_weights
 from msbench.training.metrics import EpochRow
 
@@ -47,7 +47,7 @@ def results(tmp_path: Path, tiny_file: Path) -> Path:
 
 
 def runs(tiny: Suite) -> list[RunSpec]:
-    return plan(tiny, overrides=["train.epochs=1"])
+    return resolve_specs(tiny, overrides=["train.epochs=1"])
 
 
 SHORT = ("--set", "train.epochs=1", "--examples", "4")
@@ -63,7 +63,7 @@ def test_a_finished_run_is_measured_with_its_best_weights(
     assert done.exit_code == 0, done.stderr
     found = documents(tiny_file, "--results", results, "--examples", "4")
     assert [(each["model"], each["epoch"]) for each in found] == [("msssm-s6", 0), ("mamba", 0)]
-    for spec, each in zip(plan(tiny), found, strict=True):
+    for spec, each in zip(resolve_specs(tiny), found, strict=True):
         dataset = data.open_dataset(spec.data, data.data_root())
         model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
         (folder,) = results.glob(f"*/*/{spec.model_name}/*")
@@ -113,7 +113,7 @@ def test_untrained_models_need_no_run_and_make_none(tiny: Suite, tiny_file: Path
     assert all(path.name.startswith("untrained-") for path in results.rglob("*.json"))
     assert store.read_records(results) == ([], [])
     assert msbench("list", "runs", "--results", results, "--json").stdout.strip() == "[]"
-    for entry, each in zip(agenda.agenda(runs(tiny), results, data.data_root()), found, strict=True):
+    for entry, each in zip(agenda.plan_runs(runs(tiny), results, data.data_root()), found, strict=True):
         assert (entry.action, entry.reason, entry.run_id) == ("train", "no run yet", each["run_id"])
     done = msbench("run", tiny_file, "--results", results, "--quiet", "--set", "train.epochs=1")
     assert done.exit_code == 0, done.stderr
@@ -194,7 +194,7 @@ def test_results_that_cannot_be_written_are_told_before_anything_is_measured(
     data.setup(runs(tiny)[0].data, data.data_root())
     monkeypatch.setattr(command, "measure_model", no_measure)
     options = MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False)
-    (entry,) = agenda.agenda(runs(tiny)[:1], tmp_path, data.data_root())
+    (entry,) = agenda.plan_runs(runs(tiny)[:1], tmp_path, data.data_root())
     assert entry.directory is not None
     entry.directory.mkdir(parents=True)
     file = entry.directory / "mixing"
@@ -213,7 +213,7 @@ def test_data_that_are_absent_are_told_once_and_before_anything_is_measured(
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
     monkeypatch.setattr(command, "measure_model", no_measure)
-    specs = [runs(tiny)[0], plan(tiny, overrides=["data.test=22"])[1]]
+    specs = [runs(tiny)[0], resolve_specs(tiny, overrides=["data.test=22"])[1]]
     with pytest.raises(DataError) as told:
         command.measure_runs(specs, MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False))
     assert str(told.value).count("msbench setup") == 1
@@ -246,7 +246,7 @@ def test_batches_are_measured_by_the_width_that_they_are_padded_to(
         return measure_model(model, batches, *others)
 
     monkeypatch.setattr(command, "measure_model", recorded)
-    spec = plan(tiny, overrides=["model.padding=paper", "train.pad_to=1024"])[1]
+    spec = resolve_specs(tiny, overrides=["model.padding=paper", "train.pad_to=1024"])[1]
     command.measure_runs(
         [spec], MixingOptions(results=tmp_path, measure=MeasureOptions(channels=1), trained=False)
     )

@@ -17,7 +17,7 @@ from msbench.reporting.compare.diff import (
 from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.runs import plan as agenda
-from msbench.runs.suite import Suite, plan
+from msbench.runs.suite import Suite, resolve_specs
 
 FIRST, SECOND = "a" * 12, "b" * 12
 
@@ -140,7 +140,7 @@ def test_learning_curves_stand_side_by_side(tmp_path: Path) -> None:
 @pytest.fixture
 def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.PlannedRun]:
     """Two models, each with a stored run of other source; one more entry without any."""
-    specs = plan(tiny)
+    specs = resolve_specs(tiny)
     digest = datasets.setup(specs[0].data, data_folder).digest
     for number, spec in enumerate(specs):
         identity = agenda.identify(spec, digest)
@@ -157,7 +157,7 @@ def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.Plann
             sources=older,
             source_digest="older",
         )
-    return agenda.agenda([*specs, *plan(tiny, ["mamba"], seeds=[7])], tmp_path, data_folder)
+    return agenda.plan_runs([*specs, *resolve_specs(tiny, ["mamba"], seeds=[7])], tmp_path, data_folder)
 
 
 @pytest.mark.usefixtures("handmade_records")

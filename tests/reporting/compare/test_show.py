@@ -12,9 +12,9 @@ from msbench.reporting.compare.show import RunStanding, build_page, compare_with
 from msbench.results.record import Failure, RunRecord
 from msbench.runs import sources
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.progress import Quiet
-from msbench.runs.reproduce import Again
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.reproduce import Reproduction
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.signals import SignalFlag
 
 RUN = "a" * 12
@@ -130,8 +130,8 @@ def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
     files = tuple(Change("source", f"{number:02}.py", "a" * 16, "b" * 16) for number in range(20))
     now = RunStanding("0" * 12, "", (*files, Change("data", "data", "c" * 64, "d" * 64)))
     monkeypatch.setattr("msbench.reporting.compare.show.compare_with_present", lambda *_: now)
-    planned = Again(("msbench", "run"), "", (Change("setting", "train.lr", 0.1, 1e-5),))
-    monkeypatch.setattr("msbench.reporting.compare.show.again", lambda *_: planned)
+    planned = Reproduction(("msbench", "run"), "", (Change("setting", "train.lr", 0.1, 1e-5),))
+    monkeypatch.setattr("msbench.reporting.compare.show.build_reproduction", lambda *_: planned)
     shown = parts(keep(tmp_path, RUN), tmp_path)
     told = facts(shown["with"])
     assert told["id"] == f"another, {'0' * 12}: data, source changed"
@@ -143,8 +143,10 @@ def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
 
 @pytest.fixture
 def record(tiny: Suite, tmp_path: Path, data_folder: Path) -> RunRecord:
-    spec = plan(tiny, ["mamba"], overrides=["train.max_steps=1"])[0]
-    found = execute(spec, RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag()), Quiet())
+    spec = resolve_specs(tiny, ["mamba"], overrides=["train.max_steps=1"])[0]
+    found = execute(
+        spec, RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag()), SilentProgress()
+    )
     assert found is not None
     return found
 

@@ -14,7 +14,7 @@ from msbench.config import RunSpec
 from msbench.reporting.compare.lookup import find_cell
 from msbench.reporting.compare.page import Facts, Grid, print_page
 from msbench.reporting.compare.trace import Trace, build_document, build_page, explain_value, trace_cell
-from msbench.runs.suite import load, plan
+from msbench.runs.suite import load_suite, resolve_specs
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -54,9 +54,9 @@ def by_id(found: Trace) -> dict[str, str]:
 
 @pytest.mark.usefixtures("suites")
 def test_every_run_is_in_the_mean_or_has_its_reason() -> None:
-    first, second, third = plan(load("tiny"), ["mamba"])
-    fourth = plan(load("tiny"), ["mamba"], seeds=[7])[0]
-    changed = plan(load("tiny"), ["mamba"], overrides=["train.lr=0.5"])[0]
+    first, second, third = resolve_specs(load_suite("tiny"), ["mamba"])
+    fourth = resolve_specs(load_suite("tiny"), ["mamba"], seeds=[7])[0]
+    changed = resolve_specs(load_suite("tiny"), ["mamba"], overrides=["train.lr=0.5"])[0]
     stored(first, "1", 0.25)
     stored(second, "2", 0.5, environment={"device": "cuda", "gpus": ["H100"]})
     stored(third, "3", None, failure={"type": "Diverged", "message": "not finite at step 3"})
@@ -65,7 +65,7 @@ def test_every_run_is_in_the_mean_or_has_its_reason() -> None:
     stored(first, "6", 0.9, ended="2026-01-01T00:00:00+00:00")
     stored(changed, "7", 0.9)
     stored(fourth, "8", 0.9)
-    stored(plan(load("tiny"), ["msssm-s6"])[0], "9", 0.9)
+    stored(resolve_specs(load_suite("tiny"), ["msssm-s6"])[0], "9", 0.9)
 
     found = follow("tiny:mamba")
     (source,) = found.sources
@@ -99,7 +99,7 @@ def test_every_run_is_in_the_mean_or_has_its_reason() -> None:
 
 @pytest.mark.usefixtures("suites")
 def test_runs_are_asked_for_as_they_were_executed() -> None:
-    first, second, third = plan(load("tiny"), ["mamba"])
+    first, second, third = resolve_specs(load_suite("tiny"), ["mamba"])
     single = {"device": "cpu", "threads": 1, "threads_given": True}
     stored(first, "1", 0.25, environment=single)
     stored(
@@ -114,7 +114,7 @@ def test_runs_are_asked_for_as_they_were_executed() -> None:
 @pytest.mark.usefixtures("suites")
 def test_seeds_that_lack_are_asked_for_as_the_others_were_executed() -> None:
     executed = {"device": "cpu", "threads": 1, "threads_given": True, "micro_batch": 4}
-    stored(plan(load("tiny"), ["mamba"])[0], "1", 0.25, environment=executed)
+    stored(resolve_specs(load_suite("tiny"), ["mamba"])[0], "1", 0.25, environment=executed)
     again, how_again = (
         "msbench run tiny --model mamba --task listops-tiny",
         "--set train.micro_batch=4 --threads 1",
@@ -126,7 +126,7 @@ def test_seeds_that_lack_are_asked_for_as_the_others_were_executed() -> None:
 
 @pytest.mark.usefixtures("suites")
 def test_a_page_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    for number, spec in enumerate(plan(load("tiny"), ["mamba"])):
+    for number, spec in enumerate(resolve_specs(load_suite("tiny"), ["mamba"])):
         gpu = {"device": "cuda", "gpus": ["NVIDIA H100 80GB HBM3"]}
         stored(spec, str(number), 0.25 * number, environment=gpu)
     found = follow("tiny:mamba:listops-tiny")
@@ -143,7 +143,7 @@ def test_a_page_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("suites")
 def test_data_that_are_here_need_no_set_up(data_folder: Path) -> None:
-    spec = plan(load("tiny"), ["mamba"])[0]
+    spec = resolve_specs(load_suite("tiny"), ["mamba"])[0]
     datasets.setup(spec.data, data_folder)
     stored(spec, "1", 0.25)
     found = follow("tiny:mamba", data_root=data_folder)
@@ -174,14 +174,14 @@ def test_a_reported_number_has_its_file_line_and_note() -> None:
 def test_an_average_is_traced_to_each_of_its_tasks() -> None:
     values = {"text": 0.5, "retrieval": 0.6, "image": 0.7, "pathfinder": 0.8, "pathx": 0.9}
     for number, (task, value) in enumerate(values.items()):
-        stored(plan(load("lra"), ["mamba"], [task])[0], str(number), value)
+        stored(resolve_specs(load_suite("lra"), ["mamba"], [task])[0], str(number), value)
     found = follow("lra:mamba:avg")
     assert [source.task for source in found.sources] == list(values)
     assert [source.values[0] / 100 for source in found.sources] == pytest.approx(list(values.values()))
     assert build_document(found)["measured"]["value"] == pytest.approx(70)
     assert explain_value(found).startswith("mean of the means of text, retrieval, image, pathfinder, pathx")
 
-    stored(plan(load("listops"), ["mamba"])[0], "a", 0.1)
+    stored(resolve_specs(load_suite("listops"), ["mamba"])[0], "a", 0.1)
     six = follow("lra:mamba:average-of-6")
     assert [source.task for source in six.sources] == [*values, "listops"]
     assert six.sources[-1].values == (10.0,)
@@ -191,7 +191,7 @@ def test_an_average_is_traced_to_each_of_its_tasks() -> None:
 
 @pytest.mark.usefixtures("suites")
 def test_a_mixing_distance_is_traced_to_its_measurement() -> None:
-    spec = plan(load("listops"), ["mamba"])[0]
+    spec = resolve_specs(load_suite("listops"), ["mamba"])[0]
     stored(spec, "1", 0.4)
     measured = {"schema_version": 1, "run_id": "1" * 12, "trained": True, "default_options": True}
     measured |= {"options_digest": "d", "mean": 12.5, "sd": 2.0, "layers": [], "examples": 16, "created": "1"}
@@ -208,7 +208,7 @@ def test_a_mixing_distance_is_traced_to_its_measurement() -> None:
 
 @pytest.mark.usefixtures("suites")
 def test_a_trivial_rule_has_no_runs_of_its_own() -> None:
-    stored(plan(load("tiny"), ["mamba"])[0], "1", 0.25, baselines={"majority": 0.1})
+    stored(resolve_specs(load_suite("tiny"), ["mamba"])[0], "1", 0.25, baselines={"majority": 0.1})
     found = follow("tiny:majority")
     assert found.sources == ()
     assert explain_value(found) == "counted on the test split; records of runs have it"
@@ -216,7 +216,7 @@ def test_a_trivial_rule_has_no_runs_of_its_own() -> None:
 
 
 def test_a_suite_that_is_named_by_its_file_is_named_so_in_commands(suites: Path) -> None:
-    stored(plan(load("tiny"), ["mamba"])[0], "1", 0.25)
+    stored(resolve_specs(load_suite("tiny"), ["mamba"])[0], "1", 0.25)
     moved = suites / "elsewhere.yaml"
     shutil.move(suites / "suites" / "tiny.yaml", moved)
     found = follow(str(moved), "mamba", "listops-tiny")

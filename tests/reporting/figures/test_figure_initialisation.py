@@ -26,7 +26,7 @@ from msbench.reporting.figures.initialisation import (
     draw_dots,
     list_dots,
 )
-from msbench.runs.suite import Suite, plan
+from msbench.runs.suite import Suite, resolve_specs
 
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})
 FIGURE_2 = [
@@ -139,7 +139,7 @@ def test_dots_that_cannot_be_told_apart_are_one() -> None:
 
 
 def test_the_models_of_a_table_are_built_as_their_runs_start(tiny: Suite) -> None:
-    first, second = plan(tiny)
+    first, second = resolve_specs(tiny)
     runs = [record("1", spec=first.model_dump(mode="json")), record("2", spec=second.model_dump(mode="json"))]
     odd = record("3", spec={"model": {"layers": 2}})
     names = ("MS-SSM", "Mamba", "Old")

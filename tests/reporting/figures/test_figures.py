@@ -22,7 +22,7 @@ from msbench.reporting.figures.style import apply_style
 from msbench.reporting.tables.cells import Cell, Report, find_run_folder
 from msbench.results.record import RunRecord, compute_run_id, write_record
 from msbench.results.store import get_run_folder
-from msbench.runs.suite import Suite, plan
+from msbench.runs.suite import Suite, resolve_specs
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
 
@@ -160,7 +160,7 @@ def test_benchmarks_of_the_scan_are_found(tmp_path: Path) -> None:
 def recorded(tiny: Suite, results: Path) -> list[RunRecord]:
     """Finished runs of the suite ``tiny``, on disk."""
     found = []
-    for spec in plan(tiny):
+    for spec in resolve_specs(tiny):
         made = record(
             compute_run_id(spec.digest, "data", "source"),
             task=spec.task,

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from msbench import environment
 from msbench.cli import app
 from msbench.errors import ConfigError, ExitCode
-from msbench.runs import setup as provision
-from msbench.runs import suite
 from msbench.runs.launchers import container
-from msbench.runs.launchers.container import Image, Inside, Mount
+from msbench.runs.launchers.container import ContainerCommand, Image, Mount
+from msbench.runs.setup import setup_fetched_data
+from msbench.runs.suite import load_suite, resolve_specs
 
 ID = "0123456789abcdef" * 4
 FAKE = """\
@@ -227,7 +227,7 @@ def test_an_image_that_is_not_there_or_not_known_is_refused(
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no program docker here"):
-        container.image_of("docker", "msbench:cpu")
+        container.find_image("docker", "msbench:cpu")
 
 
 def test_a_gpu_is_asked_for_where_a_driver_is_loaded(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_a_gpu_is_asked_for_where_a_driver_is_loaded(tmp_path: Path) -> None:
         container.wants_gpu("cuda", driver)
     driver.touch()
     assert [container.wants_gpu(device, driver) for device in ("auto", "cuda", "cpu")] == [True, True, False]
-    assert container.default_image("docker", gpu=True) == "msbench:cuda"
-    assert container.default_image("apptainer", gpu=False) == "msbench-cpu.sif"
+    assert container.name_default_image("docker", gpu=True) == "msbench:cuda"
+    assert container.name_default_image("apptainer", gpu=False) == "msbench-cpu.sif"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,9 @@ def test_a_gpu_is_asked_for_where_a_driver_is_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_each_engine_is_asked_for_gpus_in_its_words(engine: str, asked: list[str]) -> None:
-    inside = Inside(Image(engine, "image", f"sha256:{ID}"), ["run", "x"], [], {}, user=(12345, 12345))
+    inside = ContainerCommand(
+        Image(engine, "image", f"sha256:{ID}"), ["run", "x"], [], {}, user=(12345, 12345)
+    )
     with_gpu = replace(inside, gpu=True).command
     start = with_gpu.index(asked[0])
     assert with_gpu[start : start + len(asked)] == asked
@@ -259,27 +261,29 @@ def test_each_engine_is_asked_for_gpus_in_its_words(engine: str, asked: list[str
 
 
 def test_a_terminal_is_handed_on() -> None:
-    inside = Inside(Image("docker", "image", f"sha256:{ID}"), ["run"], [], {}, user=(1, 1), terminal=True)
+    inside = ContainerCommand(
+        Image("docker", "image", f"sha256:{ID}"), ["run"], [], {}, user=(1, 1), terminal=True
+    )
     assert {"--interactive", "--tty"} <= set(inside.command)
 
 
 def test_paths_inside_are_those_typed() -> None:
-    assert container.target("results") == "/work/results"
-    assert container.target("../runs") == "/runs"
-    assert container.target("/scratch/me/") == "/scratch/me"
+    assert container.resolve_inside("results") == "/work/results"
+    assert container.resolve_inside("../runs") == "/runs"
+    assert container.resolve_inside("/scratch/me/") == "/scratch/me"
 
 
 def test_the_users_own_variables_are_passed_on_and_no_others() -> None:
     given = {"MSBENCH_SCAN": "torch", "MSBENCH_DATA": "/home/me", "OMP_NUM_THREADS": "2", "SECRET": "x"}
     given |= {"NCCL_P2P_DISABLE": "1"}
-    found = container.variables(given, Image("docker", "mine:1", "sha256:1"))
+    found = container.select_variables(given, Image("docker", "mine:1", "sha256:1"))
     assert found["MSBENCH_SCAN"] == "torch"
     assert found["OMP_NUM_THREADS"] == "2"
     assert found["NCCL_P2P_DISABLE"] == "1"
     assert found["MSBENCH_DATA"] == "/data"
     assert "SECRET" not in found
     assert not any(
-        "=" in word for word in Inside(Image("docker", "", ""), [], [], found, (1, 1)).command[20:]
+        "=" in word for word in ContainerCommand(Image("docker", "", ""), [], [], found, (1, 1)).command[20:]
     )
 
 
@@ -289,7 +293,7 @@ def test_the_record_has_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.describe_container() is None
     monkeypatch.setenv("MSBENCH_IMAGE_REVISION", "abc")
     assert environment.describe_container() == {"revision": "abc"}
-    for name, value in container.variables({}, Image("docker", "mine:1", f"sha256:{ID}")).items():
+    for name, value in container.select_variables({}, Image("docker", "mine:1", f"sha256:{ID}")).items():
         monkeypatch.setenv(name, value)
     found = environment.describe_container()
     assert found == {"engine": "docker", "image": "mine:1", "digest": f"sha256:{ID}", "revision": "abc"}
@@ -304,7 +308,9 @@ def test_data_that_must_be_fetched_are_set_up_before(
     monkeypatch: pytest.MonkeyPatch, tiny_file: Path
 ) -> None:
     monkeypatch.setenv("MSBENCH_OFFLINE", "1")
-    assert provision.bring(suite.plan(suite.load(tiny_file)), quiet=True) == ExitCode.OK  # generated inside
+    assert (
+        setup_fetched_data(resolve_specs(load_suite(tiny_file)), quiet=True) == ExitCode.OK
+    )  # generated inside
     assert not (Path(os.environ["MSBENCH_DATA"]) / "cifar10").exists()
     path = tiny_file.with_name("image.yaml")
     path.write_text(
@@ -316,7 +322,7 @@ def test_data_that_must_be_fetched_are_set_up_before(
         .replace("           max_depth: 4, max_args: 3}", "    data: {dataset: cifar10}"),
         encoding="utf-8",
     )
-    assert provision.bring(suite.plan(suite.load(path)), quiet=True) == ExitCode.DATA
+    assert setup_fetched_data(resolve_specs(load_suite(path)), quiet=True) == ExitCode.DATA
 
 
 def test_help_names_the_engines() -> None:
@@ -344,8 +350,8 @@ def test_a_signal_reaches_the_command_inside(run: Run, engines: Engines, tiny_fi
 
 def test_an_engine_that_a_signal_ends_says_which(engines: Engines) -> None:
     (engines.folder / "docker").write_text("#!/bin/sh\nkill -TERM $$\n", encoding="utf-8")
-    inside = Inside(Image("docker", "mine:1", f"sha256:{ID}"), (), (), {}, (1, 1))
-    assert container.run(inside) == 143
+    inside = ContainerCommand(Image("docker", "mine:1", f"sha256:{ID}"), (), (), {}, (1, 1))
+    assert container.run_command(inside) == 143
 
 
 def test_an_image_needs_an_engine_for_jobs_too(tiny_file: Path) -> None:

@@ -12,20 +12,20 @@ import pytest
 from ranks import until
 from typer.testing import CliRunner
 
-from msbench.cli import app, element
+from msbench.cli import app, array_job
 from msbench.errors import CAUGHT
 from msbench.results import store
-from msbench.runs.launchers.crowd import noted
-from msbench.runs.launchers.devices import passing_on
+from msbench.runs.launchers.distributed import forwarded_signals
+from msbench.runs.launchers.pool import recorded_signals
 from msbench.training.signals import SignalFlag
 
 IGNORED = (signal.SIGHUP, signal.SIGINT)
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
 INSTALLERS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "run": SignalFlag,
-    "jobs": noted,
-    "devices and containers": lambda: passing_on([]),
-    "slurm": element._listening,
+    "jobs": recorded_signals,
+    "devices and containers": lambda: forwarded_signals([]),
+    "slurm": array_job._listening,
 }
 
 
@@ -161,16 +161,16 @@ def test_a_setup_with_worker_processes_goes_on_to_its_end(
 def test_what_lost_its_starter_saves_though_sigterm_is_ignored(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from msbench.runs.launchers.devices import hold_on_to_lifeline\n"
+        "from msbench.runs.launchers.distributed import watch_lifeline\n"
         "from msbench.training.signals import SignalFlag\n"
         "with SignalFlag() as signals:\n"
-        "    hold_on_to_lifeline(signals)\n"
+        "    watch_lifeline(signals)\n"
         "    while signals.received is None:\n        time.sleep(0.05)\n"
         "Path(sys.argv[1]).touch()\n"
     )
     starter = (
-        "import sys, time\nfrom msbench.runs.launchers.devices import held\n"
-        "process = held([sys.executable, '-c', sys.argv[1], sys.argv[2]], {})\n"
+        "import sys, time\nfrom msbench.runs.launchers.distributed import start_held\n"
+        "process = start_held([sys.executable, '-c', sys.argv[1], sys.argv[2]], {})\n"
         "print('started', flush=True)\ntime.sleep(60)\n"
     )
     saved = tmp_path / "saved"

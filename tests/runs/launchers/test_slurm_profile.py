@@ -6,11 +6,16 @@ import pytest
 
 from msbench.config.layers import parse_yaml, validate
 from msbench.errors import ConfigError
-from msbench.runs.launchers.slurm_profile import Profile, check_devices, load, parameters, seconds
+from msbench.runs.launchers.slurm_profile import (
+    SlurmProfile,
+    check_devices,
+    load_profile,
+    parse_time,
+)
 
 
-def profile(text: str) -> Profile:
-    return validate(Profile, parse_yaml(text, "slurm.yaml"), "a Slurm profile")
+def profile(text: str) -> SlurmProfile:
+    return validate(SlurmProfile, parse_yaml(text, "slurm.yaml"), "a Slurm profile")
 
 
 @pytest.mark.parametrize(
@@ -25,7 +30,7 @@ def profile(text: str) -> Profile:
     ],
 )
 def test_times_are_read_as_slurm_reads_them(time: int | str, expected: int) -> None:
-    assert seconds(time) == expected
+    assert parse_time(time) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,27 +66,27 @@ def test_the_first_profile_that_is_there_is_used(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     with pytest.raises(ConfigError, match="no profile, neither"):
-        load(None)
+        load_profile(None)
     (tmp_path / "settings" / "msbench").mkdir(parents=True)
     (tmp_path / "settings" / "msbench" / "slurm.yaml").write_text("time: 1-00:00:00\n", encoding="utf-8")
-    assert load(None).time == "1-00:00:00"
+    assert load_profile(None).time == "1-00:00:00"
     (tmp_path / "slurm.yaml").write_text("time: 60\n", encoding="utf-8")
-    assert load(None).time == 60
+    assert load_profile(None).time == 60
     (tmp_path / "other.yaml").write_text("time: 90\n", encoding="utf-8")
-    assert load(tmp_path / "other.yaml").time == 90
+    assert load_profile(tmp_path / "other.yaml").time == 90
     with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
-        load(tmp_path / "absent.yaml")
+        load_profile(tmp_path / "absent.yaml")
 
 
 def test_only_what_the_profile_says_is_asked_of_slurm() -> None:
-    least = parameters(profile("time: 60\n"))
+    least = profile("time: 60\n").submitit_parameters()
     assert least["time"] == 60
     assert least["wckey"] is None
     assert not {"partition", "account", "qos", "mem", "cpus_per_task", "gpus_per_node"} & least.keys()
     assert least["additional_parameters"] == {"signal": "B:USR1@120", "requeue": True}
-    more = parameters(
-        profile("time: 60\ngpus: a100:2\ngrace_seconds: 300\nsbatch: {exclusive: true, hold: false}\n")
-    )
+    more = profile(
+        "time: 60\ngpus: a100:2\ngrace_seconds: 300\nsbatch: {exclusive: true, hold: false}\n"
+    ).submitit_parameters()
     assert more["gpus_per_node"] == "a100:2"
     assert more["additional_parameters"] == {"exclusive": True, "signal": "B:USR1@300", "requeue": True}
 

@@ -16,7 +16,7 @@ from msbench.reporting.tables.cells import UNIT_OF_METRIC, UNITS, Report
 from msbench.results import store
 from msbench.results.metrics_log import Epochs, parse_number, read_log
 from msbench.results.record import RUN_ID, RunRecord
-from msbench.runs.reproduce import Again, Commands
+from msbench.runs.reproduce import Reproduction, ReproductionBuilder
 
 MOST_RUNS = 1000
 """The most runs with a section of their own; a page with more would load slowly."""
@@ -66,7 +66,7 @@ class RunSection:
 
     anchor: str
     record: RunRecord
-    again: Again
+    again: Reproduction
     epochs: Epochs = ()
     environment: SharedFacts | None = None
     sources: SharedFacts | None = None
@@ -160,7 +160,7 @@ def gather_runs(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS
     """Collect at most `most` runs behind the cells of `report`; `names` are suites and files as typed."""
     wanted = {get_run_key(record): record for record in _list_behind(report)}
     folders = len(store.list_run_folders(report.results).folders)
-    commands = Commands(names)
+    commands = ReproductionBuilder(names)
     kept = list(wanted.values())[:most]
     anchors = number_repeats((f"run-{record.run_id}" for record in kept), "{}.{}")
     runs = [

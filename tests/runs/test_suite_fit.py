@@ -12,9 +12,8 @@ from msbench.errors import ConfigError
 from msbench.ops.scan.dispatch import KERNELS
 from msbench.ops.scan.mamba_ssm import MOST_STATES
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.progress import Quiet
-from msbench.runs.suite import Suite, load, plan
-from msbench.runs.validation import faults
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import Suite, find_faults, load_suite, resolve_specs
 from msbench.training.signals import SignalFlag
 
 TOKENS = TaskInfo("tokens", 9, 2, 20, "accuracy", 0.5, {})
@@ -23,7 +22,7 @@ PAIRS = TaskInfo("pairs", 9, 2, 20, "accuracy", 0.5, {})
 
 
 def spec_of(suite: Suite, *overrides: str) -> RunSpec:
-    return plan(suite, ["mamba"], overrides=overrides)[0]
+    return resolve_specs(suite, ["mamba"], overrides=overrides)[0]
 
 
 @pytest.mark.parametrize(
@@ -35,10 +34,10 @@ def spec_of(suite: Suite, *overrides: str) -> RunSpec:
 )
 def test_what_a_task_cannot_have(tiny: Suite, override: str, info: TaskInfo, key: str, words: str) -> None:
     spec = spec_of(tiny, override)
-    ((path, problem),) = faults(spec, info)
+    ((path, problem),) = find_faults(spec, info)
     assert ".".join(map(str, path)) == key
     assert words in problem
-    assert not [*faults(spec, TOKENS), *faults(spec, PAIRS), *faults(spec_of(tiny), info)]
+    assert not [*find_faults(spec, TOKENS), *find_faults(spec, PAIRS), *find_faults(spec_of(tiny), info)]
 
 
 def test_padding_beyond_learned_positions_is_refused_where_it_is_written(
@@ -52,17 +51,17 @@ def test_padding_beyond_learned_positions_is_refused_where_it_is_written(
     text = tiny_file.read_text().replace("state: 5", "positions: learned").replace("epochs: 3", "pad_to: 99")
     tiny_file.write_text(text)
     with pytest.raises(ConfigError, match=r"tiny\.yaml:11: train\.pad_to: 99 is beyond"):
-        load(str(tiny_file))
+        load_suite(str(tiny_file))
 
 
 def test_pieces_of_a_batch_are_refused_where_batch_norm_needs_it_whole(tiny: Suite) -> None:
     with pytest.raises(ConfigError) as caught:
-        plan(tiny, ["msssm-s6"], overrides=["train.micro_batch=4"])
+        resolve_specs(tiny, ["msssm-s6"], overrides=["train.micro_batch=4"])
     assert str(caught.value).startswith(
         "--set train.micro_batch: 4 would change the statistics of model.norm"
     )
-    assert plan(tiny, ["msssm-s6"], overrides=["train.micro_batch=8"])
-    assert plan(tiny, ["msssm-s6"], overrides=["train.micro_batch=4", "model.norm=layer"])
+    assert resolve_specs(tiny, ["msssm-s6"], overrides=["train.micro_batch=8"])
+    assert resolve_specs(tiny, ["msssm-s6"], overrides=["train.micro_batch=4", "model.norm=layer"])
     for value in ("0", "-1", "1.5", "always"):
         with pytest.raises(ConfigError, match=r"train\.micro_batch"):
             spec_of(tiny, f"train.micro_batch={value}")
@@ -73,9 +72,9 @@ def test_what_only_the_data_shows_is_refused_before_training(
 ) -> None:
     spec = spec_of(tiny, "model.positions=learned", "train.pad_to=20")
     place = RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag())
-    monkeypatch.setattr("msbench.runs.execution._dataset", lambda *_: Shorter())
+    monkeypatch.setattr("msbench.runs.execution._set_up_dataset", lambda *_: Shorter())
     with pytest.raises(ConfigError, match=r"train\.pad_to: 20 is beyond .* 19;"):
-        execute(spec, place, Quiet())
+        execute(spec, place, SilentProgress())
 
 
 class Shorter:

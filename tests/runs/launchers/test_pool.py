@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from ranks import until
 
-from msbench.runs.launchers.crowd import Crowd, noted, slots, worst
-from msbench.runs.launchers.devices import LIFELINE
-from msbench.runs.launchers.joined import ONCE, signal_flag
+from msbench.runs.launchers.distributed import LIFELINE, ONCE, create_flag
+from msbench.runs.launchers.pool import WorkerPool, build_slots, choose_worst, recorded_signals
 
 HEAD = (
     "import os, signal, sys, time; from pathlib import Path; folder, mine = Path(sys.argv[1]), sys.argv[2]\n"
@@ -33,7 +32,7 @@ def work(
     def command(index: int, later: bool) -> list[str]:
         return [*commands[index], str(later)]
 
-    Crowd(len(commands), command, named, lambda *each: told.append(each)).work(received)
+    WorkerPool(len(commands), command, named, lambda *each: told.append(each)).work(received)
     return told
 
 
@@ -77,7 +76,7 @@ def test_where_something_breaks_the_processes_save_and_end(tmp_path: Path) -> No
 
     commands = python(text, tmp_path, 2)
     with pytest.raises(RuntimeError, match="broken"):
-        Crowd(2, lambda index, _: commands[index], [{}, {}], told).work([])
+        WorkerPool(2, lambda index, _: commands[index], [{}, {}], told).work([])
     assert (tmp_path / "saved").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "1").read_text()), 0)
@@ -88,18 +87,18 @@ def test_where_something_breaks_the_processes_save_and_end(tmp_path: Path) -> No
     [([0, 0], 0), ([0, 3], 3), ([0, -9], 3), ([143, 0], 3), ([3, 6, 2], 2), ([2, 6, 120], 1), ([6, -9], 6)],
 )
 def test_the_exit_code_is_of_the_most_severe_whoever_ends_first(codes: list[int], code: int) -> None:
-    assert worst(codes) == worst(codes[::-1]) == code
+    assert choose_worst(codes) == choose_worst(codes[::-1]) == code
 
 
 def test_one_that_is_looked_after_takes_two_signals_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert signal_flag().once == 0.0
+    assert create_flag().once == 0.0
     monkeypatch.setenv(LIFELINE, "1")
-    assert signal_flag().once == ONCE
+    assert create_flag().once == ONCE
 
 
 def test_signals_are_noted_and_handled_as_before_after() -> None:
     before = signal.getsignal(signal.SIGUSR1)
-    with noted() as received:
+    with recorded_signals() as received:
         os.kill(os.getpid(), signal.SIGUSR1)
         until(lambda: received == [signal.SIGUSR1])
     assert signal.getsignal(signal.SIGUSR1) is before
@@ -108,12 +107,12 @@ def test_signals_are_noted_and_handled_as_before_after() -> None:
 def test_places_share_the_cores_and_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MSBENCH_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("msbench.runs.launchers.crowd.cores", lambda: 8)
-    assert slots(3, "cpu") == [{"TERM": "dumb", "MSBENCH_THREADS": "2"}] * 3
-    assert slots(20, "cpu")[0]["MSBENCH_THREADS"] == "1"
+    monkeypatch.setattr("msbench.runs.launchers.pool.count_cores", lambda: 8)
+    assert build_slots(3, "cpu") == [{"TERM": "dumb", "MSBENCH_THREADS": "2"}] * 3
+    assert build_slots(20, "cpu")[0]["MSBENCH_THREADS"] == "1"
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in slots(3, "cuda")] == ["0", "1", "0"]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in build_slots(3, "cuda")] == ["0", "1", "0"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-7a, 9")
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in slots(3, "cuda")] == ["5", "GPU-7a", "5"]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in build_slots(3, "cuda")] == ["5", "GPU-7a", "5"]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert "MSBENCH_THREADS" not in slots(2, "cpu")[0]
+    assert "MSBENCH_THREADS" not in build_slots(2, "cpu")[0]

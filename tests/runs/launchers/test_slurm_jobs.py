@@ -9,13 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from msbench.errors import ConfigError
-from msbench.runs.launchers import submission
+from msbench.runs.launchers import slurm_jobs
 
 
 def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / submission.FILE)
+    os.mkfifo(tmp_path / slurm_jobs.FILE)
     with pytest.raises(ConfigError, match=r"submission\.json: cannot be read: not a regular file"):
-        submission.read(tmp_path / submission.FILE)
+        slurm_jobs.read_submission(tmp_path / slurm_jobs.FILE)
 
 
 def test_submissions_that_cannot_be_listed_are_not_taken_for_none(
@@ -28,12 +28,12 @@ def test_submissions_that_cannot_be_listed_are_not_taken_for_none(
 
     monkeypatch.setattr(Path, "glob", stale)
     with pytest.raises(ConfigError, match=r"\.slurm: cannot be read: Stale file handle"):
-        submission.submissions(tmp_path)
+        slurm_jobs.list_submissions(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../../0123456789ab", "0123456789abc", "0123456789ab\n", ""])
 def test_the_id_of_a_run_is_nothing_but_one(name: str) -> None:
     values: dict[str, Any] = {"task": "t", "model": "m", "seed": 0, "words": ()}
-    assert submission.Element(run_id="0123456789ab", **values).run_id
+    assert slurm_jobs.SubmittedRun(run_id="0123456789ab", **values).run_id
     with pytest.raises(ValidationError, match="run_id"):
-        submission.Element(run_id=name, **values)
+        slurm_jobs.SubmittedRun(run_id=name, **values)

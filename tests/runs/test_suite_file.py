@@ -6,13 +6,13 @@ import pytest
 from conftest import TINY_SUITE
 
 from msbench.errors import ConfigError
-from msbench.runs.suite import Suite, load, plan
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 
 
 def with_gate(folder: Path, text: str) -> Suite:
     path = folder / "tiny.yaml"
     path.write_text(f"{TINY_SUITE}gate:\n{text}", encoding="utf-8")
-    return load(str(path))
+    return load_suite(str(path))
 
 
 def test_what_stands_for_a_model_wins(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_what_stands_for_a_model_wins(tmp_path: Path) -> None:
         "  tasks: {listops-tiny: {margin: 0.02, reason: task, other_data: generated}}\n"
         "  models: {mamba: {margin: 0.01, reason: model}}\n",
     ).gate
-    one, other = gate.of("listops-tiny", "mamba"), gate.of("listops-tiny", "msssm-s6")
+    one, other = gate.for_cell("listops-tiny", "mamba"), gate.for_cell("listops-tiny", "msssm-s6")
     assert (one.margin, one.reason, one.sd, one.degrees, one.other_data) == (
         0.01,
         "model",
@@ -34,7 +34,7 @@ def test_what_stands_for_a_model_wins(tmp_path: Path) -> None:
 
 
 def test_a_suite_without_one_says_nothing(tiny: Suite) -> None:
-    assert tiny.gate.of("listops-tiny", "mamba").margin is None
+    assert tiny.gate.for_cell("listops-tiny", "mamba").margin is None
     assert tiny.gate.expected_failure("listops-tiny", "mamba") is None
 
 
@@ -50,7 +50,7 @@ def test_a_mark_is_found_by_its_cell(tmp_path: Path) -> None:
 def test_it_changes_no_run(tiny: Suite, tmp_path: Path) -> None:
     (tmp_path / "gated").mkdir()
     gated = with_gate(tmp_path / "gated", "  margin: 0.05\n  reason: wide\n")
-    assert [spec.digest for spec in plan(gated)] == [spec.digest for spec in plan(tiny)]
+    assert [spec.digest for spec in resolve_specs(gated)] == [spec.digest for spec in resolve_specs(tiny)]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from msbench.cli.display import BarProgress, LogProgress, show_progress
 from msbench.config import RunSpec
-from msbench.runs.progress import Bar, Lines, Quiet, listener_for
-from msbench.runs.suite import Suite, plan
+from msbench.runs.launchers import SilentProgress
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.metrics import EpochRow
 from msbench.training.state import StepReport
 
@@ -16,12 +17,12 @@ ROW = EpochRow(1, 16, 1e-3, 1.5, 0.25, 1.25, 0.5, 2.0, 12345.6, 0.1)
 
 @pytest.fixture
 def spec(tiny: Suite) -> RunSpec:
-    return plan(tiny, ["mamba"])[0]
+    return resolve_specs(tiny, ["mamba"])[0]
 
 
 def test_a_log_gets_a_line_an_epoch(spec: RunSpec, capsys: pytest.CaptureFixture[str]) -> None:
-    with listener_for(spec, quiet=False) as listener:
-        assert type(listener) is Lines
+    with show_progress(spec, quiet=False) as listener:
+        assert type(listener) is LogProgress
         listener.step(StepReport(1, 3, 5, 24, 1.0, 0.5, 1000.0))
         listener.epoch(ROW)
     out, err = capsys.readouterr()
@@ -35,7 +36,7 @@ def test_a_log_gets_a_line_an_epoch(spec: RunSpec, capsys: pytest.CaptureFixture
 def test_the_metric_that_chooses_the_epoch_is_named(
     spec: RunSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Lines(spec).epoch(replace(ROW, validation_macro_auroc=0.75))
+    LogProgress(spec).epoch(replace(ROW, validation_macro_auroc=0.75))
     assert "accuracy 25.00%; validation macro AUROC 75.00%; 12,346 tokens/s" in capsys.readouterr().err
 
 
@@ -45,10 +46,10 @@ def test_a_terminal_gets_a_bar(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "dumb")
-    assert type(listener_for(spec, quiet=False)) is Lines  # its cursor cannot be moved
+    assert type(show_progress(spec, quiet=False)) is LogProgress  # its cursor cannot be moved
     monkeypatch.setenv("TERM", "xterm")
-    with listener_for(spec, quiet=False) as listener:
-        assert isinstance(listener, Bar)
+    with show_progress(spec, quiet=False) as listener:
+        assert isinstance(listener, BarProgress)
         listener.step(StepReport(1, 3, 5, 24, 1.0, 0.5, 1000.0))
         listener.note("[s4] resumed")
         text = "".join(column for column in map(str, listener.bar.get_renderables()))
@@ -60,8 +61,8 @@ def test_a_terminal_gets_a_bar(
 
 
 def test_quiet_says_nothing(spec: RunSpec, capsys: pytest.CaptureFixture[str]) -> None:
-    with listener_for(spec, quiet=True) as listener:
-        assert type(listener) is Quiet
+    with show_progress(spec, quiet=True) as listener:
+        assert type(listener) is SilentProgress
         listener.epoch(ROW)
         listener.note("x")
     assert capsys.readouterr() == ("", "")

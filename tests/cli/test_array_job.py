@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from slurm_commands import Commands, install
 
-from msbench.cli import element
+from msbench.cli import array_job
 from msbench.results import store
-from msbench.runs.launchers import submission
-from msbench.runs.launchers.submission import Element, Submission
-from msbench.runs.progress import Quiet
+from msbench.runs.launchers import SilentProgress, slurm_jobs
+from msbench.runs.launchers.slurm_jobs import Submission, SubmittedRun
 
 Start = Callable[..., int]
 
@@ -27,14 +26,14 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 def start(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Starts the only element of an array, as its batch script does."""
     words = ("run", str(tiny_file), "--model", "mamba", "--results", str(tmp_path / "results"), "--quiet")
-    run = Element(run_id="0" * 12, task="listops-tiny", model="mamba", seed=0, words=words)
+    run = SubmittedRun(run_id="0" * 12, task="listops-tiny", model="mamba", seed=0, words=words)
     made = Submission(
         name="msbench-tiny-0", suite="tiny", submitted="", host="", max_requeues=2, runs=(run,), job_id="77"
     )
-    submission.write(tmp_path, made)
+    slurm_jobs.write_submission(tmp_path, made)
 
     def started(restarts: int = 0, number: signal.Signals | None = None) -> int:
-        monkeypatch.setattr(sys, "argv", ["element", str(tmp_path / submission.FILE)])
+        monkeypatch.setattr(sys, "argv", ["element", str(tmp_path / slurm_jobs.FILE)])
         # The number of the job is the array's for one of its elements.
         for name, value in {
             "JOB_ID": 77,
@@ -45,8 +44,8 @@ def start(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
             monkeypatch.setenv(f"SLURM_{name}", str(value))
         with monkeypatch.context() as patch:
             if number is not None:
-                patch.setattr(Quiet, "epoch", lambda *_: os.kill(os.getpid(), number))
-            return element.main()
+                patch.setattr(SilentProgress, "epoch", lambda *_: os.kill(os.getpid(), number))
+            return array_job.main()
 
     return started
 
@@ -130,6 +129,6 @@ def test_a_folder_of_another_user_is_not_trusted(
 def test_a_file_that_is_no_submission_is_named(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / submission.FILE).write_text('{"name": "../../etc"}', encoding="utf-8")
+    (tmp_path / slurm_jobs.FILE).write_text('{"name": "../../etc"}', encoding="utf-8")
     assert start() == 2
-    assert f"{tmp_path / submission.FILE}: not a submission: name" in capsys.readouterr().err
+    assert f"{tmp_path / slurm_jobs.FILE}: not a submission: name" in capsys.readouterr().err

@@ -19,9 +19,8 @@ from typer.testing import CliRunner
 from msbench.cli import app
 from msbench.errors import ConfigError, Lost
 from msbench.results import store
-from msbench.runs.launchers import devices
-from msbench.runs.launchers.devices import placed, prepare, run_on
-from msbench.runs.launchers.joined import joined
+from msbench.runs.launchers import distributed, is_placed
+from msbench.runs.launchers.distributed import check_count, join_processes, run_processes
 from msbench.training import group
 from msbench.training.signals import SignalFlag
 
@@ -54,7 +53,7 @@ def once(there: Callable[[], bool], then: Callable[[], None]) -> threading.Threa
 def test_each_process_is_told_its_place(tmp_path: Path) -> None:
     names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
     seen = f"' '.join(os.environ[name] for name in {names})"
-    assert run_on(3, python(lines(tmp_path, seen))) == 0
+    assert run_processes(3, python(lines(tmp_path, seen))) == 0
     words = [(tmp_path / str(rank)).read_text().split() for rank in range(3)]
     assert [each[:5] for each in words] == [[str(n), str(n), "3", "3", "127.0.0.1"] for n in range(3)]
     assert len({each[5] for each in words}) == 1
@@ -62,29 +61,29 @@ def test_each_process_is_told_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ends", "code"), [([3, 3], 3), ([143, 143], 143), ([0, 6], 6), ([130, 3], 130)])
 def test_the_exit_code_is_that_of_the_processes(ends: list[int], code: int) -> None:
-    assert run_on(2, python(f"sys.exit({ends}[rank])")) == code
+    assert run_processes(2, python(f"sys.exit({ends}[rank])")) == code
 
 
 def test_where_one_is_killed_the_others_end_in_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(devices, "GRACE", 0.5)
+    monkeypatch.setattr(distributed, "GRACE", 0.5)
     began = time.monotonic()
-    assert run_on(3, python("os.kill(os.getpid(), 9) if rank == 1 else time.sleep(60)")) == 3
+    assert run_processes(3, python("os.kill(os.getpid(), 9) if rank == 1 else time.sleep(60)")) == 3
     assert time.monotonic() - began < 20
     assert "process 1 of 3 by SIGKILL" in capsys.readouterr().err
 
 
 def test_where_one_has_done_its_work_the_first_may_go_on_printing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "GRACE", 0.0)
-    assert run_on(2, python("time.sleep(1) if rank == 0 else None")) == 0
+    monkeypatch.setattr(distributed, "GRACE", 0.0)
+    assert run_processes(2, python("time.sleep(1) if rank == 0 else None")) == 0
 
 
 def test_a_signal_is_passed_on_to_all(tmp_path: Path) -> None:
     wait = "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(143))\n" + lines(tmp_path, "'ready'")
     thread = once(lambda: len(list(tmp_path.iterdir())) == 2, lambda: os.kill(os.getpid(), signal.SIGUSR1))
     before = signal.getsignal(signal.SIGUSR1)
-    assert run_on(2, python(wait + "time.sleep(60)")) == 143
+    assert run_processes(2, python(wait + "time.sleep(60)")) == 143
     thread.join()
     assert signal.getsignal(signal.SIGUSR1) is before
 
@@ -92,7 +91,7 @@ def test_a_signal_is_passed_on_to_all(tmp_path: Path) -> None:
 def test_processes_that_a_passed_signal_kills_were_interrupted(tmp_path: Path) -> None:
     child = python("signal.signal(2, signal.SIG_DFL)\n" + lines(tmp_path, "'ready'") + "time.sleep(60)")
     thread = once(lambda: len(list(tmp_path.iterdir())) == 2, lambda: os.kill(os.getpid(), signal.SIGINT))
-    assert run_on(2, child) == 130
+    assert run_processes(2, child) == 130
     thread.join()
 
 
@@ -103,11 +102,11 @@ def test_processes_save_and_end_where_the_one_that_looks_after_them_is_killed(tm
         + ", os._exit(0)])\n"
     )
     hold = (
-        "from msbench.runs.launchers.devices import hold_on_to_lifeline\n"
-        "from msbench.training.signals import SignalFlag\nhold_on_to_lifeline(SignalFlag())\n"
+        "from msbench.runs.launchers.distributed import watch_lifeline\n"
+        "from msbench.training.signals import SignalFlag\nwatch_lifeline(SignalFlag())\n"
     )
     child = python(stop + hold + lines(tmp_path, "'ready'") + "time.sleep(60)")
-    code = f"from msbench.runs.launchers.devices import run_on; run_on(2, {child!r})"
+    code = f"from msbench.runs.launchers.distributed import run_processes; run_processes(2, {child!r})"
     written = [tmp_path / "0", tmp_path / "1"]
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
         once(lambda: all(path.exists() for path in written), parent.kill).join()
@@ -118,27 +117,27 @@ def test_processes_save_and_end_where_the_one_that_looks_after_them_is_killed(tm
 def test_more_devices_than_there_are_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(ConfigError, match="4 devices were asked for, but 2 CUDA devices can be used here"):
-        prepare(4, "cuda")
-    prepare(2, "cuda")
-    prepare(4, "cpu")
+        check_count(4, "cuda")
+    check_count(2, "cuda")
+    check_count(4, "cpu")
 
 
 def test_another_number_than_was_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not placed()
+    assert not is_placed()
     for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
-    assert placed()
-    prepare(1, "cpu")
-    prepare(4, "cpu")
+    assert is_placed()
+    check_count(1, "cpu")
+    check_count(4, "cpu")
     with pytest.raises(ConfigError, match="--devices 2: but 4 processes were started"):
-        prepare(2, "cpu")
+        check_count(2, "cpu")
     for option in (["--launcher", "slurm"], ["--container", "docker"]):
         refused = CliRunner().invoke(app, ["run", "quick", *option])
         assert refused.exit_code == 2
         assert f"{option[0]}" in refused.stderr
         assert "not within torchrun" in refused.stderr
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert not placed()
+    assert not is_placed()
 
 
 def test_modules_of_the_working_folder_are_imported_only_where_they_were(
@@ -149,7 +148,7 @@ def test_modules_of_the_working_folder_are_imported_only_where_they_were(
     codes = []
     for first in ("/usr/bin", str(tmp_path)):
         monkeypatch.setattr(sys, "path", [first, *sys.path[1:]])
-        done = subprocess.run([*devices.python(), "-m", "this"], capture_output=True, check=False)
+        done = subprocess.run([*distributed.python_command(), "-m", "this"], capture_output=True, check=False)
         codes.append(done.returncode)
     assert codes == [0, 1]
 
@@ -164,7 +163,7 @@ def test_processes_that_do_not_meet_say_so(monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setenv(name, value)
         with (
             pytest.raises(Lost, match=f"2 processes of a run did not meet at 127.0.0.1:{port}"),
-            joined("cpu", SignalFlag()),
+            join_processes("cpu", SignalFlag()),
         ):
             pytest.fail("nobody was there")
 

@@ -1,4 +1,4 @@
-"""One element of an array, as its batch script starts it: ``python -m msbench.cli.element FILE``.
+"""One element of an array, as its batch script starts it: ``python -m msbench.cli.array_job FILE``.
 
 It executes the command of its run in this very process, so that signals reach training. SIGUSR1 comes ahead
 of the time limit: the run saves, and is requeued here. SIGTERM comes with a pre-emption, which Slurm itself
@@ -17,7 +17,7 @@ from pathlib import Path
 from msbench import cli, console
 from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, MsbenchError
-from msbench.runs.launchers.submission import Submission, read
+from msbench.runs.launchers.slurm_jobs import Submission, read_submission
 from msbench.training.signals import handling
 
 WARNING = signal.SIGUSR1
@@ -48,7 +48,7 @@ def main() -> int:
 
 def _own(path: Path) -> Submission:
     """Read the submission in this file if it is this user's: no other may choose what their jobs do."""
-    submission = read(path)
+    submission = read_submission(path)
     # The folder too: in another user's folder, the suite's copy may be anybody's.
     for each in (path.parent, path):
         if each.stat().st_uid != os.geteuid():

@@ -5,6 +5,7 @@ The environment identifies each process (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK`
 and torch's elastic one either pass on no signals or end the other processes before they have saved.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -15,15 +16,23 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from msbench.console import mute, say
 from msbench.environment import count_cores
-from msbench.errors import ConfigError, ExitCode
+from msbench.errors import ConfigError, ExitCode, Lost, get_first_line
+from msbench.runs.launchers import is_placed
 from msbench.training.signals import SignalFlag, handling, is_ignored
 
-PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+if TYPE_CHECKING:
+    from msbench.training.shares import Processes
+
 LIFELINE = "MSBENCH_LIFELINE"
 """Variable that is set if a process's standard input is held open by its parent."""
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+"""Gloo's interface for processes of one machine: a host's name may not even resolve."""
+ONCE = 2.0
+"""Seconds within which a signal to all processes and the same one from their parent count as one."""
 GRACE = 10.0
 """Seconds that the other processes have once one has failed, to record what happened or to end as well."""
 POLL = 0.05
@@ -31,24 +40,12 @@ PATIENCE = 60.0
 """Seconds that a process has for saving after its parent died."""
 
 
-def placed() -> bool:
-    """Return True if the environment makes this one of several processes."""
-    return all(name in os.environ for name in PLACES) and os.environ["WORLD_SIZE"] != "1"
+def check_count(count: int, device: str) -> None:
+    """Raise ConfigError for fewer CUDA devices, or another number of processes, than requested.
 
-
-def check_single(option: str) -> None:
-    """Raise ConfigError if this is one of several processes, each of which would act on the option."""
-    if placed():
-        raise ConfigError(f"{option}: not within torchrun: there, each process would do it; use --devices")
-
-
-def prepare(count: int, device: str) -> None:
-    """Mute all of several processes but the first, and check their number.
-
-    `device` is ``cpu`` or ``cuda``. Raises ConfigError if there are fewer CUDA devices, or another number of
-    processes, than requested.
+    `device` is ``cpu`` or ``cuda``. Of several processes, all but the first are muted.
     """
-    if placed():
+    if is_placed():
         if os.environ["RANK"] != "0":
             mute()
         started = int(os.environ["WORLD_SIZE"])
@@ -59,12 +56,12 @@ def prepare(count: int, device: str) -> None:
         return
     import torch
 
-    if count > (there := torch.cuda.device_count()):
-        devices = "1 CUDA device" if there == 1 else f"{there} CUDA devices"
+    if count > (found := torch.cuda.device_count()):
+        devices = "1 CUDA device" if found == 1 else f"{found} CUDA devices"
         raise ConfigError(f"{count} devices were asked for, but {devices} can be used here; lower --devices")
 
 
-def python() -> list[str]:
+def python_command() -> list[str]:
     """Return the command of this Python, with the module search of this process: here only if this one does.
 
     ``python -m`` alone would import any ``random.py`` in the folder.
@@ -72,35 +69,35 @@ def python() -> list[str]:
     return [sys.executable, *([] if sys.path[:1] in ([""], [os.getcwd()]) else ["-P"])]
 
 
-def run_on(count: int, command: Sequence[str]) -> int:
+def run_processes(count: int, command: Sequence[str]) -> int:
     """Run a command in one group of `count` processes, and return its exit code.
 
     Signals are passed on. If one process fails before the others have ended, these have `GRACE` seconds.
     """
-    port = _free_port()
-    processes = [_started(rank, count, port, command) for rank in range(count)]
+    port = _find_free_port()
+    processes = [_start_rank(rank, count, port, command) for rank in range(count)]
     try:
-        with passing_on(processes) as passed:
+        with forwarded_signals(processes) as passed:
             _watch(processes)
     finally:
         for process in processes:
             process.kill()
             process.communicate()
-    return _exit_code([process.returncode for process in processes], passed)
+    return _choose_exit_code([process.returncode for process in processes], passed)
 
 
-def looked_after() -> bool:
-    """Return True if a parent, which may have died, passes signals on; valid before `hold_on_to_lifeline`."""
+def is_supervised() -> bool:
+    """Return True if a parent, which may have died, passes signals on; valid before `watch_lifeline`."""
     return LIFELINE in os.environ
 
 
-def hold_on_to_lifeline(signals: SignalFlag) -> None:
+def watch_lifeline(signals: SignalFlag) -> None:
     """End this process, after saving, if its parent dies."""
     if os.environ.pop(LIFELINE, None):
-        threading.Thread(target=_await_end, args=(signals,), daemon=True).start()
+        threading.Thread(target=_save_when_orphaned, args=(signals,), daemon=True).start()
 
 
-def _await_end(signals: SignalFlag) -> None:
+def _save_when_orphaned(signals: SignalFlag) -> None:
     # The descriptor itself: a buffered reader that waits would hold its lock when Python exits.
     while os.read(0, 1):
         pass
@@ -114,18 +111,18 @@ def _await_end(signals: SignalFlag) -> None:
     os._exit(ExitCode.TERMINATED)
 
 
-def _started(rank: int, count: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
+def _start_rank(rank: int, count: int, port: int, command: Sequence[str]) -> "subprocess.Popen[bytes]":
     # The user's settings stay: threads, and gloo's interface.
-    own = {"OMP_NUM_THREADS": str(max(1, (count_cores() or 1) // count)), **_loopback(), **os.environ}
+    own = {"OMP_NUM_THREADS": str(max(1, (count_cores() or 1) // count)), **LOOPBACK, **os.environ}
     own |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
     own |= {"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return held(command, own)
+    return start_held(command, own)
 
 
-def held(
+def start_held(
     command: Sequence[str], environment: Mapping[str, str], stdout: int | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a process that saves and ends if this one dies, once it has called `hold_on_to_lifeline`."""
+    """Start a process that saves and ends if this one dies, once it has called `watch_lifeline`."""
     # A separate session: a terminal's signal to all would arrive a second time from here, and kill.
     return subprocess.Popen(
         command,
@@ -136,12 +133,7 @@ def held(
     )
 
 
-def _loopback() -> dict[str, str]:
-    """Return gloo's interface for processes of one machine: a host's name may not even resolve."""
-    return {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-
-
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -149,7 +141,7 @@ def _free_port() -> int:
 
 
 @contextmanager
-def passing_on(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
+def forwarded_signals(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
     """Pass signals that arrive inside the context on to processes; the list holds their numbers so far.
 
     Ignored signals stay ignored, here and in the processes, which inherit that.
@@ -177,7 +169,7 @@ def _watch(processes: "Sequence[subprocess.Popen[bytes]]") -> None:
         time.sleep(POLL)
 
 
-def _exit_code(codes: Sequence[int], passed: Sequence[int]) -> int:
+def _choose_exit_code(codes: Sequence[int], passed: Sequence[int]) -> int:
     """Return one code for all; processes killed by a second signal passed on count as interrupted."""
     killed = {rank: -code for rank, code in enumerate(codes) if code < 0}
     asked = {code for code in codes if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED)}
@@ -188,5 +180,40 @@ def _exit_code(codes: Sequence[int], passed: Sequence[int]) -> int:
     if passed:
         return ExitCode.INTERRUPTED if signal.SIGINT in passed else ExitCode.TERMINATED
     names = (f"process {rank} of {len(codes)} by {signal.Signals(n).name}" for rank, n in killed.items())
-    say(f"msbench: ended: {', '.join(names)}; the same command goes on from the last checkpoint")
+    say(f"msbench: ended: {', '.join(names)}; the same command resumes from the last checkpoint")
     return ExitCode.RUN_FAILED
+
+
+def create_flag() -> SignalFlag:
+    """Return a flag that suits a single process, or one of several."""
+    return SignalFlag(ONCE if is_placed() or is_supervised() else 0.0)
+
+
+@contextmanager
+def join_processes(device: str, signals: SignalFlag) -> "Iterator[Processes]":
+    """Join the processes that train together on ``cpu`` or ``cuda``; raises Lost if they do not meet."""
+    # Imported here: commands that only start processes need no torch.
+    from lightning_fabric import Fabric
+    from torch import distributed
+
+    from msbench.training.group import ProcessGroup, Rank, strategy
+    from msbench.training.shares import ALONE
+
+    watch_lifeline(signals)
+    if not is_placed():
+        yield ALONE
+        return
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    count = int(os.environ["WORLD_SIZE"])
+    rank = Rank(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))
+    fabric = Fabric(accelerator=device, **strategy(rank))
+    try:
+        fabric.launch()
+    except RuntimeError as error:
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        detail = get_first_line(error)[:200]
+        raise Lost(f"the {rank.count} processes of a run did not meet at {place} ({detail})") from error
+    try:
+        yield ProcessGroup(rank, fabric.device, signals)
+    finally:
+        distributed.destroy_process_group()

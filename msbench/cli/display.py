@@ -1,0 +1,187 @@
+"""Terminal output on runs: plans, submissions, outcomes and the progress of training."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from msbench import console
+from msbench.cli.app import RESULTS
+from msbench.config import RunSpec
+from msbench.config.messages import format_bytes
+from msbench.console import command_line
+from msbench.results.record import RunRecord
+from msbench.runs.launchers import RunOptions, RunOutcome, SilentProgress
+from msbench.runs.launchers.slurm_jobs import locate_submission
+from msbench.runs.plan import PlannedRun, describe_run, name_run
+
+if TYPE_CHECKING:
+    from msbench.runs.launchers.slurm import SubmissionResult
+    from msbench.training.metrics import EpochRow
+    from msbench.training.state import StepReport
+
+
+def print_plan(entries: Sequence[PlannedRun]) -> None:
+    """Print a row for each run: what would be done, and why."""
+    _print_rows([describe_run(entry) for entry in entries], below=1)
+
+
+def print_sized_plan(entries: Sequence[PlannedRun], device: str, devices: int, *, as_json: bool) -> None:
+    """Print a row for each run, also with its size on so many devices."""
+    from msbench.runs.memory import estimate_size
+
+    rows = []
+    for entry in entries:
+        row, size = describe_run(entry), estimate_size(entry, device, devices)
+        if not as_json:  # for 80 columns: short names, and last what may go under the row
+            last = {"run": row.pop("run"), "why": row.pop("why")}
+            short = {"parameters": "params", "states per channel": "states"}
+            size = {short.get(name, name): value for name, value in size.items()}
+            size |= {"memory": format_bytes(size["memory"]), **last}
+        rows.append(row | size)
+    if as_json:
+        console.out_json(rows)
+    else:
+        _print_rows(rows, below=2)
+
+
+def print_submission(result: "SubmissionResult", options: RunOptions, *, as_json: bool) -> None:
+    """Print the runs of a submission or of its preview, and how to watch and cancel its jobs."""
+    submission = result.submission
+    rows = [_describe_submitted(entry, result) for entry in result.entries]
+    if options.dry_run:
+        if as_json:
+            console.out_json({"runs": rows, "script": result.script})
+        else:
+            _print_rows(rows)
+            console.out(f"\n{result.script}" if result.script else "\nnothing to submit")
+        return
+    for entry in result.entries:
+        if entry.action == "damaged":
+            console.say(f"msbench: {entry.reason}")
+    if as_json:
+        document = submission.model_dump(mode="json") if submission else None
+        console.out_json({"submission": document, "runs": rows})
+    else:
+        _print_rows(rows, below=1)
+    if submission is None:
+        console.say("nothing to submit")
+        return
+    where = "" if options.results == RESULTS else f" --results {command_line([str(options.results)])}"
+    folder = locate_submission(options.results, submission.name)
+    console.say(f"submitted {len(submission.runs)} runs as job {submission.job_id}, {submission.name}")
+    console.say(f"watch:  msbench list runs{where}   or   squeue --name={submission.name}")
+    console.say(f"logs:   {command_line([str(folder)])}")
+    console.say(f"cancel: scancel {submission.job_id}")
+
+
+def _describe_submitted(entry: PlannedRun, result: "SubmissionResult") -> dict[str, Any]:
+    row = describe_run(entry)
+    if job := result.active.get(entry.run_id or ""):
+        row |= {"action": "keep", "why": f"{job.state} as job {job.submission.job(job.index)}"}
+    if submission := result.submission:
+        for index, run in enumerate(submission.runs):
+            if run.run_id == entry.run_id:
+                row |= {"action": "submit", "why": f"{entry.reason}; job {submission.job(index)}"}
+    return row
+
+
+def _print_rows(rows: Sequence[dict[str, Any]], below: int = 0) -> None:
+    # The reason may be a sentence: it goes under its row if there is no room next to it, as may the id.
+    console.out_rows(tuple(rows[0]), [tuple(row.values()) for row in rows], below=below)
+
+
+def print_outcome(outcome: RunOutcome, *, as_json: bool) -> None:
+    """Print status, result and run id of each of the requested runs."""
+    if as_json:
+        console.out_json([record.model_dump(mode="json") for record in outcome.records])
+    elif outcome.records:
+        console.out_rows(*tabulate_records(outcome.records))
+
+
+def tabulate_records(records: Sequence[RunRecord]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return header and rows of the requested runs."""
+    header = ("task", "model", "seed", "status", "metric", "test", "run")
+    rows = [
+        (
+            record.task,
+            record.model,
+            str(record.seed),
+            record.status if record.failure is None else f"{record.status}: {record.failure.message}",
+            record.metric,
+            "--" if record.result is None else f"{record.result:.2%}",
+            record.run_id,
+        )
+        for record in records
+    ]
+    return header, rows
+
+
+class LogProgress(SilentProgress):
+    """Progress as a line per epoch and a line per note: for logs and pipes."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.name = name_run(spec)
+        self.epochs = spec.train.epochs
+
+    def epoch(self, row: "EpochRow") -> None:
+        """Print one line."""
+        # The score that the best epoch is chosen by; an accuracy is shown without its name.
+        named = "" if row.validation_macro_auroc is None else "macro AUROC "
+        self.note(
+            f"epoch {row.epoch + 1}/{self.epochs}, step {row.step}: train loss {row.train_loss:.4f}, "
+            f"accuracy {row.train_accuracy:.2%}; validation {named}{row.score:.2%}; "
+            f"{row.tokens_per_second:,.0f} tokens/s"
+        )
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        console.say(f"{self.name}: {text}")
+
+
+class BarProgress(LogProgress):
+    """Progress as a live bar (loss, accuracy, tokens/s, time left), and a line per epoch above it."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__(spec)
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.bar = Progress(
+            TextColumn("{task.fields[name]}", markup=False),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        short = f"{spec.model_name} s{spec.seed}"
+        self.task = self.bar.add_task("", name=short, figures="", total=None)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def step(self, report: "StepReport") -> None:
+        """Move the bar."""
+        figures = (
+            f"loss {report.loss:.3f} acc {report.accuracy:.1%} {report.tokens_per_second / 1e3:.1f}k tok/s"
+        )
+        self.bar.update(self.task, completed=report.step, total=report.total, figures=figures)
+
+    def note(self, text: str) -> None:
+        """Print one line above the bar."""
+        self.bar.console.print(console.printable(f"{self.name}: {text}"), markup=False, highlight=False)
+
+
+def show_progress(spec: RunSpec, *, quiet: bool) -> SilentProgress:
+    """Return the display of a run's progress that suits the destination of stderr."""
+    if quiet or console.muted():
+        return SilentProgress()
+    # If the cursor cannot be moved, each update of a bar would be a new line.
+    moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return BarProgress(spec) if moving else LogProgress(spec)
