@@ -30,7 +30,7 @@ app = typer.Typer(
     ),
 )
 
-Results = Annotated[Path, typer.Option("--results", help="Folder that runs are kept in.")]
+Results = Annotated[Path, typer.Option("--results", help="Folder of the runs.")]
 Json = Annotated[bool, typer.Option("--json/--no-json", help="One JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
 Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable.")]
@@ -51,14 +51,14 @@ Deterministic = Annotated[
     typer.Option(
         "--deterministic/--no-deterministic",
         envvar="MSBENCH_DETERMINISTIC",
-        help="The same bits again on the same machine, or an error that says what cannot be.",
+        help="Give the same bits on the same machine, or an error that names what cannot.",
     ),
 ]
 Run = Annotated[
     str, typer.Argument(metavar="RUN", help="Start of a run's id, suite:task:model[:seed], or its folder.")
 ]
 SuiteFile = Annotated[
-    Path | None, typer.Option("--suite", help="The suite's file, where its name does not find it.")
+    Path | None, typer.Option("--suite", help="The suite's file, if its name does not find it.")
 ]
 Name = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or the path of its YAML file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
@@ -93,7 +93,7 @@ Container = Annotated[
 Image = Annotated[
     str | None, typer.Option("--image", help="Its image, instead of msbench:cpu or msbench:cuda.")
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder for files; made where it is absent.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for files; created if absent.")]
 RESULTS = Path("results")
 REPORTS = Path("reports")
 

@@ -36,7 +36,7 @@ def main() -> int:
         return error.exit_code
     restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     if restarts > submission.max_requeues:
-        say(f"msbench: started {restarts + 1} times: left as it is (max_requeues: {submission.max_requeues})")
+        say(f"msbench: started {restarts + 1} times: not run again (max_requeues: {submission.max_requeues})")
         return ExitCode.RUN_FAILED
     with _listening() as heard:
         code = _give(words)
@@ -92,14 +92,14 @@ def _give(words: tuple[str, ...]) -> int:
 def _requeue(submission: Submission, restarts: int) -> None:
     """Requeue this element, unless it has been requeued too often."""
     if restarts >= submission.max_requeues:
-        say(f"msbench: not requeued: max_requeues is {submission.max_requeues}; submit again to go on")
+        say(f"msbench: not requeued: max_requeues is {submission.max_requeues}; submit again to resume")
         return
     # Not by SLURM_JOB_ID: that of one element is the number of the whole array.
     job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     say(f"msbench: the time limit is near: {job} is requeued")
     done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, check=False)
     if done.returncode:
-        say(f"msbench: not requeued: {done.stderr.strip()}; submit again to go on")
+        say(f"msbench: not requeued: {done.stderr.strip()}; submit again to resume")
 
 
 if __name__ == "__main__":

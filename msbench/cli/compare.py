@@ -15,7 +15,7 @@ def show(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """One run: its result, the command that reproduces it, and all that is known of it."""
+    """Show one run: its result, the command that reproduces it, and all that is known of it."""
     from msbench import datasets
     from msbench.reporting.compare.lookup import find_run
     from msbench.reporting.compare.page import print_page
@@ -32,7 +32,7 @@ def show(
 
 @verb
 def diff(first: Run, second: Run, results: Results = RESULTS, as_json: Json = False) -> None:
-    """Two runs: what differs between them, and a paired test of their results. Ends in 0 either way."""
+    """Compare two runs: their differences, and a paired test of their results. Always ends with 0."""
     from msbench.reporting.compare.diff import build_document, build_page, compare_runs
     from msbench.reporting.compare.lookup import find_run
     from msbench.reporting.compare.page import print_page
@@ -58,7 +58,7 @@ def trace(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """A number of a table: its place in the paper, the runs behind it, the commands that reproduce it."""
+    """Trace a number of a table to its place in the paper, its runs and the commands that reproduce it."""
     from msbench import datasets
     from msbench.reporting.compare.lookup import find_cell
     from msbench.reporting.compare.page import print_page

@@ -81,7 +81,7 @@ def test_a_job_that_was_restarted_too_often_is_left_alone(
     start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert start(3) == 3
-    assert "started 4 times: left as it is (max_requeues: 2)" in capsys.readouterr().err
+    assert "started 4 times: not run again (max_requeues: 2)" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
 
 

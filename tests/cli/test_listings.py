@@ -102,7 +102,7 @@ def test_a_run_is_listed_by_the_metric_of_its_task(tmp_path: Path) -> None:
     assert (row["metric"], row["test"]) == ("macro-auroc", "75.00%")
 
 
-def test_runs_of_one_place_are_told_apart_by_their_settings(tmp_path: Path) -> None:
+def test_runs_of_one_model_are_distinguished_by_their_settings(tmp_path: Path) -> None:
     settings: list[dict[str, object]] = [
         {"train": {"lr": 0.001}, "model": {"state": 16}},
         {"train": {"lr": 0.001}, "model": {"state": 16}, "seed": 1},

@@ -181,7 +181,7 @@ def test_how_a_run_is_executed_is_recorded_and_no_part_of_it(tiny: Suite, place:
     assert run(whole, place) == record
 
 
-def test_an_interrupted_run_is_recorded_and_goes_on(spec: RunSpec, place: RunContext) -> None:
+def test_an_interrupted_run_is_recorded_and_resumes(spec: RunSpec, place: RunContext) -> None:
     place.signals.received = 15
     with pytest.raises(Interrupted):
         run(spec, place)
@@ -213,7 +213,7 @@ def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: RunContext) -> Non
     assert run(spec, place, fresh=True).resumed == 1
 
 
-def test_a_damaged_record_is_told_and_fresh_sets_it_aside(spec: RunSpec, place: RunContext) -> None:
+def test_a_damaged_record_is_reported_and_fresh_archives_it(spec: RunSpec, place: RunContext) -> None:
     record = run(spec, place)
     (folder(place, record) / "run.json").write_text("{", encoding="utf-8")
     with pytest.raises(DamagedRecord, match="train again with --fresh"):

@@ -32,7 +32,7 @@ def ask(suite: Suite, place: RunContext, *overrides: str, fresh: bool = False) -
     return entry
 
 
-def test_a_run_goes_on_from_every_checkpoint_that_training_keeps(tmp_path: Path) -> None:
+def test_a_run_resumes_from_every_checkpoint_that_training_keeps(tmp_path: Path) -> None:
     """Named twice, as a plan must not wait for PyTorch to be imported."""
     kept = CheckpointFolder(tmp_path, "0" * 12)
     assert [path.stem for path in (kept.next, kept.last, kept.previous)] == list(RESUMABLE)

@@ -104,11 +104,11 @@ def test_many_records_have_the_same_commands_and_each_suite_is_read_once(
 
     read: list[str] = []
 
-    def told(name: str) -> Suite:
+    def reported(name: str) -> Suite:
         read.append(name)
         return load_suite(name)
 
-    monkeypatch.setattr("msbench.runs.reproduce.load_suite", told)
+    monkeypatch.setattr("msbench.runs.reproduce.load_suite", reported)
     commands = ReproductionBuilder(["suites/other name.yaml", "table-2"])
     found = [commands(record) for record in (*records, *records)]
     assert [each.line.replace("'suites/other name.yaml'", "tiny") for each in found] == [

@@ -1,4 +1,4 @@
-"""Set-up by name: datasets and suites, what was brought, what is damaged."""
+"""Set-up by name: datasets and suites, imported files, damaged data."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def brought(tmp_path: Path) -> Path:
+def given_files(tmp_path: Path) -> Path:
     folder = tmp_path / "listops-1000"
     folder.mkdir()
     for name in ("train", "val", "test"):
@@ -40,10 +40,10 @@ def test_a_suite_stands_for_the_data_it_needs(tiny_file: Path, own_data: Path) -
     assert list(own_data.rglob("manifest.json"))
 
 
-def test_files_that_were_brought_are_imported_and_checked(
-    brought: Path, own_data: Path, capsys: pytest.CaptureFixture[str]
+def test_given_files_are_imported_and_checked(
+    given_files: Path, own_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = setup_by_name(["listops"], brought, check_only=False, quiet=True)
+    done = setup_by_name(["listops"], given_files, check_only=False, quiet=True)
     assert done.exit_code == ExitCode.OK
     assert "basic_train.tsv has 2 rows, the published file 96,000" in capsys.readouterr().err
     assert (own_data / "listops" / "release" / "manifest.json").exists()
@@ -78,9 +78,9 @@ def test_check_finds_what_is_damaged(tiny_file: Path, own_data: Path) -> None:
     shutil.rmtree(own_data)
 
 
-def test_what_was_brought_goes_with_one_dataset(brought: Path, own_data: Path, tiny_file: Path) -> None:
+def test_given_files_go_with_one_dataset(given_files: Path, own_data: Path, tiny_file: Path) -> None:
     with pytest.raises(ConfigError, match="goes with one dataset"):
-        setup_by_name(["listops", str(tiny_file)], brought, check_only=False, quiet=True)
+        setup_by_name(["listops", str(tiny_file)], given_files, check_only=False, quiet=True)
     assert not own_data.exists()
 
 
@@ -101,7 +101,7 @@ def test_progress_in_steps_of_any_size_is_said_once_a_tenth(
 
 
 @pytest.mark.usefixtures("own_data")
-def test_check_reads_every_byte_again(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_rereads_every_byte(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a disk may give back other bytes than were written to it, with the same dates."""
     setup_by_name([str(tiny_file)], None, check_only=False, quiet=True)
     monkeypatch.setattr(disk, "hash_file", lambda *_: "0" * 64)

@@ -243,7 +243,7 @@ class TestRefused:
         said = refusal(tmp_path, "data:\n", "reported: {table: t, columns: {shor: x}}\ndata:\n")
         assert said == "tiny.yaml:5: reported.columns: no task 'shor'; did you mean 'short'?"
 
-    def test_a_scaled_suite_stands_beside_no_reported_numbers(self, tmp_path: Path) -> None:
+    def test_a_scaled_suite_is_never_compared_with_reported_numbers(self, tmp_path: Path) -> None:
         said = refusal(tmp_path, "data:\n", "reported: {table: t, columns: {short: x}}\ndata:\n")
         assert said.startswith(
             "tiny.yaml:3 and tiny.yaml:5: reported: numbers of protocol 'scaled' are never shown next to"
@@ -270,7 +270,7 @@ class TestRefused:
         assert said.startswith("tiny.yaml:5")
         assert message in said
 
-    def test_every_fault_is_told_at_once(self, tmp_path: Path) -> None:
+    def test_every_fault_is_reported_at_once(self, tmp_path: Path) -> None:
         said = refusal(tmp_path, "lr: 1e-3\n  epochs: 2\n", "lrr: 1e-3\n  epochs: 0\n")
         assert [line.split(":")[1] for line in said.splitlines()] == ["14", "13"]
 

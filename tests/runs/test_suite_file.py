@@ -15,7 +15,7 @@ def with_gate(folder: Path, text: str) -> Suite:
     return load_suite(str(path))
 
 
-def test_what_stands_for_a_model_wins(tmp_path: Path) -> None:
+def test_settings_of_a_model_win(tmp_path: Path) -> None:
     gate = with_gate(
         tmp_path,
         "  margin: 0.03\n  reason: all\n  sd: 0.01\n  degrees: 4\n"
@@ -82,7 +82,7 @@ def test_it_changes_no_run(tiny: Suite, tmp_path: Path) -> None:
         ("  [1]\n", "must be a mapping"),
     ],
 )
-def test_what_cannot_be_meant_is_said_with_its_line(text: str, words: str, tmp_path: Path) -> None:
+def test_invalid_settings_are_reported_with_their_line(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         with_gate(tmp_path, text)
     assert "tiny.yaml:" in str(refused.value)

@@ -238,7 +238,7 @@ class TestPlan:
         (spec,) = resolve_specs(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
         assert spec.data == Other(dataset="other", min_length=5, max_length=60, size=3)
 
-    def test_all_wrong_overrides_are_told_at_once(self, tiny: Suite) -> None:
+    def test_all_wrong_overrides_are_reported_at_once(self, tiny: Suite) -> None:
         with pytest.raises(ConfigError) as caught:
             resolve_specs(tiny, overrides=["lr=1", "epochs=2"])
         assert len(str(caught.value).splitlines()) == 2

@@ -204,7 +204,7 @@ def test_names_reach_the_engine_and_no_shell(run: Run, engines: Engines, tiny_fi
         (["--container", "docker", "--set", "train.lrr=1"], "train.lr"),
     ],
 )
-def test_what_cannot_be_meant_starts_no_engine(
+def test_invalid_options_start_no_engine(
     words: list[str], message: str, run: Run, engines: Engines, tiny_file: Path
 ) -> None:
     done = run("tiny.yaml", *words, cwd=tiny_file.parent)

@@ -50,7 +50,7 @@ def once(there: Callable[[], bool], then: Callable[[], None]) -> threading.Threa
     return thread
 
 
-def test_each_process_is_told_its_place(tmp_path: Path) -> None:
+def test_each_process_gets_its_rank(tmp_path: Path) -> None:
     names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
     seen = f"' '.join(os.environ[name] for name in {names})"
     assert run_processes(3, python(lines(tmp_path, seen))) == 0
@@ -74,7 +74,7 @@ def test_where_one_is_killed_the_others_end_in_seconds(
     assert "process 1 of 3 by SIGKILL" in capsys.readouterr().err
 
 
-def test_where_one_has_done_its_work_the_first_may_go_on_printing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_process_may_print_after_another_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "GRACE", 0.0)
     assert run_processes(2, python("time.sleep(1) if rank == 0 else None")) == 0
 
@@ -114,7 +114,9 @@ def test_processes_save_and_end_where_the_one_that_looks_after_them_is_killed(tm
     assert [path.read_text() for path in written] == ["ready\nsaved\n"] * 2
 
 
-def test_more_devices_than_there_are_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_devices_than_available_are_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     with pytest.raises(ConfigError, match="4 devices were asked for, but 2 CUDA devices can be used here"):
         check_count(4, "cuda")
@@ -177,7 +179,7 @@ def after_another_epoch(results: Path, then: Callable[[], None]) -> None:
     once(lambda: rows(results) > before, then).join()
 
 
-def test_a_killed_and_a_stopped_process_end_the_command_which_then_goes_on(
+def test_a_killed_and_a_stopped_process_end_the_command_which_then_resumes(
     tiny_file: Path, tmp_path: Path, shared_data: Path
 ) -> None:
     results = tmp_path / "results"

@@ -79,7 +79,7 @@ def send(process: "subprocess.Popen[str]", numbers: Sequence[int]) -> None:
 
 @LINUX
 @pytest.mark.parametrize("options", [[], ["--jobs", "2"], ["--devices", "2"]], ids=["one", "jobs", "devices"])
-def test_training_goes_on_to_its_end(options: list[str], tiny_file: Path, tmp_path: Path) -> None:
+def test_training_continues_to_its_end(options: list[str], tiny_file: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     CliRunner().invoke(app, ["setup", str(tiny_file)])
     words = ["run", str(tiny_file), "--set", "train.epochs=6", "--results", str(results), "--device", "cpu"]
@@ -142,7 +142,7 @@ if __name__ == "__main__":
 
 
 @LINUX
-def test_a_setup_with_worker_processes_goes_on_to_its_end(
+def test_a_setup_with_worker_processes_continues_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MSBENCH_DATA", str(tmp_path / "data"))

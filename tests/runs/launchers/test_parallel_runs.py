@@ -1,4 +1,4 @@
-"""Runs side by side: the numbers of one after the other, and nothing is lost however they are stopped."""
+"""Runs in parallel: the numbers of one after the other, and nothing is lost however they are stopped."""
 
 import json
 import os
@@ -40,29 +40,29 @@ def test_the_same_runs_as_one_after_the_other_of_which_a_failed_one_leaves_the_o
     with tiny_file.open("a", encoding="utf-8") as file:
         file.write("  s4d-lin: {model: {state: 4}, train: {lr: 1e30}}\n")
     words = ["run", str(tiny_file), "--threads", "1"]
-    alone, beside = tmp_path / "alone", tmp_path / "beside"
+    alone, parallel = tmp_path / "alone", tmp_path / "parallel"
     one = CliRunner().invoke(app, [*words, "--results", str(alone), "--quiet"])
     two = subprocess.run(
-        [sys.executable, "-m", "msbench", *words, "--results", str(beside), "--jobs", "2", "--json"],
+        [sys.executable, "-m", "msbench", *words, "--results", str(parallel), "--jobs", "2", "--json"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert (one.exit_code, two.returncode) == (3, 3), two.stderr
-    assert_same(beside, alone)
+    assert_same(parallel, alone)
     found = json.loads(two.stdout)
     assert [each["status"] for each in found] == ["finished", "finished", "diverged"]
     assert [each["environment"]["threads"] for each in found] == [1, 1, 1]
     assert sorted(re.findall(r"seed 0: ended, (\d) of 3", two.stderr)) == ["1", "2", "3"]
-    # Nothing is left to be trained, and that a run had diverged is told again.
-    again = CliRunner().invoke(app, [*words, "--results", str(beside), "--jobs", "2"])
+    # Nothing is left to be trained, and that a run had diverged is reported again.
+    again = CliRunner().invoke(app, [*words, "--results", str(parallel), "--jobs", "2"])
     assert again.exit_code == 3
     assert "ended" not in again.stderr
     assert again.stdout == one.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_or_killed_command_leaves_runs_that_were_saved_and_go_on(
+def test_a_stopped_or_killed_command_leaves_saved_runs_that_resume(
     number: signal.Signals, tiny_file: Path, tmp_path: Path
 ) -> None:
     results = tmp_path / "results"
@@ -87,7 +87,7 @@ def test_a_signal_to_all_processes_at_once_kills_none_before_it_has_saved(
 
 
 @LINUX
-def test_a_killed_run_is_told_and_fails_the_command_though_an_earlier_one_is_there(
+def test_a_killed_run_is_reported_and_fails_the_command_despite_an_earlier_record(
     tiny_file: Path, tmp_path: Path
 ) -> None:
     words = ["run", str(tiny_file), "--results", str(tmp_path / "results")]
@@ -97,7 +97,7 @@ def test_a_killed_run_is_told_and_fails_the_command_though_an_earlier_one_is_the
         os.kill(children(process)[0], signal.SIGKILL)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 3
-    assert "ended by SIGKILL; the same command goes on from its checkpoint" in said
+    assert "ended by SIGKILL; the same command resumes from its checkpoint" in said
     assert "seed 0: ended, 2 of 2" in said
 
 
@@ -120,10 +120,10 @@ def test_data_that_cannot_be_set_up_end_as_they_do_one_after_the_other(
     monkeypatch.setenv("MSBENCH_OFFLINE", "1")
     monkeypatch.setenv("MSBENCH_DATA", str(tmp_path / "data"))
     words = ["run", "laptop-smnist", "--results", str(tmp_path / "results")]
-    alone, beside = (CliRunner().invoke(app, [*words, *more]) for more in ([], ["--jobs", "2"]))
-    assert (alone.exit_code, beside.exit_code) == (6, 6)
-    assert beside.stdout == alone.stdout
-    assert beside.stderr.splitlines() == alone.stderr.splitlines()[1:2]  # said once, not for each run
+    alone, parallel = (CliRunner().invoke(app, [*words, *more]) for more in ([], ["--jobs", "2"]))
+    assert (alone.exit_code, parallel.exit_code) == (6, 6)
+    assert parallel.stdout == alone.stdout
+    assert parallel.stderr.splitlines() == alone.stderr.splitlines()[1:2]  # said once, not for each run
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Commands a few at a time: never too many, signals reach all, and the worst of them tells."""
+"""Commands a few at a time: never too many, signals reach all, and the most severe exit code wins."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ def work(
     commands: Sequence[Sequence[str]], places: int, received: Sequence[int] = ()
 ) -> list[tuple[int, int]]:
     """Index and exit code of each command, as they ended."""
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     named = [{"PLACE": str(place)} for place in range(places)]
 
     def command(index: int, later: bool) -> list[str]:
         return [*commands[index], str(later)]
 
-    WorkerPool(len(commands), command, named, lambda *each: told.append(each)).work(received)
-    return told
+    WorkerPool(len(commands), command, named, lambda *each: reported.append(each)).work(received)
+    return reported
 
 
 def test_never_more_at_a_time_than_places_each_with_its_own_environment(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_where_something_breaks_the_processes_save_and_end(tmp_path: Path) -> No
         "(folder / mine).write_text(str(os.getpid())); time.sleep(0 if mine == '0' else 60)"
     )
 
-    def told(*_: int) -> None:
+    def reported(*_: int) -> None:
         until(lambda: (tmp_path / "1").exists() and (tmp_path / "1").read_text() != "")
         raise RuntimeError("broken")
 
     commands = python(text, tmp_path, 2)
     with pytest.raises(RuntimeError, match="broken"):
-        WorkerPool(2, lambda index, _: commands[index], [{}, {}], told).work([])
+        WorkerPool(2, lambda index, _: commands[index], [{}, {}], reported).work([])
     assert (tmp_path / "saved").exists()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "1").read_text()), 0)

@@ -178,7 +178,7 @@ def test_a_folder_that_a_shell_would_take_apart_stays_one_word(tmp_path: Path, c
 
 
 @pytest.mark.usefixtures("tiny_file")
-def test_what_is_missing_is_told_before_any_work(
+def test_missing_commands_are_reported_before_any_work(
     tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (commands.folder / "sbatch").unlink()
@@ -228,7 +228,7 @@ def test_data_that_cannot_be_set_up_are_not_left_to_the_nodes(
 
 
 @pytest.mark.usefixtures("tiny_file")
-def test_waiting_ends_with_the_jobs_and_tells_what_failed(tmp_path: Path, commands: Commands) -> None:
+def test_waiting_ends_with_the_jobs_and_reports_failures(tmp_path: Path, commands: Commands) -> None:
     commands.queue()
     waited = run(tmp_path, "--wait")
     # Nothing is in the queue, and nothing was trained.
@@ -288,10 +288,10 @@ def test_a_full_disk_leaves_no_half_of_a_submission(
     assert commands.times("submissions") == 0
     assert not list((tmp_path / "results" / ".slurm").glob("msbench-*"))
     before = False
-    told = run(tmp_path)
-    assert told.exit_code == 0
-    assert "No space left on device; make room" in told.stderr
-    assert "submitted 2 runs as job 77" in told.stderr
+    reported = run(tmp_path)
+    assert reported.exit_code == 0
+    assert "No space left on device; make room" in reported.stderr
+    assert "submitted 2 runs as job 77" in reported.stderr
     assert only(tmp_path).job_id is None
 
 
@@ -310,13 +310,13 @@ def test_a_second_command_waits_for_the_first_and_says_so(
     folder.mkdir(parents=True)
     first = filelock.FileLock(folder / "submit.lock")
     first.acquire()
-    told: list[str] = []
+    reported: list[str] = []
 
     def say(text: str) -> None:
-        told.append(text)
+        reported.append(text)
         first.release()
 
     monkeypatch.setattr(slurm, "say", say)
     assert run(tmp_path).exit_code == 0
-    assert told == ["waiting for another command that submits from these results"]
+    assert reported == ["waiting for another command that submits from these results"]
     assert commands.times("submissions") == 1

@@ -56,7 +56,7 @@ def test_times_are_read_as_slurm_reads_them(time: int | str, expected: int) -> N
         ("time: 60\ngpus: $(id)\n", "slurm.yaml:2: gpus"),
     ],
 )
-def test_what_cannot_be_meant_is_told_with_its_line(text: str, message: str) -> None:
+def test_invalid_keys_are_reported_with_their_line(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         profile(text)
     assert message in str(caught.value)

@@ -121,7 +121,7 @@ class Six:
 
 
 def field(job: str, name: str) -> str:
-    """A field of what Slurm tells of a job."""
+    """A field of what Slurm reports on a job."""
     words = slurm("scontrol", "show", "job", job).split()
     return next(word.partition("=")[2] for word in words if word.startswith(f"{name}="))
 
@@ -131,8 +131,8 @@ def process_of(job: str) -> int:
     own = f"SLURM_ARRAY_TASK_ID={job.rpartition('_')[2]}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            told = b"msbench.cli.array_job" in (path / "cmdline").read_bytes()
-            if told and own in (path / "environ").read_bytes().split(b"\0"):
+            is_job = b"msbench.cli.array_job" in (path / "cmdline").read_bytes()
+            if is_job and own in (path / "environ").read_bytes().split(b"\0"):
                 return int(path.name)
         except OSError:  # it has ended
             continue
