@@ -21,14 +21,14 @@ from msbench.runs.launchers.slurm_jobs import Submission, read_submission
 from msbench.training.signals import handling
 
 WARNING = signal.SIGUSR1
-Heard = Callable[[], set[int]]
+ReceivedSignals = Callable[[], set[int]]
 
 
 def main() -> int:
     """Run the element that the environment names, and return the exit code of its command."""
     console.prepare_streams()
     try:
-        submission = _own(Path(sys.argv[1]))
+        submission = _read_own_submission(Path(sys.argv[1]))
         index = int(os.environ["SLURM_ARRAY_TASK_ID"])
         words = submission.runs[index].words
     except MsbenchError as error:
@@ -38,15 +38,15 @@ def main() -> int:
     if restarts > submission.max_requeues:
         say(f"msbench: started {restarts + 1} times: not run again (max_requeues: {submission.max_requeues})")
         return ExitCode.RUN_FAILED
-    with _listening() as heard:
-        code = _give(words)
-        limited = code == ExitCode.TERMINATED and WARNING in heard()
+    with _record_signals() as get_received:
+        code = _run_command(words)
+        limited = code == ExitCode.TERMINATED and WARNING in get_received()
     if limited:
         _requeue(submission, restarts)
     return code
 
 
-def _own(path: Path) -> Submission:
+def _read_own_submission(path: Path) -> Submission:
     """Read the submission in this file if it is this user's: no other may choose what their jobs do."""
     submission = read_submission(path)
     # The folder too: in another user's folder, the suite's copy may be anybody's.
@@ -57,12 +57,12 @@ def _own(path: Path) -> Submission:
 
 
 @contextmanager
-def _listening() -> Iterator[Heard]:
+def _record_signals() -> Iterator[ReceivedSignals]:
     """Record all signals that Python handles inside the context, whatever their handler."""
     reader, writer = socket.socketpair()
     received: set[int] = set()
 
-    def heard() -> set[int]:
+    def get_received() -> set[int]:
         with suppress(BlockingIOError):
             received.update(reader.recv(4096))
         return received
@@ -74,12 +74,12 @@ def _listening() -> Iterator[Heard]:
         # Before training handles it, there is nothing to save: only the requeue is left.
         try:
             with handling(lambda *_: sys.exit(ExitCode.TERMINATED), (WARNING,)):
-                yield heard
+                yield get_received
         finally:
             signal.set_wakeup_fd(-1)
 
 
-def _give(words: tuple[str, ...]) -> int:
+def _run_command(words: tuple[str, ...]) -> int:
     # With several devices, this command line is given to the process of each.
     sys.argv = ["msbench", *words]
     try:

@@ -78,11 +78,11 @@ def print_submission(result: "SubmissionResult", options: RunOptions, *, as_json
 def _describe_submitted(entry: PlannedRun, result: "SubmissionResult") -> dict[str, Any]:
     row = describe_run(entry)
     if job := result.active.get(entry.run_id or ""):
-        row |= {"action": "keep", "why": f"{job.state} as job {job.submission.job(job.index)}"}
+        row |= {"action": "keep", "why": f"{job.state} as job {job.submission.get_job_id(job.index)}"}
     if submission := result.submission:
         for index, run in enumerate(submission.runs):
             if run.run_id == entry.run_id:
-                row |= {"action": "submit", "why": f"{entry.reason}; job {submission.job(index)}"}
+                row |= {"action": "submit", "why": f"{entry.reason}; job {submission.get_job_id(index)}"}
     return row
 
 

@@ -40,24 +40,24 @@ class Listing:
 
     def cells(self) -> list[tuple[Any, ...]]:
         """Return the rows for a table: lists and counts as texts."""
-        return [tuple(map(_text, self.header, row)) for row in self.rows]
+        return [tuple(map(_format_cell, self.header, row)) for row in self.rows]
 
 
 def build_listing(what: str, results: Path) -> Listing:
     """Return the listing that ``msbench list`` prints; UnknownName for anything but the four kinds."""
     match what:
         case "suites":
-            return _suites()
+            return _list_suites()
         case "models":
-            return _models()
+            return _list_models()
         case "datasets":
-            return _datasets()
+            return _list_datasets()
         case "runs":
-            return _runs(results)
+            return _list_runs(results)
     raise UnknownName("listing", what, KINDS)
 
 
-def _suites() -> Listing:
+def _list_suites() -> Listing:
     warnings: list[str] = []
     rows = [
         (suite.name, suite.protocol, len(resolve_specs(suite)), ", ".join(suite.tasks), suite.title)
@@ -70,25 +70,25 @@ SIZES = "listops"
 """Suite whose settings models are counted with; models that it does not list have its common settings."""
 
 
-def _models() -> Listing:
+def _list_models() -> Listing:
     warnings: list[str] = []
     try:
         suite = load_suite(SIZES)
     except ConfigError as error:
         suite = None
         warnings.append(f"{error}; models have their default size")
-    rows = [_model(name, suite, choose_accelerator("auto"), warnings) for name in MODELS]
+    rows = [_describe_model(name, suite, choose_accelerator("auto"), warnings) for name in MODELS]
     header = ("model", "states", "causal", "parameters", "at", "kernel", "family", "summary", "rows")
     note = f"states (of a channel in a layer) and parameters: as `msbench run {SIZES} --model NAME` trains it"
     return Listing(header, rows, warnings, [note], below=3)
 
 
-def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> tuple[Any, ...]:
+def _describe_model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> tuple[Any, ...]:
     # Imported here: no other listing needs torch.
     from msbench import models
 
     entry, family = MODELS[name], models.find_family(name)
-    config, info, size = _sized(name, suite)
+    config, info, size = _choose_size(name, suite)
     causal = "yes" if family.is_causal(config) else "no"
     parameters: int | None = None
     try:
@@ -99,7 +99,7 @@ def _model(name: str, suite: Suite | None, device: str, warnings: list[str]) -> 
     return (name, *counts, family.name_kernel(config, device), entry.family, entry.summary, entry.rows)
 
 
-def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:
+def _choose_size(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:
     """Return a model's config in a suite, the task, and the suite's name; or the model's defaults."""
     if suite is not None:
         try:
@@ -112,7 +112,7 @@ def _sized(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, 
     return entry.config(**entry.preset), datasets.outline(ListOpsConfig()), "defaults"
 
 
-def _datasets() -> Listing:
+def _list_datasets() -> Listing:
     root = datasets.data_root()
     rows = []
     for name, config in DATASETS.items():
@@ -122,13 +122,13 @@ def _datasets() -> Listing:
     return Listing(("dataset", "state", "folder"), rows)
 
 
-def _runs(results: Path) -> Listing:
+def _list_runs(results: Path) -> Listing:
     found, warnings = store.read_records(results)
     left, unread = find_jobs(results, found)
     apart = describe_differences(found)
-    rows = [(*_run(record, left.pop(record.run_id, None)), apart[id(record)]) for record in found]
+    rows = [(*_describe_run(record, left.pop(record.run_id, None)), apart[id(record)]) for record in found]
     if left:
-        rows = sorted([*rows, *map(_submitted, left.values())], key=lambda row: (*row[1:4], row[0]))
+        rows = sorted([*rows, *map(_describe_submitted, left.values())], key=lambda row: (*row[1:4], row[0]))
     header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended", "with")
     return Listing(header, rows, [*warnings, *unread], below=4)
 
@@ -143,7 +143,7 @@ def describe_differences(records: Sequence[RunRecord]) -> dict[int, str]:
         first, *others = specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
         # Usually they are the same: this avoids flattening thousands of runs.
         differ = {change.name for each in others if each != first for change in compare_settings(first, each)}
-        texts = [_spelled(spec, sorted(differ)) for spec in specs]
+        texts = [_format_settings(spec, sorted(differ)) for spec in specs]
         common = {name: Counter(text.get(name) for text in texts).most_common(1)[0][0] for name in differ}
         for run, text in zip(runs, texts, strict=True):
             own = (f"{name} {value}" for name, value in text.items() if value != common[name])
@@ -151,13 +151,13 @@ def describe_differences(records: Sequence[RunRecord]) -> dict[int, str]:
     return found
 
 
-def _spelled(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+def _format_settings(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
     """Return the settings of these names, as a file spells them."""
     values = flatten(spec) if names else {}
     return {name: format_yaml(values[name]) for name in names if name in values}
 
 
-def _run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
+def _describe_run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
     return (
         record.run_id,
         record.suite,
@@ -166,21 +166,21 @@ def _run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
         record.seed,
         job.state if job is not None and job.active else record.status,
         record.metric,
-        _percent(record.result),
+        _format_percent(record.result),
         record.ended,
     )
 
 
-def _submitted(job: Job) -> tuple[Any, ...]:
+def _describe_submitted(job: Job) -> tuple[Any, ...]:
     run = job.run
     return (run.run_id, job.submission.suite, run.task, run.model, run.seed, job.state, None, None, None, "")
 
 
-def _text(column: str, value: Any) -> Any:
+def _format_cell(column: str, value: Any) -> Any:
     if isinstance(value, tuple):
         return ", ".join(value)
     return f"{value:,}" if column == "parameters" and value is not None else value
 
 
-def _percent(fraction: float | None) -> str | None:
+def _format_percent(fraction: float | None) -> str | None:
     return None if fraction is None else f"{fraction:.2%}"

@@ -1,13 +1,16 @@
 """Verbs that judge results together: tables, the gate, its baselines."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from msbench import console
 from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, verb
 from msbench.errors import ConfigError, GateFailed, Undecided
+
+if TYPE_CHECKING:
+    from msbench.gate.check import CheckOptions, GateResult
 
 Tables = Annotated[
     list[str] | None,
@@ -64,9 +67,9 @@ def report(
 
     judge = None
     if against is not None:
-        from msbench.gate.check import verdicts
+        from msbench.gate.check import build_judge
 
-        judge = verdicts(names or [], against, results)
+        judge = build_judge(names or [], against, results, _warn)
     options = ReportOptions(
         names=names or (),
         results=results,
@@ -102,44 +105,74 @@ def report(
 def check(
     suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
     against: Annotated[
-        str, typer.Option("--against", metavar="paper|baseline|FILE", help="What must still hold.")
+        str, typer.Option("--against", metavar="paper|baseline|FILE", help="Reference to check against.")
     ] = "baseline",
     junit: Annotated[Path | None, typer.Option("--junit", help="File for JUnit XML.")] = None,
     github: Annotated[
-        bool, typer.Option("--github/--no-github", help="Annotations and the step's summary.")
+        bool, typer.Option("--github/--no-github", help="Write annotations and the step's summary.")
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict/--no-strict", help="Undecided, missing and improved fail, too.")
+        bool,
+        typer.Option("--strict/--no-strict", help="Fail for undecided, missing and improved results, too."),
     ] = False,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate/--no-calibrate", help="Only print the margins that the seeds bear.")
+        bool, typer.Option("--calibrate/--no-calibrate", help="Only print the margins that the seeds allow.")
     ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Check whether results still hold, as CI does: pass, fail, or not decided by these seeds."""
-    from msbench.gate import ci as gate
+    """Check whether results still hold. The gate for CI: pass, fail, or not decided by these seeds."""
+    from msbench.gate.check import CheckOptions, GateResult, SuiteVerdicts, check_suites
 
+    options = CheckOptions(suites=suites or (), against=against, results=results, strict=strict)
     if calibrate:
         if junit or github or strict:
             raise ConfigError("--calibrate judges nothing: it goes without --junit, --github and --strict")
-        _print_calibration(suites or [], against, results, as_json)
+        _print_calibration(options, as_json)
         return
     try:
-        checked = gate.check(suites or [], against, results)
+        result = check_suites(options, _warn)
     except (ConfigError, Undecided) as error:
         # A file from an earlier check must not pass for this one's.
-        nothing = gate.Checked("all", against, problem=error)
-        gate.publish([nothing], to_junit=junit, to_github=github, strict=strict)
+        _publish(GateResult((SuiteVerdicts("all", against, problem=error),), strict), junit, github)
         if strict and isinstance(error, Undecided):
             raise GateFailed(str(error)) from None
         raise
-    gate.publish(checked, to_junit=junit, to_github=github, strict=strict)
+    _publish(result, junit, github)
     if as_json:
-        console.out_json(gate.as_dict(checked, strict=strict))
+        console.out_json(result.as_dict())
     else:
-        gate.print_checked(checked)
-    raise typer.Exit(gate.code(checked, strict=strict))
+        _print_verdicts(result)
+    raise typer.Exit(result.exit_code)
+
+
+def _publish(result: "GateResult", junit: Path | None, github: bool) -> None:
+    """Write the JUnit file, and GitHub's annotations (on stderr, which it reads too) and summary."""
+    from msbench.gate import ci
+    from msbench.results.files import write_file
+
+    if junit is not None:
+        write_file(junit, ci.format_junit(result), "--junit")
+    if github:
+        for verdicts in result.suites:
+            if (command := ci.format_annotation(verdicts, strict=result.strict)) is not None:
+                console.say(command)
+        ci.append_summary(result.suites)
+
+
+def _print_verdicts(result: "GateResult") -> None:
+    """Print the table to stdout, and a line of counts per suite to stderr."""
+    from msbench.gate.verdicts import HEADER, count_verdicts
+
+    if rows := [cell.row for verdicts in result.suites for cell in verdicts.cells]:
+        console.out_rows(HEADER, rows, below=1)
+    for verdicts in result.suites:
+        for line in (*verdicts.warnings, *verdicts.stale):
+            _warn(f"{verdicts.suite}: {line}")
+        if verdicts.problem is not None:
+            _warn(f"{verdicts.suite}: not checked: {verdicts.problem}")
+        else:
+            _warn(f"{verdicts.suite} against {verdicts.against}: {count_verdicts(verdicts.cells)}")
 
 
 @verb
@@ -149,31 +182,38 @@ def baseline(
         Path | None, typer.Option("--out", help="File; baseline/SUITE.yaml in the results if unset.")
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace/--no-replace", help="Write over entries with other numbers.")
+        bool, typer.Option("--replace/--no-replace", help="Replace entries with other numbers.")
     ] = False,
     any_hardware: Annotated[
-        bool, typer.Option("--any-hardware/--no-any-hardware", help="Entries speak for all hardware.")
+        bool, typer.Option("--any-hardware/--no-any-hardware", help="Entries apply to all hardware.")
     ] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Write the baseline that later results are checked against; print old -> new."""
-    from msbench.gate import baselines
+    """Record results as the baseline that later ones are checked against; prints old -> new."""
+    from msbench.gate.baselines import HEADER, BaselineOptions, write_baseline
 
-    path, changes = baselines.write(suite, results, out, replace=replace, any_hardware=any_hardware)
+    options = BaselineOptions(
+        suite=suite, results=results, out=out, replace=replace, any_hardware=any_hardware
+    )
+    path, changes = write_baseline(options, _warn)
     if as_json:
-        console.out_json(baselines.as_dicts(changes))
+        console.out_json([change.as_dict() for change in changes])
     elif changes:
-        console.out_rows(baselines.HEADER, baselines.rows(changes))
+        console.out_rows(HEADER, [change.row for change in changes])
     console.say(f"{path}: {'written' if changes else 'unchanged'}")
 
 
-def _print_calibration(suites: list[str], against: str, results: Path, as_json: bool) -> None:
-    from msbench.gate import calibration
+def _print_calibration(options: "CheckOptions", as_json: bool) -> None:
+    from msbench.gate.calibration import HEADER, calibrate_suites
 
-    learned = calibration.learn(suites, against, results)
+    tasks = calibrate_suites(options, _warn)
     if as_json:
-        console.out_json(calibration.as_dicts(learned))
+        console.out_json([task.as_dict() for task in tasks])
         return
-    console.out_rows(calibration.HEADER, calibration.rows(learned))
-    console.out(f"\n{calibration.suggestion(learned)}")
+    console.out_rows(HEADER, [row for task in tasks for row in task.rows])
+    console.out("\n" + "\n".join(task.suggestion for task in tasks))
+
+
+def _warn(text: str) -> None:
+    console.say(f"msbench: {text}")

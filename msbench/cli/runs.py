@@ -170,17 +170,17 @@ def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool
     from msbench import datasets
     from msbench.cli.display import print_outcome, print_sized_plan, show_progress
     from msbench.runs.launchers import is_placed
-    from msbench.runs.launchers.distributed import python_command, run_processes
-    from msbench.runs.launchers.local import prepared, run_locally
+    from msbench.runs.launchers.distributed import build_python_command, run_processes
+    from msbench.runs.launchers.local import apply_settings, run_locally
     from msbench.runs.plan import plan_runs
 
     if options.dry_run:
-        with prepared(specs, options) as on:
+        with apply_settings(specs, options) as on:
             entries = plan_runs(specs, options.results, datasets.data_root(), fresh=options.fresh)
             print_sized_plan(entries, on, options.devices, as_json=as_json)
     elif options.devices > 1 and not is_placed():
-        with prepared(specs, options):
-            code = run_processes(options.devices, [*python_command(), "-m", "msbench", *sys.argv[1:]])
+        with apply_settings(specs, options):
+            code = run_processes(options.devices, [*build_python_command(), "-m", "msbench", *sys.argv[1:]])
         raise typer.Exit(code)  # the first of the processes has printed the results
     else:
         outcome = run_locally(specs, options, partial(show_progress, quiet=options.quiet))

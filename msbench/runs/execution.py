@@ -84,7 +84,7 @@ def execute(
                 _archive_completed(directory, listener)
             if (record := _read_completed(directory, processes)) is not None:
                 return record
-            return _Run(spec, dataset, identity, directory, context, listener).execute()
+            return _RunAttempt(spec, dataset, identity, directory, context, listener).execute()
 
 
 @contextlib.contextmanager
@@ -148,24 +148,22 @@ def _set_up_dataset(spec: RunSpec, context: RunContext, listener: Listener) -> D
     return found or datasets.setup(spec.data, context.data_root, progress=progress)
 
 
-class _Run:
+@dataclass
+class _RunAttempt:
     """One attempt at a run, with the lock held."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        dataset: Dataset,
-        identity: Identity,
-        directory: Path,
-        context: RunContext,
-        listener: Listener,
-    ) -> None:
-        self.spec, self.dataset, self.identity, self.directory = spec, dataset, identity, directory
-        self.context, self.listener = context, listener
-        self.device, self.first = choose_accelerator(context.device), context.processes.first
+    spec: RunSpec
+    dataset: Dataset
+    identity: Identity
+    directory: Path
+    context: RunContext
+    listener: Listener
+    trainer: Trainer | None = None
+
+    def __post_init__(self) -> None:
+        self.device, self.first = choose_accelerator(self.context.device), self.context.processes.first
         self.started = _now()
         self.facts: dict[str, Any] = {}
-        self.trainer: Trainer | None = None
 
     def execute(self) -> RunRecord:
         """Run, write the record and return it; raises Interrupted, and errors of settings or data."""
@@ -197,7 +195,10 @@ class _Run:
 
     def _record_crash(self, error: Exception) -> RunRecord:
         if isinstance(error, OSError):
-            return self._record_failure(RunError(self._explain(error)), "failed")
+            where = error.filename or self.directory
+            full = error.errno in NO_ROOM
+            text = explain_unwritable(where, error, "--results") if full else f"{where}: {error.strerror}"
+            return self._record_failure(RunError(text), "failed")
         if self.first:
             with contextlib.suppress(OSError):
                 text = encodable(traceback.format_exc())
@@ -207,14 +208,6 @@ class _Run:
     def _write_record(self, record: RunRecord) -> None:
         if self.first:
             write_record(self.directory, record)
-
-    def _explain(self, error: OSError) -> str:
-        where = error.filename or self.directory
-        return (
-            explain_unwritable(where, error, "--results")
-            if error.errno in NO_ROOM
-            else f"{where}: {error.strerror}"
-        )
 
     def _train_and_test(self) -> RunRecord:
         spec = self.spec

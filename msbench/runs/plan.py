@@ -106,19 +106,19 @@ def plan_runs(
     for spec in specs:
         key = spec.data.model_dump_json()
         if key not in opened:
-            opened[key] = _open(spec, data_root)
+            opened[key] = _open_dataset(spec, data_root)
         if spec.suite not in earlier:
             earlier[spec.suite] = store.read_records(results, spec.suite)[0]
         dataset = opened[key]
         if isinstance(dataset, str):
-            nearest, found = _nearest(spec, identify(spec, ""), earlier[spec.suite])
+            nearest, found = _find_nearest(spec, identify(spec, ""), earlier[spec.suite])
             entries.append(PlannedRun(spec, "set up", dataset, None, None, nearest=nearest, changes=found))
         else:
-            entries.append(_entry(spec, dataset, results, earlier[spec.suite], fresh=fresh))
+            entries.append(_plan_run(spec, dataset, results, earlier[spec.suite], fresh=fresh))
     return entries
 
 
-def _open(spec: RunSpec, data_root: Path) -> Dataset | str:
+def _open_dataset(spec: RunSpec, data_root: Path) -> Dataset | str:
     if not datasets.is_ready(spec.data, data_root):
         return f"{spec.data.dataset} is not set up yet: {datasets.command(spec.data)}"
     try:
@@ -127,7 +127,7 @@ def _open(spec: RunSpec, data_root: Path) -> Dataset | str:
         return str(error)
 
 
-def _entry(
+def _plan_run(
     spec: RunSpec, dataset: Dataset, results: Path, earlier: list[RunRecord], *, fresh: bool
 ) -> PlannedRun:
     identity = identify(spec, dataset.digest)
@@ -144,16 +144,16 @@ def _entry(
         resumable = any((directory / "checkpoint" / f"{name}.safetensors").exists() for name in RESUMABLE)
         action, reason = ("resume", "stopped before its end") if resumable else ("train", "no run yet")
         if not resumable:
-            nearest, found = _nearest(spec, identity, earlier)
-            reason = _unlike(nearest, found) if nearest else reason
+            nearest, found = _find_nearest(spec, identity, earlier)
+            reason = _explain_difference(nearest, found) if nearest else reason
     else:
-        action, reason = _what_of(record)
+        action, reason = _choose_action(record)
         if fresh and action == "keep":
             action, reason = "train", f"{reason}; --fresh"
     return PlannedRun(spec, action, reason, identity.run_id, directory, record, dataset, nearest, found)
 
 
-def _what_of(record: RunRecord) -> tuple[Action, str]:
+def _choose_action(record: RunRecord) -> tuple[Action, str]:
     match record.status:
         case "finished":
             return "keep", "finished"
@@ -166,7 +166,7 @@ def _what_of(record: RunRecord) -> tuple[Action, str]:
             return "retry", f"{record.status}: {record.failure.message if record.failure else 'no detail'}"
 
 
-def _nearest(
+def _find_nearest(
     spec: RunSpec, identity: Identity, earlier: Iterable[RunRecord]
 ) -> tuple[RunRecord | None, tuple[Change, ...]]:
     """Return the run of this task, model and seed with the fewest changes, and these changes.
@@ -176,13 +176,13 @@ def _nearest(
     """
     wanted = (spec.task, spec.model_name, spec.seed)
     alike = [record for record in earlier if (record.task, record.model, record.seed) == wanted]
-    unlike = {record.run_id: _changes(record, spec, identity) for record in alike}
+    unlike = {record.run_id: _list_changes(record, spec, identity) for record in alike}
     alike.sort(key=lambda record: (record.ended, record.run_id), reverse=True)
-    nearest = min(alike, key=lambda record: _distance(unlike[record.run_id]), default=None)
+    nearest = min(alike, key=lambda record: _count_changes(unlike[record.run_id]), default=None)
     return nearest, () if nearest is None else unlike[nearest.run_id]
 
 
-def _changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Change, ...]:
+def _list_changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Change, ...]:
     found: tuple[Change, ...] = ()
     if record.spec_digest != spec.digest:
         found += compare_settings(record.spec, spec.model_dump(mode="json"))
@@ -192,13 +192,13 @@ def _changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Chan
     return found + compare_sources(record.sources, identity.files, digests)
 
 
-def _distance(found: Iterable[Change]) -> tuple[int, int, int]:
+def _count_changes(found: Iterable[Change]) -> tuple[int, int, int]:
     """Count changes: settings first, as a user chose them; then data, then source files."""
     kinds = Counter(change.kind for change in found)
     return kinds["setting"], kinds["data"], kinds["source"]
 
 
-def _unlike(record: RunRecord, found: Sequence[Change]) -> str:
+def _explain_difference(record: RunRecord, found: Sequence[Change]) -> str:
     """Return why a run does not count, in one line; of many source files only the first are named."""
     settings = [str(change) for change in found if change.kind == "setting"]
     digests = [f"{change.before_text} → {change.now_text}" for change in found if change.kind == "data"]

@@ -56,7 +56,7 @@ class SetupResult:
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return header and rows for the terminal."""
-        rows = [(item.config.dataset, _source(item.config), *_count_facts(item)) for item in self.items]
+        rows = [(item.config.dataset, _get_source(item.config), *_count_facts(item)) for item in self.items]
         return ("dataset", "source", "train", "validation", "test", "longest", "digest"), rows
 
 
@@ -74,7 +74,7 @@ def setup_by_name(
     as ``data.size=128``. For several datasets, the number of ready ones is printed at the end.
     """
     configs = gather(*(partial(_resolve_configs, name, source, overrides) for name in dict.fromkeys(names)))
-    outcome = _setup([config for each in configs for config in each], source, check_only, quiet)
+    outcome = _set_up([config for each in configs for config in each], source, check_only, quiet)
     if len(outcome.items) > 1:
         ready = sum(item.dataset is not None for item in outcome.items)
         say(f"{ready} of {len(outcome.items)} {'verified' if check_only else 'set up'}")
@@ -83,13 +83,15 @@ def setup_by_name(
 
 def setup_datasets(configs: Iterable[DataConfig], *, quiet: bool) -> SetupResult:
     """Set up each of these datasets once."""
-    return _setup(_drop_duplicates(configs), None, check_only=False, quiet=quiet)
+    return _set_up(_drop_duplicates(configs), None, check_only=False, quiet=quiet)
 
 
 def setup_fetched_data(specs: Iterable[RunSpec], *, quiet: bool) -> ExitCode:
     """Set up missing data of these runs that cannot be generated: they may have to be fetched."""
     root, configs = datasets.data_root(), (spec.data for spec in specs)
-    absent = (each for each in configs if _source(each) != "generated" and not datasets.is_ready(each, root))
+    absent = (
+        each for each in configs if _get_source(each) != "generated" and not datasets.is_ready(each, root)
+    )
     return setup_datasets(absent, quiet=quiet).exit_code
 
 
@@ -110,7 +112,7 @@ def plan_with_data(
     return plan_runs(specs, results, root, fresh=fresh), code
 
 
-def _setup(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> SetupResult:
+def _set_up(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> SetupResult:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from PATH")
     root, print_tenths = datasets.data_root(), _TenthsPrinter()
@@ -162,7 +164,7 @@ def _try_setup(
         return DatasetSetup(config, None, str(error))
 
 
-def _source(config: DataConfig) -> str:
+def _get_source(config: DataConfig) -> str:
     return str(getattr(config, "source", ""))
 
 

@@ -58,11 +58,11 @@ def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
     """
     text = str(name_or_path)
     if Path(text).name != text or text.endswith((".yaml", ".yml")):
-        return _read(Path(text))
-    files = _files(folder)
+        return _read_suite(Path(text))
+    files = _find_files(folder)
     if text not in files:
         raise UnknownName("suite", text, files)
-    suite = _read(files[text])
+    suite = _read_suite(files[text])
     if suite.name != text:
         raise suite.source.error(("name",), f"must be {text!r}, as the file is named, not {suite.name!r}")
     return suite
@@ -75,7 +75,7 @@ def list_suites(
 
     An invalid file is skipped and reported to `on_error`; without one, ConfigError is raised.
     """
-    list_suite_names = sorted(_files(folder))
+    list_suite_names = sorted(_find_files(folder))
     if on_error is None:
         return gather(*(partial(load_suite, name, folder) for name in list_suite_names))
     found: list[Suite] = []
@@ -89,7 +89,7 @@ def list_suites(
 
 def list_suite_names(folder: Path | None = None) -> list[str]:
     """Return the names by which suites can be reached, sorted; no suite is read."""
-    return sorted(_files(folder))
+    return sorted(_find_files(folder))
 
 
 def resolve_specs(
@@ -103,14 +103,15 @@ def resolve_specs(
 
     Empty means all of the suite's. A model that msbench knows, and a seed, may be requested even if the suite
     does not list it: they come after the listed ones. Such a model takes those of the suite's common settings
-    that it has (`unfit` names the others), and its own defaults. `overrides` are texts such as
+    that it has (`list_inapplicable_keys` has the others), and its own defaults. `overrides` are texts such as
     ``train.lr=1e-3``. Raises UnknownName for other names, ConfigError for an override that is invalid for any
     chosen run.
     """
-    sets = gather(*(partial(_override, text) for text in overrides))
+    sets = gather(*(partial(_parse_set, text) for text in overrides))
     chosen_tasks = _choose("task", tasks, suite.tasks, suite.tasks)
-    chosen_models = _choose("model", models, suite.models, _with_more(suite.models, MODELS))
-    chosen_seeds = _choose_seeds(seeds, suite.seeds)
+    chosen_models = _choose("model", models, suite.models, _append_new(suite.models, MODELS))
+    seeds = sorted(set(seeds))
+    chosen_seeds = _choose("seed", seeds, suite.seeds, _append_new(suite.seeds, seeds))
     return gather(
         *(
             partial(_resolve, suite, task, model, seed, sets)
@@ -121,7 +122,7 @@ def resolve_specs(
     )
 
 
-def _read(path: Path) -> Suite:
+def _read_suite(path: Path) -> Suite:
     source = load_yaml(path)
     head = validate(SuiteFile, source)
     suite = Suite(
@@ -149,8 +150,11 @@ def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence
     labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
     # A suite's own seeds have been checked: one that is refused here is from the command line.
     head = Located(labels, {("seed",): "--seed"}, suite.source.name)
-    own = _sections(suite.source.at("models", model))
-    common = [_without(layer, list_inapplicable_keys(suite, task, model)) for layer in _common(suite, task)]
+    own = _select_sections(suite.source.at("models", model))
+    common = [
+        _drop_model_keys(layer, list_inapplicable_keys(suite, task, model))
+        for layer in _list_common_layers(suite, task)
+    ]
     merged = merge(head, *common, own, *overrides)
     spec = RunSpec.resolve(merged)
     if wrong := list(find_faults(spec, datasets.outline(spec.data))):
@@ -209,7 +213,7 @@ def list_inapplicable_keys(suite: Suite, task: str, model: str) -> list[str]:
         return []
     entry = MODELS[model]
     free = entry.config.model_fields.keys() - entry.preset.keys()
-    given = (key for layer in _common(suite, task) for key in layer.at("model").values)
+    given = (key for layer in _list_common_layers(suite, task) for key in layer.at("model").values)
     return sorted({str(key) for key in given} - free)
 
 
@@ -227,12 +231,12 @@ def describe_unlisted_models(suite: Suite, specs: Iterable[RunSpec]) -> list[str
     return lines
 
 
-def _common(suite: Suite, task: str) -> tuple[Located, Located]:
+def _list_common_layers(suite: Suite, task: str) -> tuple[Located, Located]:
     """Return the suite's settings for all models, and for all models on this task."""
-    return _sections(suite.source.at()), _sections(suite.source.at("tasks", task))
+    return _select_sections(suite.source.at()), _select_sections(suite.source.at("tasks", task))
 
 
-def _without(layer: Located, keys: Sequence[str]) -> Located:
+def _drop_model_keys(layer: Located, keys: Sequence[str]) -> Located:
     """Return the layer without these keys of its ``model``."""
     if "model" not in layer.values or not keys:
         return layer
@@ -240,22 +244,24 @@ def _without(layer: Located, keys: Sequence[str]) -> Located:
     return replace(layer, values={**layer.values, "model": kept})
 
 
-def _sections(layer: Located) -> Located:
+def _select_sections(layer: Located) -> Located:
     """Return a layer's settings of data, model and training; a null section counts as absent."""
     values = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
     origins = {path: origin for path, origin in layer.origins.items() if path and path[0] in values}
     return Located(values, origins, layer.name)
 
 
-def _override(text: str) -> Located:
+def _parse_set(text: str) -> Located:
     part = parse_override(text)
     ((section, below),) = part.values.items()
     if section not in SECTIONS or not isinstance(below, Mapping):
-        raise ConfigError(f"{part.name}: a key begins with data., model. or train.{_home(section)}")
+        raise ConfigError(
+            f"{part.name}: a key begins with data., model. or train.{_suggest_section(section)}"
+        )
     return part
 
 
-def _home(key: str) -> str:
+def _suggest_section(key: str) -> str:
     """Return a hint on the section of a key without one, or with a misspelt one."""
     configs: dict[str, list[type[Config]]] = {
         "train": [TrainConfig],
@@ -268,33 +274,28 @@ def _home(key: str) -> str:
     return suggest_name(key, SECTIONS)
 
 
-def _choose(kind: str, asked: Iterable[str], listed: Sequence[str], allowed: Sequence[str]) -> list[str]:
-    """Return the requested names, once each and in the order of `allowed`; `listed` if there are none."""
+def _choose(kind: str, asked: Iterable[T], listed: Sequence[T], allowed: Sequence[T]) -> list[T]:
+    """Return what was requested, once each and in the order of `allowed`; `listed` if nothing was."""
     wanted = set(asked)
-    for name in sorted(wanted.difference(allowed)):
-        raise UnknownName(kind, name, allowed)
-    return [name for name in allowed if name in wanted] or list(listed)
+    for name in sorted(map(str, wanted.difference(allowed))):
+        raise UnknownName(kind, name, map(str, allowed))
+    return [each for each in allowed if each in wanted] or list(listed)
 
 
-def _choose_seeds(asked: Iterable[int], listed: Sequence[int]) -> list[int]:
-    wanted = set(asked)
-    return [seed for seed in _with_more(listed, sorted(wanted)) if seed in wanted] or list(listed)
-
-
-def _with_more(first: Sequence[T], more: Iterable[T]) -> list[T]:
+def _append_new(first: Sequence[T], more: Iterable[T]) -> list[T]:
     return list(dict.fromkeys((*first, *more)))
 
 
-def _files(folder: Path | None) -> dict[str, Path]:
+def _find_files(folder: Path | None) -> dict[str, Path]:
     """Return suite files by name; of two with the same name, the first folder's."""
-    folders = [folder] if folder is not None else _folders()
+    folders = [folder] if folder is not None else _list_folders()
     found: dict[str, Path] = {}
     for path in (path for each in folders for path in sorted(each.glob("*.yaml"))):
         found.setdefault(path.stem, path)
     return found
 
 
-def _folders() -> list[Path]:
+def _list_folders() -> list[Path]:
     """Return the folders of suites: here, in the checkout, and where wheels put data files."""
     root = Path(__file__).resolve().parents[2]
     checkout = [root / "suites"] if (root / "pyproject.toml").is_file() else []

@@ -56,8 +56,8 @@ def test_the_key_of_a_suite_is_one() -> None:
     gate = validate(
         GateSettings, parse_yaml(block.replace("https://...", "https://a.b"), "gate.md").at("gate")
     )
-    assert gate.of("image", "mamba").margin == 0.01
-    assert gate.of("image", "griffin").margin == 0.02
+    assert gate.for_cell("image", "mamba").margin == 0.01
+    assert gate.for_cell("image", "griffin").margin == 0.02
 
 
 def test_figures_are_those_of_the_code() -> None:

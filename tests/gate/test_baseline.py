@@ -228,7 +228,7 @@ def test_the_published_baseline_is_found_and_is_of_its_suite(tmp_path: Path) -> 
     assert set(models) == set(suite.models)
     for classes in models.values():
         assert classes["cpu"].n >= 3
-        assert classes["cpu"].margin == suite.gate.of("listops-short", "mamba").margin
+        assert classes["cpu"].margin == suite.gate.for_cell("listops-short", "mamba").margin
     assert find_baselines(tmp_path, "absent") == []
 
 

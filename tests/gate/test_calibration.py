@@ -89,7 +89,7 @@ def test_what_it_prints_can_stand_in_the_suite(path: Path, tmp_path: Path) -> No
     assert path.read_bytes() == before
     suggested = done.stdout.split("\n\n", 1)[1]
     gate = validate(GateSettings, parse_yaml(suggested, "suggested").at("gate"))
-    layer = gate.of("listops", "mamba")
+    layer = gate.for_cell("listops", "mamba")
     assert layer.margin == pytest.approx(0.01)
     assert layer.sd == pytest.approx(0.00227, abs=1e-5)
     assert layer.degrees == 4

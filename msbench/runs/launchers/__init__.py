@@ -60,7 +60,7 @@ class RunOptions:
     results: Path = RESULTS
     quiet: bool = False
 
-    def command_for(self, spec: RunSpec, suite_file: Path) -> tuple[str, ...]:
+    def build_run_command(self, spec: RunSpec, suite_file: Path) -> tuple[str, ...]:
         """Return the words, after ``msbench``, that train one of the runs as this file describes it."""
         words = build_command(
             "run",

@@ -25,7 +25,7 @@ from msbench.console import command_line, encodable, say
 from msbench.environment import CONTAINER
 from msbench.errors import ConfigError, UnknownName
 from msbench.runs.launchers import RunOptions
-from msbench.runs.launchers.distributed import forwarded_signals
+from msbench.runs.launchers.distributed import forward_signals
 from msbench.runs.setup import setup_fetched_data
 from msbench.runs.suite import load_suite
 
@@ -91,7 +91,7 @@ class ContainerCommand:
     @property
     def command(self) -> list[str]:
         """The engine's command line; it does not contain values of variables."""
-        return self._apptainer() if self.image.engine == "apptainer" else self._docker()
+        return self._build_apptainer() if self.image.engine == "apptainer" else self._build_docker()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class ContainerCommand:
         prefix = "APPTAINERENV_" if self.image.engine == "apptainer" else ""
         return {f"{prefix}{name}": value for name, value in self.variables.items()}
 
-    def _docker(self) -> list[str]:
+    def _build_docker(self) -> list[str]:
         podman = self.image.engine == "podman"
         words = [self.image.engine, "run", "--rm", "--read-only", "--network", "none"]
         words += ["--user", ":".join(map(str, self.user))]
@@ -117,7 +117,7 @@ class ContainerCommand:
         words += [word for name in self.variables for word in ("--env", name)]
         return [*words, "--workdir", HOME, self.image.digest, *self.words]
 
-    def _apptainer(self) -> list[str]:
+    def _build_apptainer(self) -> list[str]:
         # `exec` and not `run`: an image's run script is executed by a shell.
         words = ["apptainer", "exec", "--containall", "--no-home"]
         words += ["--net", "--network", "none", "--pwd", HOME]
@@ -126,7 +126,7 @@ class ContainerCommand:
         return [*words, self.image.reference, "msbench", *self.words]
 
 
-def words_inside(arguments: Iterable[str]) -> list[str]:
+def drop_container_options(arguments: Iterable[str]) -> list[str]:
     """Return the arguments of this command without those that sent it into a container."""
     left, words = iter(arguments), []
     for word in left:
@@ -249,7 +249,7 @@ def run_in_container(specs: Sequence[RunSpec], options: RunOptions, arguments: S
         _make_folders(options.results, datasets.data_root())
     command = ContainerCommand(
         image=image,
-        words=words_inside(arguments),
+        words=drop_container_options(arguments),
         mounts=list_mounts(options.suite, options.results),
         variables=select_variables(os.environ, image),
         user=(os.getuid(), os.getgid()),
@@ -277,7 +277,7 @@ def run_command(command: ContainerCommand) -> int:
     own = not command.terminal
     environment = {**os.environ, **command.environment}
     process = subprocess.Popen(command.command, env=environment, start_new_session=own)
-    with process, forwarded_signals([process]):
+    with process, forward_signals([process]):
         code = process.wait()
     # A negative code: the engine itself was ended by the signal that it passed on.
     return 128 - code if code < 0 else code

@@ -61,7 +61,7 @@ def check_count(count: int, device: str) -> None:
         raise ConfigError(f"{count} devices were asked for, but {devices} can be used here; lower --devices")
 
 
-def python_command() -> list[str]:
+def build_python_command() -> list[str]:
     """Return the command of this Python, with the module search of this process: here only if this one does.
 
     ``python -m`` alone would import any ``random.py`` in the folder.
@@ -77,7 +77,7 @@ def run_processes(count: int, command: Sequence[str]) -> int:
     port = _find_free_port()
     processes = [_start_rank(rank, count, port, command) for rank in range(count)]
     try:
-        with forwarded_signals(processes) as passed:
+        with forward_signals(processes) as passed:
             _watch(processes)
     finally:
         for process in processes:
@@ -141,7 +141,7 @@ def _find_free_port() -> int:
 
 
 @contextmanager
-def forwarded_signals(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
+def forward_signals(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[list[int]]:
     """Pass signals that arrive inside the context on to processes; the list holds their numbers so far.
 
     Ignored signals stay ignored, here and in the processes, which inherit that.

@@ -19,12 +19,12 @@ ProgressFactory = Callable[[RunSpec], SilentProgress]
 """Returns the receiver of reports on a run's training, which is a context around it."""
 
 
-def _be_silent(_: RunSpec) -> SilentProgress:
+def _create_silent_progress(_: RunSpec) -> SilentProgress:
     return SilentProgress()
 
 
 @contextmanager
-def prepared(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[str]:
+def apply_settings(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[str]:
     """Make the global settings of these runs for the context, and yield their device, ``cpu`` or ``cuda``.
 
     Raises ConfigError if a kernel, the device or the number of processes does not suit the runs.
@@ -45,14 +45,14 @@ def prepared(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[str]:
 
 
 def run_locally(
-    specs: Sequence[RunSpec], options: RunOptions, progress: ProgressFactory = _be_silent
+    specs: Sequence[RunSpec], options: RunOptions, progress: ProgressFactory = _create_silent_progress
 ) -> RunOutcome:
     """Execute all runs; a failed one does not stop the others.
 
     With ``options.jobs`` above 1, several run at a time in processes of their own, which print their progress
     themselves. Raises Interrupted if a signal has arrived, and nothing more is started.
     """
-    with prepared(specs, options) as device:
+    with apply_settings(specs, options) as device:
         if options.jobs > 1:
             return run_in_parallel(specs, options, device)
         with create_flag() as signals, join_processes(device, signals) as processes:

@@ -19,7 +19,7 @@ from msbench.console import say
 from msbench.environment import THREAD_VARIABLES, THREADS, count_cores
 from msbench.errors import ExitCode, Interrupted
 from msbench.runs.launchers import BUSY, NO_WAIT, RunOptions, RunOutcome
-from msbench.runs.launchers.distributed import PATIENCE, POLL, python_command, start_held
+from msbench.runs.launchers.distributed import PATIENCE, POLL, build_python_command, start_held
 from msbench.runs.plan import TO_TRAIN, PlannedRun, name_run, plan_runs
 from msbench.runs.setup import plan_with_data
 from msbench.runs.suite import load_suite
@@ -64,10 +64,10 @@ def _train(entries: Sequence[PlannedRun], options: RunOptions, suite_file: Path)
     def build_command(index: int, retried: bool) -> list[str]:
         # In a second attempt, a run that another process has trained meanwhile counts.
         own = replace(options, fresh=options.fresh and not retried)
-        words = own.command_for(entries[index].spec, suite_file)
-        return [*python_command(), "-m", "msbench", *words, *(["--quiet"] if options.quiet else [])]
+        words = own.build_run_command(entries[index].spec, suite_file)
+        return [*build_python_command(), "-m", "msbench", *words, *(["--quiet"] if options.quiet else [])]
 
-    with recorded_signals() as received:
+    with record_signals() as received:
         slots = build_slots(options.jobs, options.device)
         WorkerPool(len(entries), build_command, slots, on_end).work(received)
     if received:
@@ -184,7 +184,7 @@ class WorkerPool:
 
 
 @contextmanager
-def recorded_signals() -> Iterator[list[int]]:
+def record_signals() -> Iterator[list[int]]:
     """Only record the signals that stop a run, inside the context; ignored signals stay ignored."""
     received: list[int] = []
     with handling(lambda number, _: received.append(number)):

@@ -29,7 +29,7 @@ from msbench.results import store
 from msbench.results.files import write_atomically
 from msbench.results.locks import hold_file
 from msbench.runs.launchers import RunOptions, container, slurm_jobs
-from msbench.runs.launchers.distributed import python_command
+from msbench.runs.launchers.distributed import build_python_command
 from msbench.runs.launchers.slurm_jobs import Job, Submission, SubmittedRun
 from msbench.runs.launchers.slurm_profile import SlurmProfile, check_devices, load_profile
 from msbench.runs.plan import TO_TRAIN, PlannedRun, plan_runs
@@ -219,7 +219,7 @@ def _submit(entries: Sequence[PlannedRun], options: RunOptions) -> Submission:
                 task=entry.spec.task,
                 model=entry.spec.model_name,
                 seed=entry.spec.seed,
-                words=options.command_for(entry.spec, folder / slurm_jobs.SUITE),
+                words=options.build_run_command(entry.spec, folder / slurm_jobs.SUITE),
             )
             for entry in entries
         ),
@@ -264,7 +264,7 @@ class _JobArray:
         executor.parameters["map_count"] = self.count
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        with _outside_of_jobs():
+        with _hide_job_variables():
             try:
                 return str(executor._submit_command(self._command).job_id)
             except (FailedJobError, FailedSubmissionError, OSError) as error:
@@ -274,7 +274,13 @@ class _JobArray:
     @property
     def _command(self) -> str:
         """The command that replaces an element's shell: the signal goes to that process alone."""
-        words = [*python_command(), "-u", "-m", "msbench.cli.array_job", str(self.folder / slurm_jobs.FILE)]
+        words = [
+            *build_python_command(),
+            "-u",
+            "-m",
+            "msbench.cli.array_job",
+            str(self.folder / slurm_jobs.FILE),
+        ]
         return f"exec {shlex.join(words)}"
 
     @property
@@ -300,7 +306,7 @@ def _plan_array(options: RunOptions, suite: str, count: int) -> _JobArray:
 
 
 @contextmanager
-def _outside_of_jobs() -> Iterator[None]:
+def _hide_job_variables() -> Iterator[None]:
     """Remove variables that would change the script, or that an element would take for its own.
 
     The former are a user's settings, the latter are left by an enclosing job.

@@ -62,7 +62,7 @@ class Submission(BaseModel):
     runs: tuple[SubmittedRun, ...]
     job_id: str | None = None
 
-    def job(self, index: int) -> str:
+    def get_job_id(self, index: int) -> str:
         """Return the id of one element, as Slurm's commands take it."""
         return f"{self.job_id or '?'}_{index}"
 

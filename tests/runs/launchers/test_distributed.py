@@ -150,7 +150,9 @@ def test_modules_of_the_working_folder_are_imported_only_where_they_were(
     codes = []
     for first in ("/usr/bin", str(tmp_path)):
         monkeypatch.setattr(sys, "path", [first, *sys.path[1:]])
-        done = subprocess.run([*distributed.python_command(), "-m", "this"], capture_output=True, check=False)
+        done = subprocess.run(
+            [*distributed.build_python_command(), "-m", "this"], capture_output=True, check=False
+        )
         codes.append(done.returncode)
     assert codes == [0, 1]
 

@@ -11,7 +11,7 @@ import pytest
 from ranks import until
 
 from msbench.runs.launchers.distributed import LIFELINE, ONCE, create_flag
-from msbench.runs.launchers.pool import WorkerPool, build_slots, choose_worst, recorded_signals
+from msbench.runs.launchers.pool import WorkerPool, build_slots, choose_worst, record_signals
 
 HEAD = (
     "import os, signal, sys, time; from pathlib import Path; folder, mine = Path(sys.argv[1]), sys.argv[2]\n"
@@ -98,7 +98,7 @@ def test_one_that_is_looked_after_takes_two_signals_for_one(monkeypatch: pytest.
 
 def test_signals_are_noted_and_handled_as_before_after() -> None:
     before = signal.getsignal(signal.SIGUSR1)
-    with recorded_signals() as received:
+    with record_signals() as received:
         os.kill(os.getpid(), signal.SIGUSR1)
         until(lambda: received == [signal.SIGUSR1])
     assert signal.getsignal(signal.SIGUSR1) is before

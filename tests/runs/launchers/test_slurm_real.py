@@ -93,10 +93,10 @@ class Six:
         assert warnings == []
         return found
 
-    def job(self, model: str) -> str:
+    def get_job_id(self, model: str) -> str:
         """The id of the job that a model's run was submitted as, the last time."""
         (last,) = (
-            made.job(index)
+            made.get_job_id(index)
             for made in self.submissions()[-1:]
             for index, run in enumerate(made.runs)
             if run.model == model
@@ -150,11 +150,11 @@ def test_six_runs_meet_six_fates_and_end_as_unbroken_ones(tmp_path: Path) -> Non
     assert six.submit().exit_code == 0
     assert len(six.submissions()) == 1  # all are in the queue
 
-    limited, preempted = six.job(LIMITED), six.job(PREEMPTED)
+    limited, preempted = six.get_job_id(LIMITED), six.get_job_id(PREEMPTED)
     six.in_training(
         {
-            KILLED: lambda: os.kill(process_of(six.job(KILLED)), signal.SIGKILL),
-            CANCELLED: lambda: slurm("scancel", six.job(CANCELLED)),
+            KILLED: lambda: os.kill(process_of(six.get_job_id(KILLED)), signal.SIGKILL),
+            CANCELLED: lambda: slurm("scancel", six.get_job_id(CANCELLED)),
             # As Slurm does ahead of a time limit.
             LIMITED: lambda: slurm("scancel", "--batch", "--signal=USR1", limited),
         }
@@ -168,7 +168,7 @@ def test_six_runs_meet_six_fates_and_end_as_unbroken_ones(tmp_path: Path) -> Non
     # Pre-emption spares whoever had ended, and nobody else: the first of them may have been met by it too.
     assert six.states()[FINISHED] in ("finished", "pending")
     assert {field(job, "Restarts") for job in (limited, preempted)} == {"1"}
-    failed = six.job(FAILED)
+    failed = six.get_job_id(FAILED)
     assert field(failed, "Requeue") == "1"  # not for want of leave is it not requeued
 
     second = six.submit()  # those two alone are nobody's any more; what diverged would diverge again
