@@ -126,6 +126,7 @@ class RunRecord(BaseModel):
     parameters: Count | None = None
     states_per_channel: Count | None = None
     kernel: str | None = None
+    kernel_digest: str | None = None
     steps: Count = 0
     timing: dict[str, Duration] = {}
     failure: Failure | None = None

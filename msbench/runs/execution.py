@@ -33,8 +33,9 @@ from msbench.results import files, store
 from msbench.results.files import require_writable
 from msbench.results.predictions import write_predictions
 from msbench.results.record import Failure, RunRecord, Status, encode_record, get_metric_key, write_record
+from msbench.runs.identity import Identity, digest_kernels, identify
 from msbench.runs.memory import advise_on_memory, count_positions, limit_positions
-from msbench.runs.plan import Identity, identify, name_run
+from msbench.runs.plan import name_run
 from msbench.runs.suite import check_fit
 from msbench.training.evaluate import Predictions
 from msbench.training.loop import Trainer, fabric_for
@@ -325,6 +326,7 @@ class _RunAttempt:
             data_notes=tuple(self.dataset.manifest.get("notes", ())),
             source_digest=identity.source_digest,
             sources=identity.files,
+            kernel_digest=digest_kernels(),
             metric=self.dataset.info.metric,
             chance=self.dataset.info.chance,
             baselines=dict(self.dataset.info.baselines),

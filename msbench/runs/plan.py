@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msbench import datasets
-from msbench.config import MODELS, RunSpec
+from msbench.config import RunSpec
 from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
 from msbench.config.layers import gather
 from msbench.datasets.dataset import Dataset
@@ -16,7 +16,7 @@ from msbench.errors import DamagedRecord, DataError
 from msbench.results import store
 from msbench.results.record import RunRecord, compute_run_id
 from msbench.results.store import StoredRuns
-from msbench.runs import sources
+from msbench.runs.identity import Identity, identify
 
 RESUMABLE = ("next", "last", "previous")
 """Checkpoints that a run can resume from: after a kill, any of them may be the only one."""
@@ -47,30 +47,11 @@ class PlannedRun:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True)
-class Identity:
-    """A run's id and the digests that it is made of."""
-
-    run_id: str
-    data_digest: str
-    source_digest: str
-    files: dict[str, str]
-
-
 def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
     """Raise one ConfigError for all runs whose model is unsupported by the scan kernel of a device type."""
     from msbench import models
 
     gather(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
-
-
-def identify(spec: RunSpec, data_digest: str) -> Identity:
-    """Return the id of this spec on this data with this source."""
-    batches = sources.BATCHES.get(spec.data.dataset, ())
-    modules = ("msbench.training.loop", MODELS[spec.model_name].module, *batches)
-    files = sources.source_files(modules)
-    digest = sources.source_digest(files)
-    return Identity(compute_run_id(spec.digest, data_digest, digest), data_digest, digest, files)
 
 
 def describe_unread_runs(

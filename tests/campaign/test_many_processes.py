@@ -11,7 +11,8 @@ from same_results import assert_same
 from whole_files import assert_whole, leftovers
 
 from msbench.results import store
-from msbench.runs import sources
+from msbench.runs import identity
+from msbench.runs.definition import Definition
 
 pytestmark = pytest.mark.campaign
 MANY = 16
@@ -39,12 +40,13 @@ def test_sixteen_at_once_train_each_run_once(home: Home, unbroken: Home) -> None
 
 def another_version() -> None:
     """In this process the training loop's source is another."""
-    original = sources.source_files
+    original = identity.define
 
-    def changed(modules: tuple[str, ...]) -> dict[str, str]:
-        return {**original(modules), "training/loop.py": "0123456789abcdef"}
+    def changed(roots: tuple[str, ...]) -> Definition:
+        files = original(roots).files
+        return Definition(digest="0" * 64, files={**files, "training/loop.py": "0123456789abcdef"})
 
-    sources.source_files = changed  # type: ignore[assignment]
+    identity.define = changed  # type: ignore[assignment]
 
 
 def test_two_versions_of_the_code_side_by_side_are_both_kept_and_told_apart(

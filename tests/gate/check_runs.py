@@ -10,7 +10,7 @@ from msbench.cli import app
 from msbench.config import RunSpec
 from msbench.results import store
 from msbench.results.record import RunRecord, compute_run_id, write_record
-from msbench.runs.plan import identify
+from msbench.runs.identity import identify
 from msbench.runs.suite import load_suite, resolve_specs
 
 SUITE = """\

@@ -13,7 +13,7 @@ from check_runs import DATA, GATE, PRESENT, SETTLED, msbench, recorded, run_all,
 from msbench.config import RunSpec
 from msbench.errors import ExitCode
 from msbench.gate.check import CheckOptions, check_suites
-from msbench.runs.plan import identify
+from msbench.runs.identity import identify
 from msbench.runs.suite import load_suite, resolve_specs
 
 Checks = Callable[..., tuple[int, dict[str, str], str]]

@@ -9,11 +9,13 @@ from msbench.config import RunSpec
 from msbench.errors import OutOfMemory
 from msbench.results import store
 from msbench.results.record import RunRecord, write_record
-from msbench.runs import sources
+from msbench.runs import identity
+from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
+from msbench.runs.identity import identify
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.memory import estimate_size
-from msbench.runs.plan import RESUMABLE, PlannedRun, identify, plan_runs
+from msbench.runs.plan import RESUMABLE, PlannedRun, plan_runs
 from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.signals import SignalFlag
@@ -69,8 +71,7 @@ def test_each_state_of_a_run_has_its_action_and_reason(
     assert "model.layers 1 → 2" in changed.reason
     assert "train.lr 0.01 → 0.02" in changed.reason
 
-    files = sources.source_files
-    monkeypatch.setattr(sources, "source_files", lambda names: files(names) | {"models/mamba.py": "new"})
+    change_source(monkeypatch)
     edited = ask(tiny, place)
     assert edited.action == "train"
     assert edited.reason == f"unlike run {record.run_id}: source differs: models/mamba.py"
@@ -175,7 +176,7 @@ def test_what_makes_the_batches_of_a_dataset_is_in_the_id() -> None:
     names: dict[str, set[str]] = {
         "scifar": {"datasets/pixels.py"},
         "smnist": {"datasets/pixels.py"},
-        "imagenet": {"datasets/imagenet/split.py"},
+        "imagenet": {f"datasets/{name}.py" for name in ("imagenet/split", "imagenet/pictures", "parallel")},
         "quick": set(),
     }
     for suite, expected in names.items():
@@ -187,3 +188,12 @@ def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: RunCon
     entry = ask(tiny, place, f"model.d_model={2**31 - 1}")
     with pytest.raises(OutOfMemory, match=r"try .* a smaller model"):
         estimate_size(entry, "cpu")
+
+
+def change_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = identity.define
+
+    def changed(roots: tuple[str, ...]) -> Definition:
+        return Definition(digest="0" * 64, files={**original(roots).files, "models/mamba.py": "new"})
+
+    monkeypatch.setattr(identity, "define", changed)

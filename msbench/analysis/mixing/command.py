@@ -28,7 +28,7 @@ from msbench.results.mixing_documents import (
     write_document,
 )
 from msbench.runs import plan as run_plan
-from msbench.runs import sources
+from msbench.runs.identity import define
 from msbench.runs.plan import PlannedRun
 from msbench.runs.reproduce import build_command
 from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
@@ -99,7 +99,7 @@ def _load_or_measure(
     path = document_path(entry.directory, options.measure.digest, trained=options.trained)
     # A run trained again under the same id may have other weights, for example on another device.
     ended = entry.record.ended if options.trained and entry.record else None
-    digest = sources.source_digest(sources.source_files(SOURCES))
+    digest = define(SOURCES).digest
     origin = {"source_digest": digest, "run_ended": ended}
     old = None if options.fresh else read_document(path)
     if old is not None and {key: old.get(key) for key in origin} == origin:

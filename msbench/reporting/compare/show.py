@@ -21,7 +21,7 @@ from msbench.reporting.compare.lookup import FoundRun, describe_run
 from msbench.reporting.compare.outcomes import Epoch, describe_interval, read_curve
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
 from msbench.results.record import RunRecord, get_metric_key
-from msbench.runs import plan as agenda
+from msbench.runs.identity import identify
 from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, dump_spec, resolve_record
 from msbench.stats import learned_rule
 
@@ -52,7 +52,7 @@ def compare_with_present(record: RunRecord, data_root: Path) -> RunStanding:
     if spec.digest != record.spec_digest:
         found += compare_settings(record.spec, dump_spec(spec))
     digest, reason = _find_data_digest(spec, data_root)
-    identity = agenda.identify(spec, digest or record.data_digest)
+    identity = identify(spec, digest or record.data_digest)
     found += compare_data(record.data_digest, identity.data_digest)
     digests = (record.source_digest, identity.source_digest)
     found += compare_sources(record.sources, identity.files, digests)

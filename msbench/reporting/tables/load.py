@@ -27,6 +27,7 @@ from msbench.results.record import RunRecord
 from msbench.results.reported import find_reported, read_all_reported
 from msbench.results.store import StoredRuns
 from msbench.runs import plan, suite
+from msbench.runs.identity import identify
 from msbench.runs.suite import Suite
 
 PAPER = "paper"
@@ -298,7 +299,7 @@ def find_present_versions(
         key = spec.data.model_dump_json()
         if key not in digests:
             digests[key] = datasets.stored_digest(spec.data, datasets.data_root())
-        source, here = plan.identify(spec, "").source_digest, digests[key]
+        source, here = identify(spec, "").source_digest, digests[key]
         unread = plan.describe_unread_runs(spec, [*planned, *others[place]], stored, results, here)
         found[place] = PresentVersion(source, here or "", datasets.outline(spec.data).chance, unread)
     return found

@@ -21,6 +21,7 @@ from msbench.config import RunSpec
 from msbench.errors import ConfigError, DataError, ExitCode, OutOfMemory
 from msbench.results import store
 from msbench.runs import plan as agenda
+from msbench.runs.identity import identify
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder, load_weights
 from msbench.training.metrics import EpochRow
@@ -285,7 +286,7 @@ def test_memory_that_runs_out_is_told(tiny: Suite, tmp_path: Path, monkeypatch: 
 
 
 def test_measuring_is_no_part_of_a_runs_id(tiny: Suite) -> None:
-    files = agenda.identify(runs(tiny)[0], "").files
+    files = identify(runs(tiny)[0], "").files
     assert "models/ms_ssm.py" in files
     assert not any(name.startswith("mixing/") for name in files)
 

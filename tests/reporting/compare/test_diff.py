@@ -17,6 +17,7 @@ from msbench.reporting.compare.diff import (
 from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.runs import plan as agenda
+from msbench.runs.identity import identify
 from msbench.runs.suite import Suite, resolve_specs
 
 FIRST, SECOND = "a" * 12, "b" * 12
@@ -143,7 +144,7 @@ def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.Plann
     specs = resolve_specs(tiny)
     digest = datasets.setup(specs[0].data, data_folder).digest
     for number, spec in enumerate(specs):
-        identity = agenda.identify(spec, digest)
+        identity = identify(spec, digest)
         older = identity.files | {"training/loop.py": "0123456789abcdef"}
         keep(
             tmp_path,

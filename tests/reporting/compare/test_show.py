@@ -10,7 +10,8 @@ from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.show import RunStanding, build_page, compare_with_present, inspect_run
 from msbench.results.record import Failure, RunRecord
-from msbench.runs import sources
+from msbench.runs import identity
+from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.reproduce import Reproduction
@@ -159,8 +160,7 @@ def test_a_run_of_today_stands(record: RunRecord, data_folder: Path) -> None:
 def test_files_that_changed_are_named(
     record: RunRecord, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = sources.source_files
-    monkeypatch.setattr(sources, "source_files", lambda names: files(names) | {"models/mamba.py": "new"})
+    change_source(monkeypatch)
     found = compare_with_present(record, data_folder)
     assert found.run_id not in (None, record.run_id)
     assert [(change.kind, change.name, change.now) for change in found.changes] == [
@@ -197,3 +197,12 @@ def test_a_setting_that_came_later_changes_the_id(record: RunRecord, data_folder
     older = record.model_copy(update={"spec": {**record.spec, "train": train}, "spec_digest": "0" * 64})
     found = compare_with_present(older, data_folder)
     assert [str(change) for change in found.changes] == ["train.clip absent → null"]
+
+
+def change_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = identity.define
+
+    def changed(roots: tuple[str, ...]) -> Definition:
+        return Definition(digest="0" * 64, files={**original(roots).files, "models/mamba.py": "new"})
+
+    monkeypatch.setattr(identity, "define", changed)

@@ -1,0 +1,300 @@
+"""The definition of a model and its training: the source that decides a result, and its digest.
+
+The definition starts at a few functions and classes and follows every name that they use to the statement
+at the top of a module that defines it. What counts of a statement is its syntax tree without docstrings,
+imports, annotations, and the name that it defines. So a digest is the same after a file, a function or a
+class was moved or renamed, and after comments, docstrings or the layout of lines changed; it is another one
+after a constant, an operator or a call changed.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+Key = tuple[str, int]
+"""A statement at the top of a module: the module, and the statement's position."""
+
+UNWRITTEN_FIELDS = ("annotation", "returns", "ctx", "kind", "type_comment")
+"""Fields of syntax trees that decide no result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """Digests of the source that decides a result.
+
+    Parameters
+    ----------
+    digest : sha256 in hex, of all statements and of which statement uses which
+    files : a short sha256 for each file, of those of its statements that count
+    """
+
+    digest: str
+    files: dict[str, str]
+
+
+class SourceTree:
+    """The Python files of a package, each read once.
+
+    Definitions end at the modules `without`. Where one uses a name of `instead`, as ``module:name``, the
+    definitions that stand there for it are followed.
+    """
+
+    def __init__(
+        self, folder: Path, without: Sequence[str] = (), instead: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self.folder, self.without, self.instead = folder, without, instead or {}
+        self.package = folder.name
+        self._modules: dict[str, _Module] = {}
+        self._statements: dict[Key, _Statement] = {}
+
+    def digest_definition(self, roots: Iterable[str]) -> Definition:
+        """Return the digests of everything that `roots` use, as ``module:name``, or ``module`` for all of it.
+
+        Raises LookupError if a module or name does not exist.
+        """
+        statements = self.walk(roots)
+        return Definition(digest=_digest_statements(statements), files=self._digest_files(statements))
+
+    def walk(self, roots: Iterable[str]) -> "dict[Key, _Statement]":
+        """Return all statements that `roots` use, directly or not; raise LookupError as for a digest."""
+        statements: dict[Key, _Statement] = {}
+        queue = [key for root in roots for key in self._find_root(root)]
+        while queue:
+            key = queue.pop()
+            if key not in statements:
+                statements[key] = self.read_statement(key)
+                queue += chain.from_iterable(statements[key].uses)
+                queue += self.read_module(key[0]).effects
+        return statements
+
+    def find(self, module: str, name: str) -> tuple[Key, ...]:
+        """Return the statements that define a name of a module, in the module that it was imported from."""
+        if f"{module}:{name}" in self.instead:
+            return tuple(key for root in self.instead[f"{module}:{name}"] for key in self._find_root(root))
+        found = self.read_module(module)
+        if name in found.names:
+            return found.names[name]
+        origin = found.imports.get(name, f"{module}.{name}")
+        if origin != f"{module}.{name}":
+            return self.follow(origin)
+        if self.has_module(origin):
+            return self.find_all(origin)
+        raise LookupError(f"{self.find_file(module)}: no {name} is defined here")
+
+    def follow(self, origin: str) -> tuple[Key, ...]:
+        """Return the statements behind a dotted name: those of a definition, or all of a module."""
+        module, _, name = origin.rpartition(".")
+        # What a package imports under the name of a submodule takes the submodule's place.
+        return self.find(module, name) if self.has_module(module) else self.find_all(origin)
+
+    def is_left_out(self, module: str) -> bool:
+        """Return True if definitions end before this module."""
+        return any(module == name or module.startswith(f"{name}.") for name in self.without)
+
+    def find_all(self, module: str) -> tuple[Key, ...]:
+        """Return all statements of a module."""
+        found = self.read_module(module)
+        return tuple(dict.fromkeys(chain(*found.names.values(), found.effects)))
+
+    def has_module(self, dotted: str) -> bool:
+        """Return True if the package has a module of this name."""
+        return dotted.partition(".")[0] == self.package and self.find_file(dotted).exists()
+
+    def read_module(self, module: str) -> "_Module":
+        """Return the statements of a module; raise LookupError if there is no such module."""
+        if module not in self._modules:
+            if not self.has_module(module):
+                raise LookupError(f"{self.find_file(module)}: there is no module {module}")
+            self._modules[module] = _index(module, ast.parse(self.find_file(module).read_bytes()).body)
+        return self._modules[module]
+
+    def read_statement(self, key: Key) -> "_Statement":
+        """Return a statement in canonical form."""
+        if key not in self._statements:
+            module = self.read_module(key[0])
+            tree = module.statements[key[1]]
+            writer = _Writer(self, key[0], module.imports | _find_imports(tree), set(_find_defined(tree)))
+            self._statements[key] = _Statement(writer.write(tree), tuple(writer.uses))
+        return self._statements[key]
+
+    def _find_root(self, root: str) -> tuple[Key, ...]:
+        module, _, name = root.partition(":")
+        return self.find(module, name) if name else self.find_all(module)
+
+    def find_file(self, module: str) -> Path:
+        """Return the path of a module, whether it exists or not."""
+        path = self.folder.parent.joinpath(*module.split("."))
+        return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+    def _digest_files(self, statements: Mapping[Key, "_Statement"]) -> dict[str, str]:
+        texts: dict[str, list[str]] = {}
+        for module, number in sorted(statements):
+            name = self.find_file(module).relative_to(self.folder).as_posix()
+            texts.setdefault(name, []).append(statements[module, number].text)
+        return {name: _digest(*found)[:16] for name, found in sorted(texts.items())}
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """The canonical text of a statement, and for each name in it the statements that define the name."""
+
+    text: str
+    uses: tuple[tuple[Key, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Module:
+    """The statements of a module: which define a name, which run for their effect; and its imports."""
+
+    statements: Sequence[ast.stmt]
+    names: dict[str, tuple[Key, ...]]
+    effects: tuple[Key, ...]
+    imports: dict[str, str]
+
+
+def _index(module: str, body: Sequence[ast.stmt]) -> _Module:
+    names: dict[str, tuple[Key, ...]] = {}
+    effects: list[Key] = []
+    imports: dict[str, str] = {}
+    for number, statement in enumerate(body):
+        defined = set(_find_defined(statement))
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            imports |= _find_imports(statement)
+        if not defined and not _is_silent(statement):
+            effects.append((module, number))
+        for name in defined:
+            names[name] = (*names.get(name, ()), (module, number))
+    return _Module(body, names, tuple(effects), imports)
+
+
+def _is_silent(statement: ast.stmt) -> bool:
+    """Return True for docstrings, imports, also those for types, and `pass`."""
+    if isinstance(statement, ast.If):
+        return all(map(_is_silent, [*statement.body, *statement.orelse]))
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass)
+
+
+def _find_defined(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _find_imports(tree: ast.AST) -> dict[str, str]:
+    """Return the dotted origin of every name that a statement imports, at any depth."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                origin = alias.name if alias.asname else alias.name.partition(".")[0]
+                found[alias.asname or origin] = origin
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+class _Writer:
+    """Writes a syntax tree as text that is the same for every spelling and every version of Python.
+
+    Names of the package's definitions are not written; the statements that define them are collected in
+    `uses`. Names of other packages are written in full, however they were imported, and of definitions that
+    are left out as they are.
+    """
+
+    def __init__(self, tree: SourceTree, module: str, imports: dict[str, str], own: set[str]) -> None:
+        self.tree, self.module, self.imports, self.own = tree, module, imports, own
+        self.names = tree.read_module(module).names
+        self.uses: list[tuple[Key, ...]] = []
+
+    def write(self, node: object) -> str:
+        """Return the text of a node, of a list of nodes, or of a value."""
+        if isinstance(node, list):
+            return f"[{','.join(self.write(each) for each in node if not _is_unwritten(each))}]"
+        if not isinstance(node, ast.AST):
+            return ascii(node)
+        if isinstance(node, ast.Name | ast.Attribute) and (text := self._write_reference(node)):
+            return text
+        if isinstance(node, ast.JoinedStr):
+            # Some versions of Python end the format of an f-string's field with an empty text.
+            return f"JoinedStr({self.write([each for each in node.values if not _is_empty(each)])})"
+        # Versions of Python differ in the fields that they leave empty, not in those with a value.
+        fields = [
+            f"{name}={self.write(value)}"
+            for name, value in ast.iter_fields(node)
+            if value is not None and value != [] and not self._is_left_out(node, name)
+        ]
+        return f"{type(node).__name__}({','.join(fields)})"
+
+    def _is_left_out(self, node: ast.AST, field: str) -> bool:
+        own = (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in self.own
+        )
+        return field in UNWRITTEN_FIELDS or (own and field == "name")
+
+    def _write_reference(self, node: ast.Name | ast.Attribute) -> str:
+        """Return the text of a name from the top of a module or from an import, or an empty string."""
+        if isinstance(node, ast.Name) and node.id in self.names:
+            return self._write_use(node.id, self.tree.find(self.module, node.id))
+        origin = self._find_origin(node)
+        if origin.partition(".")[0] != self.tree.package:
+            return f"<{origin}>" if origin else ""
+        if self.tree.has_module(origin) or self.tree.has_module(origin.rpartition(".")[0]):
+            return self._write_use(origin.rpartition(".")[2], self.tree.follow(origin))
+        return ""
+
+    def _write_use(self, name: str, keys: tuple[Key, ...]) -> str:
+        if any(self.tree.is_left_out(module) for module, _ in keys):
+            return f"<{name}>"
+        self.uses.append(keys)
+        return "<>"
+
+    def _find_origin(self, node: ast.expr) -> str:
+        """Return the origin of an imported name with the attributes that follow it, or an empty string."""
+        if isinstance(node, ast.Name):
+            return self.imports.get(node.id, "")
+        if isinstance(node, ast.Attribute) and (origin := self._find_origin(node.value)):
+            return f"{origin}.{node.attr}"
+        return ""
+
+
+def _is_empty(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == ""
+
+
+def _is_unwritten(node: object) -> bool:
+    return isinstance(node, ast.stmt) and _is_silent(node)
+
+
+def _digest_statements(statements: Mapping[Key, _Statement]) -> str:
+    """Return one sha256 over the statements, each with the statements that it uses, but without their names.
+
+    In each round a statement's digest takes up the digests of what it uses, until this tells no more
+    statements apart.
+    """
+    digests = {key: _digest(statement.text) for key, statement in statements.items()}
+    distinct = 0
+    while len(set(digests.values())) > distinct:
+        distinct = len(set(digests.values()))
+        digests = {key: _digest(*_write_uses(each, digests)) for key, each in statements.items()}
+    return _digest(*sorted(digests.values()))
+
+
+def _write_uses(statement: _Statement, digests: Mapping[Key, str]) -> Iterator[str]:
+    yield statement.text
+    for keys in statement.uses:
+        yield " ".join(digests.get(key, "") for key in keys)
+
+
+def _digest(*lines: str) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
