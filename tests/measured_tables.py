@@ -10,8 +10,7 @@ from msbench.reporting.render.formatting import format_measured
 from msbench.reporting.tables.cells import MODIFIED_GROUP, RULES_GROUP, UNITS, Report, Row, Table
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.reporting.tables.versus import compare_tables
-from msbench.runs import suite
-from msbench.runs.suite import list_suites, resolve_specs
+from msbench.runs.suite import list_suites, load_suite, resolve_specs
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results"
@@ -72,8 +71,7 @@ def claim(table: Table) -> str:
 def rates(name: str) -> str:
     """Validation with seed 0 at every learning rate that was tried; the planned one is bold."""
     planned = {
-        spec.model_name: spec.model_dump(mode="json")
-        for spec in resolve_specs(suite.load_suite(name), seeds=[0])
+        spec.model_name: spec.model_dump(mode="json") for spec in resolve_specs(load_suite(name), seeds=[0])
     }
     found: dict[str, dict[float, str]] = {model: {} for model in planned}
     for record in (each for group in read_report(name).records.values() for each in group):

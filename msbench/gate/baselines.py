@@ -32,8 +32,7 @@ from msbench.results import store
 from msbench.results.files import update_file
 from msbench.results.record import RunRecord
 from msbench.results.store import StoredRuns
-from msbench.runs import suite as suites
-from msbench.runs.suite import Suite
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.runs.suite_file import DEFAULT_MARGIN, DEFAULT_REASON
 from msbench.stats import learned_rule, spread
 
@@ -99,7 +98,7 @@ def write_baseline(
     `warn` is called for results that are left out. Raises ConfigError, with the differences, where entries
     have other numbers and `replace` is off, and Undecided if no run gives an entry.
     """
-    suite, results = suites.load_suite(options.suite), options.results
+    suite, results = load_suite(options.suite), options.results
     path = options.out or results / "baseline" / f"{suite.name}.yaml"
     stored = store.read_runs(results, suite.name)
     new = collect_entries(suite, stored, results, any_hardware=options.any_hardware)
@@ -132,7 +131,7 @@ def collect_entries(
     """
     collected = CollectedEntries()
     seeds = sorted({record.seed for record in stored.records})
-    specs = suites.resolve_specs(suite, seeds=seeds) if seeds else []
+    specs = resolve_specs(suite, seeds=seeds) if seeds else []
     present = find_present_versions(specs, (), stored, results)
     for (task, model), runs in _group_by_cell(specs, stored.records).items():
         version = present.get((task, model), UNKNOWN_VERSION)

@@ -12,8 +12,7 @@ from msbench.gate.baseline_file import BaselineEntry
 from msbench.gate.baselines import collect_entries
 from msbench.gate.check import CheckOptions, check_reference
 from msbench.results import store
-from msbench.runs import suite as suites
-from msbench.runs.suite import Suite
+from msbench.runs.suite import Suite, load_suite
 from msbench.runs.suite_file import WIDEST_MARGIN
 from msbench.stats import decision_power, pooled_sd
 
@@ -143,9 +142,7 @@ def calibrate_suites(options: CheckOptions, warn: Callable[[str], object]) -> li
     """
     check_reference(options.against)
     calibrated = []
-    for suite in [suites.load_suite(name) for name in options.suites] or _load_with_runs(
-        options.results, warn
-    ):
+    for suite in [load_suite(name) for name in options.suites] or _load_with_runs(options.results, warn):
         stored = store.read_runs(options.results, suite.name)
         collected = collect_entries(suite, stored, options.results)
         for text in (*stored.warnings, *collected.left_out):
@@ -170,7 +167,7 @@ def _load_with_runs(results: Path, warn: Callable[[str], object]) -> list[Suite]
     found = []
     for folder in store.list_suites_with_runs(results).folders:
         try:
-            found.append(suites.load_suite(folder.name))
+            found.append(load_suite(folder.name))
         except ConfigError as error:
             warn(f"skipped {folder}: {error}")
     return found

@@ -16,9 +16,8 @@ from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.layers import Located, validate
 from msbench.errors import ConfigError
 from msbench.results.record import check_spec
-from msbench.runs import suite
 from msbench.runs.launchers.slurm_profile import SlurmProfile
-from msbench.runs.suite import Suite
+from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.runs.suite_file import GateLayer, SuiteFile
 
 CONFIGS: list[type[BaseModel]] = [
@@ -110,7 +109,7 @@ def test_a_number_that_no_record_holds_is_refused_by_its_key(
         number = 2**63 if int in kinds(field.annotation) else 1e300
         shape = [number] if tuple in kinds_of_lists(field) else number
         with pytest.raises(ConfigError) as caught:
-            suite.resolve_specs(tiny, [model], overrides=[f"{section}.{name}={shape}"])
+            resolve_specs(tiny, [model], overrides=[f"{section}.{name}={shape}"])
         assert f"--set {section}.{name}: " in str(caught.value)
 
 
@@ -130,7 +129,7 @@ def test_a_suite_names_file_line_and_key(tiny_file: Path, line: str, words: str)
     tiny_file.write_text(text.replace(line, words), encoding="utf-8")
     number = text[: text.index(line)].count("\n") + 1 + words.count("\n")
     with pytest.raises(ConfigError, match=rf"{tiny_file}:{number}: .*must be less than"):
-        suite.load_suite(tiny_file)
+        load_suite(tiny_file)
 
 
 @pytest.mark.parametrize(
@@ -150,4 +149,4 @@ def test_other_files_and_options_are_bounded_too(config: type[BaseModel], values
 
 def test_a_seed_of_the_command_line_is_named(tiny: Suite) -> None:
     with pytest.raises(ConfigError, match="--seed: must be less than 4294967296"):
-        suite.resolve_specs(tiny, seeds=[2**63])
+        resolve_specs(tiny, seeds=[2**63])

@@ -19,7 +19,7 @@ from msbench.datasets.archive_dataset import GENERATED, ArchiveDataset, DatasetB
 from msbench.datasets.dataset import SPLITS, Samples, TaskInfo
 from msbench.datasets.download import RemoteFile
 from msbench.errors import ConfigError, DataError
-from msbench.runs import setup as provision
+from msbench.runs.setup import setup_by_name
 
 ABOUT = DatasetDescription("lines", "public domain", "anywhere, then: msbench setup numbers --from PATH")
 
@@ -236,5 +236,5 @@ def test_the_command_that_is_told_sets_up_that_very_data(
     name, *words = command.split()
     source = Path("brought") if "--from" in words else None
     sets = [word for word in words if word.startswith("data.")]
-    (meant,) = provision.setup_by_name([name], source, sets, check_only=True, quiet=True).items
+    (meant,) = setup_by_name([name], source, sets, check_only=True, quiet=True).items
     assert meant.error == str(told.value)  # of the same folder

@@ -14,7 +14,7 @@ from typing import Any
 from msbench.config import RunSpec
 from msbench.results import store
 from msbench.results.record import Metric, compute_run_id, get_metric_key
-from msbench.runs import suite
+from msbench.runs.suite import load_suite, resolve_specs
 
 SUITES = {
     "listops": ("mamba", "msssm-s6", "msssm-s4", "s5", "msssm-no-ssm", "msssm-mixer-static", "griffin"),
@@ -61,11 +61,11 @@ def write_many(results: Path, count: int) -> dict[str, int]:
 
 def _specs() -> Iterator[RunSpec]:
     """Every model on every task of the suites, seed after seed."""
-    suites = [suite.load_suite(name) for name in SUITES]
+    suites = [load_suite(name) for name in SUITES]
     for seed in numbers():
         for each in suites:
             sets = ["train.max_steps=20"] if seed % 20 == 19 else []
-            yield from suite.resolve_specs(each, models=SUITES[each.name], seeds=[seed], overrides=sets)
+            yield from resolve_specs(each, models=SUITES[each.name], seeds=[seed], overrides=sets)
 
 
 def _write(results: Path, spec: RunSpec, number: int, state: str) -> None:

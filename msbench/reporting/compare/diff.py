@@ -16,7 +16,7 @@ from msbench.reporting.compare.lookup import FoundRun, describe_run
 from msbench.reporting.compare.outcomes import Epoch, PairedTest, read_curve, run_paired_test
 from msbench.reporting.compare.page import Facts, Grid, Part, select_rows
 from msbench.results.record import RunRecord
-from msbench.runs import plan as agenda
+from msbench.runs import plan
 from msbench.runs.plan import PlannedRun
 
 LABELS = ("suite", "task")
@@ -211,7 +211,7 @@ def _format_points(fraction: float) -> str:
 def build_plan_document(entries: Iterable[PlannedRun]) -> list[dict[str, Any]]:
     """Return the rows of the plan for JSON, each with its nearest stored run and the changes since."""
     return [
-        agenda.describe_run(entry)
+        plan.describe_run(entry)
         | {
             "unlike": entry.nearest.run_id if entry.nearest else None,
             "changes": [change.as_dict() for change in entry.changes],

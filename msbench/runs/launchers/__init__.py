@@ -33,7 +33,7 @@ BUSY = 75
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What ``msbench run`` was asked for: the runs of a suite, and how to execute them.
+    """Options of ``msbench run``: the runs of a suite that are wanted, and how to execute them.
 
     `suite` is a name or the path of a file. Empty `models`, `tasks` or `seeds` mean all of the suite's.
     `overrides` are texts such as ``train.lr=1e-3``; `device` is auto, cpu or cuda.

@@ -132,11 +132,11 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    from msbench.runs import setup as provision
+    from msbench.runs.setup import setup_by_name
     from msbench.datasets.listops import generate as listops_collect
 
     listops_collect.default_processes = lambda: 2
-    found = provision.provision(["listops"], None, sys.argv[1:], check_only=False, quiet=False)
+    found = setup_by_name(["listops"], None, sys.argv[1:], check_only=False, quiet=False)
     sys.exit(found.exit_code)
 """
 
