@@ -108,11 +108,11 @@ def test_what_is_in_time_on_cuda_is_set(
 
 
 def test_a_kernel_that_adds_in_any_order_is_refused(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "choose", lambda _device: KernelChoice("mamba-ssm", "mamba-ssm", {}))
+    monkeypatch.setattr(models, "choose_kernel", lambda _device: KernelChoice("mamba-ssm", "mamba-ssm", {}))
     with pytest.raises(ConfigError, match=r"scan mamba-ssm, which mamba would use.*#493.*--scan triton"):
         models.check_fixed_order(resolve_specs(tiny, ["mamba", "lstm"]), "cuda")
     models.check_fixed_order(resolve_specs(tiny, ["lstm"]), "cuda")  # has no selective scan
-    monkeypatch.setattr(models, "choose", lambda _device: KernelChoice("triton", "triton", {}))
+    monkeypatch.setattr(models, "choose_kernel", lambda _device: KernelChoice("triton", "triton", {}))
     models.check_fixed_order(resolve_specs(tiny, ["mamba"]), "cuda")
 
 

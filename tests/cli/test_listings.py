@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from least_record import LEAST
 
-from msbench import datasets as data
-from msbench import models
+from msbench import datasets, models
 from msbench.cli.listings import build_listing
 from msbench.config import DATASETS, MODELS, ListOpsConfig, MambaConfig
 from msbench.errors import UnknownName
@@ -39,7 +38,7 @@ def test_models_are_counted_as_the_suite_listops_trains_them(tmp_path: Path) -> 
     assert listing.warnings == []
     rows = {row["model"]: row for row in listing.as_dicts()}
     for spec in resolve_specs(load_suite("listops")):
-        model = models.build(spec.model_name, spec.model, data.outline(spec.data), spec.seed)
+        model = models.build(spec.model_name, spec.model, datasets.outline(spec.data), spec.seed)
         row = rows[spec.model_name]
         assert row["parameters"] == models.count_parameters(model)
         assert row["states"] == 128
@@ -63,7 +62,7 @@ def test_models_have_their_default_size_where_the_suite_is_none(
     monkeypatch.chdir(tmp_path)
     listing = build_listing("models", tmp_path)
     row = next(row for row in listing.as_dicts() if row["model"] == "mamba")
-    expected = models.build("mamba", MambaConfig(), data.outline(ListOpsConfig()), 0)
+    expected = models.build("mamba", MambaConfig(), datasets.outline(ListOpsConfig()), 0)
     assert (row["at"], row["states"], row["parameters"]) == (
         "defaults",
         16,

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from msbench import datasets as data
-from msbench import models
+from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.errors import ConfigError, DamagedRecord, DataError, Interrupted
 from msbench.results import files, store
@@ -54,7 +53,7 @@ def test_a_record_says_all_that_a_number_needs(spec: RunSpec, place: RunContext)
     assert {"majority", "root operator only"} <= set(record.baselines)
     assert torch.__version__.startswith(record.environment["packages"]["torch"])
     assert record.parameters == models.count_parameters(
-        models.build(spec.model_name, spec.model, data.open_dataset(spec.data, place.data_root).info, 0)
+        models.build(spec.model_name, spec.model, datasets.open_dataset(spec.data, place.data_root).info, 0)
     )
     assert read_record(folder(place, record)) == record
     assert [attempt["kernel"] for attempt in record.attempts] == [record.kernel]
@@ -69,7 +68,7 @@ def test_predictions_agree_with_the_record(spec: RunSpec, place: RunContext) -> 
     assert frame["correct"].mean() == record.metrics["test_accuracy"]
     logits = frame[[f"logit_{index}" for index in range(10)]].to_numpy()
     assert (logits.argmax(axis=1) == frame["predicted"]).all()
-    labels = data.open_dataset(spec.data, place.data_root).splits["test"].batch(np.arange(20)).labels
+    labels = datasets.open_dataset(spec.data, place.data_root).splits["test"].batch(np.arange(20)).labels
     assert (frame["label"] == labels).all()
 
 
@@ -258,8 +257,8 @@ def test_what_no_record_could_hold_is_found_before_training(
 ) -> None:
     """Whatever the specs let pass: a finished training is never thrown away by its own record."""
     monkeypatch.setattr(Trainer, "run", lambda _self: pytest.fail("trained"))
-    ready = data.setup(spec.data, place.data_root)
-    monkeypatch.setattr(data, "setup", lambda *_, **__: ready)
+    ready = datasets.setup(spec.data, place.data_root)
+    monkeypatch.setattr(datasets, "setup", lambda *_, **__: ready)
     key = {"data": "seed", "model": "dt_rank", "train": "batch_size"}[section]
     part = getattr(spec, section).model_copy(update={key: 2**63})
     with pytest.raises(ConfigError, match=r"seed 0: no record could hold spec: .*too large"):

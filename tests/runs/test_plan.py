@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import RunSpec
 from msbench.errors import OutOfMemory
 from msbench.results import store
@@ -56,7 +56,7 @@ def test_each_state_of_a_run_has_its_action_and_reason(
     tiny: Suite, place: RunContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = resolve_specs(tiny, ["mamba"])[0]
-    data.setup(spec.data, place.data_root)
+    datasets.setup(spec.data, place.data_root)
     assert (ask(tiny, place).action, ask(tiny, place).reason) == ("train", "no run yet")
     record = execute(spec, place, SilentProgress())
     assert record is not None
@@ -104,7 +104,7 @@ def test_sizes_are_those_of_the_run(tiny: Suite, place: RunContext) -> None:
     assert record is not None
     row = estimate_size(ask(tiny, place), "cpu")
     assert (row["parameters"], row["steps"]) == (record.parameters, record.steps)
-    lengths = data.open_dataset(spec.data, place.data_root).splits["train"].lengths
+    lengths = datasets.open_dataset(spec.data, place.data_root).splits["train"].lengths
     assert row["tokens"] == pytest.approx(3 * lengths.sum(), rel=0.1)
     pieces = ask(tiny, place, "train.micro_batch=4")
     halved = estimate_size(pieces, "cpu")
@@ -140,7 +140,7 @@ def test_a_run_is_explained_by_the_nearest_one_whatever_the_order(
         resolve_specs(tiny, ["mamba"], overrides=["train.lr=1", "model.layers=2"])[0],
     )
     near = resolve_specs(tiny, ["mamba"], overrides=["train.lr=0.5"])[0]
-    digest = data.setup(spec.data, place.data_root).digest
+    digest = datasets.setup(spec.data, place.data_root).digest
     stored(place.results, far, "0" * 12, "2026-03-01", data_digest=digest)
     stored(place.results, near, "1" * 12, "2026-01-01")
     stored(place.results, near, "2" * 12, "2026-02-01")

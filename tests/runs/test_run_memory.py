@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from msbench import datasets as data
-from msbench import models
+from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import TaskInfo
 from msbench.runs.launchers import SilentProgress
@@ -27,7 +26,7 @@ def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
 def test_a_step_keeps_about_what_is_estimated(tiny: Suite, tmp_path: Path, model: str) -> None:
     sizes = ("model.d_model=32", "model.positions=none", "train.pad_to=64", "train.batch_size=20")
     spec = spec_of(tiny, model, *sizes, "train.max_steps=1")
-    dataset = data.setup(spec.data, data.data_root())
+    dataset = datasets.setup(spec.data, datasets.data_root())
     net = models.build(spec.model_name, spec.model, dataset.info, 0)
     run = Trainer(
         spec, net, dataset, tmp_path, "0" * 12, fabric_for("cpu", "float32"), SilentProgress(), SignalFlag()

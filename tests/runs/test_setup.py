@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.datasets import disk
 from msbench.datasets.dataset import Progress
 from msbench.errors import ConfigError, DataError, ExitCode
@@ -93,7 +93,7 @@ def test_progress_in_steps_of_any_size_is_said_once_a_tenth(
             progress("fetching", done, 1000)
         raise DataError("enough")
 
-    monkeypatch.setattr(data, "setup", setup)
+    monkeypatch.setattr(datasets, "setup", setup)
     setup_by_name([str(tiny_file)], None, check_only=False, quiet=False)
     said = [line for line in capsys.readouterr().err.splitlines() if "fetching" in line]
     assert len(said) == 11

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from msbench import datasets as data
+from msbench import datasets
 from msbench.config import DATASETS, MODELS, DataConfig, ModelEntry, MsSsmConfig, RunSpec
 from msbench.errors import ConfigError, UnknownName
 from msbench.results.store import get_run_folder
@@ -234,7 +234,9 @@ class TestPlan:
             size: int = 3
 
         monkeypatch.setitem(DATASETS, "other", Other)
-        monkeypatch.setattr(data, "outline", lambda _: data.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {}))
+        monkeypatch.setattr(
+            datasets, "outline", lambda _: datasets.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {})
+        )
         (spec,) = resolve_specs(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
         assert spec.data == Other(dataset="other", min_length=5, max_length=60, size=3)
 
