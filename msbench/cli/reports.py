@@ -34,13 +34,17 @@ Modified = Annotated[
     bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
 ]
 Against = Annotated[
-    str | None, typer.Option("--against", help="Verdicts: paper, baseline, or a baseline file.")
+    str | None, typer.Option("--against", help="Show verdicts: paper, baseline, or a baseline file.")
 ]
 Versus = Annotated[
-    str | None, typer.Option("--versus", metavar="MODEL", help="Mark what is better or worse than this.")
+    str | None,
+    typer.Option("--versus", metavar="MODEL", help="Mark models that are better or worse than this."),
 ]
 Validation = Annotated[
-    bool, typer.Option("--validation/--no-validation", help="Of that split, which settings are chosen by.")
+    bool,
+    typer.Option(
+        "--validation/--no-validation", help="Show validation scores, which settings are chosen by."
+    ),
 ]
 
 
@@ -60,7 +64,7 @@ def report(
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Report the paper's tables, reported next to measured numbers."""
+    """Show the paper's tables: reported next to measured numbers."""
     from msbench.reporting.command import run_report
     from msbench.reporting.render.terminal import print_tables
     from msbench.reporting.tables.load import HINT, ReportOptions

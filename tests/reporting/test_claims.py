@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from compared_runs import answered, kept, report_on
 from report_runs import PlannedRun, SmallSuite, printed, suite_runs
-from test_distances import written
+from test_measure import written
 
 from msbench.errors import UnknownName
 from msbench.reporting.render.csv import render_long

@@ -96,7 +96,7 @@ def test_a_run_shows_all_that_its_number_depends_on(results: Path) -> None:
     (identity, *_) = table.rows[0].cells[0].run_ids
     section = reader.named(f"run-{identity}")
     # The suite of these runs is none that can be read.
-    assert "No command is known that makes it again: unknown suite 'small'" in section.words
+    assert "No command reproduces it: unknown suite 'small'" in section.words
     pairs = dict(
         zip(
             (each.text for each in reader.inside(section, "dt")),
@@ -184,7 +184,7 @@ def test_what_is_left_out_is_said() -> None:
     table, _ = listops()
     gathered = GatheredRuns({}, others=7, beyond=1)
     text = render_page(report([table], Path("results")), gathered, made=MADE).decode()
-    assert "No run stands behind a number of this page." in text
+    assert "No number of this page has a run." in text
     assert "7 runs of the results folder not shown" in text
     assert "1 run more behind these numbers" in text
 

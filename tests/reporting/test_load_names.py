@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from report_runs import read_report
-from test_distances import written
 from test_load_tables import recorded
+from test_measure import written
 from typer.testing import CliRunner
 
 from msbench.cli import app

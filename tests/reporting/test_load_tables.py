@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from report_runs import read_report
-from test_distances import written
+from test_measure import written
 
 from msbench.config import RunSpec
 from msbench.errors import ConfigError, Undecided, UnknownName

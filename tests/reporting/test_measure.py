@@ -1,11 +1,16 @@
+import json
+import math
 import statistics
+from pathlib import Path
+from typing import Any
 
 import pytest
 from report_runs import RULES, PlannedRun, run
 
-from msbench.reporting.tables.cells import Cell, Column
-from msbench.reporting.tables.measure import measure_results
+from msbench.reporting.tables.cells import Cell, CellStatus, Column
+from msbench.reporting.tables.measure import average_cells, measure_distances, measure_results
 from msbench.reporting.tables.selection import select_runs
+from msbench.results.mixing_documents import Distances, read_distances
 from msbench.results.record import RunRecord, Status
 from msbench.stats import spread
 
@@ -132,3 +137,163 @@ def test_a_cell_without_a_result_still_says_what_became_of_its_seeds() -> None:
     evidence = cell_of([run(PlannedRun("listops", "mamba"), None, status="diverged")])[0].evidence
     assert evidence is not None
     assert (evidence.values, evidence.n_planned, evidence.unfinished) == ((), 3, {"diverged": 1})
+
+
+def measured(value: float, sd: float | None = None, n: int = 1, planned: int = 1, run: str = "r") -> Cell:
+    return Cell(measured=value, sd=sd, n=n, n_planned=planned, status="measured", run_ids=(run,))
+
+
+def test_a_mean_over_tasks_with_the_runs_of_all() -> None:
+    cell = average_cells("AVG.", [("Text", measured(80.0, run="a")), ("Image", measured(90.0, run="b"))])
+    assert (cell.measured, cell.sd, cell.n, cell.status) == (85.0, None, 1, "measured")
+    assert cell.run_ids == ("a", "b")
+
+
+def test_the_spread_is_that_of_an_average_of_one_run_a_task() -> None:
+    cell = average_cells("AVG.", [("Text", measured(80.0, 3.0, 3, 3)), ("Image", measured(90.0, 4.0, 3, 3))])
+    assert cell.sd == pytest.approx(2.5)
+    assert cell.sd == pytest.approx(math.sqrt((3.0**2 + 4.0**2) / 2**2))
+
+
+def test_the_spread_agrees_with_averages_of_all_pairings_of_seeds() -> None:
+    """Seeds of two tasks have no business with each other: over all pairings, the variances add up."""
+    text, image = [80.0, 82.0, 87.0], [60.0, 66.0, 69.0]
+    pairs = [(a + b) / 2 for a in text for b in image]
+    parts = [("t", measured(80.0, statistics.pstdev(text))), ("i", measured(90.0, statistics.pstdev(image)))]
+    assert average_cells("AVG.", parts).sd == pytest.approx(statistics.pstdev(pairs))
+
+
+def test_one_task_without_a_spread_leaves_none() -> None:
+    parts = [("Text", measured(80.0, 3.0, 3, 3)), ("Image", measured(90.0, None, 1, 3))]
+    cell = average_cells("AVG.", parts)
+    assert (cell.sd, cell.n, cell.n_planned) == (None, 1, 3)
+
+
+@pytest.mark.parametrize("status", ["missing", "diverged", "out-of-memory"])
+def test_a_task_that_lacks_leaves_a_hole_that_says_which(status: CellStatus) -> None:
+    parts = [("Text", measured(80.0)), ("Path-X", Cell(n_planned=1, status=status))]
+    cell = average_cells("AVG.", parts)
+    assert (cell.measured, cell.status, cell.n, cell.run_ids) == (None, "missing", 0, ())
+    assert cell.notes == (f"AVG. is not computed: Path-X {status}",)
+
+
+def test_nothing_measured_needs_no_word() -> None:
+    assert average_cells("AVG.", [("Text", Cell()), ("Image", Cell())]) == Cell()
+    assert average_cells("AVG.", []) == Cell()
+
+
+OPTIONS_CHANGED = {"default_options": False, "options_digest": "b"}
+
+
+def written(run_folder: Path, name: str = "a", /, **changes: Any) -> Path:
+    """A file of mixing distances as the measurement writes it."""
+    values = {
+        "schema_version": 1,
+        "run_id": run_folder.name,
+        "trained": True,
+        "options": {"examples": 8},
+        "options_digest": "a",
+        "default_options": True,
+        "mean": 40.0,
+        "sd": 3.0,
+        "layers": [{"layer": 0, "mean": 40.0, "sd": 3.0, "n": 64}],
+        "examples": 8,
+        "created": "2026-01-01T00:00:00+00:00",
+        "something new": 1,
+    }
+    path = run_folder / "mixing" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**values, **changes}), encoding="utf-8")
+    return path
+
+
+def test_files_beside_a_run_are_read_oldest_first(tmp_path: Path) -> None:
+    folder = tmp_path / "0123456789ab"
+    written(folder, "z", mean=1.0, created="2026-01-01T00:00:00+00:00")
+    written(folder, "a", mean=2.0, created="2026-01-02T00:00:00+00:00")
+    found, warnings = read_distances(folder)
+    assert [each.mean for each in found] == [1.0, 2.0]
+    assert warnings == []
+    assert read_distances(tmp_path / "elsewhere") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mean": "far"}, "mean"),
+        ({"mean": math.inf}, "mean"),
+        ({"run_id": "other"}, "is of run other"),
+        ({"schema_version": 2}, "schema_version"),
+        ({"layers": [1]}, "layers.0"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_named(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    folder = tmp_path / "0123456789ab"
+    path = written(folder, "bad", **changes)
+    written(folder, "good")
+    found, [warning] = read_distances(folder)
+    assert len(found) == 1
+    assert warning.startswith(str(path))
+    assert words in warning
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_a_file_that_is_no_measurement_is_named(content: str, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(content)
+    assert str(path) in read_distances(tmp_path)[1][0]
+
+
+def of(identity: str, folder: Path, *changes: dict[str, Any]) -> list[Distances]:
+    for number, each in enumerate(changes):
+        written(folder / identity, str(number), **each)
+    return read_distances(folder / identity)[0]
+
+
+def test_the_newest_that_counts_fills_the_cell(tmp_path: Path) -> None:
+    [record] = [run(PlannedRun("listops", "mamba"))]
+    changes = (
+        {"mean": 40.0, "sd": 3.0, "created": "2026-01-01"},
+        {"mean": 41.0, "sd": 2.0, "created": "2026-01-02"},
+        {"mean": 9.0, "trained": False, "created": "2026-01-03"},
+        {"mean": 8.0, **OPTIONS_CHANGED, "created": "2026-01-04"},
+    )
+    notes: list[str] = []
+    cell = measure_distances([record], 1, {record.run_id: of(record.run_id, tmp_path, *changes)}, notes)
+    assert (cell.measured, cell.sd, cell.n, cell.status) == (41.0, 2.0, 1, "measured")
+    assert cell.run_ids == (record.run_id,)
+    assert notes == ["mixing distances with other options, or before training, are not shown: 2 measurements"]
+
+
+def test_several_seeds_give_the_mean_of_means_and_the_root_mean_square_of_spreads(tmp_path: Path) -> None:
+    runs = [run(PlannedRun("listops", "mamba", seed)) for seed in range(3)]
+    values = [(40.0, 3.0), (44.0, 5.0)]
+    measured = {
+        record.run_id: of(record.run_id, tmp_path, {"mean": mean, "sd": sd})
+        for record, (mean, sd) in zip(runs, values, strict=False)
+    }
+    cell = measure_distances(runs, 3, measured, [])
+    assert cell.measured == 42.0
+    assert cell.sd == pytest.approx(math.sqrt((9 + 25) / 2))
+    assert (cell.n, cell.n_planned) == (2, 3)
+
+
+def test_without_a_measurement_that_counts_the_cell_is_missing(tmp_path: Path) -> None:
+    record = run(PlannedRun("listops", "mamba"))
+    for changes in ({"trained": False}, OPTIONS_CHANGED):
+        cell = measure_distances([record], 1, {record.run_id: of(record.run_id, tmp_path, changes)}, [])
+        assert (cell.status, cell.measured, cell.n, cell.n_planned) == ("missing", None, 0, 1)
+
+
+def test_a_measurement_without_any_number_is_read_and_has_no_part_in_the_mean(tmp_path: Path) -> None:
+    runs = [run(PlannedRun("listops", "mamba", seed)) for seed in range(2)]
+    none = {"mean": None, "sd": None, "layers": [{"layer": 1, "mean": None, "sd": None, "n": 0}]}
+    folders = [tmp_path / record.run_id for record in runs]
+    written(folders[0], "none", **none)
+    written(folders[1], "one", mean=40.0, sd=None)
+    read = [read_distances(folder) for folder in folders]
+    assert [warnings for _, warnings in read] == [[], []]
+    cell = measure_distances(
+        runs, 2, {run.run_id: found for run, (found, _) in zip(runs, read, strict=True)}, []
+    )
+    assert (cell.measured, cell.sd, cell.n, cell.n_planned) == (40.0, None, 1, 2)

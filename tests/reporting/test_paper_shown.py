@@ -10,7 +10,7 @@ import pytest
 from many_runs import write_many
 from report_runs import read_report
 from rich.cells import cell_len
-from test_distances import written
+from test_measure import written
 
 from msbench.reporting import command
 from msbench.reporting.render import formatting, terminal

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from many_runs import write_many
 from report_runs import read_report
-from test_distances import written
+from test_measure import written
 
 from msbench.reporting.render import formatting
 from msbench.reporting.render.csv import render_long, render_wide

@@ -109,7 +109,7 @@ def test_other_labels_are_other_examples(tmp_path: Path) -> None:
     given = answered(right(100, 0.6, 1))
     ours = [kept(tmp_path, "msssm-s6", given)]
     turned = type(given)(given.logits, 1 - given.labels)
-    with pytest.raises(DataError, match="other labels"):
+    with pytest.raises(DataError, match="different labels"):
         compare_runs(ours, [kept(tmp_path, "mamba", turned)])
 
 
@@ -128,9 +128,9 @@ def test_auroc_of_no_class_is_refused(tmp_path: Path) -> None:
         (-0.02, 0.00031, "worse than mamba, p < 0.001 (Holm, some test)"),
         (-0.02, 0.0497, "worse than mamba, p = 0.0497 (Holm, some test)"),
         (-0.02, 0.049997, "worse than mamba, p = 0.049997 (Holm, some test)"),
-        (-0.02, 0.0503, "not told apart from mamba, p = 0.05 (Holm, some test)"),
-        (0.02, 0.0512, "not told apart from mamba, p = 0.051 (Holm, some test)"),
-        (0.0, 1.0, "not told apart from mamba, p = 1 (Holm, some test)"),
+        (-0.02, 0.0503, "not distinguishable from mamba, p = 0.05 (Holm, some test)"),
+        (0.02, 0.0512, "not distinguishable from mamba, p = 0.051 (Holm, some test)"),
+        (0.0, 1.0, "not distinguishable from mamba, p = 1 (Holm, some test)"),
     ],
 )
 def test_in_words(difference: float, p: float, mark: str) -> None:
@@ -140,5 +140,5 @@ def test_in_words(difference: float, p: float, mark: str) -> None:
 
 def test_predictions_of_another_attempt_are_refused(tmp_path: Path) -> None:
     ours = kept(tmp_path, "msssm-s6", answered(right(100, 0.9, 1)), metrics={"test_accuracy": 0.5})
-    with pytest.raises(DataError, match=r"predictions are right in .*, the record says 50\.00%"):
+    with pytest.raises(DataError, match=r"of the predictions are right, but the record has 50\.00%"):
         compare_runs([ours], [kept(tmp_path, "mamba", answered(right(100, 0.6, 2)))])

@@ -5,11 +5,13 @@ import pytest
 from report_runs import RULES, PlannedRun, SmallSuite, SuiteReported, as_spec, build, printed, run, suite_runs
 
 from msbench.errors import UnknownName
-from msbench.reporting.tables.build import build_table
+from msbench.reporting.tables.build import build_table, mark_best
 from msbench.reporting.tables.cells import (
     MEASURED_GROUP,
     MODIFIED_GROUP,
     RULES_GROUP,
+    Cell,
+    Column,
     Row,
     Table,
     count_in_letters,
@@ -253,3 +255,13 @@ def test_ten_thousand_runs_are_each_in_a_mean() -> None:
 
 def test_marks_go_on_after_z() -> None:
     assert [count_in_letters(number) for number in (1, 26, 27, 28, 53)] == ["a", "z", "aa", "ab", "ba"]
+
+
+@pytest.mark.parametrize(
+    ("other", "marked"), [(93.0, True), (92.6, True), (92.4, False)], ids=["equal", "rounds to it", "below"]
+)
+def test_a_wide_spread_of_the_best_decides_what_prints_the_same(other: float, marked: bool) -> None:
+    """93.4 ± 11 prints as 93, and so does 92.60 to as many decimals."""
+    cells = [Cell(measured=93.4, sd=11.0, n=2), Cell(measured=other, sd=0.1, n=2)]
+    rows = mark_best([Row(str(at), "", "m", (cell,)) for at, cell in enumerate(cells)], [Column("t", "T")])
+    assert [row.cells[0].best for row in rows] == [True, marked]

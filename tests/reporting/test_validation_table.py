@@ -48,7 +48,7 @@ def test_models_are_compared_by_it_over_seeds_alone(tmp_path: Path) -> None:
     table = made(tmp_path, {"mamba": [0.5, 0.52, 0.51], "s4": [0.6, 0.61, 0.62], "lstm": [0.9]})
     text = render_table(compare_tables(report_on(tmp_path, table), "mamba").tables[0])
     assert "better than mamba, p < 0.001 (Holm, Welch over seeds, n = 3 and 3)" in text
-    assert "lstm on listops is not compared with mamba: of the validation split there are no" in text
+    assert "lstm on listops is not compared with mamba: predictions are of the test split only" in text
 
 
 def test_those_that_one_reason_keeps_from_being_compared_share_a_note(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_those_that_one_reason_keeps_from_being_compared_share_a_note(tmp_path: 
     (table,) = compare_tables(report_on(tmp_path, table), "mamba").tables
     (note,) = [note for note in table.notes if "not compared" in note]
     assert note.startswith(
-        "lstm, s4, s5 and 2 more on listops are not compared with mamba: of the validation"
+        "lstm, s4, s5 and 2 more on listops are not compared with mamba: predictions are of the test"
     )
 
 

@@ -24,16 +24,16 @@ VERDICTS: dict[Verdict | ClaimVerdict, str] = {
     "improved": "above what was expected",
     "inconclusive": "the seeds do not decide yet",
     "fail": "below what was expected, less the margin",
-    "chance-level": "not told from guessing",
-    "trivial-rule": "not told from a trivial rule",
-    "invalid": "no accuracy that can be",
+    "chance-level": "not distinguishable from guessing",
+    "trivial-rule": "not distinguishable from a trivial rule",
+    "invalid": "not a possible accuracy",
     "other-data": "measured on other data than what was expected",
-    "xfail": "below, as is known and expected",
+    "xfail": "below, as known and expected",
     "diverged": "a loss or a parameter of a seed stopped being finite",
-    "missing": "no result, or nothing to hold it against",
+    "missing": "no result, or nothing to compare it with",
     "agrees": "above or below the base row as in the paper",
     "contradicts": "below the base row where the paper has it above, or the reverse",
-    "undecided": "not told apart from the base row over seeds",
+    "undecided": "not distinguishable from the base row over seeds",
 }
 IMPLIED_BY_STATUS: tuple[Verdict, ...] = ("missing", "diverged")
 """Verdicts that are omitted for a cell without a mean, whose status implies them."""

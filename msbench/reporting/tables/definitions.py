@@ -228,8 +228,8 @@ def _define_claim_table(suite: Suite, claim: Claim) -> TableDefinition:
     return TableDefinition(
         name,
         f"{suite.title}: the order of the paper's {where}",
-        f"{suite.caption} The rows of the paper's {where}, column {claim.column}, of which a model was"
-        f" measured here; a verdict says whether a row stands to that of {claim.base} as it does there",
+        f"{suite.caption} The rows of the paper's {where}, column {claim.column}, for which a model was"
+        f" measured here; a verdict says whether a row is above or below {claim.base} as it is there",
         claim.table,
         (ColumnDefinition(claim.task, suite.name, claim.task, claim.measure),),
         protocol=suite.protocol,

@@ -102,8 +102,8 @@ def note_unlike_hardware(pool: RunPool, columns: Sequence[Column], models: Seque
         if len(groups) > 1:
             listed = "; ".join(f"{name}: {', '.join(sorted(of))}" for name, of in sorted(groups.items()))
             yield (
-                f"not all runs of {column.label} were computed alike, which changes digits by itself:"
-                f" {listed}"
+                f"not all runs of {column.label} used the same hardware and precision, which changes digits"
+                f" by itself: {listed}"
             )
 
 

@@ -244,7 +244,7 @@ class RunPool:
         own = {suite for suite, _ in self.own_places}
         for place in self.places:
             if place[0] == name and place[1] not in tasks:
-                self.notes.append(f"suite {name} as it is here has no task {place[1]}")
+                self.notes.append(f"suite {name} here has no task {place[1]}")
         for spec in each.specs:
             if (name, spec.task) in self.places:
                 self.plan[name, spec.task, spec.model_name].append(spec)
@@ -272,5 +272,5 @@ class RunPool:
             digests |= dict.fromkeys(keys, choose_data(runs, present) if runs else "")
         for place in dict.fromkeys(key[:2] for key in digests):
             if len({digest for key, digest in digests.items() if key[:2] == place and digest}) > 1:
-                self.notes.append(f"{place[1]}: not all models have the same data, as the suite asks")
+                self.notes.append(f"{place[1]}: not all models have the same data, as the suite sets")
         return digests

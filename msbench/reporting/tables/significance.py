@@ -61,14 +61,14 @@ class Comparison:
     def verdict(self) -> str:
         """A text such as ``better than mamba``, or that the two models cannot be distinguished."""
         if self.p_holm >= LEVEL:
-            return f"not told apart from {self.reference}"
+            return f"not distinguishable from {self.reference}"
         more, less = self.words
         return f"{more if self.difference > 0 else less} than {self.reference}"
 
     @property
     def mark(self) -> str:
         """The text of the mark of a cell."""
-        return f"{self.verdict}, {_p_in_words(self.p_holm)} (Holm, {self.how})"
+        return f"{self.verdict}, {_format_p(self.p_holm)} (Holm, {self.how})"
 
 
 def compare_runs(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
@@ -80,18 +80,27 @@ def compare_runs(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> 
     set and metric, or the predictions cannot be read.
     """
     if not (ours and theirs):
-        raise DataError(
-            "a comparison needs finished runs on both sides; 'msbench list runs' shows what there is"
-        )
-    _refuse_other_tests([*ours, *theirs])
+        raise DataError("a comparison needs finished runs on both sides; 'msbench list runs' lists them")
+    _check_same_test([*ours, *theirs])
+    first = ours[0].record
     if min(len(ours), len(theirs)) > 1:
-        return _over_seeds(ours, theirs)
+        # An accuracy over n examples is a multiple of 1 / n; a few seeds may agree by chance.
+        is_accuracy = first.metric == "accuracy" and not ours[0].metric
+        step = 1 / first.n_test if is_accuracy and first.n_test else 0.0
+        values = ([each.value for each in side if each.value is not None] for side in (ours, theirs))
+        return compare_over_seeds((first.model, theirs[0].record.model), *values, step=step)
     if ours[0].metric:
-        raise DataError("of the validation split there are no predictions: train two seeds of both")
-    return _over_examples(*_pair(ours, theirs))
+        raise DataError("predictions are of the test split only: train two seeds of both models")
+    shared = {run.record.seed for run in ours} & {run.record.seed for run in theirs}
+    pair = (
+        min((run for run in side if not shared or run.record.seed in shared), key=lambda run: run.record.seed)
+        for side in (ours, theirs)
+    )
+    return _compare_over_examples(*pair)
 
 
-def _refuse_other_tests(runs: Sequence[ComparedRun]) -> None:
+def _check_same_test(runs: Sequence[ComparedRun]) -> None:
+    """Raise DataError for a run without a result, and for runs on different data, metrics or test sizes."""
     for run in runs:
         if run.record.result is None:
             raise DataError(f"run {run.record.run_id} has no result to compare: it is {run.record.status}")
@@ -107,25 +116,16 @@ def _refuse_other_tests(runs: Sequence[ComparedRun]) -> None:
             )
 
 
-def _over_seeds(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> Comparison:
-    # An accuracy over n examples is a multiple of 1 / n; a few seeds may agree by chance.
-    is_result = ours[0].record.metric == "accuracy" and not ours[0].metric
-    n_test = ours[0].record.n_test if is_result else None
-    first, second = ([each.value for each in side if each.value is not None] for side in (ours, theirs))
-    models = (ours[0].record.model, theirs[0].record.model)
-    return compare_over_seeds(models, first, second, step=1 / n_test if n_test else 0.0)
-
-
 def compare_over_seeds(
     models: tuple[str, str], first: Sequence[float], second: Sequence[float], *, step: float = 0.0
 ) -> Comparison:
     """Compare two models by Welch's test over seeds, two or more on either side; `step` is passed to it."""
     found = welch(first, second, 1 - LEVEL, step=step)
     how = f"Welch over seeds, n = {len(first)} and {len(second)}"
-    return _comparison(models, found, how, over_seeds=True)
+    return _make_comparison(models, found, how, over_seeds=True)
 
 
-def _comparison(
+def _make_comparison(
     models: tuple[str, str], found: Difference | Paired, how: str, *, over_seeds: bool
 ) -> Comparison:
     """Return the comparison of a single pair, whose p-value needs no adjustment."""
@@ -141,41 +141,30 @@ def _comparison(
     )
 
 
-def _pair(ours: Sequence[ComparedRun], theirs: Sequence[ComparedRun]) -> tuple[ComparedRun, ComparedRun]:
-    """Return the runs of the lowest common seed, else of the lowest seed of each side."""
-    common = {run.record.seed for run in ours} & {run.record.seed for run in theirs}
-    return _lowest(ours, common), _lowest(theirs, common)
-
-
-def _lowest(runs: Sequence[ComparedRun], seeds: set[int]) -> ComparedRun:
-    chosen = [run for run in runs if run.record.seed in seeds] or runs
-    return min(chosen, key=lambda run: run.record.seed)
-
-
-def _over_examples(ours: ComparedRun, theirs: ComparedRun) -> Comparison:
+def _compare_over_examples(ours: ComparedRun, theirs: ComparedRun) -> Comparison:
     by_class = ours.record.metric == "macro-auroc"
-    found, n, name = (_aurocs if by_class else _answers)(ours, theirs)
+    found, n, name = (_compare_aurocs if by_class else _compare_answers)(ours, theirs)
     seeds = (ours.record.seed, theirs.record.seed)
-    whose = f"seed {seeds[0]} of each" if seeds[0] == seeds[1] else f"seeds {seeds[0]} and {seeds[1]}"
-    how = f"{name} over {n} examples, {whose}"
-    return _comparison((ours.record.model, theirs.record.model), found, how, over_seeds=False)
+    which = f"seed {seeds[0]} of each" if seeds[0] == seeds[1] else f"seeds {seeds[0]} and {seeds[1]}"
+    how = f"{name} over {n} examples, {which}"
+    return _make_comparison((ours.record.model, theirs.record.model), found, how, over_seeds=False)
 
 
-def _answers(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int, str]:
+def _compare_answers(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int, str]:
     (labels, first), (others, second) = (
         read_correct(run.folder, run.record.run_id) for run in (ours, theirs)
     )
-    _refuse_other_examples(ours, theirs, labels, others)
+    _check_same_examples(ours, theirs, labels, others)
     for run, correct in ((ours, first), (theirs, second)):
-        _refuse_other_answers(run, correct)
+        _check_recorded_result(run, correct)
     found = paired_bootstrap(first, second, SEED, DRAWS["accuracy"], 1 - LEVEL)
     p = mcnemar(int((first & ~second).sum()), int((~first & second).sum()))
     return replace(found, p=p), len(labels), "McNemar"
 
 
-def _aurocs(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int, str]:
+def _compare_aurocs(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int, str]:
     (labels, first), (others, second) = (read_scores(run.folder, run.record.run_id) for run in (ours, theirs))
-    _refuse_other_examples(ours, theirs, labels, others)
+    _check_same_examples(ours, theirs, labels, others)
     try:
         found = paired_auroc_bootstrap(labels, first, second, SEED, DRAWS["macro-auroc"], 1 - LEVEL)
     except ValueError as error:
@@ -183,7 +172,7 @@ def _aurocs(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int, str]:
     return found, len(labels), "paired bootstrap"
 
 
-def _refuse_other_examples(
+def _check_same_examples(
     ours: ComparedRun, theirs: ComparedRun, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> None:
     for run, labels in ((ours, first), (theirs, second)):
@@ -193,20 +182,22 @@ def _refuse_other_examples(
                 " train this run again with --fresh"
             )
     if not np.array_equal(first, second):
-        raise DataError(f"{ours.folder} and {theirs.folder}: other labels, so other examples; run both again")
+        raise DataError(
+            f"{ours.folder} and {theirs.folder}: different labels, so different examples; run both again"
+        )
 
 
-def _refuse_other_answers(run: ComparedRun, correct: NDArray[np.bool_]) -> None:
+def _check_recorded_result(run: ComparedRun, correct: NDArray[np.bool_]) -> None:
     """Raise DataError if predictions contradict the record, as those of another attempt of the run may."""
     result = run.record.result
     if result is not None and abs(float(correct.mean()) - result) * len(correct) > 0.5:
         raise DataError(
-            f"{run.folder}: predictions are right in {correct.mean():.2%}, the record says {result:.2%};"
-            " train this run again with --fresh"
+            f"{run.folder}: {correct.mean():.2%} of the predictions are right, but the record has"
+            f" {result:.2%}; train this run again with --fresh"
         )
 
 
-def _p_in_words(p: float) -> str:
+def _format_p(p: float) -> str:
     if p < 0.001:
         return "p < 0.001"
     # Next to a verdict 0.0497 must not be rounded to 0.05.

@@ -81,13 +81,13 @@ def judge_claim(report: Report, table: Table, claim: Claim, reported: Iterable[R
     for at, row in enumerate(table.rows):
         value, compared = printed.get((row.group, row.name)), found.comparisons.get((at, 0))
         if compared is not None and value is not None and theirs is not None and value != theirs:
-            standing = _stand(compared, UNITS[table.columns[0].unit].scale, higher=value > theirs)
+            standing = _decide_claim(compared, UNITS[table.columns[0].unit].scale, higher=value > theirs)
             row = replace(row, cells=(replace(row.cells[0], standing=standing),))
         rows.append(row)
     return add_comparisons(replace(table, rows=tuple(rows), base=claim.base), found)
 
 
-def _stand(compared: Comparison, scale: float, *, higher: bool) -> ClaimStanding:
+def _decide_claim(compared: Comparison, scale: float, *, higher: bool) -> ClaimStanding:
     """Return the verdict on a row that the paper has above the base row (`higher`) or below it."""
     numbers = (compared.difference, compared.low, compared.high)
     difference, low, high = (f"{scale * number:+.2f}".replace("-", "−") for number in numbers)

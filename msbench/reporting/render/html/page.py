@@ -73,8 +73,8 @@ def render_page(
 
 def _find_title(tables: Sequence[Table]) -> str:
     if len(tables) == 1 and tables[0].title:
-        return f"{tables[0].heading}: reported beside measured"
-    return "MS-SSM: reported beside measured"
+        return f"{tables[0].heading}: reported next to measured"
+    return "MS-SSM: reported next to measured"
 
 
 def _add_cells(runs: Sequence[RunSection], views: Sequence[TableView]) -> list[RunSection]:
@@ -100,7 +100,7 @@ def _describe_left_out(gathered: GatheredRuns) -> list[str]:
     """Return notes on the runs of the results folder without a section on this page."""
     lines = []
     if not gathered.runs:
-        lines.append("No run stands behind a number of this page.")
+        lines.append("No number of this page has a run.")
     if gathered.beyond:
         lines.append(
             f"{format_run_count(gathered.beyond)} more behind these numbers without a section, to keep the "
@@ -108,9 +108,9 @@ def _describe_left_out(gathered: GatheredRuns) -> list[str]:
         )
     if gathered.others:
         lines.append(
-            f"{format_run_count(gathered.others)} of the results folder not shown, as no number here rests "
-            "on them: without a result, under overrides, on other data, from other source code, or of other "
-            "suites; 'msbench list runs' lists them."
+            f"{format_run_count(gathered.others)} of the results folder not shown, as no number here is "
+            "computed from them: without a result, under overrides, on other data, of other source code, or "
+            "of other suites; 'msbench list runs' lists them."
         )
     return lines
 

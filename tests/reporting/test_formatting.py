@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msbench.reporting.render.formatting import number_repeats
 from msbench.reporting.tables.cells import Unit
 
 
@@ -49,3 +50,13 @@ def test_what_is_no_number_is_never_shown(bad: float) -> None:
         unit(2).format_mean(bad, None)
     with pytest.raises(ValueError, match="cannot be shown"):
         unit(2).format_mean(60.0, bad)
+
+
+@given(st.lists(st.text(max_size=3)))
+def test_no_two_are_alike(names: list[str]) -> None:
+    assert len(set(number_repeats(names))) == len(names)
+
+
+def test_numbers_go_to_the_later_ones() -> None:
+    assert number_repeats(["a", "b", "a", "a (2)", "a"]) == ["a", "b", "a (2)", "a (2) (2)", "a (3)"]
+    assert number_repeats(["a", "a"], "{}-{}") == ["a", "a-2"]

@@ -36,6 +36,6 @@ def test_rows_that_were_computed_in_another_way_are_named(other: dict[str, Any])
     suite = SmallSuite(tasks=("listops",), models=("mamba", "lstm"))
     for places, count in (((GPU, GPU), 0), ((GPU, other), 1)):
         runs = [run(spec, 0.5, environment=each) for spec, each in zip(specs, places, strict=True)]
-        notes = [note for note in build(specs, runs, suite=suite).notes if "alike" in note]
+        notes = [note for note in build(specs, runs, suite=suite).notes if "same hardware" in note]
         assert len(notes) == count
         assert all("without TF32: mamba" in text and "lstm" in text for text in notes)
