@@ -140,9 +140,7 @@ def out_rows(
     """
     cells = [["" if value is None else printable(str(value)) for value in row] for row in (header, *rows)]
     is_terminal = sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns
-    if is_terminal and not (below and _measure_ruled(cells) > columns):
-        _print_ruled(cells, title)
+    if is_terminal and _print_ruled(cells, title, must_fit=below > 0):
         return
     if title:
         out(title)
@@ -151,7 +149,7 @@ def out_rows(
     for line, row in zip(lines, cells, strict=True):
         out(line)
         if under:
-            out(_indent(" · ".join(filter(None, row[-under:])), columns))
+            out(_indent(" · ".join(filter(None, row[-under:])), shutil.get_terminal_size().columns))
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -180,14 +178,8 @@ def _indent(text: str, columns: int) -> str:
     )
 
 
-def _measure_ruled(cells: Sequence[Sequence[str]]) -> int:
-    """Return the width of `_print_ruled`: two blanks between columns, and one more on either side of each."""
-    from rich.cells import cell_len
-
-    return sum(max(map(cell_len, column)) + 3 for column in zip(*cells, strict=True)) + 1
-
-
-def _print_ruled(cells: Sequence[Sequence[str]], title: str) -> None:
+def _print_ruled(cells: Sequence[Sequence[str]], title: str, *, must_fit: bool) -> bool:
+    """Print a ruled table, with folded cells where it is too wide; if it `must_fit`, return False instead."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -200,7 +192,12 @@ def _print_ruled(cells: Sequence[Sequence[str]], title: str) -> None:
         table.add_column(Text(name), overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console = Console()
+    widest = console.options.update(max_width=10_000)
+    if must_fit and console.measure(table, options=widest).maximum > shutil.get_terminal_size().columns:
+        return False
+    console.print(table)
+    return True
 
 
 class _Messages(io.FileIO):

@@ -19,9 +19,8 @@ from msbench.reporting.tables.cells import (
     Place,
     Row,
     Table,
-    Unit,
 )
-from msbench.reporting.tables.definitions import ColumnDefinition, TableDefinition
+from msbench.reporting.tables.definitions import TableDefinition
 from msbench.reporting.tables.measure import average_cells, measure_distances, measure_results
 from msbench.reporting.tables.notes import (
     note_left_columns,
@@ -252,19 +251,12 @@ def _define_columns(
         if column.printed and column.label not in units:
             raise UnknownName("reported column", column.label, units, definition.where)
     return tuple(
-        Column(
-            column.task,
-            column.label,
-            units.get(column.label) or _find_unit(column, pool, definition.part),
-            column.suite,
-            column.source,
-            column.of,
-        )
+        replace(column, unit=units.get(column.label) or _find_unit(column, pool, definition.part))
         for column in definition.columns
     )
 
 
-def _find_unit(column: ColumnDefinition, pool: RunPool, part: Part) -> str:
+def _find_unit(column: Column, pool: RunPool, part: Part) -> str:
     """Return the unit of a column that the paper does not print; accuracy if there are no runs."""
     if column.source == "mixing":
         return "tokens"
@@ -289,20 +281,16 @@ def mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
 
     Two cells are compared at the fewer of their decimals. A unit that is not ranked has no best.
     """
-    best = [_find_best([row.cells[index] for row in rows], column) for index, column in enumerate(columns)]
+    best = []
+    for index, column in enumerate(columns):
+        ranked = [row.cells[index] for row in rows if row.cells[index].n and UNITS[column.unit].ranked]
+        best.append(max(ranked, key=lambda cell: cell.measured or 0.0, default=None))
     return [replace(row, cells=tuple(map(_mark, row.cells, columns, best))) for row in rows]
 
 
-def _find_best(cells: Sequence[Cell], column: Column) -> Cell | None:
-    if not UNITS[column.unit].ranked:
-        return None
-    return max((cell for cell in cells if cell.n), key=lambda cell: cell.measured or 0.0, default=None)
-
-
 def _mark(cell: Cell, column: Column, best: Cell | None) -> Cell:
-    return replace(cell, best=bool(best and cell.n and _print_the_same(cell, best, UNITS[column.unit])))
-
-
-def _print_the_same(cell: Cell, best: Cell, unit: Unit) -> bool:
-    digits = min(unit.count_decimals(each.sd) for each in (cell, best))
-    return f"{cell.measured or 0.0:.{digits}f}" == f"{best.measured or 0.0:.{digits}f}"
+    if best is None or not cell.n:
+        return replace(cell, best=False)
+    digits = min(UNITS[column.unit].count_decimals(each.sd) for each in (cell, best))
+    texts = [f"{each.measured or 0.0:.{digits}f}" for each in (cell, best)]
+    return replace(cell, best=texts[0] == texts[1])

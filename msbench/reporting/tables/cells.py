@@ -94,7 +94,8 @@ UNIT_OF_METRIC: Mapping[Part, Mapping[Metric, str]] = {
 class Column:
     """A task of a suite; `label` heads the paper's column and `unit` is a key of `UNITS`.
 
-    An average (`source`) has a task name of its own, and is over the tasks `of`.
+    `source` is what is shown of the task's runs: their result, or their mean mixing distance. An average has
+    a task name of its own, and is over the tasks `of`. `printed` is False where the paper has no such column.
     """
 
     task: str
@@ -103,6 +104,7 @@ class Column:
     suite: str = ""
     source: Source = "run"
     of: tuple[Place, ...] = ()
+    printed: bool = True
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -256,6 +258,8 @@ class Table:
             for cell in row["cells"]:
                 cell["marks"] = self.mark(cell.pop("notes"))
                 cell["reported_marks"] = self.mark(cell.pop("reported_notes"))
+        for column in plain["columns"]:
+            del column["printed"]
         plain["notes"] = [{"mark": mark, "text": text} for mark, text in self.footnotes]
         return plain
 

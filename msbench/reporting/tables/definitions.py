@@ -6,47 +6,25 @@ Rows are those of ``results/reported``, whose ``model`` is the model that is mea
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from msbench.reporting.tables.cells import Part, Place, Source
+from msbench.reporting.tables.cells import Column, Part, Place
 from msbench.runs.suite import Suite
 from msbench.runs.suite_file import Claim
-
-
-@dataclass(frozen=True)
-class ColumnDefinition:
-    """A column: its heading, and the suite's task that it shows.
-
-    `source` is what is shown of the task's runs: their result, or their mean mixing distance. An average is
-    over the tasks `of`, and its `task` is a name of its own. `printed` is False where the paper has no such
-    column.
-    """
-
-    label: str
-    suite: str
-    task: str
-    source: Source = "run"
-    of: tuple[Place, ...] = ()
-    printed: bool = True
-
-    @property
-    def places(self) -> tuple[Place, ...]:
-        """The suites and tasks whose runs it needs."""
-        return self.of or ((self.suite, self.task),)
 
 
 @dataclass(frozen=True)
 class TableDefinition:
     """A table: name, title and caption, its table in ``results/reported``, and its columns.
 
-    `number` is the paper's, and None for a suite's own table. With `others`, models without a row in the
-    paper are listed too. A table of a `claim` has the rows of `reported`, and none of its numbers; one of the
-    `part` validation shows the scores that settings are chosen by.
+    `columns` have no unit yet. `number` is the paper's, and None for a suite's own table. With `others`,
+    models without a row in the paper are listed too. A table of a `claim` has the rows of `reported`, and
+    none of its numbers; one of the `part` validation shows the scores that settings are chosen by.
     """
 
     id: str
     title: str
     caption: str
     reported: str
-    columns: tuple[ColumnDefinition, ...]
+    columns: tuple[Column, ...]
     number: int | None = None
     protocol: str = "paper"
     notes: tuple[str, ...] = ()
@@ -82,7 +60,7 @@ def define_paper_table(
     name: str,
     title: str,
     caption: str,
-    *columns: ColumnDefinition,
+    *columns: Column,
     notes: tuple[str, ...] = (),
     others: bool = True,
 ) -> TableDefinition:
@@ -90,7 +68,7 @@ def define_paper_table(
     return TableDefinition(name, title, caption, name, columns, number, "paper", notes, others)
 
 
-ABLATED = (ColumnDefinition("PTB-XL", "ptbxl", "all"), ColumnDefinition("ListOps", "listops", "listops"))
+ABLATED = (Column("all", "PTB-XL", suite="ptbxl"), Column("listops", "ListOps", suite="listops"))
 WHICH_PTBXL = "PTB-XL: measured is task all; the paper does not say which of its six tasks it shows"
 LRA = tuple(("lra", task) for task in ("text", "retrieval", "image", "pathfinder", "pathx"))
 LISTOPS = ("listops", "listops")
@@ -113,27 +91,27 @@ PAPER_TABLES = (
         "classification",
         "sCIFAR and ImageNet-1K",
         "Accuracy on the test split of CIFAR-10 pixel by pixel, and on the validation images of ImageNet-1K.",
-        ColumnDefinition("sCIFAR", "scifar", "scifar"),
-        ColumnDefinition("ImageNet-1K", "imagenet", "imagenet"),
+        Column("scifar", "sCIFAR", suite="scifar"),
+        Column("imagenet", "ImageNet-1K", suite="imagenet"),
     ),
     define_paper_table(
         2,
         "listops",
         "Long ListOps",
         "Accuracy on the test split of ListOps (Long Range Arena).",
-        ColumnDefinition("Accuracy (%)", *LISTOPS),
+        Column("listops", "Accuracy (%)", suite="listops"),
     ),
     define_paper_table(
         3,
         "ptbxl",
         "PTB-XL",
         "Macro AUROC on the test fold of PTB-XL at 100 Hz, for each of its six sets of labels.",
-        ColumnDefinition("All", "ptbxl", "all"),
-        ColumnDefinition("Diag", "ptbxl", "diagnostic"),
-        ColumnDefinition("Sub-diag", "ptbxl", "subdiagnostic"),
-        ColumnDefinition("Super-diag", "ptbxl", "superdiagnostic"),
-        ColumnDefinition("Form", "ptbxl", "form"),
-        ColumnDefinition("Rhythm", "ptbxl", "rhythm"),
+        Column("all", "All", suite="ptbxl"),
+        Column("diagnostic", "Diag", suite="ptbxl"),
+        Column("subdiagnostic", "Sub-diag", suite="ptbxl"),
+        Column("superdiagnostic", "Super-diag", suite="ptbxl"),
+        Column("form", "Form", suite="ptbxl"),
+        Column("rhythm", "Rhythm", suite="ptbxl"),
     ),
     define_paper_table(
         4,
@@ -141,13 +119,13 @@ PAPER_TABLES = (
         "Long Range Arena",
         "Accuracy on the test split of Long Range Arena. AVG. is the paper's average, over the five tasks"
         " shown; Avg. of 6 is HGRN2's, with ListOps.",
-        ColumnDefinition("Text", "lra", "text"),
-        ColumnDefinition("Retrieval", "lra", "retrieval"),
-        ColumnDefinition("Image", "lra", "image"),
-        ColumnDefinition("Pathfinder", "lra", "pathfinder"),
-        ColumnDefinition("Path-X", "lra", "pathx"),
-        ColumnDefinition("AVG.", "lra", "average-of-5", "average", LRA),
-        ColumnDefinition("Avg. of 6", "lra", "average-of-6", "average", (*LRA, LISTOPS), printed=False),
+        Column("text", "Text", suite="lra"),
+        Column("retrieval", "Retrieval", suite="lra"),
+        Column("image", "Image", suite="lra"),
+        Column("pathfinder", "Pathfinder", suite="lra"),
+        Column("pathx", "Path-X", suite="lra"),
+        Column("average-of-5", "AVG.", suite="lra", source="average", of=LRA),
+        Column("average-of-6", "Avg. of 6", suite="lra", source="average", of=(*LRA, LISTOPS), printed=False),
         notes=AVERAGES,
     ),
     define_paper_table(
@@ -164,7 +142,7 @@ PAPER_TABLES = (
         "mixing-distance",
         "Mean mixing distance",
         "How far back the layers of trained models look on ListOps, averaged over layers and channels.",
-        ColumnDefinition("Mean Mixing Distance", *LISTOPS, "mixing"),
+        Column("listops", "Mean Mixing Distance", suite="listops", source="mixing"),
         notes=(f"{SPREAD}. What the paper's ± is over is not stated",),
     ),
     define_paper_table(
@@ -186,13 +164,12 @@ def define_suite_table(suite: Suite, mixed: Collection[str] = ()) -> TableDefini
     """
     labels = suite.reported.columns if suite.reported else {}
     columns = [
-        ColumnDefinition(labels.get(task, task), suite.name, task, printed=task in labels)
-        for task in suite.tasks
+        Column(task, labels.get(task, task), suite=suite.name, printed=task in labels) for task in suite.tasks
     ]
     for task in suite.tasks:
         if task in mixed:
             label = f"{labels.get(task, task)}: mixing distance"
-            columns.append(ColumnDefinition(label, suite.name, task, "mixing", printed=False))
+            columns.append(Column(task, label, suite=suite.name, source="mixing", printed=False))
     table = suite.reported.table if suite.reported else ""
     notes = (SPREAD,) if mixed else ()
     return TableDefinition(
@@ -202,7 +179,7 @@ def define_suite_table(suite: Suite, mixed: Collection[str] = ()) -> TableDefini
 
 def define_validation_table(suite: Suite) -> TableDefinition:
     """Return the table of one suite for the validation split, without the paper's numbers."""
-    columns = tuple(ColumnDefinition(task, suite.name, task, printed=False) for task in suite.tasks)
+    columns = tuple(Column(task, task, suite=suite.name, printed=False) for task in suite.tasks)
     return TableDefinition(
         f"{suite.name}-validation",
         f"{suite.title}: validation",
@@ -231,7 +208,7 @@ def _define_claim_table(suite: Suite, claim: Claim) -> TableDefinition:
         f"{suite.caption} The rows of the paper's {where}, column {claim.column}, for which a model was"
         f" measured here; a verdict says whether a row is above or below {claim.base} as it is there",
         claim.table,
-        (ColumnDefinition(claim.task, suite.name, claim.task, claim.measure),),
+        (Column(claim.task, claim.task, suite=suite.name, source=claim.measure),),
         protocol=suite.protocol,
         notes=(SPREAD,) if claim.measure == "mixing" else (),
         others=False,

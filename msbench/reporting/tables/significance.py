@@ -128,17 +128,9 @@ def compare_over_seeds(
 def _make_comparison(
     models: tuple[str, str], found: Difference | Paired, how: str, *, over_seeds: bool
 ) -> Comparison:
-    """Return the comparison of a single pair, whose p-value needs no adjustment."""
-    return Comparison(
-        *models,
-        found.difference,
-        found.low,
-        found.high,
-        found.p,
-        p_holm=found.p,
-        over_seeds=over_seeds,
-        how=how,
-    )
+    """Return the comparison of a single pair, which needs no adjustment of its p-value."""
+    numbers = (found.difference, found.low, found.high, found.p, found.p)
+    return Comparison(*models, *numbers, over_seeds, how)
 
 
 def _compare_over_examples(ours: ComparedRun, theirs: ComparedRun) -> Comparison:

@@ -82,9 +82,9 @@ def _add_cells(runs: Sequence[RunSection], views: Sequence[TableView]) -> list[R
     cells: dict[str, list[tuple[str, str]]] = {}
     for view in views:
         for cell in view.evidence:
-            for run in cell.runs:
+            for _, _, link in cell.runs:
                 said = f"{view.table.heading or view.table.id}, {cell.column}, {cell.row}"
-                cells.setdefault(run.link, []).append((cell.anchor, said))
+                cells.setdefault(link, []).append((cell.anchor, said))
     places = list(dict.fromkeys(run.place for run in runs))
     ordered = sorted(runs, key=lambda run: places.index(run.place))
     return [replace(run, cells=tuple(cells.get(run.anchor, ()))) for run in ordered]

@@ -82,17 +82,11 @@ class RowGroup:
 
 
 @dataclass(frozen=True)
-class RunOfCell:
-    """A run behind a cell: its `name` and `value` as texts, and the id of its section, if it has one."""
-
-    name: str
-    value: str
-    link: str = ""
-
-
-@dataclass(frozen=True)
 class EvidenceView:
-    """The evidence of a cell, in the unit of its column: its runs, the test, and the verdict."""
+    """The evidence of a cell, in the unit of its column: its runs, the test, and the verdict.
+
+    `runs` are their names, values and the ids of their sections, empty for runs without one.
+    """
 
     anchor: str
     row: str
@@ -100,7 +94,7 @@ class EvidenceView:
     measured: str
     reported: str
     difference: str
-    runs: tuple[RunOfCell, ...]
+    runs: tuple[tuple[str, str, str], ...]
     judgement: Judgement | None
     standing: ClaimStanding | None
     expected: str
@@ -254,17 +248,14 @@ def _format_interval(judgement: Judgement, column: Column) -> str:
 
 def _list_runs(
     report: Report, table: Table, row: Row, index: int, gathered: GatheredRuns
-) -> Iterator[RunOfCell]:
+) -> Iterator[tuple[str, str, str]]:
     """Yield the runs of a cell, then ids without a record."""
     column, records = table.columns[index], report.list_runs(table, row, index)
     for record in records:
         run = gathered.runs.get(get_run_key(record))
         value = record.metrics.get(UNITS[column.unit].metric)
         where = f"{record.task}, seed" if len(column.places) > 1 else "seed"
-        yield RunOfCell(
-            f"{where} {record.seed}",
-            _format_rate(value, column) if record.finished else record.status,
-            run.anchor if run else "",
-        )
+        shown = _format_rate(value, column) if record.finished else record.status
+        yield f"{where} {record.seed}", shown, run.anchor if run else ""
     known = {record.run_id for record in records}
-    yield from (RunOfCell(identity, "") for identity in row.cells[index].run_ids if identity not in known)
+    yield from ((identity, "", "") for identity in row.cells[index].run_ids if identity not in known)
