@@ -15,7 +15,7 @@ import torch
 from msbench import console, models
 from msbench.analysis.training_trace import Moment, TensorDifference, TraceRecorder, find_first_difference
 from msbench.config import MODELS, RunSpec
-from msbench.config.layers import Located
+from msbench.config.layers import LocatedValues
 from msbench.config.run import resolve_data
 from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
@@ -99,7 +99,7 @@ class DeterminismProblem:
             task="determinism",
             model_name=model,
             seed=0,
-            data=resolve_data(Located({"dataset": "listops"}, {}, "doctor")),
+            data=resolve_data(LocatedValues({"dataset": "listops"}, {}, "doctor")),
             model=entry.config(**{**known, **entry.preset}),
             train={  # type: ignore[arg-type]  # pydantic converts it
                 "epochs": -(-self.steps // self.epoch),

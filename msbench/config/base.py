@@ -84,7 +84,9 @@ class ClassifierConfig(Config):
         for name in ("expand", "mlp_expand"):
             factor = getattr(self, name, 1)
             if round(factor * self.d_model) < 1:
-                raise ValueError(f"{name} {factor} leaves nothing of d_model {self.d_model}; raise either")
+                raise ValueError(
+                    f"{name} {factor} times d_model {self.d_model} is a width of 0; raise either"
+                )
         return self
 
 

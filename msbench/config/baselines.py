@@ -54,7 +54,7 @@ class GriffinConfig(ClassifierConfig):
             )
         if "attention" in self.pattern and self.d_model % (4 * heads):
             raise ValueError(
-                f"d_model {self.d_model} is no multiple of 4 times heads {heads}, and half of each head is"
+                f"d_model {self.d_model} is not a multiple of 4 times heads {heads}, but half of each head is"
                 " rotated in pairs; set heads to a divisor of a quarter of d_model"
             )
         return self
@@ -124,7 +124,8 @@ class InceptionTimeConfig(ClassifierConfig):
     def _norms_stand_behind_the_convolutions(self) -> Self:
         if self.prenorm:
             raise ValueError(
-                "prenorm true: inceptiontime's norms stand behind its convolutions; set prenorm false"
+                "prenorm: true is not supported: the norms of inceptiontime follow its convolutions;"
+                " set prenorm: false"
             )
         return self
 

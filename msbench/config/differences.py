@@ -33,14 +33,14 @@ class Change:
     @property
     def before_text(self) -> str:
         """The earlier value as displayed."""
-        return self._text(self.before, self.sides[0])
+        return self._format_side(self.before, self.sides[0])
 
     @property
     def now_text(self) -> str:
         """The later value as displayed."""
-        return self._text(self.now, self.sides[1])
+        return self._format_side(self.now, self.sides[1])
 
-    def _text(self, value: Any, there: bool) -> str:
+    def _format_side(self, value: Any, there: bool) -> str:
         if not there:
             return ABSENT
         if self.kind in ("data", "source"):
@@ -55,12 +55,12 @@ class Change:
 
 def compare_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
     """Return the dotted keys in which two nested mappings differ; lists and tuples count as leaves."""
-    return tuple(_differing("setting", flatten(before), flatten(now)))
+    return tuple(_find_differing("setting", flatten(before), flatten(now)))
 
 
 def compare_environments(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
     """Return the dotted keys in which the machines of two runs differ."""
-    return tuple(_differing("environment", flatten(before), flatten(now)))
+    return tuple(_find_differing("environment", flatten(before), flatten(now)))
 
 
 def compare_sources(
@@ -74,7 +74,7 @@ def compare_sources(
         return ()
     if not (before and now):
         return (Change("source", "all source files", *digests),)
-    return tuple(sorted(_differing("source", before, now), key=lambda change: change.name))
+    return tuple(sorted(_find_differing("source", before, now), key=lambda change: change.name))
 
 
 def compare_data(before: str, now: str) -> tuple[Change, ...]:
@@ -82,7 +82,7 @@ def compare_data(before: str, now: str) -> tuple[Change, ...]:
     return () if before == now else (Change("data", "data", before, now),)
 
 
-def _differing(kind: Kind, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
+def _find_differing(kind: Kind, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
     for name in dict.fromkeys((*before, *now)):
         sides = (name in before, name in now)
         if sides != (True, True) or before[name] != now[name]:
@@ -104,7 +104,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def format_yaml(value: Any) -> str:
     """Return a value as a suite's file or ``--set`` would spell it, so that it is read as the same value."""
     if isinstance(value, str):
-        return _text(value)
+        return _quote_text(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(format_yaml, value))}]"
     if isinstance(value, float):
@@ -112,7 +112,7 @@ def format_yaml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _text(text: str) -> str:
+def _quote_text(text: str) -> str:
     """Return text in double quotes, unless it is a word without another meaning."""
     plain = text.isascii() and text.replace("-", "").replace("_", "").replace(".", "").isalnum()
     word = plain and text[0].isalnum() and parse_scalar(text) == text

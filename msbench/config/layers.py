@@ -1,6 +1,6 @@
 """Plain values with their origins, and their validation into frozen configs.
 
-A `Located` holds values with the origin of each: a line of a file, or a ``--set``. Layers are merged, then
+`LocatedValues` hold values with the origin of each: a line of a file, or a ``--set``. Layers are merged, then
 validated; errors are reported with file, line, key, the allowed values and a similar name.
 """
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Located:
+class LocatedValues:
     """Plain values, each with its origin.
 
     `origins` maps key paths to ``suites/quick.yaml:14`` or ``--set train.lr``; `name` is used if a path and
@@ -52,16 +52,16 @@ class Located:
             ": ".join(filter(None, (origin, "" if origin in (f"--set {key}", f"--{key}") else key, problem)))
         )
 
-    def at(self, *path: str | int) -> "Located":
+    def at(self, *path: str | int) -> "LocatedValues":
         """Return the mapping below `path`: empty if it is absent or null, ConfigError if it is not one."""
-        values = _mapping(self, (), self.values)
+        values = _require_mapping(self, (), self.values)
         for depth, part in enumerate(path, start=1):
-            values = _mapping(self, path[:depth], values.get(part))
+            values = _require_mapping(self, path[:depth], values.get(part))
         below = {key[len(path) :]: origin for key, origin in self.origins.items() if key[: len(path)] == path}
-        return Located(values, below, self.origin(path), (*self.prefix, *path))
+        return LocatedValues(values, below, self.origin(path), (*self.prefix, *path))
 
 
-def _mapping(part: Located, path: KeyPath, value: Any) -> Mapping[Any, Any]:
+def _require_mapping(part: LocatedValues, path: KeyPath, value: Any) -> Mapping[Any, Any]:
     """Return `value` if it is a mapping, an empty one if it is None; else raise ConfigError."""
     if value is None:
         return {}
@@ -74,7 +74,7 @@ LARGEST_YAML = 2**20
 """Limit in bytes. Suites have some thousands; this many take seconds and hundreds of megabytes to parse."""
 
 
-def load_yaml(path: Path) -> Located:
+def load_yaml(path: Path) -> LocatedValues:
     """Read a strict YAML file; ConfigError if it cannot be read or is not one."""
     try:
         with path.open("rb") as stream:  # may be a pipe, of a shell's <(...)
@@ -86,16 +86,16 @@ def load_yaml(path: Path) -> Located:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def parse_yaml(text: str | bytes, name: str) -> Located:
+def parse_yaml(text: str | bytes, name: str) -> LocatedValues:
     """Parse strict YAML; `name` is the file in messages and origins."""
     values, lines = strict_yaml.parse(text, lambda line: f"{name}:{line}")
-    return Located(values, {path: f"{name}:{line}" for path, line in lines.items()}, name)
+    return LocatedValues(values, {path: f"{name}:{line}" for path, line in lines.items()}, name)
 
 
 OVERRIDE = re.compile(r"\s*([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)\s*=(.*)", re.DOTALL)
 
 
-def parse_override(text: str) -> Located:
+def parse_override(text: str) -> LocatedValues:
     """Parse a text such as ``train.lr=1e-3`` to nested values, of the types that a file would give them.
 
     Raises ConfigError if the text does not have the form KEY=VALUE; lists are values, mappings are not.
@@ -106,13 +106,13 @@ def parse_override(text: str) -> Located:
     key, name = match[1], f"--set {match[1]}"
     values, _ = strict_yaml.parse(match[2].strip(), lambda _line: name)
     if isinstance(values, Mapping):
-        raise ConfigError(f"{name}: a mapping is no value; set each key of it, or put text in quotes")
+        raise ConfigError(f"{name}: a mapping is not a value; set each of its keys, or put text in quotes")
     path = tuple(key.split("."))
     origins: dict[KeyPath, str] = {path[: length + 1]: name for length in range(len(path))}
-    return Located(reduce(lambda inner, part: {part: inner}, reversed(path), values), origins, name)
+    return LocatedValues(reduce(lambda inner, part: {part: inner}, reversed(path), values), origins, name)
 
 
-def merge(*parts: Located) -> Located:
+def merge_layers(*parts: LocatedValues) -> LocatedValues:
     """Merge layers: later parts win; mappings are merged key by key, anything else is replaced as a whole.
 
     Origins follow the values. Fallback name and prefix are the first part's.
@@ -120,21 +120,23 @@ def merge(*parts: Located) -> Located:
     return reduce(_merge_two, parts)
 
 
-def _merge_two(base: Located, top: Located) -> Located:
-    kept = {path: origin for path, origin in base.origins.items() if _survives(path, base.values, top.values)}
-    return Located(_merged(base.values, top.values), {**top.origins, **kept}, base.name, base.prefix)
+def _merge_two(base: LocatedValues, top: LocatedValues) -> LocatedValues:
+    kept = {path: origin for path, origin in base.origins.items() if _is_kept(path, base.values, top.values)}
+    return LocatedValues(
+        _merge_values(base.values, top.values), {**top.origins, **kept}, base.name, base.prefix
+    )
 
 
-def _merged(base: Any, top: Any) -> Any:
+def _merge_values(base: Any, top: Any) -> Any:
     if not (isinstance(base, Mapping) and isinstance(top, Mapping)):
         return top
     return {
         **base,
-        **{key: _merged(base[key], value) if key in base else value for key, value in top.items()},
+        **{key: _merge_values(base[key], value) if key in base else value for key, value in top.items()},
     }
 
 
-def _survives(path: KeyPath, base: Any, top: Any) -> bool:
+def _is_kept(path: KeyPath, base: Any, top: Any) -> bool:
     """Return True if `top` replaces neither the value of `base` at `path` nor anything above it."""
     for part in path:
         if not (isinstance(base, Mapping) and isinstance(top, Mapping)):
@@ -145,7 +147,7 @@ def _survives(path: KeyPath, base: Any, top: Any) -> bool:
     return isinstance(base, Mapping) and isinstance(top, Mapping)
 
 
-def validate(cls: type[T], part: Located, owner: str = "") -> T:
+def validate(cls: type[T], part: LocatedValues, owner: str = "") -> T:
     """Return the config of class `cls` that `part` describes.
 
     `owner` (such as ``model 'mamba'``) is named if a key is unknown. Raises one ConfigError with a line for
@@ -155,11 +157,11 @@ def validate(cls: type[T], part: Located, owner: str = "") -> T:
         return cls.model_validate(part.at().values)
     except ValidationError as error:
         details = [detail for detail in error.errors(include_url=False) if not _is_echo(detail)]
-        lines = [_message(cls, part, detail, owner) for detail in details]
+        lines = [_format_error(cls, part, detail, owner) for detail in details]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
-def gather(*checks: Callable[[], R]) -> list[R]:
+def run_checks(*checks: Callable[[], R]) -> list[R]:
     """Return the results of all checks; if any raises ConfigError, raise one with every different line.
 
     A single error is raised as it is, so that its type is kept.
@@ -179,8 +181,8 @@ def gather(*checks: Callable[[], R]) -> list[R]:
     return results
 
 
-def _message(cls: type[BaseModel], part: Located, detail: ErrorDetails, owner: str) -> str:
-    path = _path(part.values, detail)
+def _format_error(cls: type[BaseModel], part: LocatedValues, detail: ErrorDetails, owner: str) -> str:
+    path = _find_path(part.values, detail)
     text = describe_error(cls, detail, owner)
     if detail["type"] != "value_error" or not isinstance(detail["input"], Mapping):
         return str(part.error(path, text))
@@ -195,7 +197,7 @@ def _is_echo(detail: ErrorDetails) -> bool:
     return detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]
 
 
-def _path(values: Any, detail: ErrorDetails) -> KeyPath:
+def _find_path(values: Any, detail: ErrorDetails) -> KeyPath:
     """Return the error's location without pydantic's own marks, such as the branch of a union."""
     if detail["type"] == "missing":
         return detail["loc"]

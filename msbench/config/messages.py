@@ -25,21 +25,22 @@ def describe_error(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") 
     """Return the message for one of pydantic's errors on `cls`; `owner` is named if a key is unknown."""
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return describe_unknown_key(str(detail["loc"][-1]), _known(cls, detail["loc"][:-1]), owner)
+        return describe_unknown_key(str(detail["loc"][-1]), _list_keys(cls, detail["loc"][:-1]), owner)
     if kind == "missing":
         return "required key is missing"
     if kind == "value_error":
         return str(context["error"])
     if kind in ("too_short", "string_too_short"):
-        return f"must have at least {context['min_length']} in it, not {format_value(value)}"
+        least = context["min_length"]
+        return "must not be empty" if least == 1 else f"must have at least {least} entries"
     if kind == "literal_error":
-        return _not_allowed(value, context["expected"])
+        return _describe_choice(value, context["expected"])
     if kind in MUST_BE:
         return f"must be {MUST_BE[kind]}, not {format_value(value)}"
     return f"{re.sub(r'^.*? should ', 'must ', detail['msg'])}, not {format_value(value)}"
 
 
-def _not_allowed(value: Any, expected: str) -> str:
+def _describe_choice(value: Any, expected: str) -> str:
     """Return the message for a wrong literal; `expected` is pydantic's list: ``'a', 'b' or 'c'``."""
     near = suggest_name(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
     return f"must be {expected}, not {format_value(value)}{near}"
@@ -52,20 +53,20 @@ def describe_unknown_key(key: str, known: list[str], owner: str = "") -> str:
     return f"unknown key{of}{near + ' ' if near else '; '}known: {', '.join(known)}"
 
 
-def _known(cls: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+def _list_keys(cls: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
     """Return the keys of the config class at `path` below `cls`."""
     for part in path:
         field = cls.model_fields.get(str(part))
-        cls = next(_classes(field.annotation if field else None), cls)
+        cls = next(_find_config_classes(field.annotation if field else None), cls)
     return sorted(cls.model_fields)
 
 
-def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
+def _find_config_classes(annotation: Any) -> Iterator[type[BaseModel]]:
     """Yield config classes named in an annotation, such as the ``Layer`` of ``dict[str, Layer | None]``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in getattr(annotation, "__args__", ()):
-        yield from _classes(argument)
+        yield from _find_config_classes(argument)
 
 
 def format_value(value: Any) -> str:

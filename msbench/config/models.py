@@ -39,9 +39,9 @@ class ModelEntry:
         return f"msbench.models.{self.family.replace('-', '_')}"
 
 
-def _ms_ssm(summary: str, row: str, **preset: Any) -> ModelEntry:
-    """Return the entry for a row of the ablations: MS-SSM with one thing changed."""
-    return ModelEntry(MsSsmConfig, f"MS-SSM {summary}", "ms-ssm", preset, (row,))
+def _ms_ssm(summary: str, *rows: str, **preset: Any) -> ModelEntry:
+    """Return the entry for a variant of MS-SSM."""
+    return ModelEntry(MsSsmConfig, f"MS-SSM {summary}", "ms-ssm", preset, rows)
 
 
 BASE_ROWS = (
@@ -54,20 +54,10 @@ BASE_ROWS = (
 """The rows of MS-SSM itself: those of the result tables, and the first of every part of the ablations."""
 
 MODELS: dict[str, ModelEntry] = {
-    "msssm-s6": ModelEntry(MsSsmConfig, "MS-SSM with selective (S6) scans", "ms-ssm", {}, BASE_ROWS),
-    "msssm-s4": ModelEntry(
-        MsSsmConfig,
-        "MS-SSM with constant (S4) systems",
-        "ms-ssm",
-        {"ssm": "s4"},
-        ("MS-SSM (S4)", "2 MS-SSM (S4)"),
-    ),
-    "msssm-s4d": ModelEntry(
-        MsSsmConfig, "MS-SSM with complex diagonal (S4D) systems", "ms-ssm", {"ssm": "s4d"}
-    ),
-    "msssm-s4-dplr": ModelEntry(
-        MsSsmConfig, "MS-SSM with S4's own systems: diagonal plus low rank", "ms-ssm", {"ssm": "s4-dplr"}
-    ),
+    "msssm-s6": _ms_ssm("with selective (S6) scans", *BASE_ROWS),
+    "msssm-s4": _ms_ssm("with constant (S4) systems", "MS-SSM (S4)", "2 MS-SSM (S4)", ssm="s4"),
+    "msssm-s4d": _ms_ssm("with complex diagonal (S4D) systems", ssm="s4d"),
+    "msssm-s4-dplr": _ms_ssm("with S4's own systems: diagonal plus low rank", ssm="s4-dplr"),
     "msssm-no-ssm": _ms_ssm("without SSMs: its streams are mixed", "3 Remove S6/S4", ssm="none"),
     "msssm-no-multiscale": _ms_ssm(
         "with one convolution for all streams", "4 Remove Multi. Conv.", decomposition="shared-conv"

@@ -25,7 +25,7 @@ from msbench.config.base import (
     freeze,
 )
 from msbench.config.data import DATASETS
-from msbench.config.layers import Located, gather, merge, validate
+from msbench.config.layers import LocatedValues, merge_layers, run_checks, validate
 from msbench.config.messages import format_value
 from msbench.config.models import MODELS
 from msbench.errors import UnknownName
@@ -39,7 +39,7 @@ def check_label(name: str) -> str:
     """Return the name of a suite, task or model if it is valid as a folder: no path escapes, not too long."""
     if not LABEL.fullmatch(name):
         rule = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-        raise ValueError(f"{format_value(name)} is no name: {rule}")
+        raise ValueError(f"{format_value(name)} is not a valid name: use {rule}")
     return name
 
 
@@ -99,13 +99,13 @@ class RunSpec(Config):
     train: TrainConfig
 
     @classmethod
-    def resolve(cls, part: Located) -> Self:
+    def resolve(cls, part: LocatedValues) -> Self:
         """Build a spec from plain values: layers of a suite, or the ``spec`` of a ``run.json``.
 
         Raises one ConfigError with a line for every fault found.
         """
         header = part.at()
-        data, model, train = gather(
+        data, model, train = run_checks(
             lambda: resolve_data(part.at("data")),
             lambda: resolve_model(header.values.get("model_name"), part.at("model")),
             lambda: validate(TrainConfig, part.at("train")),
@@ -134,7 +134,7 @@ def compute_spec_digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(format_canonical_json(values).encode()).hexdigest()
 
 
-def resolve_data(part: Located) -> DataConfig:
+def resolve_data(part: LocatedValues) -> DataConfig:
     """Return the config of the dataset that the key ``dataset`` names."""
     name = part.values.get("dataset")
     if name is None:
@@ -145,18 +145,20 @@ def resolve_data(part: Located) -> DataConfig:
     return validate(DATASETS[name], part, f"dataset {name!r}")
 
 
-def resolve_model(name: Any, part: Located) -> ClassifierConfig:
+def resolve_model(name: Any, part: LocatedValues) -> ClassifierConfig:
     """Return the model config of `name`: its preset beats the defaults, and nothing may contradict it."""
     if not isinstance(name, str) or name not in MODELS:
         raise UnknownName("model", str(name), MODELS, part.name)
     entry = MODELS[name]
     _check_preset(name, entry.preset, part)
     return validate(
-        entry.config, merge(Located(entry.preset, {}, part.name, part.prefix), part), f"model {name!r}"
+        entry.config,
+        merge_layers(LocatedValues(entry.preset, {}, part.name, part.prefix), part),
+        f"model {name!r}",
     )
 
 
-def _check_preset(name: str, preset: Mapping[str, Any], part: Located) -> None:
+def _check_preset(name: str, preset: Mapping[str, Any], part: LocatedValues) -> None:
     """Raise ConfigError for an override of the preset: the run would be stored under a wrong name."""
     for key, fixed in preset.items():
         given = part.values.get(key, fixed)

@@ -48,7 +48,7 @@ class MsSsmConfig(SsmConfig):
 
     `state` is the total over the streams [x, d1..dS, aS] unless `state_per_stream`. Interpretations of the
     paper by field: `ssm_input` is the input of the SSMs, `parameters_from` the source of B, C and the step
-    size, `raw_input` the raw input meant there, `mixer` the weighting of streams, `decay_init` the
+    size, `raw_input` the raw input of that option, `mixer` the weighting of streams, `decay_init` the
     initialisation of diag(A). Options that contradict each other are refused.
     """
 
@@ -88,7 +88,7 @@ class MsSsmConfig(SsmConfig):
     mixer_init: Literal["mean", "default"] = "mean"
     """``mean``: the output starts as the mean of the streams; ``default``: torch's own linear layer."""
     decay_init: Literal["scale", "mamba"] = "scale"
-    """``scale``: the coarser a stream, the slower its decays; ``mamba``: all streams start alike."""
+    """``scale``: the coarser a stream, the slower its decays; ``mamba``: equal decays for all streams."""
     decay_spacing: Literal["even", "random"] = "even"
     raw_decays: Literal["fastest", "slowest"] = "fastest"
     """Decays of the stream of the signal itself, with `decay_init` ``scale``."""
@@ -125,7 +125,7 @@ class MsSsmConfig(SsmConfig):
         shared = self.step_sizes == "shared"
         yield constant and shared, f"step_sizes: shared {why}"
         apart = shared and self.parameters_from == "stream"
-        yield apart, "step_sizes: shared needs parameters_from: raw; each stream's own input gives its own"
+        yield apart, "step_sizes: shared needs parameters_from: raw; streams have different inputs"
         yield shared and self.levels == 0, "step_sizes: shared needs levels: 1 or more; 0 has one stream"
         yield self.ssm != "s4" and self.learned_b, "learned_b: true needs ssm: s4, whose B is 1 without it"
         unread = self.ssm_input == "raw" and self.parameters_from == "raw"
@@ -165,4 +165,7 @@ class MsSsmConfig(SsmConfig):
         bare = not self.mixer_bias
         yield bare and static, "mixer_bias: false needs a mixer with a matrix; static is its bias"
         mean = bare and self.mixer == "linear" and self.mixer_init == "mean"
-        yield mean, "mixer_bias: false needs mixer_init: default; without a bias there is no mean to start at"
+        yield (
+            mean,
+            "mixer_bias: false needs mixer_init: default; without a bias the mixer cannot start at the mean",
+        )

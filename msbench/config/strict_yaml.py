@@ -21,7 +21,7 @@ from yaml.reader import Reader
 from msbench.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
-NameLine = Callable[[int], str]
+LineLocator = Callable[[int], str]
 """Function from a line number, counted from 1, to the name of that place in messages."""
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
@@ -52,93 +52,96 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def parse(text: str | bytes, place: NameLine) -> tuple[Any, dict[KeyPath, int]]:
+def parse(text: str | bytes, locate: LineLocator) -> tuple[Any, dict[KeyPath, int]]:
     """Return the values of one YAML document, and the line of every key and list item.
 
     An empty document is None. Raises ConfigError, in one line, if the text is not strict YAML.
     """
-    decoded = decode(text, place)
+    decoded = decode(text, locate)
     try:
         node = yaml.compose(decoded, Loader=_Loader)
         lines: dict[KeyPath, int] = {}
-        return (None if node is None else _value(node, (), lines, place)), lines
+        return (None if node is None else _build_value(node, (), lines, locate)), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(str(error.problem or error.context).split())
-        _refuse(place, (mark.line, mark.column) if mark else (0, 0), what)
+        _refuse(locate, (mark.line, mark.column) if mark else (0, 0), what)
     except RecursionError:
-        raise ConfigError(f"{place(1)}: nested too deeply") from None
+        raise ConfigError(f"{locate(1)}: nested too deeply") from None
 
 
-def decode(text: str | bytes, place: NameLine) -> str:
+def decode(text: str | bytes, locate: LineLocator) -> str:
     """Return the text without BOM; ConfigError unless it is UTF-8 without tabs and control characters."""
     if isinstance(text, bytes):
-        text = _utf8(text, place)
+        text = _decode_utf8(text, locate)
     text = text.removeprefix("\ufeff")
     tab = text.find("\t")
     if tab >= 0:
-        _refuse(place, _position(text, tab), "a tab; use spaces (or \\t in double quotes)")
+        _refuse(locate, _find_position(text, tab), "a tab; use spaces (or \\t in double quotes)")
     if bad := Reader.NON_PRINTABLE.search(text):
-        _refuse(place, _position(text, bad.start()), f"character U+{ord(bad.group()):04X} is not allowed")
+        _refuse(
+            locate, _find_position(text, bad.start()), f"character U+{ord(bad.group()):04X} is not allowed"
+        )
     return text
 
 
-def _utf8(data: bytes, place: NameLine) -> str:
+def _decode_utf8(data: bytes, locate: LineLocator) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in (data[:1], data[1:2]):
-        _refuse(place, (0, 0), "not UTF-8 but UTF-16 or UTF-32; save the file as UTF-8")
+        _refuse(locate, (0, 0), "not UTF-8 but UTF-16 or UTF-32; save the file as UTF-8")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
         problem = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        _refuse(place, _position(before, len(before)), problem)
+        _refuse(locate, _find_position(before, len(before)), problem)
 
 
-def _position(text: str, index: int) -> tuple[int, int]:
+def _find_position(text: str, index: int) -> tuple[int, int]:
     """Return line and column of a character, both from 0."""
     return text.count("\n", 0, index), index - text.rfind("\n", 0, index) - 1
 
 
-def _refuse(place: NameLine, position: tuple[int, int], problem: str) -> NoReturn:
+def _refuse(locate: LineLocator, position: tuple[int, int], problem: str) -> NoReturn:
     line, column = position
-    raise ConfigError(f"{place(line + 1)}: column {column + 1}: {problem}") from None
+    raise ConfigError(f"{locate(line + 1)}: column {column + 1}: {problem}") from None
 
 
-def _start(node: yaml.Node) -> tuple[int, int]:
+def _get_start(node: yaml.Node) -> tuple[int, int]:
     return node.start_mark.line, node.start_mark.column
 
 
-def _value(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], place: NameLine) -> Any:
+def _build_value(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], locate: LineLocator) -> Any:
     if isinstance(node, yaml.MappingNode):
         return {
-            key: _value(value, (*path, key), lines, place) for key, value in _items(node, path, lines, place)
+            key: _build_value(value, (*path, key), lines, locate)
+            for key, value in _iterate_items(node, path, lines, locate)
         }
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             lines[*path, number] = item.start_mark.line + 1
-        return [_value(item, (*path, number), lines, place) for number, item in enumerate(node.value)]
+        return [_build_value(item, (*path, number), lines, locate) for number, item in enumerate(node.value)]
     assert isinstance(node, yaml.ScalarNode)
     if node.style is not None:  # quoted or a block: text as it stands
         return node.value
     if len(node.value) > LONGEST_NUMBER and (DECIMAL.fullmatch(node.value) or PREFIXED.fullmatch(node.value)):
-        _refuse(place, _start(node), f"a number of more than {LONGEST_NUMBER} digits")
+        _refuse(locate, _get_start(node), f"a number of more than {LONGEST_NUMBER} digits")
     return parse_scalar(node.value)
 
 
-def _items(
-    node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], place: NameLine
+def _iterate_items(
+    node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], locate: LineLocator
 ) -> Iterator[tuple[str, yaml.Node]]:
     """Yield keys and values of a mapping, in order; the line of each key is written into `lines`."""
     for key, value in node.value:
-        start = _start(key)
+        start = _get_start(key)
         if not isinstance(key, yaml.ScalarNode) or (key.value == "" and key.style is None):
-            _refuse(place, start, "a key must be text")
+            _refuse(locate, start, "a key must be text")
         if key.value == "<<" and key.style is None:
-            _refuse(place, start, "merge keys are refused")
+            _refuse(locate, start, "merge keys are refused")
         here = (*path, key.value)
         if here in lines:
             dotted = ".".join(map(str, here))
-            raise ConfigError(f"{place(start[0] + 1)}: {dotted}: duplicate key; first on line {lines[here]}")
+            raise ConfigError(f"{locate(start[0] + 1)}: {dotted}: duplicate key; first on line {lines[here]}")
         lines[here] = start[0] + 1
         yield key.value, value
 

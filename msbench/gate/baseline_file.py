@@ -26,7 +26,7 @@ import yaml
 from pydantic import AfterValidator, Field, model_validator
 
 from msbench.config.base import Config, Seed
-from msbench.config.layers import Located, load_yaml, validate
+from msbench.config.layers import LocatedValues, load_yaml, validate
 from msbench.config.run import Label
 from msbench.errors import suggest_name
 from msbench.results.files import list_shared_folders
@@ -151,7 +151,7 @@ def read_baseline(path: Path, suite: Suite) -> Baseline:
     return parse_baseline(load_yaml(path), suite)
 
 
-def parse_baseline(source: Located, suite: Suite) -> Baseline:
+def parse_baseline(source: LocatedValues, suite: Suite) -> Baseline:
     """Parse the baseline in this document.
 
     Raises ConfigError, with file, line and nearest name, if it is invalid or of another suite.
@@ -193,7 +193,7 @@ def read_suite_name(path: Path) -> str:
     return name
 
 
-def _check_name(source: Located, key: tuple[str, ...], kind: str, names: tuple[str, ...]) -> None:
+def _check_name(source: LocatedValues, key: tuple[str, ...], kind: str, names: tuple[str, ...]) -> None:
     name = key[-1]
     if name not in names:
         raise source.error(key, f"the suite has no {kind} {name!r}{suggest_name(name, names)}; {REWRITE}")

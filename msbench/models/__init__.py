@@ -52,8 +52,8 @@ def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
     limit, needed = state_limit(device), find_family(name).count_scanned(config)
     if limit is not None and needed > limit:
         raise ConfigError(
-            f"{name} has {needed} states a stream, but the scan {choose_kernel(device).label} has {limit} at"
-            " most; lower model.state, or choose another with --scan"
+            f"{name} has {needed} states per stream, but the scan {choose_kernel(device).label} supports"
+            f" at most {limit}; lower model.state, or choose another with --scan"
         )
 
 
@@ -64,7 +64,7 @@ def check_fixed_order(specs: Iterable[RunSpec], device: str) -> None:
     scanning = {spec.model_name for spec in specs if find_family(spec.model_name).count_scanned(spec.model)}
     if reason and scanning:
         raise ConfigError(
-            f"--deterministic: the scan {engine}, which {', '.join(sorted(scanning))} would use, cannot be:"
+            f"--deterministic: the scan {engine}, which {', '.join(sorted(scanning))} would use, is not:"
             f" {reason}"
         )
 

@@ -87,7 +87,7 @@ class Residual(Block):
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Run the next positions x (b, l, d), without padding; return the output and the new state."""
-        mask = Padding.nowhere(x).mask
+        mask = Padding.none_of(x).mask
         y, state = step_layer(self.layer, normalise(self.norm, x, mask) if self.prenorm else x, state)
         x = x + y
         return x if self.prenorm else normalise(self.norm, x, mask), state
@@ -156,8 +156,8 @@ class Encoder(nn.Module):
         assert self.positions is not None
         if end > len(self.positions):
             raise DataError(
-                f"a sequence of {end} tokens, but the task's longest sequence, and with it the learned"
-                f" positions, is {len(self.positions)}; set the task up again, or use positions: none"
+                f"a sequence has {end} tokens, but the learned positions end at {len(self.positions)}, the"
+                " length of the task's longest sequence; set the task up again, or use positions: none"
             )
         return self.positions[start:end]
 
@@ -246,8 +246,8 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Map inputs and lengths (int64), as in `msbench.datasets.dataset.Batch`, to logits (b, classes)."""
         x: Tensor = self.encoder(self._separate_pairs(inputs))
-        real = Padding.of(lengths.flatten(), x.shape[1], x.dtype)
-        padding = real if self.config.padding == "masked" else Padding.nowhere(x)
+        real = Padding.from_lengths(lengths.flatten(), x.shape[1], x.dtype)
+        padding = real if self.config.padding == "masked" else Padding.none_of(x)
         for block in self.blocks:
             x = block(x, padding)
         if self.final_norm is not None:
@@ -268,35 +268,34 @@ class Classifier(nn.Module):
         x = next(self.parameters()).new_zeros(b * self.sequences, self.config.d_model)
         return ClassifierState(0, tuple(start_layer(block.layer, x) for block in self._blocks()), x)
 
-    def step(self, reading: ClassifierState, inputs: Tensor) -> tuple[Tensor, ClassifierState]:
+    def step(self, state: ClassifierState, inputs: Tensor) -> tuple[Tensor, ClassifierState]:
         """Read the next positions; return the logits (b, classes) of the sequences so far, and the new state.
 
         `inputs` are one or more positions without padding: (b, l), (b, l, channels) or, for pairs, (b, 2, l).
-        The logits equal those of `forward` on all positions at once. `reading` is left unchanged. Raises
+        The logits equal those of `forward` on all positions at once. `state` is left unchanged. Raises
         RuntimeError in training mode, ValueError for a segment with another number of examples or without
         positions, DataError beyond learned positions.
         """
         self._check_evaluation()
         inputs = self._separate_pairs(inputs)
         b, length = inputs.shape[:2]
-        if b != len(reading.pooled) or length < 1:
+        if b != len(state.pooled) or length < 1:
             raise ValueError(
-                f"a segment of {b} sequences and {length} positions, but {len(reading.pooled)} sequences are"
-                " being read, and a segment has at least one position"
+                f"a segment has {b} sequences and {length} positions; it must have {len(state.pooled)}"
+                " sequences, as before, and at least one position"
             )
-        x: Tensor = self.encoder(inputs, reading.positions)
+        x: Tensor = self.encoder(inputs, state.positions)
         states = []
-        for block, state in zip(self._blocks(), reading.blocks, strict=True):
+        for block, before in zip(self._blocks(), state.blocks, strict=True):
             assert isinstance(block, Residual)  # `start` has refused any other
-            x, state = block.step(x, state)
-            states.append(state)
+            x, after = block.step(x, before)
+            states.append(after)
         if self.final_norm is not None:
-            x = normalise(self.final_norm, x, Padding.nowhere(x).mask)
-        positions, last = reading.positions + length, self.config.pooling == "last"
-        kept = x[:, -1] if last else reading.pooled + x.sum(1)
-        return self._compute_logits(kept if last else kept / positions), ClassifierState(
-            positions, tuple(states), kept
-        )
+            x = normalise(self.final_norm, x, Padding.none_of(x).mask)
+        positions, last = state.positions + length, self.config.pooling == "last"
+        kept = x[:, -1] if last else state.pooled + x.sum(1)
+        logits = self._compute_logits(kept if last else kept / positions)
+        return logits, ClassifierState(positions, tuple(states), kept)
 
     def _check_evaluation(self) -> None:
         if self.training:

@@ -72,7 +72,7 @@ class InceptionGroup(nn.Module):
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Map inputs (b, l, d), zero after the end, and lengths (b,) to the same shape."""
-        mask = Padding.of(lengths, inputs.shape[1], inputs.dtype).mask
+        mask = Padding.from_lengths(lengths, inputs.shape[1], inputs.dtype).mask
         x = inputs
         for module in self.inception:
             x = module(x, mask)

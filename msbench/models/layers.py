@@ -19,16 +19,16 @@ class Padding(NamedTuple):
     mask: Tensor
 
     @classmethod
-    def of(cls, lengths: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> "Padding":
+    def from_lengths(cls, lengths: Tensor, longest: int, dtype: torch.dtype = torch.float32) -> "Padding":
         """Return the right padding of sequences of these lengths up to `longest`."""
         mask = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
         return cls(lengths, mask.unsqueeze(2).to(dtype))
 
     @classmethod
-    def nowhere(cls, x: Tensor) -> "Padding":
+    def none_of(cls, x: Tensor) -> "Padding":
         """Return a padding in which every position of x (b, l, d) is real."""
         lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)
-        return cls.of(lengths, x.shape[1], x.dtype)
+        return cls.from_lengths(lengths, x.shape[1], x.dtype)
 
 
 class BatchGroup(Protocol):

@@ -26,20 +26,10 @@ from torch.nn import functional
 
 from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import TaskInfo
+from msbench.models import selective
 from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family, name_scan_kernel
 from msbench.models.layers import compute_decays
-from msbench.models.selective import (
-    ShortConv,
-    StepSizes,
-    build_output_projection,
-    compute_dt_rank,
-    compute_inner_width,
-    count_scan_activations,
-    initialise_decays,
-    start_scan,
-    step_scan,
-)
 from msbench.ops import low_rank_scan
 
 State = tuple[Tensor, Tensor]
@@ -51,15 +41,15 @@ class MambaBlock(nn.Module):
 
     def __init__(self, config: MambaConfig) -> None:
         super().__init__()
-        width, rank = compute_inner_width(config), compute_dt_rank(config)
+        width, rank = selective.compute_inner_width(config), selective.compute_dt_rank(config)
         self.sizes = [rank, config.state, config.state]
         self.in_proj = nn.Linear(config.d_model, 2 * width, bias=False)
-        self.conv = ShortConv(width, config.kernel, bias=config.conv_bias)
+        self.conv = selective.ShortConv(width, config.kernel, bias=config.conv_bias)
         self.x_proj = nn.Linear(width, sum(self.sizes), bias=False)
-        self.dt = StepSizes(config, 1, width)
-        self.A_log = nn.Parameter(initialise_decays([config.state], width))
+        self.dt = selective.StepSizes(config, 1, width)
+        self.A_log = nn.Parameter(selective.initialise_decays([config.state], width))
         self.D = nn.Parameter(torch.ones(1, width)) if config.skip else None
-        self.out_proj = build_output_projection(width, config.d_model, config.layers)
+        self.out_proj = selective.build_output_projection(width, config.d_model, config.layers)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
         """Map (b, l, d) to (b, l, d)."""
@@ -74,7 +64,7 @@ class MambaBlock(nn.Module):
     def start(self, x: Tensor) -> State:
         """See `msbench.models.layers.Recurrent`."""
         inner = x.new_zeros(x.shape[0], self.A_log.shape[0])
-        return self.conv.start(inner), start_scan(inner.unsqueeze(1), self.A_log.shape[1])
+        return self.conv.start(inner), selective.start_scan(inner.unsqueeze(1), self.A_log.shape[1])
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """See `msbench.models.layers.Recurrent`."""
@@ -84,7 +74,7 @@ class MambaBlock(nn.Module):
         x = functional.silu(x)
         low, B, C = self.x_proj(x).unsqueeze(1).split(self.sizes, dim=-1)
         A = compute_decays(self.A_log).unsqueeze(0)
-        y, h = step_scan(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, state=h)
+        y, h = selective.step_scan(x.unsqueeze(1), self.dt.step(low), A, B, C, self.D, state=h)
         return self.out_proj(y.squeeze(1) * functional.silu(z)), (window, h)
 
 
@@ -101,7 +91,7 @@ def count_states(config: MambaConfig) -> int:
 
 def count_activations(config: MambaConfig, device: str) -> float:
     """See `Family`."""
-    return config.layers_factor * count_scan_activations(config, device, 1, count_states(config))
+    return config.layers_factor * selective.count_scan_activations(config, device, 1, count_states(config))
 
 
 def count_scanned(config: MambaConfig) -> int:

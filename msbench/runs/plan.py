@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msbench import datasets
 from msbench.config import RunSpec
 from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
-from msbench.config.layers import gather
+from msbench.config.layers import run_checks
 from msbench.datasets.dataset import Dataset
 from msbench.errors import DamagedRecord, DataError
 from msbench.results import store
@@ -51,7 +51,7 @@ def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
     """Raise one ConfigError for all runs whose model is unsupported by the scan kernel of a device type."""
     from msbench import models
 
-    gather(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
+    run_checks(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
 
 
 def describe_unread_runs(

@@ -7,7 +7,7 @@ from typing import Any
 
 from msbench.config import RunSpec
 from msbench.config.differences import Change, compare_settings, format_yaml
-from msbench.config.layers import Located
+from msbench.config.layers import LocatedValues
 from msbench.config.run import LABEL, SECTIONS
 from msbench.console import command_line
 from msbench.errors import ConfigError
@@ -155,7 +155,7 @@ def build_command(
 
 def resolve_record(record: RunRecord) -> RunSpec:
     """Resolve the run's settings with the present code; ConfigError if they are no longer valid."""
-    return RunSpec.resolve(Located(record.spec, {}, f"run {record.run_id}"))
+    return RunSpec.resolve(LocatedValues(record.spec, {}, f"run {record.run_id}"))
 
 
 def dump_spec(spec: RunSpec) -> dict[str, object]:

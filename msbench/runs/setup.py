@@ -8,7 +8,7 @@ from typing import Any
 
 from msbench import datasets
 from msbench.config import DATASETS, DataConfig, RunSpec
-from msbench.config.layers import Located, gather, merge, parse_override
+from msbench.config.layers import LocatedValues, merge_layers, parse_override, run_checks
 from msbench.config.run import resolve_data
 from msbench.console import say
 from msbench.datasets.dataset import Dataset
@@ -73,7 +73,9 @@ def setup_by_name(
     `source` is an archive or a folder to import; it goes with exactly one dataset. `overrides` are texts such
     as ``data.size=128``. For several datasets, the number of ready ones is printed at the end.
     """
-    configs = gather(*(partial(_resolve_configs, name, source, overrides) for name in dict.fromkeys(names)))
+    configs = run_checks(
+        *(partial(_resolve_configs, name, source, overrides) for name in dict.fromkeys(names))
+    )
     outcome = _set_up([config for each in configs for config in each], source, check_only, quiet)
     if len(outcome.items) > 1:
         ready = sum(item.dataset is not None for item in outcome.items)
@@ -138,7 +140,7 @@ def _resolve_configs(name: str, source: Path | None, overrides: Sequence[str]) -
     start: dict[str, Any] = {"dataset": name}
     if source is not None and "source" in DATASETS[name].model_fields:  # other datasets are always imported
         start["source"] = "release"
-    merged = merge(Located({"data": start}, {}, name), *map(parse_override, overrides))
+    merged = merge_layers(LocatedValues({"data": start}, {}, name), *map(parse_override, overrides))
     for key in merged.values:
         if key != "data":
             raise ConfigError(f"--set {key}: a dataset alone has keys that begin with data.")

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from msbench import datasets
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.base import Config
-from msbench.config.layers import Located, gather, load_yaml, merge, parse_override, validate
+from msbench.config.layers import LocatedValues, load_yaml, merge_layers, parse_override, run_checks, validate
 from msbench.config.run import SECTIONS
 from msbench.config.strict_yaml import KeyPath
 from msbench.datasets.dataset import TaskInfo
@@ -43,7 +43,7 @@ class Suite:
     reported: PaperColumns | None
     tasks: tuple[str, ...]
     models: tuple[str, ...]
-    source: Located
+    source: LocatedValues
     planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
     """Specs by task and model, at the first seed: runs of any seed are compared with them."""
     gate: GateSettings = field(default_factory=GateSettings)
@@ -77,7 +77,7 @@ def list_suites(
     """
     list_suite_names = sorted(_find_files(folder))
     if on_error is None:
-        return gather(*(partial(load_suite, name, folder) for name in list_suite_names))
+        return run_checks(*(partial(load_suite, name, folder) for name in list_suite_names))
     found: list[Suite] = []
     for name in list_suite_names:
         try:
@@ -107,12 +107,12 @@ def resolve_specs(
     ``train.lr=1e-3``. Raises UnknownName for other names, ConfigError for an override that is invalid for any
     chosen run.
     """
-    sets = gather(*(partial(_parse_set, text) for text in overrides))
+    sets = run_checks(*(partial(_parse_set, text) for text in overrides))
     chosen_tasks = _choose("task", tasks, suite.tasks, suite.tasks)
     chosen_models = _choose("model", models, suite.models, _append_new(suite.models, MODELS))
     seeds = sorted(set(seeds))
     chosen_seeds = _choose("seed", seeds, suite.seeds, _append_new(suite.seeds, seeds))
-    return gather(
+    return run_checks(
         *(
             partial(_resolve, suite, task, model, seed, sets)
             for task in chosen_tasks
@@ -146,16 +146,16 @@ def _read_suite(path: Path) -> Suite:
     )
 
 
-def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[Located]) -> RunSpec:
+def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[LocatedValues]) -> RunSpec:
     labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
     # A suite's own seeds have been checked: one that is refused here is from the command line.
-    head = Located(labels, {("seed",): "--seed"}, suite.source.name)
+    head = LocatedValues(labels, {("seed",): "--seed"}, suite.source.name)
     own = _select_sections(suite.source.at("models", model))
     common = [
         _drop_model_keys(layer, list_inapplicable_keys(suite, task, model))
         for layer in _list_common_layers(suite, task)
     ]
-    merged = merge(head, *common, own, *overrides)
+    merged = merge_layers(head, *common, own, *overrides)
     spec = RunSpec.resolve(merged)
     if wrong := list(find_faults(spec, datasets.outline(spec.data))):
         raise ConfigError("\n".join(str(merged.error(path, problem)) for path, problem in wrong))
@@ -231,12 +231,12 @@ def describe_unlisted_models(suite: Suite, specs: Iterable[RunSpec]) -> list[str
     return lines
 
 
-def _list_common_layers(suite: Suite, task: str) -> tuple[Located, Located]:
+def _list_common_layers(suite: Suite, task: str) -> tuple[LocatedValues, LocatedValues]:
     """Return the suite's settings for all models, and for all models on this task."""
     return _select_sections(suite.source.at()), _select_sections(suite.source.at("tasks", task))
 
 
-def _drop_model_keys(layer: Located, keys: Sequence[str]) -> Located:
+def _drop_model_keys(layer: LocatedValues, keys: Sequence[str]) -> LocatedValues:
     """Return the layer without these keys of its ``model``."""
     if "model" not in layer.values or not keys:
         return layer
@@ -244,14 +244,14 @@ def _drop_model_keys(layer: Located, keys: Sequence[str]) -> Located:
     return replace(layer, values={**layer.values, "model": kept})
 
 
-def _select_sections(layer: Located) -> Located:
+def _select_sections(layer: LocatedValues) -> LocatedValues:
     """Return a layer's settings of data, model and training; a null section counts as absent."""
     values = {key: layer.values[key] for key in SECTIONS if layer.values.get(key) is not None}
     origins = {path: origin for path, origin in layer.origins.items() if path and path[0] in values}
-    return Located(values, origins, layer.name)
+    return LocatedValues(values, origins, layer.name)
 
 
-def _parse_set(text: str) -> Located:
+def _parse_set(text: str) -> LocatedValues:
     part = parse_override(text)
     ((section, below),) = part.values.items()
     if section not in SECTIONS or not isinstance(below, Mapping):

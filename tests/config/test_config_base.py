@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from msbench.analysis.mixing.options import MeasureOptions
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
-from msbench.config.layers import Located, validate
+from msbench.config.layers import LocatedValues, validate
 from msbench.errors import ConfigError
 from msbench.results.record import check_spec
 from msbench.runs.launchers.slurm_profile import SlurmProfile
@@ -144,7 +144,7 @@ def test_a_suite_names_file_line_and_key(tiny_file: Path, line: str, words: str)
 )
 def test_other_files_and_options_are_bounded_too(config: type[BaseModel], values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"must be (less|greater) than"):
-        validate(config, Located(values, {}, "x"))
+        validate(config, LocatedValues(values, {}, "x"))
 
 
 def test_a_seed_of_the_command_line_is_named(tiny: Suite) -> None:

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError, model_validator
 
 from msbench.config.base import Config
-from msbench.config.layers import Located, gather, load_yaml, merge, parse_override, parse_yaml, validate
+from msbench.config.layers import (
+    LocatedValues,
+    load_yaml,
+    merge_layers,
+    parse_override,
+    parse_yaml,
+    run_checks,
+    validate,
+)
 from msbench.errors import ConfigError, UnknownName
 
 
@@ -32,7 +40,7 @@ class Outer(Config):
         return self
 
 
-def failure(cls: type[Config], part: Located, owner: str = "") -> str:
+def failure(cls: type[Config], part: LocatedValues, owner: str = "") -> str:
     with pytest.raises(ConfigError) as caught:
         validate(cls, part, owner)
     return str(caught.value)
@@ -72,7 +80,7 @@ class TestParse:
     def test_load_names_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "x.yaml"
         path.write_bytes(b"\xef\xbb\xbfa: 1e-3\r\n")
-        assert load_yaml(path) == Located({"a": 1e-3}, {("a",): f"{path}:1"}, str(path))
+        assert load_yaml(path) == LocatedValues({"a": 1e-3}, {("a",): f"{path}:1"}, str(path))
 
     def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
@@ -107,8 +115,8 @@ class TestOverride:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("a.b={c: 1}", "--set a.b: a mapping is no value"),
-            ("a.b=x: y", "--set a.b: a mapping is no value"),
+            ("a.b={c: 1}", "--set a.b: a mapping is not a value"),
+            ("a.b=x: y", "--set a.b: a mapping is not a value"),
             ("a.b=[1", "--set a.b: column 3: "),
             ("a.b=!x 1", "--set a.b: column 1: tags are refused"),
         ],
@@ -144,7 +152,7 @@ class TestMerge:
     def test_later_wins_and_origins_follow(self) -> None:
         base = parse_yaml("train:\n  lr: 1\n  rates: [1, 2]\n  epochs: 3\n", "base")
         top = parse_yaml("\n\ntrain: {lr: 2, rates: [3]}\n", "top")
-        merged = merge(base, top)
+        merged = merge_layers(base, top)
         assert merged.values == {"train": {"lr": 2, "rates": [3], "epochs": 3}}
         assert merged.origin(("train", "lr")) == "top:3"
         assert merged.origin(("train", "rates", 1)) == "top:3"
@@ -152,10 +160,10 @@ class TestMerge:
         assert base.values["train"]["lr"] == 1
 
     def test_null_is_a_value(self) -> None:
-        assert merge(parse_yaml("a: 1", "x"), parse_yaml("a:", "y")).values == {"a": None}
+        assert merge_layers(parse_yaml("a: 1", "x"), parse_yaml("a:", "y")).values == {"a": None}
 
     def test_a_mapping_that_replaces_a_number_has_its_own_origin(self) -> None:
-        merged = merge(parse_yaml("train:\n  lr: 1\n", "x"), parse_override("train.lr.x=3"))
+        merged = merge_layers(parse_yaml("train:\n  lr: 1\n", "x"), parse_override("train.lr.x=3"))
         assert merged.origin(("train", "lr")) == "--set train.lr.x"
         assert merged.origin(("train",)) == "x:1"
 
@@ -168,8 +176,8 @@ class TestMerge:
 
     @given(MAPPINGS, MAPPINGS)
     def test_nothing_of_the_later_part_is_lost(self, a: Any, b: Any) -> None:
-        once = merge(Located(a, {}, "a"), Located(b, {}, "b"))
-        assert merge(once, Located(b, {}, "b")).values == once.values
+        once = merge_layers(LocatedValues(a, {}, "a"), LocatedValues(b, {}, "b"))
+        assert merge_layers(once, LocatedValues(b, {}, "b")).values == once.values
         assert {
             path: value for path, value in paths(b).items() if not isinstance(value, dict)
         }.items() <= paths(once.values).items()
@@ -177,10 +185,10 @@ class TestMerge:
     @given(MAPPINGS, MAPPINGS)
     def test_every_leaf_comes_from_where_its_origin_says(self, a: Any, b: Any) -> None:
         parts = {
-            name: Located(values, dict.fromkeys(paths(values), name), name)
+            name: LocatedValues(values, dict.fromkeys(paths(values), name), name)
             for values, name in ((a, "a"), (b, "b"))
         }
-        merged = merge(*parts.values())
+        merged = merge_layers(*parts.values())
         for path, value in paths(merged.values).items():
             if not isinstance(value, dict):
                 assert paths(parts[merged.origin(path)].values)[path] == value
@@ -213,11 +221,13 @@ class TestValidate:
         assert failure(Outer, part) == "x.yaml:3: train.lr: must be greater than 0, not -1"
 
     def test_an_override_is_named_once(self) -> None:
-        part = merge(parse_yaml("train:\n  name: x\n", "x.yaml"), parse_override("train.lr=abc")).at("train")
+        part = merge_layers(parse_yaml("train:\n  name: x\n", "x.yaml"), parse_override("train.lr=abc")).at(
+            "train"
+        )
         assert failure(Outer, part) == "--set train.lr: must be a number, not 'abc'"
 
     def test_a_rule_between_fields_names_both_places(self) -> None:
-        part = merge(parse_yaml("name: x\nlr: 1e-3\n", "x.yaml"), parse_override("min_lr=1"))
+        part = merge_layers(parse_yaml("name: x\nlr: 1e-3\n", "x.yaml"), parse_override("min_lr=1"))
         assert failure(Outer, part) == "x.yaml:2 and --set min_lr: min_lr 1.0 is above lr 0.001"
 
     def test_a_list_item_has_its_own_line(self) -> None:
@@ -243,14 +253,14 @@ class TestValidate:
 
 class TestGather:
     def test_gives_all_results_in_order(self) -> None:
-        assert gather(lambda: 1, lambda: 2) == [1, 2]
+        assert run_checks(lambda: 1, lambda: 2) == [1, 2]
 
     def test_joins_errors_once_each(self) -> None:
         def fail(text: str) -> int:
             raise ConfigError(text)
 
         with pytest.raises(ConfigError) as caught:
-            gather(lambda: fail("a\nb"), lambda: 1, lambda: fail("b"), lambda: fail("c"))
+            run_checks(lambda: fail("a\nb"), lambda: 1, lambda: fail("b"), lambda: fail("c"))
         assert str(caught.value) == "a\nb\nc"
 
     def test_keeps_the_type_of_a_single_error(self) -> None:
@@ -258,4 +268,4 @@ class TestGather:
             raise UnknownName("model", "x", ["y"])
 
         with pytest.raises(UnknownName):
-            gather(fail, fail)
+            run_checks(fail, fail)

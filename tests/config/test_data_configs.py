@@ -36,7 +36,7 @@ def test_the_default_is_what_the_paper_follows() -> None:
 @pytest.mark.parametrize(
     ("values", "fault"),
     [
-        ({"patch": 15}, "image_size 224 is no multiple of patch 15"),
+        ({"patch": 15}, "image_size 224 is not a multiple of patch 15"),
         ({"augmentation": "none", "erasing": 0.25}, "erasing needs an augmentation"),
         ({"crop": 0.0}, "greater than 0"),
     ],

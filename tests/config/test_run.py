@@ -1,4 +1,4 @@
-"""Specs: one digest for one meaning, read back from records, and presets that hold."""
+"""Specs: equal specs have one digest, records restore them, and presets cannot be overridden."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msbench.config import MODELS, ListOpsConfig, MambaConfig, ModelEntry, MsSsmConfig, RunSpec, TrainConfig
-from msbench.config.layers import Located, parse_yaml
+from msbench.config.layers import LocatedValues, parse_yaml
 from msbench.config.run import Label, resolve_data, resolve_model
 from msbench.errors import ConfigError, UnknownName
 
@@ -24,7 +24,7 @@ VALUES: dict[str, Any] = {
 
 
 def resolve(values: Any, name: str = "x") -> RunSpec:
-    return RunSpec.resolve(Located(values, {}, name))
+    return RunSpec.resolve(LocatedValues(values, {}, name))
 
 
 def changed(section: str, **values: Any) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def test_faults_of_all_sections_are_told_at_once() -> None:
         ({**VALUES, "seed": -1}, "x: seed: must be greater than or equal to 0, not -1"),
         ({**VALUES, "seed": 2**32}, "x: seed: must be less than 4294967296, not 4294967296"),
         ({**VALUES, "seeds": 1}, "x: seeds: unknown key; did you mean 'seed'?"),
-        ({**VALUES, "task": "../up"}, "x: task: '../up' is no name: "),
+        ({**VALUES, "task": "../up"}, "x: task: '../up' is not a valid name: "),
     ],
 )
 def test_refused(values: Any, message: str) -> None:
@@ -184,7 +184,7 @@ def test_refused(values: Any, message: str) -> None:
     ],
 )
 def test_no_label_escapes_its_folder(label: str) -> None:
-    with pytest.raises(ConfigError, match="is no name"):
+    with pytest.raises(ConfigError, match="is not a valid name"):
         resolve({**VALUES, "suite": label})
 
 
@@ -200,12 +200,12 @@ class TestPreset:
         monkeypatch.setitem(MODELS, "biasless", ModelEntry(MambaConfig, "no bias", "mamba", preset))
 
     def test_beats_the_defaults(self) -> None:
-        model = resolve_model("biasless", Located({}, {}, "x"))
+        model = resolve_model("biasless", LocatedValues({}, {}, "x"))
         assert isinstance(model, MambaConfig)
         assert model.conv_bias is False
 
     def test_may_be_repeated(self) -> None:
-        part = Located({"conv_bias": False, "expand": 2.0, "state": 3}, {}, "x")
+        part = LocatedValues({"conv_bias": False, "expand": 2.0, "state": 3}, {}, "x")
         assert resolve_model("biasless", part) == MambaConfig(conv_bias=False, state=3)
 
     def test_may_not_be_contradicted(self) -> None:
@@ -219,4 +219,4 @@ def test_unknown_names_keep_their_type() -> None:
     with pytest.raises(UnknownName):
         resolve({**VALUES, "model_name": "mmba"})
     with pytest.raises(UnknownName):
-        resolve_data(Located({"dataset": "x"}, {}, "x"))
+        resolve_data(LocatedValues({"dataset": "x"}, {}, "x"))

@@ -207,7 +207,7 @@ def test_what_python_writes_as_an_integer_is_read_as_that_integer(number: int) -
 
 
 def complaint(text: str | bytes) -> str:
-    """What parsing says, or a made-up line of the right form where it says nothing."""
+    """The message of parsing, or an invented line of the right form if there is none."""
     try:
         parse(text, place)
     except ConfigError as error:

@@ -18,7 +18,7 @@ VARIANTS = [name for name in NAMES if name.startswith("msssm-")]
 
 
 ROWLESS = {"hawk", "s4d-lin", "s4d-inv", "s4d-legs", "s4d-real", "msssm-s4d", "msssm-s4-dplr"}
-"""Models for no row that says so: which S4D is printed is not stated; MS-SSM (S4) is said to be real."""
+"""Models without a row: the paper does not state which S4D it prints, and describes MS-SSM (S4) as real."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -40,7 +40,7 @@ def test_every_row_of_the_ablations_is_a_model(table: str) -> None:
 
 
 def test_each_changes_one_thing() -> None:
-    """But row 7, which changes what is scanned and what B, C and the step sizes are made of."""
+    """Row 7 changes two: the input of the scan, and the source of B, C and the step sizes."""
     sizes = {name: len(MODELS[name].preset) for name in VARIANTS}
     assert sizes.pop("msssm-s6") == 0
     assert sizes.pop("msssm-gate-original-self") == 2
@@ -51,7 +51,7 @@ def test_each_changes_one_thing() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_layers_are_causal_and_can_be_bidirectional(name: str) -> None:
-    # A Fourier transform spreads rounding errors over all positions: what it may be is told in float64.
+    # A Fourier transform spreads rounding errors over all positions, so the limit applies in float64.
     transformed = name in ("msssm-s4d", "msssm-s4-dplr")
     kind, error = (torch.float64, 1e-14) if transformed else (torch.float32, 0.0)
     x = torch.randn(1, 12, 8, generator=torch.Generator().manual_seed(0), dtype=kind)

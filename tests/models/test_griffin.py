@@ -286,9 +286,9 @@ def test_the_decay_parameter_has_its_group(name: str) -> None:
     [
         ({"heads": 3}, r"heads 3 do not divide.*width 8.*set heads"),
         ({"d_model": 100}, r"heads 3 do not divide.*100"),
-        ({"heads": 4}, r"d_model 8 is no multiple of 4 times heads 4.*set heads"),
-        ({"expand": 0.01}, r"expand 0\.01 leaves nothing of d_model 8"),
-        ({"mlp_expand": 0.01}, r"mlp_expand 0\.01 leaves nothing of d_model 8"),
+        ({"heads": 4}, r"d_model 8 is not a multiple of 4 times heads 4.*set heads"),
+        ({"expand": 0.01}, r"expand 0\.01 times d_model 8 is a width of 0"),
+        ({"mlp_expand": 0.01}, r"mlp_expand 0\.01 times d_model 8 is a width of 0"),
         ({"pattern": []}, "pattern"),
         ({"window": 0}, "window"),
         ({"heads": 0}, "heads"),

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from msbench import models
 from msbench.config.baselines import InceptionTimeConfig
-from msbench.config.layers import Located
+from msbench.config.layers import LocatedValues
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.classifier import Classifier
@@ -122,7 +122,7 @@ def test_gradients_equal_those_of_torchs_layers() -> None:
 
 def test_pooling_does_not_see_padding_as_zero() -> None:
     x = torch.tensor([-3.0, -1, -2, 0, 0]).view(1, 5, 1)
-    assert compute_local_maxima(x, Padding.of(torch.tensor([3]), 5).mask)[0, :, 0].tolist() == [
+    assert compute_local_maxima(x, Padding.from_lengths(torch.tensor([3]), 5).mask)[0, :, 0].tolist() == [
         -1,
         -1,
         -1,
@@ -212,4 +212,4 @@ def test_initial_weights_are_those_of_torch() -> None:
 )
 def test_bad_configs_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        resolve_model("inceptiontime", Located(options, {}, "suite"))
+        resolve_model("inceptiontime", LocatedValues(options, {}, "suite"))

@@ -46,7 +46,7 @@ def test_an_example_is_the_same_alone_and_beside_one_ten_times_as_long(
 def test_what_stands_behind_the_end_is_never_read(kind: str) -> None:
     model = model_for(kind, "msssm-s6", state=5, norm="batch")
     inputs, lengths = examples(kind, 8, 80, 1, 13)
-    mask = Padding.of(lengths.flatten(), inputs.shape[lengths.ndim]).mask.view(*lengths.shape, -1)
+    mask = Padding.from_lengths(lengths.flatten(), inputs.shape[lengths.ndim]).mask.view(*lengths.shape, -1)
     mask = mask if kind in ("tokens", "pairs") else mask.unsqueeze(-1)
     junk = torch.where(mask > 0, inputs, torch.full_like(inputs, 7))
     assert not torch.equal(junk, inputs)
@@ -59,7 +59,7 @@ def test_batch_statistics_are_those_of_all_real_positions(kind: str, name: str) 
     model = model_for(kind, name, state=5, norm="batch", layers=1)
     inputs, lengths = examples(kind, 8, 80, 1, 13)
     sequences = inputs.flatten(0, 1) if kind == "pairs" else inputs
-    real = Padding.of(lengths.flatten(), sequences.shape[1]).mask[..., 0] > 0
+    real = Padding.from_lengths(lengths.flatten(), sequences.shape[1]).mask[..., 0] > 0
     positions = model.encoder(sequences)[real].detach()
     model.train()(inputs, lengths)
     found = dict(model.named_buffers())["blocks.0.norm.running_mean"]
@@ -110,7 +110,7 @@ def test_a_pair_is_compared_by_the_written_features() -> None:
     pooled = []
     for side in range(2):
         x, length = inputs[:, side], lengths[:, side]
-        padding = Padding.of(length, x.shape[1])
+        padding = Padding.from_lengths(length, x.shape[1])
         x = model.encoder(x)
         for block in model.blocks:
             x = block(x, padding)
@@ -129,7 +129,7 @@ def test_token_sequences_go_the_same_way_bit_for_bit(prenorm: bool) -> None:
     """Embedding, blocks, norm, pooling, one linear map, drawn in this order after the layers."""
     model = model_of("mamba", state=3, prenorm=prenorm)
     inputs, lengths = tokens(8, 30, 1)
-    padding = Padding.of(lengths, 30)
+    padding = Padding.from_lengths(lengths, 30)
     x = functional.embedding(inputs, model.state_dict()["encoder.embedding.weight"])
     for block in model.blocks:
         x = block(x, padding)

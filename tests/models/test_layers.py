@@ -22,12 +22,12 @@ LENGTHS = torch.tensor([5, 2, 1])
 
 def batch(width: int = 4) -> tuple[Tensor, Padding]:
     x = torch.randn(3, 5, width, generator=torch.Generator().manual_seed(0))
-    return x, Padding.of(LENGTHS, 5)
+    return x, Padding.from_lengths(LENGTHS, 5)
 
 
 def test_mask_marks_real_positions() -> None:
-    assert Padding.of(LENGTHS, 5).mask[:, :, 0].sum(1).tolist() == [5, 2, 1]
-    assert Padding.nowhere(torch.zeros(2, 3, 1)).mask.all()
+    assert Padding.from_lengths(LENGTHS, 5).mask[:, :, 0].sum(1).tolist() == [5, 2, 1]
+    assert Padding.none_of(torch.zeros(2, 3, 1)).mask.all()
 
 
 def test_batch_norm_over_real_positions_equals_torch_on_them() -> None:

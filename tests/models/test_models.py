@@ -34,7 +34,7 @@ def test_unknown_names_and_foreign_configs_are_refused() -> None:
 
 @both
 def test_a_width_of_nothing_is_told(name: str) -> None:
-    with pytest.raises(ValidationError, match=r"expand 0\.01 leaves nothing of d_model 8; raise either"):
+    with pytest.raises(ValidationError, match=r"expand 0\.01 times d_model 8 is a width of 0; raise either"):
         config_of(name, expand=0.01)
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from msbench import models
 from msbench.config.baselines import MultiResNetConfig
-from msbench.config.layers import Located
+from msbench.config.layers import LocatedValues
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.layers import Padding
@@ -68,7 +68,7 @@ def test_the_block_around_it() -> None:
     signalled, gate = block.layer.channels(inner).chunk(2, dim=-1)
     expected = block.norm(x + signalled * torch.sigmoid(gate))
     torch.testing.assert_close(block.layer(x, lengths), signalled * torch.sigmoid(gate))
-    torch.testing.assert_close(block(x, Padding.of(lengths, 9, torch.float64)), expected)
+    torch.testing.assert_close(block(x, Padding.from_lengths(lengths, 9, torch.float64)), expected)
     assert model.final_norm is None
 
 
@@ -181,4 +181,4 @@ def test_depth_follows_the_task_and_not_the_batch() -> None:
 )
 def test_bad_configs_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        resolve_model("multiresnet", Located(options, {}, "suite"))
+        resolve_model("multiresnet", LocatedValues(options, {}, "suite"))

@@ -1,7 +1,7 @@
 """MultiResNet is the MS-SSM without SSMs, with one pair of filters for all levels and constant weights.
 
 The two are computed in different ways: here the batch is split into streams and mixed, there one kernel is
-made and applied by FFT.
+computed and applied by FFT.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from msbench import models
 from msbench.config.baselines import SgConvConfig
-from msbench.config.layers import Located
+from msbench.config.layers import LocatedValues
 from msbench.config.run import resolve_model
 from msbench.errors import ConfigError
 from msbench.models.sgconv import SgConv, count_scales, interpolate
@@ -177,4 +177,4 @@ def test_kernels_have_a_rate_of_their_own_and_decay() -> None:
 )
 def test_bad_configs_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        resolve_model("sgconv", Located(options, {}, "suite"))
+        resolve_model("sgconv", LocatedValues(options, {}, "suite"))

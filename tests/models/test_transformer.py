@@ -51,7 +51,7 @@ def test_a_layer_is_torchs_with_the_same_weights(causal: bool, options: dict[str
     values = dict(model.named_parameters())
     peer.load_state_dict(renamed(model, values))
     x, lengths = torch.randn(3, 19, config.d_model, dtype=torch.float64), torch.tensor([19, 1, 8])
-    padding = Padding.of(lengths, 19, torch.float64)
+    padding = Padding.from_lengths(lengths, 19, torch.float64)
     ours = x
     for block in model.blocks:
         ours = block(ours, padding)
@@ -149,7 +149,7 @@ def test_matrices_decay_and_the_rest_does_not() -> None:
     [
         ({"heads": 3}, r"heads 3 do not divide d_model 8; set heads"),
         ({"heads": 0}, "heads"),
-        ({"mlp_expand": 0.01}, r"mlp_expand 0\.01 leaves nothing of d_model 8"),
+        ({"mlp_expand": 0.01}, r"mlp_expand 0\.01 times d_model 8 is a width of 0"),
         ({"bidirectional": True}, "bidirectional"),
     ],
 )

@@ -169,14 +169,14 @@ class TestRefused:
             ("[0, 1]", "0", "tiny.yaml:4: seeds: must be a list, not 0"),
             ("[0, 1]", '"0"', "tiny.yaml:4: seeds: must be a list, not '0'"),
             ("[0, 1]", "-1", "tiny.yaml:4: seeds: must be a list, not -1"),
-            ("[0, 1]", "[]", "tiny.yaml:4: seeds: must have at least 1 in it, not an empty list"),
+            ("[0, 1]", "[]", "tiny.yaml:4: seeds: must not be empty"),
             ("[0, 1]", "[-1]", "tiny.yaml:4: seeds.0: must be greater than or equal to 0, not -1"),
             ("[0, 1]", '["0"]', "tiny.yaml:4: seeds.0: must be a whole number, not '0'"),
             ("[0, 1]", "[null]", "tiny.yaml:4: seeds.0: must be a whole number, not null"),
             ("[0, 1]", "[1e2]", "tiny.yaml:4: seeds.0: must be a whole number, not 100.0"),
             ("[0, 1]", "[true]", "tiny.yaml:4: seeds.0: must be a whole number, not true"),
             ("[0, 1]", "[3, 0, 3]", "tiny.yaml:4: seeds: a seed is repeated: 3, 0, 3"),
-            ("name: tiny", "name: no way", "tiny.yaml:1: name: 'no way' is no name: "),
+            ("name: tiny", "name: no way", "tiny.yaml:1: name: 'no way' is not a valid name: "),
             ("name: tiny", "name: 007", "tiny.yaml:1: name: must be text (in quotes), not 7"),
             ("name: tiny\n", "", "tiny.yaml: name: required key is missing"),
             (
@@ -184,7 +184,7 @@ class TestRefused:
                 "scald",
                 "tiny.yaml:3: protocol: must be 'paper' or 'scaled', not 'scald'; did you mean",
             ),
-            ("  long:", "  ../up:", "tiny.yaml:19: tasks.../up: '../up' is no name: "),
+            ("  long:", "  ../up:", "tiny.yaml:19: tasks.../up: '../up' is not a valid name: "),
             ("  long:", "  short:", "tiny.yaml:19: tasks.short: duplicate key; first on line 16"),
             ("  long:", "  long: 3", "tiny.yaml:19: tasks.long: must be a mapping, not 3"),
             (
@@ -234,9 +234,7 @@ class TestRefused:
 
     def test_no_tasks(self, tmp_path: Path) -> None:
         block = TEXT[TEXT.index("tasks:") : TEXT.index("models:")]
-        assert refusal(tmp_path, block, "tasks: {}\n").startswith(
-            "tiny.yaml:15: tasks: must have at least 1 in it"
-        )
+        assert refusal(tmp_path, block, "tasks: {}\n").startswith("tiny.yaml:15: tasks: must not be empty")
         assert refusal(tmp_path, block, "") == "tiny.yaml: tasks: required key is missing"
 
     def test_a_reported_column_of_no_task(self, tmp_path: Path) -> None:
@@ -280,4 +278,4 @@ class TestRefused:
 
     @pytest.mark.parametrize("name", ["a" * 200, "a/b", "..", ".a", "a:b", '"a "'])
     def test_no_model_name_can_name_a_folder_elsewhere(self, tmp_path: Path, name: str) -> None:
-        assert "is no name" in refusal(tmp_path, "  mamba:", f"  {name}:")
+        assert "is not a valid name" in refusal(tmp_path, "  mamba:", f"  {name}:")

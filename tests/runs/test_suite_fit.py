@@ -93,7 +93,9 @@ def test_more_states_than_the_kernel_has_are_refused(monkeypatch: pytest.MonkeyP
     for bidirectional in (False, True):
         models.check_kernel("mamba", MambaConfig(state=256, bidirectional=bidirectional), "cpu")
     for state in (257, 512):
-        with pytest.raises(ConfigError, match=f"mamba has {state} states a stream.* torch-chunked has 256"):
+        with pytest.raises(
+            ConfigError, match=f"mamba has {state} states per stream.* torch-chunked supports at most 256"
+        ):
             models.check_kernel("mamba", MambaConfig(state=state), "cpu")
 
 
@@ -103,5 +105,5 @@ def test_only_the_largest_stream_counts(monkeypatch: pytest.MonkeyPatch) -> None
     models.check_kernel("msssm-s6", MsSsmConfig(state=1280), "cpu")
     models.check_kernel("msssm-s6", MsSsmConfig(state=9999, ssm="none"), "cpu")
     for config in (MsSsmConfig(state=1281), MsSsmConfig(state=257, state_per_stream=True)):
-        with pytest.raises(ConfigError, match="msssm-s6 has 257 states a stream"):
+        with pytest.raises(ConfigError, match="msssm-s6 has 257 states per stream"):
             models.check_kernel("msssm-s6", config, "cpu")

@@ -67,7 +67,7 @@ def _apply_mixer(block: Block, x: Tensor, padding: Padding) -> Tensor:
     else:
         inner = x * padding.mask
     if isinstance(block.layer, InceptionGroup):
-        mask = Padding.of(padding.lengths, x.shape[1], x.dtype).mask
+        mask = Padding.from_lengths(padding.lengths, x.shape[1], x.dtype).mask
         for module in block.layer.inception:
             inner = module(inner, mask)
         return inner

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.config.base import Config, NonNegativeInt, PositiveInt
-from msbench.config.layers import Located, validate
+from msbench.config.layers import LocatedValues, validate
 from msbench.config.strict_yaml import KeyPath
 
 SAMPLE_SEED = 0
@@ -77,7 +77,7 @@ def parse_measure_options(position: str = "last", **flags: Any) -> MeasureOption
     """Return options from the command line; ConfigError names an invalid flag."""
     values = {**flags, "position": None if position == "last" else _parse_number(position)}
     origins: dict[KeyPath, str] = {(key,): f"--{key}" for key in values}
-    return validate(MeasureOptions, Located(values, origins, "msbench mixing"))
+    return validate(MeasureOptions, LocatedValues(values, origins, "msbench mixing"))
 
 
 def _parse_number(text: str) -> int | str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from msbench.config.layers import Located
+from msbench.config.layers import LocatedValues
 from msbench.errors import ConfigError
 from msbench.reporting.figures.series import Series, clean, group
 from msbench.reporting.figures.style import COLOURS, SeriesStyle, make_grid, set_title
@@ -117,7 +117,7 @@ def _build_model(record: RunRecord) -> nn.Module | None:
     from msbench import models
     from msbench.config import MsSsmConfig, RunSpec
 
-    spec = RunSpec.resolve(Located(record.spec, {}, f"run {record.run_id}"))
+    spec = RunSpec.resolve(LocatedValues(record.spec, {}, f"run {record.run_id}"))
     if not isinstance(spec.model, MsSsmConfig):
         return None
     outline = data.DATASETS[spec.data.dataset].outline(spec.data)

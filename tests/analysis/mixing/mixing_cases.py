@@ -50,7 +50,7 @@ def tokens(*lengths: int, width: int = 0, seed: int = 0) -> Batch:
 def flow(length: int, d: int, seed: int = 0) -> tuple[Tensor, Padding]:
     """What may flow along the residuals, (1, length, d), none of it padding."""
     x = torch.randn(1, length, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return x, Padding.nowhere(x)
+    return x, Padding.none_of(x)
 
 
 def with_layer(layer: torch.nn.Module) -> Classifier:

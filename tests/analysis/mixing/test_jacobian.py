@@ -73,7 +73,7 @@ def test_rows_are_central_differences(case: tuple[str, dict[str, Any]]) -> None:
     both = torch.cat([x + moves, x - moves])
     for unit in list_units(model, "layers", residual=False):
         with torch.no_grad():
-            ahead, back = unit.apply(both, Padding.nowhere(both))[:, -1].chunk(2)
+            ahead, back = unit.apply(both, Padding.none_of(both))[:, -1].chunk(2)
         expected = ((ahead - back) / (2 * step)).T.view(d, length, d)
         found = rows_of(model, unit, x, padding, length - 1)
         assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
@@ -207,7 +207,7 @@ def test_nothing_comes_from_the_future(name: str) -> None:
     """Exactly, but for the rounding of FFTs."""
     model, (x, padding) = model_of(name, dtype=torch.float32), flow(64, 4)
     for unit in list_units(model, "layers", residual=False):
-        seen = measure_future(unit.apply, x.float(), Padding.nowhere(x.float()), padding.lengths)
+        seen = measure_future(unit.apply, x.float(), Padding.none_of(x.float()), padding.lengths)
         assert seen is not None
         assert seen.share < 1e-4
         if name in ("mamba", "msssm-s6", "hawk", "griffin", "lstm"):
