@@ -1,4 +1,4 @@
-"""Every number of every config: what the config takes a record takes, and what it cannot is refused first."""
+"""Every number of every config: a record can hold all that the config accepts, and all else is refused."""
 
 import math
 import types

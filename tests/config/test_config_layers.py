@@ -1,4 +1,4 @@
-"""Values with their origins, and their way into frozen configs."""
+"""Values with their origins, and their validation into frozen configs."""
 
 from pathlib import Path
 from typing import Annotated, Any, Self

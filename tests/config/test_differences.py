@@ -1,4 +1,4 @@
-"""What differs between two runs, and values spelled so that they are read back."""
+"""Differences between two runs, and values in the spelling of a suite."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Messages in the words of the file."""
+"""Messages on invalid values, in the terms of the file."""
 
 from typing import Annotated, Literal
 

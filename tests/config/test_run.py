@@ -115,7 +115,7 @@ def test_a_record_without_its_nulls_reads_back_the_same() -> None:
     assert resolve(spec.model_dump(mode="json", exclude_none=True)) == spec
 
 
-def test_faults_of_all_sections_are_told_at_once() -> None:
+def test_faults_of_all_sections_are_reported_together() -> None:
     text = (
         "model_name: mamba\ndata:\n  dataset: listops\n  trian: 1\nmodel:\n  levels: 3\ntrain:\n  lr: '3'\n"
     )

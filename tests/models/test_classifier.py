@@ -1,4 +1,4 @@
-"""What holds for every model and every option: padding, causality, gradients, precision."""
+"""Properties of every model and every option: padding, causality, gradients, precision."""
 
 from typing import Any
 

@@ -81,7 +81,7 @@ WHOLE = dict.fromkeys(("inceptiontime", "transformer"), "has no recurrent infere
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
-def test_every_model_reads_or_says_why_not(case: tuple[str, dict[str, Any]]) -> None:
+def test_every_model_steps_or_reports_why_not(case: tuple[str, dict[str, Any]]) -> None:
     model = warmed_up(model_of(case[0], **case[1])).double()
     inputs, lengths = tokens(20, 20)
     reason = "bidirectional: false" if case[1].get("bidirectional") else WHOLE.get(case[0], "")

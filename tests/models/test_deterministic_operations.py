@@ -1,4 +1,4 @@
-"""No model has an operation that PyTorch has no deterministic way for, as a GPU would run it."""
+"""No model uses an operation without a deterministic implementation in PyTorch, as on a GPU."""
 
 from typing import Any
 

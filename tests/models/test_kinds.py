@@ -1,4 +1,4 @@
-"""Every kind of task through the classifier: padding, heads, encoders; token sequences as they ever were."""
+"""Every kind of task through the classifier: padding, heads, encoders; token sequences unchanged."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ NORMS: list[dict[str, Any]] = [
 @every_kind
 @both
 @pytest.mark.parametrize("options", NORMS)
-def test_an_example_is_the_same_alone_and_beside_one_ten_times_as_long(
+def test_an_example_is_the_same_alone_and_next_to_one_ten_times_as_long(
     kind: str, name: str, options: dict[str, Any]
 ) -> None:
     model = model_for(kind, name, state=5, **options)

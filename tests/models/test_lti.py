@@ -1,18 +1,18 @@
-"""What holds for every linear model: steps, lengths, directions, precision, groups, starts, refusals."""
+"""Properties of every linear model: steps, lengths, directions, precision, groups, starts, errors, HiPPO."""
 
 import math
 from typing import Any
 
 import pytest
 import torch
-from linear_cases import CONVOLVED, LENGTHS, NAMES, double_block, signal
+from linear_cases import CONVOLVED, LENGTHS, NAMES, double_block, legs_matrix, signal
 from model_cases import config_of, known, layer_of, model_of, shaken, stepped, tokens
 from pydantic import ValidationError
 
 from msbench import models
 from msbench.config import MODELS, TrainConfig
 from msbench.models.layers import Recurrent, shift_earlier
-from msbench.models.lti import compute_mode_kernel
+from msbench.models.lti import compute_legs, compute_mode_kernel
 from msbench.training.optimizer import parameter_groups
 
 every = pytest.mark.parametrize("name", NAMES)
@@ -134,7 +134,7 @@ def test_autocast_leaves_states_and_gains_alone(name: str, options: dict[str, An
 
 
 @pytest.mark.parametrize("name", CONVOLVED)
-def test_a_kernel_made_again_has_the_same_gradients(name: str) -> None:
+def test_a_recomputed_kernel_has_the_same_gradients(name: str) -> None:
     core, x = layer_of(model_of(name, state=8)).core, signal(20, 8).float()
     gradients = []
     for training in (True, False):
@@ -229,3 +229,36 @@ def test_a_model_cast_to_half_precision_is_refused(name: str) -> None:
 def test_every_linear_model_is_here() -> None:
     families = {"s4", "s4d", "dss", "liquid-s4", "s5", "lru"}
     assert {name for name, entry in MODELS.items() if entry.family in families} == set(NAMES)
+
+
+@pytest.mark.parametrize("states", [2, 4, 16, 64])
+def test_the_eigenbasis_gives_legs_back(states: int) -> None:
+    poles, p, b, V = compute_legs(states)
+    whole = V @ torch.diag(poles) @ V.mH
+    low = V @ p
+    A = (whole + whole.conj()).real - torch.outer((low + low.conj()).real, (low + low.conj()).real)
+    torch.testing.assert_close(A, legs_matrix(states), rtol=1e-10, atol=1e-9)
+    B = (2 * torch.arange(states) + 1).double().sqrt()
+    torch.testing.assert_close(2 * (V @ b).real, B, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("states", [2, 8, 64])
+def test_kept_is_the_upper_half_of_orthonormal_vectors(states: int) -> None:
+    poles, p, b, V = compute_legs(states)
+    torch.testing.assert_close(poles.real, torch.full_like(poles.real, -0.5))
+    assert bool((poles.imag > 0).all())
+    assert bool((poles.imag.diff() > 0).all())
+    identity = torch.eye(states // 2, dtype=torch.complex128)
+    torch.testing.assert_close(V.mH @ V, identity, rtol=0, atol=1e-12)
+    torch.testing.assert_close(V.mT @ V, torch.zeros_like(identity), rtol=0, atol=1e-12)
+    assert bool((p.real > 0).all())
+    assert not p.imag.any()
+    torch.testing.assert_close(b, 2**0.5 * p)
+
+
+def test_eigenvalues_of_the_diagonal_part() -> None:
+    """The normal part's eigenvalues, by a solver that knows nothing of its structure."""
+    p = (torch.arange(16) + 0.5).double().sqrt()
+    found = torch.linalg.eigvals(legs_matrix(16) + torch.outer(p, p))
+    upper = found[found.imag > 0]
+    torch.testing.assert_close(upper[upper.imag.argsort()], compute_legs(16).poles, rtol=1e-10, atol=1e-10)

@@ -33,13 +33,13 @@ def test_unknown_names_and_foreign_configs_are_refused() -> None:
 
 
 @both
-def test_a_width_of_nothing_is_told(name: str) -> None:
+def test_a_width_of_zero_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match=r"expand 0\.01 times d_model 8 is a width of 0; raise either"):
         config_of(name, expand=0.01)
 
 
 @both
-def test_step_sizes_that_overflow_are_told(name: str) -> None:
+def test_step_sizes_that_overflow_are_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="less than or equal to 1000"):
         config_of(name, dt_max=1e30)
     assert torch.isfinite(model_of(name, dt_min=1e3, dt_max=1e3)(*tokens(30, 40))).all()

@@ -217,7 +217,7 @@ def test_kernels_are_not_made_in_bfloat16(name: str) -> None:
 
 
 @both
-def test_a_kernel_made_again_has_the_same_gradients(name: str) -> None:
+def test_a_recomputed_kernel_has_the_same_gradients(name: str) -> None:
     core, x = core_of(name, state=16), signal(20)
     gradients = []
     for training in (True, False):

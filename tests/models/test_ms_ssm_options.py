@@ -1,4 +1,4 @@
-"""Readings of the paper that are options: what each does, and which do not go together."""
+"""Readings of the paper that are options: the effect of each, and pairs that are refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What MS-SSM becomes where its parts fall away: Mamba's scan, MultiResNet, a wavelet transform."""
+"""MS-SSM with parts removed: Mamba's scan, MultiResNet, a wavelet transform."""
 
 from typing import Any
 

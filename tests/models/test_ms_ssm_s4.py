@@ -1,4 +1,4 @@
-"""MS-SSM (S4): constant systems against scipy's filters, and where they start."""
+"""MS-SSM (S4): constant systems against scipy's filters, and their initialisation."""
 
 import numpy as np
 import pytest

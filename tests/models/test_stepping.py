@@ -1,4 +1,4 @@
-"""Layers one position at a time: what they give for a whole sequence, from states that nothing writes."""
+"""Layers one position at a time: the outputs of a whole sequence, from states that are never written to."""
 
 from typing import Any
 
