@@ -84,8 +84,14 @@ def test_all_kinds_of_numbers_are_found() -> None:
     found = {f"{config.__name__}.{name}" for config in CONFIGS for name, _ in fields(config, int, float)}
     assert {
         *("ListOpsConfig.seed", "TrainConfig.micro_batch", "TrainConfig.pad_to", "TrainConfig.clip"),
-        *("InceptionTimeConfig.kernels", "SuiteFile.seeds", "RunSpec.seed", "Profile.sbatch", "Profile.time"),
-        *("MsSsmConfig.d_model", "MsSsmConfig.expand", "MambaConfig.layers_factor", "GateLayer.degrees"),
+        *("InceptionTimeConfig.kernels", "SuiteFile.seeds", "RunSpec.seed", "SlurmProfile.sbatch"),
+        *(
+            "SlurmProfile.time",
+            "MsSsmConfig.d_model",
+            "MsSsmConfig.expand",
+            "MambaConfig.layers_factor",
+            "GateLayer.degrees",
+        ),
         *("MeasureOptions.position", "ImdbConfig.split_seed", "DssConfig.horizon", "LiquidS4Config.degree"),
     } <= found
     assert len(found) > 150
