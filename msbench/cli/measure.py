@@ -137,18 +137,29 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Measure speed and memory next to public implementations, checked in the same run."""
-    from msbench.analysis.benchmarks import command, document, terminal
+    from msbench.analysis.benchmarks import command, terminal
+    from msbench.analysis.benchmarks.options import parse_options
 
-    sizes, names, shapes = (b, length, m, d, n), tuple(only or ()), tuple(shape or ())
-    request = command.BenchmarkRequest(
-        what, device, threads, repeats, names, sizes, shapes, scaling, quick, out, compare, quiet
+    options = parse_options(
+        what=what,
+        device=device,
+        threads=threads,
+        repeats=repeats,
+        only=tuple(only or ()),
+        size={"b": b, "l": length, "m": m, "d": d, "n": n},
+        shapes=tuple(shape or ()),
+        scaling=scaling,
+        quick=quick,
+        out=out,
+        compare=compare,
+        quiet=quiet,
     )
-    found = command.carry_out(request)
+    found = command.run_benchmark(options)
     if as_json:
         console.out_json(found)
     else:
         terminal.print_document(found)
-    if not document.measured_rows(found):
+    if not command.list_measured_rows(found):
         raise Undecided("nothing could be measured: each row gives its reason")
 
 

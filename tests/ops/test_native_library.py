@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from msbench.analysis.benchmarks import memory
+from msbench.analysis.benchmarks.measurement import explain_no_peak, measure_peak
 from msbench.ops import native_library
 from msbench.ops.scan import engines
 from msbench.ops.scan.dispatch import selective_scan
@@ -217,11 +217,11 @@ def test_graphs_that_live_side_by_side_do_not_share_what_they_keep(monkeypatch: 
     assert waiting() == 2
 
 
-@pytest.mark.skipif(bool(memory.unavailable()), reason="no peak on this system")
+@pytest.mark.skipif(bool(explain_no_peak()), reason="no peak on this system")
 def test_a_peak_counts_what_waited() -> None:
     size = 16 * FLOATS
     del_me = native_library.allocate(LIKE, size).fill_(1)
     del del_me
-    peak, _ = memory.peak(lambda: native_library.allocate(LIKE, size).fill_(1).sum(), "cpu")
+    peak, _ = measure_peak(lambda: native_library.allocate(LIKE, size).fill_(1).sum(), "cpu")
     assert peak.bytes is not None
     assert peak.bytes > 0.9 * 4 * size

@@ -1,110 +1,194 @@
-"""The benchmark command: settings, measurement, comparison, file."""
+"""The command ``msbench bench``: measure, compare with an older document, write.
 
+A document is JSON: the results with the conditions of the measurement. A comparison lists faster rows, slower
+rows and changed conditions.
+"""
+
+import json
+import math
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
+from msbench import __version__
+from msbench.analysis.benchmarks.data import measure_datasets
+from msbench.analysis.benchmarks.options import BenchmarkOptions
+from msbench.analysis.benchmarks.scan import measure_scan
+from msbench.analysis.benchmarks.step import measure_steps
+from msbench.console import encodable, say
+from msbench.environment import describe_environment, use_threads
+from msbench.errors import ConfigError
+from msbench.results.files import parse_json, read_bytes, write_file
 
-from msbench.analysis.benchmarks import comparison, datasets, document, scan, shapes, step
-from msbench.analysis.benchmarks.problem import Size
-from msbench.analysis.benchmarks.settings import Say, Settings, repeats_of, size_of
-from msbench.console import say
-from msbench.environment import choose_accelerator, describe_environment
-from msbench.errors import ConfigError, UnknownName
+MEASURES = {"scan": measure_scan, "step": measure_steps, "data": measure_datasets}
+SCHEMA = "msbench-bench"
+VERSION = 1
+SMALLEST_CHANGE = 0.03
+"""Changes below 3 % count as noise: spreads within a run do not cover the variation between runs."""
+MODE_LABELS = {
+    "forward": "forward",
+    "forward_backward": "both",
+    "step": "step",
+    "open": "open",
+    "epoch": "epoch",
+}
 
-WHAT = ("scan", "step", "data")
-
-
-@dataclass(frozen=True)
-class BenchmarkRequest:
-    """The options of ``msbench bench``, as given."""
-
-    what: str = "scan"
-    device: str = "auto"
-    threads: int | None = None
-    repeats: int | None = None
-    only: tuple[str, ...] = ()
-    size: tuple[int | None, ...] = (None,) * 5
-    shapes: tuple[str, ...] = ()
-    scaling: bool = True
-    quick: bool = False
-    out: Path | None = None
-    compare: Path | None = None
-    quiet: bool = False
-
-
-@dataclass
-class ProgressMessages:
-    """Progress messages with the time since the start; none where `quiet`."""
-
-    quiet: bool
-    began: float = field(default_factory=time.monotonic)
-
-    def __call__(self, text: str) -> None:
-        if not self.quiet:
-            say(f"[{time.monotonic() - self.began:4.0f} s] {text}")
-
-    @property
-    def seconds(self) -> float:
-        """Return the seconds since the start."""
-        return time.monotonic() - self.began
+Row = Mapping[str, Any]
+CONDITIONS = {
+    "device": ("device", "type"),
+    "name of the device": ("device", "name"),
+    "host": ("environment", "host"),
+    "threads": ("threads",),
+    "torch": ("environment", "packages", "torch"),
+}
 
 
-def carry_out(request: BenchmarkRequest) -> dict[str, Any]:
+def run_benchmark(options: BenchmarkOptions) -> dict[str, Any]:
     """Run the benchmark; return the document, written to a file if requested.
 
-    Its `rows` may contain no measurement. Raises ConfigError before anything is measured if an option or the
-    older document is invalid.
+    Its `rows` may contain no measurement. Raises ConfigError before anything is measured if the older
+    document is invalid.
     """
-    if request.what not in WHAT:
-        raise UnknownName("benchmark", request.what, WHAT)
-    check_options(request)
-    size = size_of(request.size, quick=request.quick)
-    names = shapes.shapes(request.shapes, quick=request.quick)
-    old = document.read(request.compare, request.what) if request.compare else None
-    settings = settings_of(request)
+    old = read_document(options.compare, options.what) if options.compare else None
     describe_environment()  # now: the commit that is measured, even if another is checked out meanwhile
-    progress = ProgressMessages(request.quiet)
-    found = with_threads(request.what, settings, size, names, progress)
-    made = document.document(request.what, settings, progress.seconds, found)
+    began = time.monotonic()
+
+    def report(text: str) -> None:
+        if not options.quiet:
+            say(f"[{time.monotonic() - began:4.0f} s] {text}")
+
+    with use_threads(options.threads):
+        found = MEASURES[options.what](options, report)
+    document = build_document(options, time.monotonic() - began, found)
     if old is not None:
-        made["comparison"] = comparison.compare(made, old)
-    if request.out is not None:
-        document.write(request.out, made)
-    return made
+        document["comparison"] = compare_documents(document, old)
+    if options.out is not None:
+        write_document(options.out, document)
+    return document
 
 
-def check_options(request: BenchmarkRequest) -> None:
-    """Raise ConfigError for an option of another benchmark, which would be ignored silently."""
-    if request.what != "scan" and any(value is not None for value in request.size):
-        raise ConfigError("--b --l --m --d --n are the sizes of `bench scan`; `bench step` has --shape")
-    if request.what != "step" and request.shapes:
-        raise ConfigError("--shape is of `bench step`; `bench scan` has --b --l --m --d --n")
-    if request.threads is not None and request.threads < 1:
-        raise ConfigError(f"--threads {request.threads}: must be 1 or more")
+def build_document(options: BenchmarkOptions, seconds: float, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `found` with the machine, the versions and the settings."""
+    env = describe_environment()
+    return {
+        "schema": SCHEMA,
+        "schema_version": VERSION,
+        "what": options.what,
+        "msbench": __version__,
+        "git": env["git"],
+        "environment": env,
+        "device": _name_device(options.device, env),
+        "threads": options.threads,
+        "dtype": "float32",
+        "settings": options.settings,
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": seconds,
+        **found,
+    }
 
 
-def settings_of(request: BenchmarkRequest) -> Settings:
-    """Return the settings, resolved for this machine."""
-    return Settings(
-        device=choose_accelerator(request.device),
-        threads=request.threads or torch.get_num_threads(),
-        repeats=repeats_of(request.repeats, quick=request.quick),
-        only=request.only,
-        quick=request.quick,
-        scaling=request.scaling,
-    )
+def _name_device(device: str, env: Mapping[str, Any]) -> dict[str, str]:
+    """Return the type and the name of the measured device."""
+    names = env["gpus"] if device == "cuda" else [env["cpu"]]
+    return {"type": device, "name": names[0] if names else ""}
 
 
-def with_threads(what: str, settings: Settings, size: Size, names: list[str], say: Say) -> dict[str, Any]:
-    """Measure with the requested number of threads; restore the process's own afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(settings.threads)
+def list_measured_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows with valid measurements."""
+    return [row for row in found["rows"] if row["status"] == "measured"]
+
+
+def write_document(path: Path, found: Mapping[str, Any]) -> None:
+    """Write the whole document or nothing; ConfigError if it cannot be written."""
+    text = json.dumps(encodable(found), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_file(path, (text + "\n").encode(), "--out")
+
+
+def read_document(path: Path, what: str) -> dict[str, Any]:
+    """Read an older document of the same benchmark; ConfigError if the file is not one."""
     try:
-        if what == "data":
-            return datasets.measure(settings, say)
-        return scan.measure(size, settings, say) if what == "scan" else step.measure(names, settings, say)
-    finally:
-        torch.set_num_threads(before)
+        found = encodable(parse_json(read_bytes(path)))
+    except OSError as error:
+        raise ConfigError(f"--compare {path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"--compare {path}: no JSON: {error}") from None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise ConfigError(f"--compare {path}: not written by `msbench bench --out`")
+    if found.get("schema_version") != VERSION:
+        version = found.get("schema_version")
+        raise ConfigError(
+            f"--compare {path}: schema version {version}, this is {VERSION}; measure again with this msbench"
+        )
+    if found.get("what") != what:
+        raise ConfigError(f"--compare {path}: of `bench {found.get('what')}`, not of `bench {what}`")
+    return found
+
+
+def compare_documents(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``differences`` of the conditions, and ``rows``: time ratio, noise, verdict by row and mode.
+
+    Rows that did not start are left out, and with ``--only`` those that were not requested.
+    """
+    before, after = ({row_key(row): row for row in found["rows"] if "size" in row} for found in (old, new))
+    partial = _at(new, ("settings", "only"))
+    rows = []
+    for name in after if partial else dict.fromkeys([*after, *before]):
+        rows += list(_compare_row(name, after.get(name), before.get(name)))
+    return {"differences": _list_differences(new, old), "rows": rows}
+
+
+def row_key(row: Row) -> str:
+    """Return the key that matches rows of two documents: name and problem."""
+    size = row.get("size", {})
+    sizes = "x".join(str(size[name]) for name in ("b", "l", "m", "d", "n") if name in size)
+    return " ".join(filter(None, (row.get("shape", ""), row["name"], sizes)))
+
+
+def _compare_row(name: str, new: Row | None, old: Row | None) -> Iterator[dict[str, Any]]:
+    """Yield a line for each mode; a single line if a row has no counterpart or no times."""
+    if new is None or old is None:
+        yield {"row": name, "verdict": "only now" if old is None else "only before"}
+        return
+    if "measured" not in (new["status"], old["status"]):
+        return
+    if new["status"] != old["status"]:
+        yield {"row": name, "verdict": f"{new['status']}, was {old['status']}"}
+        return
+    for mode, label in MODE_LABELS.items():
+        if mode in new and mode in old:
+            yield {"row": name, "mode": label, **compare_times(new[mode], old[mode])}
+
+
+def compare_times(new: Row, old: Row) -> dict[str, Any]:
+    """Return ``ratio`` of the medians (above 1: slower), ``noise``, and ``faster``, ``slower``, ``same``."""
+    ratio = new["median"] / old["median"]
+    noise = max(SMALLEST_CHANGE, math.hypot(_half_width(new), _half_width(old)))
+    outside = abs(math.log(ratio)) > math.log1p(noise)
+    verdict = ("slower" if ratio > 1 else "faster") if outside else "same"
+    return {"ratio": ratio, "noise": noise, "verdict": verdict}
+
+
+def _half_width(spread: Row) -> float:
+    """Return the larger distance of a percentile from the median, relative to the median."""
+    reach = max(spread["p80"] - spread["median"], spread["median"] - spread["p20"])
+    return float(reach / spread["median"])
+
+
+def _list_differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    """Return the conditions that differ and may explain a ratio instead of the code."""
+    found = []
+    for label, path in CONDITIONS.items():
+        now, then = _at(new, path), _at(old, path)
+        if now != then:
+            found.append(f"{label}: {now}, was {then}")
+    return found
+
+
+def _at(found: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """Return the value at a path of keys; None if there is none."""
+    value: Any = found
+    for part in path:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -1,20 +1,29 @@
-"""The arguments of the benchmarked scan, and its results: output and gradients."""
+"""The arguments of the benchmarked scan, its output and gradients, and their errors against float64."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from msbench.ops.scan.reference import Arguments
+from msbench.environment import measure_free_memory
+from msbench.ops.scan.reference import Arguments, selective_scan_reference
 
 Scan = Callable[[Arguments], Tensor]
 """A scan to be measured: from the seven arguments to z (b, l, d)."""
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
-"""Names of what `results` returns, in its order."""
+"""Names of what `run_both` returns, in its order."""
+
+LARGEST_ERROR = 1e-4
+"""Largest valid error; a row with a larger or non-finite one gets no speed-up."""
+NOTED_ERROR = 1e-5
+LARGEST_CHECK = 200_000_000
+"""Most state updates that the float64 check computes: 10 to 20 s on one core."""
+CHECK_COPIES = 5
+"""Arrays of (b, l, m, d, n) float64 that the check holds."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class BenchmarkProblem(NamedTuple):
         return Size(b, length, m, d, A.shape[2])
 
 
-def problem(size: Size, device: str) -> BenchmarkProblem:
+def make_problem(size: Size, device: str) -> BenchmarkProblem:
     """Generate the same arguments every time, as MS-SSM starts: rates 1..m n, coarsest stream slowest.
 
     Step sizes are log-uniform in [1e-3, 0.1], so decays range from almost none to almost all in one step; an
@@ -95,7 +104,7 @@ def problem(size: Size, device: str) -> BenchmarkProblem:
     return BenchmarkProblem(_leaves(arguments, device), normal(b, length, d).to(device))
 
 
-def first(whole: BenchmarkProblem, size: Size) -> BenchmarkProblem:
+def crop_problem(whole: BenchmarkProblem, size: Size) -> BenchmarkProblem:
     """Return the first examples and steps of the same problem."""
     if size == whole.size:
         return whole
@@ -105,19 +114,19 @@ def first(whole: BenchmarkProblem, size: Size) -> BenchmarkProblem:
     return BenchmarkProblem(_leaves((*cut[:2], A, *cut[2:4], skip, cut[4]), weight.device.type), weight)
 
 
-def double(whole: BenchmarkProblem) -> BenchmarkProblem:
+def convert_to_double(whole: BenchmarkProblem) -> BenchmarkProblem:
     """Return the same problem in float64."""
     leaves = tuple(x.detach().double().requires_grad_() for x in whole.arguments)
     return BenchmarkProblem(leaves, whole.weight.double())
 
 
-def forward(scan: Scan, given: BenchmarkProblem) -> Tensor:
+def run_forward(scan: Scan, given: BenchmarkProblem) -> Tensor:
     """Compute z alone, as in evaluation."""
     with torch.no_grad():
         return scan(given.arguments)  # type: ignore[arg-type]
 
 
-def results(scan: Scan, given: BenchmarkProblem) -> list[Tensor]:
+def run_both(scan: Scan, given: BenchmarkProblem) -> list[Tensor]:
     """Compute z and the gradients of all arguments, as in training."""
     output = scan(given.arguments)  # type: ignore[arg-type]
     return [output.detach(), *torch.autograd.grad(output, given.arguments, given.weight)]
@@ -125,3 +134,52 @@ def results(scan: Scan, given: BenchmarkProblem) -> list[Tensor]:
 
 def _leaves(tensors: tuple[Tensor, ...], device: str) -> tuple[Tensor, ...]:
     return tuple(x.detach().to(device).contiguous().requires_grad_() for x in tensors)
+
+
+@dataclass
+class ScanReference:
+    """Outputs and gradients in float64 by a loop over time, computed once per size from one problem."""
+
+    whole: BenchmarkProblem
+    device: str
+    known: dict[Size, list[Tensor]] = field(default_factory=dict)
+
+    def checked_size(self, size: Size) -> Size:
+        """Return the size that is checked: all of `size`, or fewer examples if that takes too long."""
+        free = measure_free_memory(self.device)
+        while size.states > LARGEST_CHECK or 8 * CHECK_COPIES * size.states > free / 2:
+            size = size.halved()
+        return size
+
+    def at(self, size: Size) -> list[Tensor]:
+        """Return outputs and gradients for the first examples and steps."""
+        if size not in self.known:
+            problem = convert_to_double(crop_problem(self.whole, size))
+            self.known[size] = run_both(lambda arguments: selective_scan_reference(*arguments), problem)
+        return self.known[size]
+
+    def errors(self, scan: Scan, size: Size, found: list[Tensor]) -> dict[str, float]:
+        """Return errors by name, where `found` are the results at `size`."""
+        checked = self.checked_size(size)
+        if checked != size:
+            found = run_both(scan, crop_problem(self.whole, checked))
+        pairs = zip(NAMES, found, self.at(checked), strict=True)
+        return {name: compute_error(one, truth) for name, one, truth in pairs}
+
+
+def compute_error(found: Tensor, truth: Tensor) -> float:
+    """Return the largest error relative to the largest true value; infinite if it is not finite."""
+    if found.shape != truth.shape:
+        return math.inf
+    # Where all true values are zero (the gradient of A after one step), the error is absolute.
+    distance = float((found.double() - truth).abs().max()) / (float(truth.abs().max()) or 1.0)
+    return distance if math.isfinite(distance) else math.inf
+
+
+def explain_errors(errors: dict[str, float]) -> str:
+    """Return why a row is invalid; an empty string if it is valid."""
+    name = max(errors, key=lambda key: errors[key])
+    if errors[name] <= LARGEST_ERROR:
+        return ""
+    what = name if name == "output" else f"gradient of {name}"
+    return f"its {what} is off by {errors[name]:.1e} (more than {LARGEST_ERROR:.0e})"

@@ -1,44 +1,71 @@
-"""The benchmark of the scan: all contenders on the same problem, timed in turns, checked in the same run."""
+"""The benchmark of the scan: all contenders on the same problem, timed in turns, checked in the same run.
+
+The default kernel is also timed over the length and over the number of states (``scaling``).
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, equal
 
-from msbench.analysis.benchmarks import accuracy, memory, roofline, scaling
-from msbench.analysis.benchmarks.accuracy import Truth
-from msbench.analysis.benchmarks.contenders import BASELINE, PEER, Contender, contenders
-from msbench.analysis.benchmarks.problem import BenchmarkProblem, Size, first, forward, problem, results
-from msbench.analysis.benchmarks.settings import Say, Settings
-from msbench.analysis.benchmarks.timing import Spread, Task, expected, failure, interleave, timed
-from msbench.environment import measure_free_memory
+from msbench.analysis.benchmarks.bounds import PeakRates, RateMeter
+from msbench.analysis.benchmarks.contenders import BASELINE, PEER, Contender, choose_contenders
+from msbench.analysis.benchmarks.measurement import (
+    UNKNOWN,
+    BenchmarkEntry,
+    MemoryPeak,
+    Report,
+    Spread,
+    TimedCall,
+    catch_error,
+    count_bytes,
+    estimate_seconds,
+    measure_peak,
+    time_call,
+    time_entries,
+    time_in_turns,
+)
+from msbench.analysis.benchmarks.options import BenchmarkOptions
+from msbench.analysis.benchmarks.problem import (
+    NOTED_ERROR,
+    BenchmarkProblem,
+    Scan,
+    ScanReference,
+    Size,
+    crop_problem,
+    explain_errors,
+    make_problem,
+    run_both,
+    run_forward,
+)
+from msbench.environment import measure_free_memory, use_threads
+from msbench.ops.scan.dispatch import choose_kernel
+
+MODES: dict[str, Callable[[Scan, BenchmarkProblem], object]] = {
+    "forward": run_forward,
+    "forward_backward": run_both,
+}
+LENGTHS = (256, 1024, 4096, 16384)
+"""Each four times the previous: the time of a linear scan grows by four."""
+STATES = (1, 16, 26, 64, 128, 256)
+QUICK_LENGTHS = (64, 256, 1024)
+QUICK_STATES = (1, 26, 128)
 
 
-@dataclass
-class ScanEntry:
+@dataclass(kw_only=True)
+class ScanEntry(BenchmarkEntry):
     """A contender in this run: its problem and its results."""
 
     contender: Contender
-    status: str = "measured"
-    """``measured``, ``invalid`` (wrong numbers), ``skipped`` (could not start) or ``failed``."""
-    reason: str = ""
-    label: str = ""
     given: BenchmarkProblem | None = None
     found: list[Tensor] = field(default_factory=list)
     first_call: float = 0.0
     errors: dict[str, float] = field(default_factory=dict)
-    tasks: dict[str, Task] = field(default_factory=dict)
     bit_equal: dict[str, bool] = field(default_factory=dict)
-    peak: memory.Peak = memory.UNKNOWN
-
-    @property
-    def runs(self) -> bool:
-        """Return False once it was skipped, has failed or was found invalid."""
-        return self.status == "measured"
+    peak: MemoryPeak = UNKNOWN
 
     @property
     def problem(self) -> BenchmarkProblem:
@@ -48,121 +75,100 @@ class ScanEntry:
 
     def run(self) -> list[Tensor]:
         """Compute output and gradients."""
-        return results(self.contender.scan, self.problem)
+        return run_both(self.contender.scan, self.problem)
 
-    def attempt(self, action: Callable[[], object]) -> None:
-        """Call `action` unless this entry has failed before; an exception affects this entry only."""
-        if self.runs and (fault := failure(action)):
-            self.fail(fault)
-
-    def fail(self, fault: str) -> None:
-        """Record the reason, and release the results."""
-        self.status, self.reason, self.found = "failed", fault, []
+    def stop(self, status: str, reason: str) -> None:
+        """Stop measuring, and release the results."""
+        super().stop(status, reason)
+        self.found = []
 
 
-def measure(
-    size: Size, settings: Settings, say: Say, who: Sequence[Contender] | None = None
+def measure_scan(
+    options: BenchmarkOptions, report: Report, contenders: Sequence[Contender] | None = None
 ) -> dict[str, Any]:
-    """Measure rows, rates and scaling, as plain values; `who` replaces the default contenders."""
-    who = contenders(settings.only) if who is None else who
-    whole = problem(size, settings.device)
-    entries = [prepared(one, whole, settings.device) for one in who]
-    meter = roofline.Meter(size, settings.device)
-    truth = Truth(whole, settings.device)
+    """Measure rows, rates and scaling, as plain values; `contenders` replaces the default ones."""
+    contenders = choose_contenders(options.only) if contenders is None else contenders
+    whole = make_problem(options.size, options.device)
+    entries = [prepare_entry(one, whole, options.device) for one in contenders]
+    meter = RateMeter(options.size, options.device)
+    reference = ScanReference(whole, options.device)
     for entry in entries:
-        if entry.runs:
-            say(f"first call and check of {entry.contender.name}")
-        entry.attempt(partial(start, entry, settings.device))
-        entry.attempt(partial(check, entry, truth))
-    time_all(entries, meter, settings, say)
+        if entry.is_measured:
+            report(f"first call and check of {entry.contender.name}")
+        entry.attempt(partial(start_entry, entry, options.device))
+        entry.attempt(partial(check_entry, entry, reference))
+    time_entries(entries, options.repeats, report, meter.calls)
     rates = meter.rates()
-    tables = scaling.measure(settings, say) if settings.scaling else []
+    scaling = measure_scaling(options, report) if options.scaling else []
     for entry in entries:
-        if entry.runs:
-            say(f"repeatability and memory of {entry.contender.name}")
-        entry.attempt(partial(repeat, entry, settings))
+        if entry.is_measured:
+            report(f"repeatability and memory of {entry.contender.name}")
+        entry.attempt(partial(check_bits, entry, options.device))
         entry.found = []
     # Last: it slows down allocations.
     for entry in entries:
-        entry.attempt(partial(weigh, entry, settings.device))
-    rows = [row(entry, rates) for entry in entries]
-    compare_rows(rows)
-    return {"size": asdict(size), "rates": dict(rates.facts), "rows": rows, "scaling": tables}
+        entry.attempt(partial(measure_memory, entry, options.device))
+    rows = [describe_entry(entry, rates) for entry in entries]
+    add_speedups(rows)
+    return {"size": asdict(options.size), "rates": dict(rates.facts), "rows": rows, "scaling": scaling}
 
 
-def prepared(contender: Contender, whole: BenchmarkProblem, device: str) -> ScanEntry:
+def prepare_entry(contender: Contender, whole: BenchmarkProblem, device: str) -> ScanEntry:
     """Return an entry with its part of the problem, or with the reason for which it is skipped."""
-    entry = ScanEntry(contender)
-    entry.reason = contender.missing(device)
-    if not entry.reason:
-        size, note = contender.fitted(whole.size, measure_free_memory(device))
-        entry.reason = note
-        if size is not None:
-            entry.label, entry.given = contender.label(), first(whole, size)
-            return entry
-    entry.status = "skipped"
-    return entry
+    if fault := contender.missing(device):
+        return ScanEntry(contender=contender, status="skipped", reason=fault)
+    size, note = contender.fit(whole.size, measure_free_memory(device))
+    if size is None:
+        return ScanEntry(contender=contender, status="skipped", reason=note)
+    given = crop_problem(whole, size)
+    return ScanEntry(contender=contender, reason=note, label=contender.label(), given=given)
 
 
-def start(entry: ScanEntry, device: str) -> None:
+def start_entry(entry: ScanEntry, device: str) -> None:
     """Make the first call, including compilation, and a second one to estimate the time of a call."""
     outcome: list[list[Tensor]] = []
-    entry.first_call, _ = timed(lambda: outcome.append(entry.run()), device)
+    entry.first_call, _ = time_call(lambda: outcome.append(entry.run()), device)
     entry.found = outcome[0]
-    alone, both = partial(forward, entry.contender.scan, entry.problem), entry.run
-    entry.tasks = {"forward": Task(alone, device), "forward_backward": Task(both, device)}
-    entry.tasks["forward"].expected, _ = timed(alone, device)
-    entry.tasks["forward_backward"].expected = expected(both, entry.first_call, device)
+    forward = partial(run_forward, entry.contender.scan, entry.problem)
+    entry.calls = {
+        "forward": TimedCall(forward, device, expected=time_call(forward, device)[0]),
+        "forward_backward": TimedCall(
+            entry.run, device, expected=estimate_seconds(entry.run, entry.first_call, device)
+        ),
+    }
 
 
-def check(entry: ScanEntry, truth: Truth) -> None:
+def check_entry(entry: ScanEntry, reference: ScanReference) -> None:
     """Compare with float64; wrong results make the row invalid."""
-    entry.errors = truth.errors(entry.contender.scan, entry.problem.size, entry.found)
-    if fault := accuracy.verdict(entry.errors):
-        entry.status, entry.reason = "invalid", fault
+    entry.errors = reference.errors(entry.contender.scan, entry.problem.size, entry.found)
+    if fault := explain_errors(entry.errors):
+        entry.stop("invalid", fault)
 
 
-def time_all(entries: Sequence[ScanEntry], meter: roofline.Meter, settings: Settings, say: Say) -> None:
-    """Time the valid entries and the machine's peak rates in turns."""
-    tasks = [task for entry in entries if entry.runs for task in entry.tasks.values()]
-    interleave([*meter.tasks, *tasks], settings.repeats, say)
-    for entry in entries:
-        for task in entry.tasks.values():
-            if task.error:
-                entry.fail(task.error)
-
-
-def repeat(entry: ScanEntry, settings: Settings) -> None:
+def check_bits(entry: ScanEntry, device: str) -> None:
     """Record whether a second run, and runs on one and two threads, give the same bits."""
-    entry.bit_equal["runs"] = same(entry.run(), entry.found)
-    if settings.device == "cpu":
-        try:
-            one, two = (on_threads(entry, count) for count in (1, 2))
-        finally:
-            torch.set_num_threads(settings.threads)
-        entry.bit_equal["threads"] = same(one, two)
+    entry.bit_equal["runs"] = are_equal(entry.run(), entry.found)
+    if device == "cpu":
+        with use_threads(1):
+            one = entry.run()
+        with use_threads(2):
+            entry.bit_equal["threads"] = are_equal(one, entry.run())
 
 
-def on_threads(entry: ScanEntry, count: int) -> list[Tensor]:
-    """Compute output and gradients with `count` threads."""
-    torch.set_num_threads(count)
-    return entry.run()
-
-
-def same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+def are_equal(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     """Return True if all tensors are equal to the last bit."""
-    return all(torch.equal(x, y) for x, y in zip(one, other, strict=True))
+    return all(equal(x, y) for x, y in zip(one, other, strict=True))
 
 
-def weigh(entry: ScanEntry, device: str) -> None:
+def measure_memory(entry: ScanEntry, device: str) -> None:
     """Measure peak memory beyond arguments, outputs and gradients."""
-    found, returned = memory.peak(entry.run, device)
+    found, returned = measure_peak(entry.run, device)
     if found.bytes is not None:
-        found = memory.Peak(max(0, found.bytes - memory.size_of(returned)))
+        found = MemoryPeak(max(0, found.bytes - count_bytes(returned)))
     entry.peak = found
 
 
-def row(entry: ScanEntry, rates: roofline.Rates) -> dict[str, Any]:
+def describe_entry(entry: ScanEntry, rates: PeakRates) -> dict[str, Any]:
     """Return an entry as plain values; speed and memory only if results are right and times possible."""
     found: dict[str, Any] = {
         "name": entry.contender.name,
@@ -176,14 +182,14 @@ def row(entry: ScanEntry, rates: roofline.Rates) -> dict[str, Any]:
     if entry.status != "measured":
         return found
     size = entry.problem.size
-    speeds = {name: figures(task.spread, size, rates, name) for name, task in entry.tasks.items()}
-    if fault := impossible(speeds):
+    speeds = {name: describe_speed(call.spread, size, rates, name) for name, call in entry.calls.items()}
+    if fault := explain_impossible(speeds):
         del found["note"]
         return found | {"status": "invalid", "reason": fault}
     worst = max(entry.errors.values())
-    if worst > accuracy.NOTED:
+    if worst > NOTED_ERROR:
         found["note"] = "; ".join(filter(None, (entry.reason, f"an error of {worst:.1e}")))
-    inputs = memory.size_of(entry.problem.arguments)
+    inputs = count_bytes(entry.problem.arguments)
     extra = entry.peak.bytes
     return found | {
         **speeds,
@@ -194,7 +200,7 @@ def row(entry: ScanEntry, rates: roofline.Rates) -> dict[str, Any]:
     }
 
 
-def figures(spread: Spread | None, size: Size, rates: roofline.Rates, mode: str) -> dict[str, Any]:
+def describe_speed(spread: Spread | None, size: Size, rates: PeakRates, mode: str) -> dict[str, Any]:
     """Return a timing and derived rates; forward with backward counts as one update of every state."""
     assert spread is not None, "a measured row was timed"
     bound = rates.bound(size, backward=mode == "forward_backward")
@@ -209,7 +215,7 @@ def figures(spread: Spread | None, size: Size, rates: roofline.Rates, mode: str)
     }
 
 
-def impossible(speeds: Mapping[str, Mapping[str, Any]]) -> str:
+def explain_impossible(speeds: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the contradiction between times and bounds; empty if there is none."""
     for mode, found in speeds.items():
         if found["of_bound"] is not None and found["of_bound"] > 1:
@@ -220,7 +226,7 @@ def impossible(speeds: Mapping[str, Mapping[str, Any]]) -> str:
     return ""
 
 
-def compare_rows(rows: Sequence[dict[str, Any]]) -> None:
+def add_speedups(rows: Sequence[dict[str, Any]]) -> None:
     """Add speed-ups per token, since sizes may differ, over the loop and over the best-known peer."""
     by_name = {row["name"]: row for row in rows if row["status"] == "measured"}
     for row in by_name.values():
@@ -228,5 +234,68 @@ def compare_rows(rows: Sequence[dict[str, Any]]) -> None:
             if other in by_name:
                 row[key] = {
                     mode: row[mode]["tokens_per_second"] / by_name[other][mode]["tokens_per_second"]
-                    for mode in ("forward", "forward_backward")
+                    for mode in MODES
                 }
+
+
+def list_scaling_sizes(*, quick: bool) -> dict[str, list[Size]]:
+    """Return sizes by the dimension that varies: length of one example, states of one 1024-step stream."""
+    lengths, states = (QUICK_LENGTHS, QUICK_STATES) if quick else (LENGTHS, STATES)
+    return {
+        "l": [Size(b=1, l=length) for length in lengths],
+        "n": [Size(b=1, l=1024, m=1, n=n) for n in states],
+    }
+
+
+def measure_scaling(options: BenchmarkOptions, report: Report) -> list[dict[str, Any]]:
+    """Time the default kernel of this device at each of `list_scaling_sizes`: a table per dimension."""
+    engine = choose_kernel(options.device).engine
+    (contender,) = choose_contenders((engine,))
+    found = []
+    for varied, sizes in list_scaling_sizes(quick=options.quick).items():
+        report(f"scaling of {engine} over {varied}")
+        rows = time_sizes(contender, sizes, options)
+        found.append({"engine": engine, "varied": varied, "rows": rows})
+    return found
+
+
+def time_sizes(
+    contender: Contender, sizes: Iterable[Size], options: BenchmarkOptions
+) -> list[dict[str, Any]]:
+    """Time one kernel at each size, with the ratio to the previous row."""
+    found: list[tuple[Size, dict[str, TimedCall]]] = []
+    for size in sizes:
+        given = make_problem(size, options.device)
+        calls = {
+            mode: warm_up(TimedCall(partial(run, contender.scan, given), options.device))
+            for mode, run in MODES.items()
+        }
+        found.append((size, calls))
+    time_in_turns([call for _, calls in found for call in calls.values()], options.repeats)
+    rows: list[dict[str, Any]] = []
+    for size, calls in found:
+        rows.append(describe_size(size, calls, rows[-1] if rows else {}))
+    return rows
+
+
+def warm_up(call: TimedCall) -> TimedCall:
+    """Make a call twice to estimate its time; its error is kept if it fails."""
+
+    def run_twice() -> None:
+        call.call()
+        call.expected, _ = time_call(call.call, call.device)
+
+    call.error = catch_error(run_twice)
+    return call
+
+
+def describe_size(size: Size, calls: Mapping[str, TimedCall], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of one size; `before` is the row that its ratios refer to."""
+    found: dict[str, Any] = {"size": asdict(size)}
+    for mode, call in calls.items():
+        if call.spread is None:
+            found["error"] = call.error
+            continue
+        found[mode] = asdict(call.spread)
+        found[f"{mode}_ratio"] = call.spread.median / before[mode]["median"] if mode in before else None
+    return found

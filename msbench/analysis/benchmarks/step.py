@@ -1,137 +1,302 @@
-"""The benchmark of a whole training step: forward, loss, backward, check, optimiser."""
+"""The benchmark of a whole training step: forward, loss, backward, check, optimiser.
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+Our Mamba has a peer, the Mamba of `transformers`, which must agree with it on loss and gradients.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from msbench import models, ops
-from msbench.analysis.benchmarks import memory, step_peers
-from msbench.analysis.benchmarks.runner import Runner, runner
-from msbench.analysis.benchmarks.settings import Say, Settings
-from msbench.analysis.benchmarks.shapes import SHAPES, StepShape, Variant
-from msbench.analysis.benchmarks.step_peers import PEERS, Peer, peers_of
-from msbench.analysis.benchmarks.timing import SLOW, Task, expected, failure, interleave, timed
+from msbench.analysis.benchmarks import contenders
+from msbench.analysis.benchmarks.measurement import (
+    SLOW,
+    UNKNOWN,
+    BenchmarkEntry,
+    MemoryPeak,
+    Report,
+    TimedCall,
+    estimate_seconds,
+    measure_peak,
+    time_call,
+    time_entries,
+)
+from msbench.analysis.benchmarks.options import BenchmarkOptions
+from msbench.analysis.benchmarks.step_models import (
+    SHAPES,
+    StepRunner,
+    StepShape,
+    Variant,
+    choose_shapes,
+    convert_to_peer,
+    install_peer,
+    make_runner,
+)
+from msbench.config import MambaConfig
+from msbench.environment import measure_free_memory
 from msbench.errors import UnknownName
+from msbench.models.selective import compute_inner_width
 
 MODELS = ("mamba", "msssm-s6")
 PEER_REPEATS = 2
 """Repeats of a peer whose step is slow."""
+STEP_PEERS = {"transformers": False, "transformers-mambapy": True}
+"""Peers by scan: False for a loop over time, the default; True for mambapy's (option ``use_mambapy``)."""
+LOSS_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-4
+"""Relative to a parameter's largest gradient: float32 through 20 layers with batch norm."""
+KEPT, WORKING = 4.2, 5.0
+"""Measured numbers of (b, l, i, n) float32 arrays that each layer of the peer keeps, and that one uses."""
+SHARE = 0.7
+"""Share of the free memory that a step of the peer may take."""
+PATIENCE = 120.0
+"""Seconds that a step may take by the probe, unless the peer is requested by name."""
+LONG = 256
+"""Sequence length above which the peer is probed: the backward of its loop is quadratic in the length."""
+PROBED = 16
+"""The probe uses 1/PROBED of the length."""
 
 
-@dataclass
-class StepEntry:
+@dataclass(frozen=True)
+class StepPeer:
+    """A peer of the variant `of`, on the first `examples` of the batch, or `skipped` for a reason."""
+
+    name: str
+    of: str
+    variant: Variant
+    examples: int
+    note: str = ""
+    skipped: str = ""
+
+    @property
+    def parallel(self) -> bool:
+        """Return True if it uses mambapy's scan."""
+        return STEP_PEERS[self.name]
+
+    @property
+    def packages(self) -> list[str]:
+        """Return the packages that it needs."""
+        return ["transformers", "mambapy"] if self.parallel else ["transformers"]
+
+    def label(self) -> str:
+        """Return names and versions of the packages."""
+        return " + ".join(map(contenders.label_package, self.packages))
+
+    def missing(self, device: str) -> str:
+        """Return why it is unavailable; empty if it is available."""
+        return next(filter(None, (contenders.PEERS[name].missing(device) for name in self.packages)), "")
+
+    def build(
+        self, shape: StepShape, device: str, length: int | None = None
+    ) -> tuple[StepRunner, dict[str, str]]:
+        """Build our model with the peer's mixers; return it with our parameter names mapped to the peer's."""
+        ours = make_runner(self.variant, shape, device, self.examples, length)
+        names = install_peer(ours.model, parallel=self.parallel)
+        ours.model.recompute_layers(on=False)
+        return StepRunner(ours.model, ours.batch, shape), names
+
+    def compare(self, shape: StepShape, device: str) -> tuple[StepRunner, dict[str, float]]:
+        """Build a fresh peer; return it with its loss and gradient errors on the same batch and weights."""
+        loss, gradients = make_runner(self.variant, shape, device, self.examples).gradients()
+        theirs, names = self.build(shape, device)
+        their_loss, their_gradients = theirs.gradients()
+        renamed = {name: their_gradients[other] for name, other in names.items()}
+        return theirs, {
+            "loss": abs(their_loss - loss) / abs(loss),
+            "gradients": measure_gradient_error(gradients, renamed),
+        }
+
+
+def list_peers(shape: StepShape, device: str, only: Sequence[str]) -> list[StepPeer]:
+    """Return the peers of the shape's first Mamba, with the batch that fits, or why they are skipped.
+
+    A peer whose step takes minutes is timed only if `only` names it.
+    """
+    of, variant = next((name, one) for name, one in shape.variants.items() if one.model == "mamba")
+    whole = len(shape.batch.labels)
+    found = []
+    for name in STEP_PEERS:
+        peer = StepPeer(name, of, variant, whole)
+        if fault := peer.missing(device):
+            found.append(replace(peer, skipped=fault))
+            continue
+        examples, fault = fit_examples(variant, shape, SHARE * measure_free_memory(device))
+        note = "" if examples == whole else f"b {whole} would take too much memory; ratios are per token"
+        peer = replace(peer, examples=examples, note=note, skipped=fault)
+        is_slow = not peer.parallel and shape.batch.inputs.shape[1] > LONG
+        if is_slow and not fault and name not in only:
+            peer = replace(peer, skipped=explain_slow_step(peer, shape, device))
+        found.append(peer)
+    return found
+
+
+def explain_slow_step(found: StepPeer, shape: StepShape, device: str) -> str:
+    """Return why a peer's step is too slow to time; an empty string if it is not.
+
+    A step on one example of a short length is timed to decide this; it appears in no result.
+    """
+    length = shape.batch.inputs.shape[1] // PROBED
+    small_runner, _ = replace(found, examples=1).build(shape, device, length)
+    seconds, _ = time_call(small_runner.step, device)
+    expected = seconds * PROBED**2 * found.examples
+    if expected <= PATIENCE:
+        return ""
+    return (
+        f"a step may take {expected / 60:.0f} minutes (its backward is quadratic in the length);"
+        f" --only {found.name} waits for it"
+    )
+
+
+def fit_examples(variant: Variant, shape: StepShape, room: float) -> tuple[int, str]:
+    """Return the number of examples that fit into `room` bytes, and a message if none do."""
+    examples = len(shape.batch.labels)
+    # Batch norm of one unpadded sequence followed by its mean is constant: all gradients would be zero.
+    fewest = 2 if variant.config.norm == "batch" else 1
+    while estimate_bytes(variant, shape, examples) > room and examples // 2 >= fewest:
+        examples //= 2
+    if (need := estimate_bytes(variant, shape, examples)) <= room:
+        return examples, ""
+    return examples, f"b {examples} takes about {need / 1e9:.1f} GB, and {room / 1e9:.1f} GB may be used"
+
+
+def estimate_bytes(variant: Variant, shape: StepShape, examples: int) -> int:
+    """Return the approximate bytes that a step of the peer takes."""
+    config = variant.config
+    assert isinstance(config, MambaConfig)
+    positions = examples * shape.batch.inputs.shape[1]
+    copies = KEPT * config.layers + WORKING
+    return int(4 * copies * positions * compute_inner_width(config) * config.state)
+
+
+def measure_gradient_error(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
+    """Return the largest error of a gradient relative to that parameter's largest; infinite if not finite."""
+    worst = 0.0
+    for name, value in ours.items():
+        gradient = convert_to_peer(name, value)
+        largest = float(gradient.abs().max())
+        distance = float((gradient - theirs[name].view_as(gradient)).abs().max()) / (largest or 1.0)
+        worst = max(worst, distance if math.isfinite(distance) else math.inf)
+    return worst
+
+
+def explain_disagreement(agreement: Mapping[str, float]) -> str:
+    """Return why a peer is invalid; an empty string if it agrees with our model."""
+    if not agreement["loss"] <= LOSS_TOLERANCE:
+        return f"its loss is off by {agreement['loss']:.1e} (more than {LOSS_TOLERANCE:.0e})"
+    if not agreement["gradients"] <= GRADIENT_TOLERANCE:
+        return f"a gradient is off by {agreement['gradients']:.1e} (more than {GRADIENT_TOLERANCE:.0e})"
+    return ""
+
+
+@dataclass(kw_only=True)
+class StepEntry(BenchmarkEntry):
     """A variant or a peer in this run, with its results."""
 
     name: str
     variant: Variant
-    peer: Peer | None = None
-    status: str = "measured"
-    """``measured``, ``invalid`` (a peer that computes something else), ``skipped`` or ``failed``."""
-    reason: str = ""
-    label: str = ""
-    runner: Runner | None = None
+    peer: StepPeer | None = None
+    runner: StepRunner | None = None
     parameters: int = 0
     first_call: float = 0.0
-    task: Task | None = None
-    peak: memory.Peak = memory.UNKNOWN
+    peak: MemoryPeak = UNKNOWN
     agreement: dict[str, float] = field(default_factory=dict)
 
-    def attempt(self, action: Callable[[], object]) -> None:
-        """Call `action` unless this entry has failed or was skipped; an exception affects this entry only."""
-        if self.status == "measured" and (fault := failure(action)):
-            self.status, self.reason, self.runner = "failed", fault, None
+    def stop(self, status: str, reason: str) -> None:
+        """Stop measuring, and release the model."""
+        super().stop(status, reason)
+        self.runner = None
 
     @property
-    def ready(self) -> Runner:
-        """Return the runner that `start` has built."""
+    def ready(self) -> StepRunner:
+        """Return the runner that `start_entry` has built."""
         assert self.runner is not None
         return self.runner
 
 
-def measure(names: Sequence[str], settings: Settings, say: Say) -> dict[str, Any]:
+def measure_steps(options: BenchmarkOptions, report: Report) -> dict[str, Any]:
     """Measure every shape, as plain values; a shape whose data cannot be set up ends the benchmark."""
-    for name in settings.only:
-        if name not in (*MODELS, *PEERS):
-            raise UnknownName("model", name, (*MODELS, *PEERS), "--only")
+    for name in options.only:
+        if name not in (*MODELS, *STEP_PEERS):
+            raise UnknownName("model", name, (*MODELS, *STEP_PEERS), "--only")
     timed_shapes = []
-    for name in names:
-        say(f"{name}: data")
+    for name in choose_shapes(options.shapes, quick=options.quick):
+        report(f"{name}: data")
         shape = SHAPES[name]()
-        timed_shapes.append((shape, time_shape(shape, settings, say)))
+        timed_shapes.append((shape, time_shape(shape, options, report)))
     # After the last timing: it slows down allocations, and steps of many layers by up to 1.8 times.
     for _, entries in timed_shapes:
         for entry in entries:
-            entry.attempt(partial(weigh, entry, settings.device))
-    found = [described(shape, entries) for shape, entries in timed_shapes]
-    return {"shapes": found, "rows": [row for shape in found for row in shape.pop("rows")]}
+            entry.attempt(partial(measure_memory, entry, options.device))
+    shapes, rows = [], []
+    for shape, entries in timed_shapes:
+        found = [describe_entry(entry, shape) for entry in entries]
+        shapes.append({"name": shape.name, "title": shape.title, "ratios": compute_ratios(found, shape)})
+        rows += found
+    return {"shapes": shapes, "rows": rows}
 
 
-def time_shape(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry]:
+def time_shape(shape: StepShape, options: BenchmarkOptions, report: Report) -> list[StepEntry]:
     """Take first steps and checks of one shape, then timings in turns."""
-    entries = entries_of(shape, settings, say)
+    entries = list_entries(shape, options, report)
     for entry in entries:
-        if entry.status == "measured":
-            say(f"{shape.name}: first step of {entry.name}")
-        entry.attempt(partial(start, entry, shape, settings.device))
-    tasks = [entry.task for entry in entries if entry.status == "measured" and entry.task]
-    interleave(tasks, settings.repeats, lambda text: say(f"{shape.name}: {text}"))
-    for entry in entries:
-        if entry.task is not None and entry.task.error:
-            entry.status, entry.reason = "failed", entry.task.error
+        if entry.is_measured:
+            report(f"{shape.name}: first step of {entry.name}")
+        entry.attempt(partial(start_entry, entry, shape, options.device))
+    time_entries(entries, options.repeats, lambda text: report(f"{shape.name}: {text}"))
     return entries
 
 
-def described(shape: StepShape, entries: Sequence[StepEntry]) -> dict[str, Any]:
-    """Return a shape as plain values."""
-    rows = [row(entry, shape) for entry in entries]
-    return {"name": shape.name, "title": shape.title, "rows": rows, "ratios": ratios(rows, shape)}
-
-
-def entries_of(shape: StepShape, settings: Settings, say: Say) -> list[StepEntry]:
+def list_entries(shape: StepShape, options: BenchmarkOptions, report: Report) -> list[StepEntry]:
     """Return the requested variants and peers."""
-    only = settings.only
-    label = ops.kernel_name(settings.device)
+    only = options.only
+    label = ops.kernel_name(options.device)
     entries = [
-        StepEntry(name, variant, label=label)
+        StepEntry(name=name, variant=variant, label=label)
         for name, variant in shape.variants.items()
         if not only or variant.model in only
     ]
-    if only and not set(only) & set(PEERS):
+    if only and not set(only) & set(STEP_PEERS):
         return entries
-    say(f"{shape.name}: peers")
-    for peer in peers_of(shape, settings.device, only):
+    report(f"{shape.name}: peers")
+    for peer in list_peers(shape, options.device, only):
         if not only or peer.name in only:
-            status = "skipped" if peer.skipped else "measured"
-            entries.append(StepEntry(peer.name, peer.variant, peer, status, peer.skipped))
+            entry = StepEntry(name=peer.name, variant=peer.variant, peer=peer)
+            if peer.skipped:
+                entry.stop("skipped", peer.skipped)
+            entries.append(entry)
     return entries
 
 
-def start(entry: StepEntry, shape: StepShape, device: str) -> None:
+def start_entry(entry: StepEntry, shape: StepShape, device: str) -> None:
     """Build the model, compare it if it is a peer; take the first step and, if that was short, a second."""
     if entry.peer is None:
-        entry.runner = runner(entry.variant, shape, device)
+        entry.runner = make_runner(entry.variant, shape, device)
     else:
         entry.label = entry.peer.label()
-        entry.runner, entry.agreement = entry.peer.agreement(shape, device)
-        if fault := step_peers.verdict(entry.agreement):
-            entry.status, entry.reason, entry.runner = "invalid", fault, None
+        entry.runner, entry.agreement = entry.peer.compare(shape, device)
+        if fault := explain_disagreement(entry.agreement):
+            entry.stop("invalid", fault)
             return
         entry.reason = entry.peer.note
     entry.parameters = models.count_parameters(entry.ready.model)
     step = entry.ready.step
-    entry.first_call, _ = timed(step, device)
-    seconds = expected(step, entry.first_call, device)
-    entry.task = Task(step, device, PEER_REPEATS if entry.peer and seconds > SLOW else None, seconds)
+    entry.first_call, _ = time_call(step, device)
+    seconds = estimate_seconds(step, entry.first_call, device)
+    repeats = PEER_REPEATS if entry.peer and seconds > SLOW else None
+    entry.calls["step"] = TimedCall(step, device, repeats, seconds)
 
 
-def weigh(entry: StepEntry, device: str) -> None:
+def measure_memory(entry: StepEntry, device: str) -> None:
     """Measure the peak of one more step, beyond parameters and optimiser state."""
-    entry.peak, _ = memory.peak(entry.ready.step, device)
+    entry.peak, _ = measure_peak(entry.ready.step, device)
     entry.runner = None if entry.peer else entry.runner  # a peer's layers are large
 
 
-def row(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
+def describe_entry(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
     """Return an entry as plain values."""
     examples = entry.peer.examples if entry.peer else len(shape.batch.labels)
     tokens = int(shape.batch.lengths[:examples].sum())
@@ -146,9 +311,9 @@ def row(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
         "agreement": entry.agreement,
         "size": {"b": examples, "l": int(shape.batch.inputs.shape[1]), "tokens": tokens},
     }
-    if entry.status != "measured" or entry.task is None:
+    if not entry.is_measured:
         return found
-    spread = entry.task.spread
+    spread = entry.calls["step"].spread
     assert spread is not None, "a measured row was timed"
     return found | {
         "step": asdict(spread),
@@ -160,7 +325,7 @@ def row(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
     }
 
 
-def ratios(rows: Sequence[dict[str, Any]], shape: StepShape) -> list[dict[str, Any]]:
+def compute_ratios(rows: Sequence[dict[str, Any]], shape: StepShape) -> list[dict[str, Any]]:
     """Return ratios of times per token: MS-SSM over Mamba, the peer over our Mamba."""
     speed = {row["name"]: row["tokens_per_second"] for row in rows if row["status"] == "measured"}
     peers = [(row["name"], row["peer_of"], "peer, same weights") for row in rows if row["peer_of"]]

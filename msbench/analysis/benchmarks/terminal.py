@@ -24,7 +24,7 @@ BOUNDS = {
 
 def print_document(found: Mapping[str, Any]) -> None:
     """Print all tables of a document, and the reasons for missing rows."""
-    console.out(heading(found))
+    console.out(format_heading(found))
     for title, header, rows in tables(found):
         if rows:
             console.out("")
@@ -33,7 +33,7 @@ def print_document(found: Mapping[str, Any]) -> None:
     console.out("\n".join(["", *remarks]) if remarks else "")
 
 
-def heading(found: Mapping[str, Any]) -> str:
+def format_heading(found: Mapping[str, Any]) -> str:
     """Return the heading: versions, device and settings of the measurement."""
     git, device = found["git"], found["device"]
     commit = f", commit {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""
@@ -44,11 +44,11 @@ def heading(found: Mapping[str, Any]) -> str:
         f" {found['dtype']}",
     ]
     if found["what"] == "scan":
-        lines += scan_heading(found)
+        lines += _scan_heading(found)
     return "\n".join(lines)
 
 
-def scan_heading(found: Mapping[str, Any]) -> list[str]:
+def _scan_heading(found: Mapping[str, Any]) -> list[str]:
     """Return the problem size and the machine's peak rates."""
     size = found["size"]
     return [f"{sizes(size)}: {size['m'] * size['n']} states per channel", *best(found["rates"])]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from msbench.analysis.benchmarks import native_bounds
+from msbench.analysis.benchmarks import bounds
 from msbench.analysis.benchmarks.contenders import Contender
 from msbench.analysis.benchmarks.problem import Size
 from msbench.ops.scan.reference import Arguments, selective_scan_reference
@@ -34,7 +34,14 @@ def broken(_arguments: Arguments) -> Tensor:
 
 
 def contender(name: str, scan: Any = right, missing: str = "", **options: Any) -> Contender:
-    return Contender(name, scan, lambda _device: missing, lambda: f"{name} 1.0", 3.0, **options)
+    return Contender(
+        name=name,
+        scan=scan,
+        missing=lambda _device: missing,
+        label=lambda: f"{name} 1.0",
+        copies=3.0,
+        **options,
+    )
 
 
 def spread(median: float, reach: float = 0.0) -> dict[str, Any]:
@@ -66,4 +73,4 @@ def document(*rows: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def modest_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short loops in place of those that show a machine's best: no test asserts a speed."""
-    monkeypatch.setattr(native_bounds, "PASSES", 1 << 10)
+    monkeypatch.setattr(bounds, "PASSES", 1 << 10)

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from bench_cases import SMALL, broken, contender, document, modest_rates, row, silent, wrong
 
-from msbench.analysis.benchmarks import scan, step, terminal
-from msbench.analysis.benchmarks.comparison import compare
-from msbench.analysis.benchmarks.document import document as make
-from msbench.analysis.benchmarks.roofline import clocked_rates, cpu_rates
-from msbench.analysis.benchmarks.settings import Settings
-from msbench.analysis.benchmarks.shapes import SHAPES, deep_shape
+from msbench.analysis.benchmarks import terminal
+from msbench.analysis.benchmarks.bounds import make_cpu_rates, make_gpu_rates
+from msbench.analysis.benchmarks.command import build_document, compare_documents
+from msbench.analysis.benchmarks.options import BenchmarkOptions
+from msbench.analysis.benchmarks.scan import measure_scan
+from msbench.analysis.benchmarks.step import measure_steps
+from msbench.analysis.benchmarks.step_models import SHAPES, make_deep_shape
 
-SETTINGS = Settings(repeats=3, scaling=False)
+OPTIONS = BenchmarkOptions(repeats=3, scaling=False, size=SMALL)
 LONGEST = 80
 
 
@@ -32,7 +33,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         contender("wrong", wrong),
         contender("broken", broken),
     ]
-    return make("scan", SETTINGS, 1.0, scan.measure(SMALL, SETTINGS, silent, who))
+    return build_document(OPTIONS, 1.0, measure_scan(OPTIONS, silent, who))
 
 
 def test_tables_of_the_scan_fit_a_terminal(found: dict[str, Any]) -> None:
@@ -58,7 +59,7 @@ def test_rows_without_times_are_told_with_their_reasons(
 
 
 def test_shares_and_bounds_are_named(found: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    found["rates"] = dict(cpu_rates((14.3e9, 7.41e9), (46.8e9, 36.8e9)).facts)
+    found["rates"] = dict(make_cpu_rates((14.3e9, 7.41e9), (46.8e9, 36.8e9)).facts)
     for mode, share in (("forward", 0.62), ("forward_backward", 1.0)):
         found["rows"][0][mode] |= {"bound": "registers", "of_bound": share}
     found["rows"][1]["forward"] |= {"bound": "memory", "of_bound": 0.005}
@@ -77,7 +78,7 @@ def test_shares_and_bounds_are_named(found: dict[str, Any], capsys: pytest.Captu
 
 
 def test_the_best_of_a_gpu_and_of_no_library_are_named_too() -> None:
-    assert terminal.best(clocked_rates(1e12, 3e12).facts) == [
+    assert terminal.best(make_gpu_rates(1e12, 3e12).facts) == [
         "at best: 128000.0 G instructions/s, 16000.00 G exp/s, copy 3000.0 GB/s"
     ]
     assert terminal.best({"source": "no bounds: why"}) == ["no bounds: why"]
@@ -87,7 +88,7 @@ def test_the_best_of_a_gpu_and_of_no_library_are_named_too() -> None:
 
 def test_without_the_loop_there_is_no_ratio_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     modest_rates(monkeypatch)
-    made = scan.measure(SMALL, SETTINGS, silent, [contender("alone")])
+    made = measure_scan(OPTIONS, silent, [contender("alone")])
     (one,) = made["rows"]
     assert terminal.times(one, "over_loop", "forward") == "--"
     one["peak_bytes"] = None
@@ -97,8 +98,9 @@ def test_without_the_loop_there_is_no_ratio_to_it(monkeypatch: pytest.MonkeyPatc
 
 def test_tables_of_steps_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = ("model.layers=1", "model.d_model=8", "model.state=5")
-    monkeypatch.setitem(SHAPES, "tiny", lambda: deep_shape(2, 1024, *tiny))
-    made = make("step", SETTINGS, 1.0, step.measure(["tiny"], SETTINGS, silent))
+    monkeypatch.setitem(SHAPES, "tiny", lambda: make_deep_shape(2, 1024, *tiny))
+    options = BenchmarkOptions(what="step", repeats=3, shapes=("tiny",))
+    made = build_document(options, 1.0, measure_steps(options, silent))
     made["rows"][0]["step"] |= {"median": 123.456, "p20": 120.0, "p80": 130.0}
     tables = [table for table in terminal.tables(made) if table[2]]
     assert len(tables) == 3
@@ -108,7 +110,7 @@ def test_tables_of_steps_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_comparison_fits_too() -> None:
     size = {"b": 50, "l": 16384, "m": 5, "d": 1024, "n": 128}
     one = row("accelerated-scan", size=size)
-    compared = compare(document(one, row("new")), document(one))
+    compared = compare_documents(document(one, row("new")), document(one))
     table = terminal.comparison_table(compared)
     assert [line[-1] for line in table[2]] == ["same", "same", "only now"]
     assert at_a_terminal(table) <= LONGEST

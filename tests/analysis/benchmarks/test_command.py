@@ -12,10 +12,9 @@ from step_cases import tiny
 from typer.testing import CliRunner, Result
 
 from msbench.analysis.benchmarks import command
-from msbench.analysis.benchmarks.command import BenchmarkRequest
+from msbench.analysis.benchmarks.options import QUICK_SIZE, BenchmarkOptions, parse_options
 from msbench.analysis.benchmarks.problem import Size
-from msbench.analysis.benchmarks.settings import QUICK_SIZE, repeats_of, size_of
-from msbench.analysis.benchmarks.shapes import SHAPES
+from msbench.analysis.benchmarks.step_models import SHAPES
 from msbench.cli import app
 from msbench.errors import ConfigError, ExitCode
 
@@ -75,7 +74,7 @@ def test_nothing_is_written_without_being_asked(tmp_path: Path, monkeypatch: pyt
 def test_scaling_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [Size(1, length, 2, 3, 4) for length in (4, 16)]
     monkeypatch.setattr(
-        "msbench.analysis.benchmarks.scaling.tables", lambda quick: [("l", sizes)] if not quick else []
+        "msbench.analysis.benchmarks.scan.list_scaling_sizes", lambda quick: {} if quick else {"l": sizes}
     )
     done = bench("scan", *TINY, "--scaling", "--only", "reference", "-q")
     assert done.exit_code == 0, done.output
@@ -125,10 +124,12 @@ def test_nothing_measured_is_undecided() -> None:
         (("scan", "--compare", "/no/such/file.json"), "cannot be read"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_runs(
+def test_invalid_options_are_refused_before_anything_runs(
     arguments: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("msbench.analysis.benchmarks.timing.Task.turn", lambda _task: pytest.fail("timed"))
+    monkeypatch.setattr(
+        "msbench.analysis.benchmarks.measurement.TimedCall.turn", lambda _task: pytest.fail("timed")
+    )
     done = bench(*arguments)
     assert done.exit_code == ExitCode.USAGE, done.output
     assert words in done.stderr
@@ -143,20 +144,18 @@ def test_threads_are_set_for_the_measurement_alone(monkeypatch: pytest.MonkeyPat
         return {"rows": []}
 
     before = torch.get_num_threads()
-    monkeypatch.setattr("msbench.analysis.benchmarks.scan.measure", measure)
-    made = command.carry_out(BenchmarkRequest(threads=before + 1, quiet=True))
+    monkeypatch.setitem(command.MEASURES, "scan", measure)
+    made = command.run_benchmark(BenchmarkOptions(threads=before + 1, quiet=True))
     assert seen == [before + 1]
     assert made["threads"] == before + 1
     assert torch.get_num_threads() == before
 
 
 def test_sizes_and_repeats_of_options() -> None:
-    assert size_of((None, 7, None, None, 3), quick=False) == Size(8, 7, 5, 128, 3)
-    assert size_of((None,) * 5, quick=True) == QUICK_SIZE
-    assert (repeats_of(None, quick=False), repeats_of(None, quick=True), repeats_of(9, quick=True)) == (
-        5,
-        3,
-        9,
-    )
+    unset = dict.fromkeys("blmdn")
+    assert parse_options(size=unset | {"l": 7, "n": 3}).size == Size(8, 7, 5, 128, 3)
+    assert parse_options(size=unset, quick=True).size == QUICK_SIZE
+    assert [parse_options(size=unset, quick=quick).repeats for quick in (False, True)] == [5, 3]
+    assert parse_options(size=unset, quick=True, repeats=9).repeats == 9
     with pytest.raises(ConfigError):
-        repeats_of(0, quick=False)
+        parse_options(size=unset, repeats=0)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from msbench import datasets as data
-from msbench.analysis.benchmarks import datasets
-from msbench.analysis.benchmarks.settings import Settings
+from msbench import datasets
+from msbench.analysis.benchmarks import data
+from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.cli import app
 from msbench.errors import DataError, ExitCode, UnknownName
 from msbench.runs.suite import Suite, list_suites, resolve_specs
@@ -20,12 +20,12 @@ def bench(*arguments: str | Path) -> Result:
 
 @pytest.fixture
 def only_tiny(tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> Suite:
-    monkeypatch.setattr(datasets, "available", lambda **_: [tiny])
+    monkeypatch.setattr(data, "list_suites", lambda **_: [tiny])
     return tiny
 
 
 def test_each_way_of_seeing_a_set_is_named_once() -> None:
-    entries = list(datasets.configs(print))
+    entries = list(data.list_entries(print))
     specs = [spec for suite in list_suites() for spec in resolve_specs(suite)]
     assert {entry.config for entry in entries} == {spec.data for spec in specs}
     assert len({entry.config for entry in entries}) == len(entries)
@@ -34,7 +34,7 @@ def test_each_way_of_seeing_a_set_is_named_once() -> None:
 
 def test_a_set_that_is_there_is_opened_and_fed(only_tiny: Suite, tmp_path: Path) -> None:
     spec = resolve_specs(only_tiny)[0]
-    dataset = data.setup(spec.data, data.data_root())
+    dataset = datasets.setup(spec.data, datasets.data_root())
     done = bench("--json", "-q", "--quick", "--out", tmp_path / "data.json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -54,7 +54,7 @@ def test_a_set_that_is_there_is_opened_and_fed(only_tiny: Suite, tmp_path: Path)
 
 
 def test_tables_fit_80_columns(only_tiny: Suite) -> None:
-    data.setup(resolve_specs(only_tiny)[0].data, data.data_root())
+    datasets.setup(resolve_specs(only_tiny)[0].data, datasets.data_root())
     done = bench("-q", "--quick")
     assert done.exit_code == 0, done.output
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -75,26 +75,26 @@ def test_what_is_not_set_up_says_what_to_run(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_fault_of_one_set_marks_its_row(only_tiny: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    data.setup(resolve_specs(only_tiny)[0].data, data.data_root())
+    datasets.setup(resolve_specs(only_tiny)[0].data, datasets.data_root())
 
     def broken(*_args: object) -> None:
         raise DataError("tokens.npy is damaged")
 
-    monkeypatch.setattr(data, "open_dataset", broken)
-    (row,) = datasets.measure(Settings(repeats=3), lambda _text: None)["rows"]
+    monkeypatch.setattr(datasets, "open_dataset", broken)
+    (row,) = data.measure_datasets(BenchmarkOptions(repeats=3), lambda _text: None)["rows"]
     assert row["status"] == "failed"
     assert "tokens.npy is damaged" in row["reason"]
 
 
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(UnknownName, match="--only"):
-        datasets.measure(Settings(only=("listopps",)), lambda _text: None)
+        data.measure_datasets(BenchmarkOptions(only=("listopps",)), lambda _text: None)
 
 
-def test_a_file_that_is_no_suite_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_suite_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "broken.yaml").write_text("name: broken\n")
-    told: list[str] = []
-    assert list(datasets.configs(told.append))
-    assert any("broken.yaml" in line for line in told)
+    reported: list[str] = []
+    assert list(data.list_entries(reported.append))
+    assert any("broken.yaml" in line for line in reported)

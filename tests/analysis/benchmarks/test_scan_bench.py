@@ -10,17 +10,17 @@ import torch
 from bench_cases import SMALL, broken, contender, modest_rates, right, silent, wrong
 from torch import Tensor
 
-from msbench.analysis.benchmarks import memory, roofline, scan
-from msbench.analysis.benchmarks.contenders import contenders
+from msbench.analysis.benchmarks import bounds, measurement, scan
+from msbench.analysis.benchmarks.bounds import make_cpu_rates
+from msbench.analysis.benchmarks.contenders import choose_contenders
+from msbench.analysis.benchmarks.measurement import TimedCall, explain_no_peak, time_in_turns
+from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.analysis.benchmarks.problem import NAMES, Size
-from msbench.analysis.benchmarks.roofline import cpu_rates
-from msbench.analysis.benchmarks.settings import Settings
-from msbench.analysis.benchmarks.timing import Task, interleave
 from msbench.ops import native_library
-from msbench.ops.scan.dispatch import KERNELS
+from msbench.ops.scan.dispatch import KERNELS, choose_kernel
 from msbench.ops.scan.reference import Arguments
 
-SETTINGS = Settings(repeats=3, scaling=False)
+OPTIONS = BenchmarkOptions(repeats=3, scaling=False, size=SMALL)
 
 
 @pytest.fixture(autouse=True)
@@ -28,16 +28,16 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     modest_rates(monkeypatch)
 
 
-def measured(*who: Any, settings: Settings = SETTINGS) -> dict[str, dict[str, Any]]:
-    found = scan.measure(SMALL, settings, silent, list(who))
+def measured(*who: Any, options: BenchmarkOptions = OPTIONS) -> dict[str, dict[str, Any]]:
+    found = scan.measure_scan(options, silent, list(who))
     return {row["name"]: row for row in found["rows"]}
 
 
 def test_every_kernel_and_peer_has_a_row() -> None:
     # Triton's interpreter takes most of a second for every step.
-    found = scan.measure(Size(1, 3, 2, 4, 3), SETTINGS, silent)
+    found = scan.measure_scan(replace(OPTIONS, size=Size(1, 3, 2, 4, 3)), silent)
     rows = {row["name"]: row for row in found["rows"]}
-    assert list(rows) == [one.name for one in contenders()]
+    assert list(rows) == [one.name for one in choose_contenders()]
     here = [name for name, kernel in KERNELS.items() if not kernel.missing("cpu")]
     for name in here:
         assert rows[name]["status"] == "measured", rows[name]
@@ -61,7 +61,7 @@ def test_what_a_row_says_follows_from_its_times() -> None:
     assert set(row["over_loop"]) == {"forward", "forward_backward"}
     assert 0 < max(row["errors"].values()) < 1e-5
     assert row["bit_equal"] == {"runs": True, "threads": True}
-    if not memory.unavailable():
+    if not explain_no_peak():
         assert row["peak_bytes"] >= 0
 
 
@@ -79,8 +79,8 @@ def test_wrong_numbers_make_a_row_invalid_without_times_and_ratios() -> None:
 
 def with_bounds(monkeypatch: pytest.MonkeyPatch, updates: float, moved: float = 1e30) -> None:
     """A machine that is as fast as this."""
-    rates = cpu_rates((updates, updates), (moved, moved))
-    monkeypatch.setattr(roofline.Meter, "rates", lambda _self: rates)
+    rates = make_cpu_rates((updates, updates), (moved, moved))
+    monkeypatch.setattr(bounds.RateMeter, "rates", lambda _self: rates)
 
 
 @pytest.mark.parametrize(("updates", "moved", "name"), [(1.0, 1e30, "registers"), (1e30, 1.0, "memory")])
@@ -100,7 +100,7 @@ def test_a_time_below_the_bound_makes_a_row_invalid(
 def test_only_a_share_above_one_is_impossible(share: float, fault: bool) -> None:
     fine = {"bound": "memory", "bound_s": 1.0, "of_bound": 0.2, "median": 5.0}
     both = {"bound": "registers", "bound_s": 2.0 * share, "of_bound": share, "median": 2.0}
-    found = scan.impossible({"forward": fine, "forward_backward": both})
+    found = scan.explain_impossible({"forward": fine, "forward_backward": both})
     expected = (
         "the bound 'registers' is wrong: forward and backward took 2 s, and at best would have taken 2 s"
     )
@@ -119,25 +119,25 @@ def test_a_share_is_the_bound_over_the_median(monkeypatch: pytest.MonkeyPatch) -
 def test_bounds_have_turns_among_those_of_the_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def watched(tasks: Sequence[Task], repeats: int, say: Any) -> None:
-        interleave(tasks, repeats, say)
-        seen.extend(len(task.wall) for task in tasks)
+    def watched(calls: Sequence[TimedCall], repeats: int, say: Any) -> None:
+        time_in_turns(calls, repeats, say)
+        seen.extend(len(call.wall) for call in calls)
 
-    monkeypatch.setattr(scan, "interleave", watched)
-    found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
+    monkeypatch.setattr(measurement, "time_in_turns", watched)
+    found = scan.measure_scan(OPTIONS, silent, [contender("reference")])
     gauges = 0 if native_library.load_library() is None else 4
     assert len(seen) == gauges + 2
-    assert min(seen) >= SETTINGS.repeats
+    assert min(seen) >= OPTIONS.repeats
     assert len(found["rates"]) == 1 + gauges
 
 
 def test_without_the_library_a_row_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_library, "load_library", lambda: None)
-    found = scan.measure(SMALL, SETTINGS, silent, [contender("reference")])
+    found = scan.measure_scan(OPTIONS, silent, [contender("reference")])
     (row,) = found["rows"]
     assert row["status"] == "measured"
     assert [row["forward"][key] for key in ("bound", "bound_s", "of_bound")] == [None] * 3
-    assert found["rates"] == {"source": "no bounds: the C++ kernels are not there"}
+    assert found["rates"] == {"source": "no bounds: the C++ kernels are not installed"}
     json.dumps(found, allow_nan=False)
 
 
@@ -159,7 +159,7 @@ def test_an_error_marks_its_row_and_the_others_go_on() -> None:
     assert rows["reference"]["status"] == "measured"
 
 
-def test_a_fault_that_comes_late_is_told_too() -> None:
+def test_a_late_fault_is_reported_too() -> None:
     calls = []
 
     def late(arguments: Arguments) -> Tensor:
@@ -198,5 +198,36 @@ def test_what_is_not_repeatable_is_found() -> None:
 
 def test_threads_are_put_back() -> None:
     before = torch.get_num_threads()
-    measured(contender("reference"), settings=replace(SETTINGS, threads=before))
+    measured(contender("reference"), options=replace(OPTIONS, threads=before))
     assert torch.get_num_threads() == before
+
+
+def test_each_line_refers_to_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [Size(1, length, 2, 3, 4) for length in (4, 16)]
+    monkeypatch.setattr(scan, "list_scaling_sizes", lambda quick: {"l": sizes} if quick else {})
+    (table,) = scan.measure_scaling(BenchmarkOptions(repeats=3, quick=True), silent)
+    assert table["engine"] == choose_kernel("cpu").engine
+    first, second = table["rows"]
+    assert first["size"]["l"] == 4
+    assert first["forward_ratio"] is None
+    for mode in ("forward", "forward_backward"):
+        assert second[f"{mode}_ratio"] == pytest.approx(second[mode]["median"] / first[mode]["median"])
+
+
+def test_a_size_that_fails_leaves_the_others() -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    made = scan.warm_up(TimedCall(fail))
+    found = scan.describe_size(Size(), {"forward": made}, {})
+    assert found["error"] == "out of memory"
+    assert "forward" not in found
+    after = scan.describe_size(Size(), {"forward": scan.warm_up(TimedCall(lambda: None))}, found)
+    assert "error" in after  # never timed
+
+
+def test_default_tables_have_lengths_in_steps_of_four() -> None:
+    by_dimension = scan.list_scaling_sizes(quick=False)
+    assert [size.l for size in by_dimension["l"]] == [256, 1024, 4096, 16384]
+    assert [size.n for size in by_dimension["n"]] == [1, 16, 26, 64, 128, 256]
+    assert {size.b for sizes in by_dimension.values() for size in sizes} == {1}

@@ -1,6 +1,7 @@
 """The benchmark of training steps on tiny models: rows, agreement with the peer, faults."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,14 +10,13 @@ from bench_cases import silent
 from step_cases import tiny, tiny_shape
 
 from msbench import models
-from msbench.analysis.benchmarks import memory, mixer_peer, step, step_peers, timing
-from msbench.analysis.benchmarks.runner import Runner, runner
-from msbench.analysis.benchmarks.settings import Say, Settings
-from msbench.analysis.benchmarks.shapes import SHAPES
-from msbench.analysis.benchmarks.timing import Task
+from msbench.analysis.benchmarks import contenders, measurement, step, step_models
+from msbench.analysis.benchmarks.measurement import Report, TimedCall, measure_peak, time_in_turns
+from msbench.analysis.benchmarks.options import BenchmarkOptions
+from msbench.analysis.benchmarks.step_models import SHAPES, StepRunner, make_runner
 from msbench.errors import UnknownName
 
-SETTINGS = Settings(repeats=3)
+OPTIONS = BenchmarkOptions(repeats=3, shapes=("tiny",))
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, "tiny", tiny())
 
 
-def rows(settings: Settings = SETTINGS) -> dict[str, dict[str, Any]]:
-    return {row["name"]: row for row in step.measure(["tiny"], settings, silent)["rows"]}
+def rows(only: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in step.measure_steps(replace(OPTIONS, only=only), silent)["rows"]}
 
 
 @pytest.mark.usefixtures("shapes")
 def test_models_and_peers_are_measured_and_agree() -> None:
-    found = step.measure(["tiny"], SETTINGS, silent)
+    found = step.measure_steps(OPTIONS, silent)
     by_name = {row["name"]: row for row in found["rows"]}
     assert list(by_name) == ["mamba/5", "msssm-s6/5", "transformers", "transformers-mambapy"]
     for row in by_name.values():
@@ -38,7 +38,7 @@ def test_models_and_peers_are_measured_and_agree() -> None:
         assert row["size"] == {"b": 4, "l": 12, "tokens": 48}
         assert row["tokens_per_second"] == pytest.approx(48 / row["step"]["median"])
         assert row["states_per_channel"] == 5
-    for name in step_peers.PEERS:
+    for name in step.STEP_PEERS:
         assert by_name[name]["agreement"]["loss"] < 1e-5
         assert by_name[name]["agreement"]["gradients"] < 1e-4
         assert by_name[name]["parameters"] == by_name["mamba/5"]["parameters"]
@@ -55,15 +55,15 @@ def test_models_and_peers_are_measured_and_agree() -> None:
 
 @pytest.mark.usefixtures("shapes")
 def test_a_peer_with_other_weights_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = mixer_peer.copy_weights
+    original = step_models.copy_weights
 
     @torch.no_grad()
     def off(ours: Any, theirs: Any) -> None:
         original(ours, theirs)
         theirs.D.mul_(1.1)
 
-    monkeypatch.setattr(mixer_peer, "copy_weights", off)
-    found = step.measure(["tiny"], SETTINGS, silent)
+    monkeypatch.setattr(step_models, "copy_weights", off)
+    found = step.measure_steps(OPTIONS, silent)
     row = next(row for row in found["rows"] if row["name"] == "transformers")
     assert row["status"] == "invalid"
     assert "is off by" in row["reason"]
@@ -81,7 +81,7 @@ def test_a_model_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -
         return original(name, *arguments, **options)
 
     monkeypatch.setattr(models, "build", build)
-    found = rows(Settings(repeats=3, only=("mamba", "msssm-s6")))
+    found = rows(("mamba", "msssm-s6"))
     assert (found["msssm-s6/5"]["status"], found["msssm-s6/5"]["reason"]) == ("failed", "out of memory")
     assert found["mamba/5"]["status"] == "measured"
 
@@ -89,21 +89,20 @@ def test_a_model_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -
 def test_no_shape_is_timed_after_memory_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """That makes allocations slow: the steps of a second shape took 1.8 times as long."""
     done = []
-    measure_peak = memory.peak
 
     def peak(call: Callable[[], Any], device: str) -> Any:
         done.append("memory")
         return measure_peak(call, device)
 
-    def interleave(tasks: Sequence[Task], repeats: int, say: Say) -> None:
+    def interleave(calls: Sequence[TimedCall], repeats: int, report: Report) -> None:
         done.append("times")
-        timing.interleave(tasks, repeats, say)
+        time_in_turns(calls, repeats, report)
 
-    monkeypatch.setattr(memory, "peak", peak)
-    monkeypatch.setattr(step, "interleave", interleave)
+    monkeypatch.setattr(step, "measure_peak", peak)
+    monkeypatch.setattr(measurement, "time_in_turns", interleave)
     for name in ("one", "other"):
         monkeypatch.setitem(SHAPES, name, tiny())
-    found = step.measure(["one", "other"], Settings(repeats=3, only=("mamba",)), silent)
+    found = step.measure_steps(replace(OPTIONS, shapes=("one", "other"), only=("mamba",)), silent)
     assert done == ["times", "times", "memory", "memory"]
     assert [shape["name"] for shape in found["shapes"]] == ["deep", "deep"]
     assert [row["status"] for row in found["rows"]] == ["measured"] * 2
@@ -111,16 +110,16 @@ def test_no_shape_is_timed_after_memory_was_measured(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("shapes")
 def test_only_those_that_are_asked_for() -> None:
-    assert list(rows(Settings(repeats=3, only=("mamba",)))) == ["mamba/5"]
-    assert list(rows(Settings(repeats=3, only=("transformers",)))) == ["transformers"]
+    assert list(rows(("mamba",))) == ["mamba/5"]
+    assert list(rows(("transformers",))) == ["transformers"]
     with pytest.raises(UnknownName, match="did you mean 'mamba'"):
-        rows(Settings(only=("mambo",)))
+        rows(("mambo",))
 
 
 def test_a_step_is_that_of_the_training_loop() -> None:
     shape = tiny_shape("train.clip=0.5")
     torch.manual_seed(1)
-    one = runner(shape.variants["mamba/5"], shape, "cpu")
+    one = make_runner(shape.variants["mamba/5"], shape, "cpu")
     before = {name: x.detach().clone() for name, x in one.model.named_parameters()}
     losses = []
     for _ in range(20):
@@ -134,7 +133,7 @@ def test_a_step_is_that_of_the_training_loop() -> None:
 
 def test_gradients_are_repeatable_though_dropout_is_on() -> None:
     shape = tiny_shape("model.dropout=0.5")
-    one = runner(shape.variants["mamba/5"], shape, "cpu")
+    one = make_runner(shape.variants["mamba/5"], shape, "cpu")
     (loss, first), (again, second) = one.gradients(), one.gradients()
     assert loss == again
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -144,46 +143,47 @@ def test_a_peer_gets_the_batch_that_fits() -> None:
     shape = tiny_shape(b=8)
     variant = shape.variants["mamba/5"]
     for examples in (8, 4, 2):
-        assert step_peers.fitted(variant, shape, step_peers.needed(variant, shape, examples)) == (
+        assert step.fit_examples(variant, shape, step.estimate_bytes(variant, shape, examples)) == (
             examples,
             "",
         )
     # Batch norm of a single sequence would leave no gradients to compare.
-    examples, fault = step_peers.fitted(variant, shape, step_peers.needed(variant, shape, 1))
+    examples, fault = step.fit_examples(variant, shape, step.estimate_bytes(variant, shape, 1))
     assert examples == 2
     assert "b 2 takes about" in fault
 
 
 def test_a_peer_that_takes_minutes_is_waited_for_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_peers, "LONG", 4)
-    monkeypatch.setattr(step_peers, "PROBED", 2)
-    monkeypatch.setattr(step_peers, "PATIENCE", 0.0)
-    loop, parallel = step_peers.peers_of(tiny_shape(), "cpu", ())
+    monkeypatch.setattr(step, "LONG", 4)
+    monkeypatch.setattr(step, "PROBED", 2)
+    monkeypatch.setattr(step, "PATIENCE", 0.0)
+    loop, parallel = step.list_peers(tiny_shape(), "cpu", ())
     assert "--only transformers waits for it" in loop.skipped
     assert parallel.skipped == ""
-    loop, _ = step_peers.peers_of(tiny_shape(), "cpu", ("transformers",))
+    loop, _ = step.list_peers(tiny_shape(), "cpu", ("transformers",))
     assert loop.skipped == ""
 
 
 def test_a_peer_that_is_not_there_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("msbench.analysis.benchmarks.peers.mambapy_missing", lambda _device: "not installed")
-    loop, parallel = step_peers.peers_of(tiny_shape(), "cpu", ())
+    absent = replace(contenders.PEERS["mambapy"], missing=lambda _device: "not installed")
+    monkeypatch.setitem(contenders.PEERS, "mambapy", absent)
+    loop, parallel = step.list_peers(tiny_shape(), "cpu", ())
     assert loop.skipped == ""
     assert parallel.skipped == "not installed"
 
 
 def test_agreement_is_judged_on_the_loss_and_on_gradients() -> None:
-    assert step_peers.verdict({"loss": 1e-6, "gradients": 1e-6}) == ""
-    assert "its loss is off by" in step_peers.verdict({"loss": 1e-4, "gradients": 0.0})
-    assert "a gradient is off by" in step_peers.verdict({"loss": 0.0, "gradients": 0.1})
-    assert "its loss" in step_peers.verdict({"loss": float("nan"), "gradients": 0.0})
+    assert step.explain_disagreement({"loss": 1e-6, "gradients": 1e-6}) == ""
+    assert "its loss is off by" in step.explain_disagreement({"loss": 1e-4, "gradients": 0.0})
+    assert "a gradient is off by" in step.explain_disagreement({"loss": 0.0, "gradients": 0.1})
+    assert "its loss" in step.explain_disagreement({"loss": float("nan"), "gradients": 0.0})
     one = {"a": torch.tensor([2.0, 1.0])}
-    assert step_peers.farthest(one, {"a": torch.tensor([[2.0, 0.0]])}) == 0.5
-    assert step_peers.farthest(one, {"a": torch.tensor([float("nan"), 1.0])}) == float("inf")
+    assert step.measure_gradient_error(one, {"a": torch.tensor([[2.0, 0.0]])}) == 0.5
+    assert step.measure_gradient_error(one, {"a": torch.tensor([float("nan"), 1.0])}) == float("inf")
 
 
 def test_runners_start_from_the_same_weights() -> None:
     shape = tiny_shape()
-    made: list[Runner] = [runner(shape.variants["msssm-s6/5"], shape, "cpu") for _ in range(2)]
+    made: list[StepRunner] = [make_runner(shape.variants["msssm-s6/5"], shape, "cpu") for _ in range(2)]
     for x, y in zip(made[0].model.parameters(), made[1].model.parameters(), strict=True):
         assert torch.equal(x, y)

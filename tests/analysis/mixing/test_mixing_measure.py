@@ -10,8 +10,7 @@ import torch
 from mixing_cases import INFOS, flow, model_of, tokens, with_layer
 from torch import Tensor, nn
 
-from msbench.analysis.benchmarks import memory
-from msbench.analysis.benchmarks.memory import unavailable
+from msbench.analysis.benchmarks.measurement import explain_no_peak, measure_peak
 from msbench.analysis.mixing.jacobian import compute_rows, list_units
 from msbench.analysis.mixing.measure import (
     ChannelDistances,
@@ -223,7 +222,7 @@ def test_the_whole_network_reaches_farther_than_its_layers() -> None:
     assert network.distance.mean() > max(layer.distance.mean() for layer in layers)
 
 
-@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+@pytest.mark.skipif(bool(explain_no_peak()), reason=explain_no_peak())
 @pytest.mark.parametrize("name", ["mamba", "msssm-s6", "s4"])
 def test_memory_grows_no_faster_than_the_length_and_is_foreseen(name: str) -> None:
     """Not d times, as a batch of all channels would, nor with the square of the length as J itself."""
@@ -231,7 +230,7 @@ def test_memory_grows_no_faster_than_the_length_and_is_foreseen(name: str) -> No
 
     def peak(length: int, channels: int) -> int:
         call = partial(measure_model, model, [tokens(length)], MeasureOptions(channels=channels))
-        return memory.peak(call, "cpu")[0].bytes or 0
+        return measure_peak(call, "cpu")[0].bytes or 0
 
     held_back = 4e6  # malloc keeps a few MB, from which a small measure may live without any growth
     peak(512, 1)

@@ -8,10 +8,19 @@ import pytest
 import torch
 from bench_cases import modest_rates
 
-from msbench.analysis.benchmarks import native_bounds, roofline
-from msbench.analysis.benchmarks.problem import Size, problem
-from msbench.analysis.benchmarks.roofline import Gauge, Meter, Rates, clocked_rates, cpu_rates, traffic
-from msbench.analysis.benchmarks.timing import interleave
+from msbench.analysis.benchmarks import bounds
+from msbench.analysis.benchmarks.bounds import (
+    ArithmeticLoop,
+    PeakRates,
+    RateGauge,
+    RateMeter,
+    TrafficLoop,
+    count_traffic,
+    make_cpu_rates,
+    make_gpu_rates,
+)
+from msbench.analysis.benchmarks.measurement import time_in_turns
+from msbench.analysis.benchmarks.problem import Size, make_problem
 from msbench.errors import ConfigError
 from msbench.ops import native_library
 from msbench.ops.scan import native_engine
@@ -34,19 +43,19 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-def bound(rates: Rates, size: Size, *, backward: bool) -> tuple[str, float]:
+def bound(rates: PeakRates, size: Size, *, backward: bool) -> tuple[str, float]:
     found = rates.bound(size, backward=backward)
     assert found is not None
     return found
 
 
 def test_bounds_on_a_cpu_are_the_sums_of_both_passes() -> None:
-    rates = cpu_rates((640e3, 320e3), (1e9, 1e9))
+    rates = make_cpu_rates((640e3, 320e3), (1e9, 1e9))
     assert bound(rates, SIZE, backward=False)[0] == bound(rates, SIZE, backward=True)[0] == "registers"
     assert bound(rates, SIZE, backward=False)[1] == pytest.approx(1e-3)
     assert bound(rates, SIZE, backward=True)[1] == pytest.approx(1e-3 + 2e-3)
-    (read, written), (again, gradients) = traffic(SIZE)
-    slow = cpu_rates((1e12, 1e12), (4e3, 2e3))
+    (read, written), (again, gradients) = count_traffic(SIZE)
+    slow = make_cpu_rates((1e12, 1e12), (4e3, 2e3))
     assert bound(slow, SIZE, backward=False)[0] == bound(slow, SIZE, backward=True)[0] == "memory"
     forward, backward = (read + written) / 1e3, (again + gradients) / 500
     assert bound(slow, SIZE, backward=False)[1] == pytest.approx(forward)
@@ -54,7 +63,7 @@ def test_bounds_on_a_cpu_are_the_sums_of_both_passes() -> None:
 
 
 def test_bounds_on_a_gpu_are_those_of_the_roofline_of_an_h100() -> None:
-    rates = clocked_rates(132 * 1.755e9, 3e12)
+    rates = make_gpu_rates(132 * 1.755e9, 3e12)
     token_channel = 1e12 / (1024 * 128)
     size = Size(1, 1024, 5, 128, 26)
     forward = rates.bounds(size, backward=False)
@@ -67,9 +76,9 @@ def test_bounds_on_a_gpu_are_those_of_the_roofline_of_an_h100() -> None:
 
 
 def test_traffic_counts_every_tensor_once_a_pass() -> None:
-    given = problem(SIZE, "cpu")
+    given = make_problem(SIZE, "cpu")
     inputs, output = sum(x.numel() for x in given.arguments), given.weight.numel()
-    assert traffic(SIZE) == ((inputs, output), (inputs + output, inputs))
+    assert count_traffic(SIZE) == ((inputs, output), (inputs + output, inputs))
 
 
 @needs_library
@@ -87,8 +96,8 @@ def test_the_arithmetic_is_that_of_a_scan(
         ctypes.byref(native_engine.ScanProblem(instructions=instructions))
     )
     lanes = {1: 4, 2: 8, 3: 16}[chosen]
-    passes = -(-native_bounds.PASSES // n) * n
-    assert native_bounds.Arithmetic(n, backward)() == passes * 4 * lanes * threads
+    passes = -(-bounds.PASSES // n) * n
+    assert ArithmeticLoop(n, backward)() == passes * 4 * lanes * threads
 
 
 @needs_library
@@ -97,9 +106,9 @@ def test_another_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DT", "RATE", "LAST"):
         for n, backward in ((1, True), (26, True)) if name != "LAST" else ((26, True), (26, False)):
             with monkeypatch.context() as patch:
-                patch.setattr(native_bounds, name, getattr(native_bounds, name) * 1.001)
+                patch.setattr(bounds, name, getattr(bounds, name) * 1.001)
                 with pytest.raises(RuntimeError, match="the loop of the registers bound computed"):
-                    native_bounds.Arithmetic(n, backward)()
+                    ArithmeticLoop(n, backward)()
 
 
 @needs_library
@@ -110,29 +119,29 @@ def test_traffic_reads_and_writes_all_of_it(
     instructions: int, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_library, "instructions", instructions)
-    found = native_bounds.Traffic(*sizes)
+    found = TrafficLoop(*sizes)
     assert found() == 4 * sum(sizes)
-    assert bool((found.target == float(native_bounds.FILLED)).all())
+    assert bool((found.target == float(bounds.FILLED)).all())
     found.source[-1] = 2
     with pytest.raises(RuntimeError, match=f"read {sizes[0] + 1} of {sizes[0]} numbers"):
         found()
 
 
 def test_of_a_problem_that_no_cache_holds_a_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_bounds, "MOST_READ", 1000)
-    found = native_bounds.Traffic(4000, 400)
+    monkeypatch.setattr(bounds, "MOST_READ", 1000)
+    found = TrafficLoop(4000, 400)
     assert (found.source.numel(), found.target.numel()) == (1000, 100)
 
 
 def test_decays_of_the_measured_problem_are_made_as_the_loop_makes_them() -> None:
     """In the cheapest way, ``Decay::NEARER`` of lanes.inl: one exponential in 16, series for the rest."""
-    _, dt, A, *_ = (x.detach() for x in problem(Size(1, 64, 5, 8, 26), "cpu").arguments)
+    _, dt, A, *_ = (x.detach() for x in make_problem(Size(1, 64, 5, 8, 26), "cpu").arguments)
     assert float(dt.max() * A.diff(dim=2).abs().max()) * np.log2(np.e) < 0.15
 
 
 def test_the_fastest_call_counts() -> None:
-    done = Gauge(lambda: 6.0, "cpu")
-    done.task.wall = [3.0, 2.0, 4.0]
+    done = RateGauge(lambda: 6.0, "cpu")
+    done.call.wall = [3.0, 2.0, 4.0]
     assert done.rate == 3.0
 
 
@@ -141,20 +150,20 @@ def test_a_bound_that_fails_is_no_bound() -> None:
 
     def work() -> float:
         calls.append(1)
-        if len(calls) > 1 + roofline.WARM:
+        if len(calls) > 1 + bounds.WARM:
             raise RuntimeError("wrong")
         return 1.0
 
-    failing = Gauge(work, "cpu")
-    interleave([failing.task], 3)
+    failing = RateGauge(work, "cpu")
+    time_in_turns([failing.call], 3)
     with pytest.raises(RuntimeError, match="a bound cannot be measured: RuntimeError: wrong"):
         _ = failing.rate
 
 
 @needs_library
 def test_rates_of_this_machine() -> None:
-    meter = Meter(SIZE, "cpu")
-    interleave(meter.tasks, 3)
+    meter = RateMeter(SIZE, "cpu")
+    time_in_turns(meter.calls, 3)
     rates = meter.rates()
     assert set(rates.bounds(SIZE, backward=True)) == {"registers", "memory"}
     numbers = {name: value for name, value in rates.facts.items() if name != "source"}
@@ -164,14 +173,14 @@ def test_rates_of_this_machine() -> None:
 
 def test_without_the_library_there_is_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_library, "load_library", lambda: None)
-    meter = roofline.Meter(SIZE, "cpu")
-    assert meter.tasks == []
+    meter = bounds.RateMeter(SIZE, "cpu")
+    assert meter.calls == []
     assert meter.rates().bound(SIZE, backward=True) is None
-    assert meter.rates().facts == {"source": "no bounds: the C++ kernels are not there"}
+    assert meter.rates().facts == {"source": "no bounds: the C++ kernels are not installed"}
 
 
 @needs_library
 def test_a_library_from_an_older_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_bounds, "FUNCTIONS", ("msbench_bound_of_tomorrow",))
+    monkeypatch.setattr(bounds, "FUNCTIONS", ("msbench_bound_of_tomorrow",))
     with pytest.raises(ConfigError, match="was built from an older msbench: install it again"):
-        Meter(SIZE, "cpu")
+        RateMeter(SIZE, "cpu")

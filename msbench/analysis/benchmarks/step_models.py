@@ -1,0 +1,288 @@
+"""The models whose training steps are measured: shapes with their settings and batch, ours and the peer's.
+
+The peer is the Mamba of `transformers` in our classifier, with the same weights. Embedding, norms, residuals,
+dropout, pooling and head are ours in both, so only the block differs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from msbench import datasets, models
+from msbench.config import ClassifierConfig, MambaConfig, RunSpec, TrainConfig
+from msbench.datasets.dataset import Batch, TaskInfo
+from msbench.environment import measure_free_memory
+from msbench.errors import UnknownName
+from msbench.models.classifier import Classifier
+from msbench.models.mamba import MambaBlock
+from msbench.models.selective import compute_dt_rank, compute_inner_width
+from msbench.runs.suite import load_suite, resolve_specs
+from msbench.training.feed import send
+from msbench.training.objective import loss_of
+from msbench.training.optimizer import build_optimizer
+from msbench.training.order import epoch_batches
+from msbench.training.step import check_finite
+
+PEER_NAMES = {
+    "in_proj.weight": "in_proj.weight",
+    "conv.weight": "conv1d.weight",
+    "conv.bias": "conv1d.bias",
+    "x_proj.weight": "x_proj.weight",
+    "dt.weight": "dt_proj.weight",
+    "dt.bias": "dt_proj.bias",
+    "A_log": "A_log",
+    "D": "D",
+    "out_proj.weight": "out_proj.weight",
+}
+"""Our parameter names mapped to the peer's; `convert_to_peer` converts the values."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model of a shape: its registered name and its config."""
+
+    model: str
+    config: ClassifierConfig
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """Models that take the same step: `variants` by name, the training settings, the batch.
+
+    `pairs`: variants whose times are compared, the slower first, with a description of the pair.
+    """
+
+    name: str
+    title: str
+    variants: dict[str, Variant]
+    train: TrainConfig
+    info: TaskInfo
+    batch: Batch
+    pairs: tuple[tuple[str, str, str], ...]
+
+    def tensors(
+        self, device: str, examples: int | None = None, length: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs (b, l), lengths (b,) and labels (b,) of the first `examples`, cut to `length`."""
+        fed = send(self.batch, torch.device(device))
+        inputs, lengths, labels = (part[:examples] for part in (fed.inputs, fed.lengths, fed.labels))
+        inputs = inputs[:, :length]
+        return inputs, lengths.clamp(max=inputs.shape[1]), labels
+
+
+def make_suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) -> StepShape:
+    """Return the first task of a suite with a real batch of its training data, set up if absent.
+
+    `states`: further numbers of states per channel, for both models, in addition to the suite's own.
+    """
+    specs = _plan_specs(suite, overrides)
+    spec = next(iter(specs.values()))
+    dataset = datasets.setup(spec.data, datasets.data_root())
+    split = dataset.splits["train"]
+    size = spec.train.batch_size
+    batches = epoch_batches(split.lengths, size, spec.seed, 0, bucketing=spec.train.bucketing)
+    # The longest batch of the first epoch: every other step takes less.
+    full = [batch for batch in batches if len(batch) == min(size, len(split))]
+    chosen = max(full, key=lambda batch: int(split.lengths[batch].max()))
+    batch = split.batch(chosen, spec.train.pad_to)
+    title = f"suite {suite}, a real batch"
+    return _make_shape(suite, title, specs, dataset.info, batch, states)
+
+
+def make_deep_shape(b: int = 2, length: int = 1024, *overrides: str) -> StepShape:
+    """Return the models of the suite ``listops`` with its settings, on random tokens: needs no data."""
+    specs = _plan_specs("listops", overrides)
+    info = datasets.outline(next(iter(specs.values())).data)
+    source = np.random.default_rng(0)
+    inputs = source.integers(1, info.vocabulary, (b, length))
+    labels = source.integers(0, info.classes, b)
+    batch = Batch(inputs, np.full(b, length, dtype=np.int64), labels)
+    return _make_shape("deep", "suite listops, random tokens", specs, info, batch, ())
+
+
+def _plan_specs(suite: str, overrides: Sequence[str]) -> dict[str, RunSpec]:
+    """Return the runs of Mamba and of MS-SSM on the suite's first task, in this order."""
+    specs = resolve_specs(load_suite(suite), ("mamba", "msssm-s6"), (), (), tuple(overrides))
+    return {name: next(spec for spec in specs if spec.model_name == name) for name in ("mamba", "msssm-s6")}
+
+
+def _make_shape(
+    name: str, title: str, specs: dict[str, RunSpec], info: TaskInfo, batch: Batch, states: Sequence[int]
+) -> StepShape:
+    """Return a shape with the suite's own variants, then both models with each of these numbers of states."""
+    configs = [(model, spec.model) for model, spec in specs.items()]
+    for count in states:
+        configs += [(model, spec.model.model_copy(update={"state": count})) for model, spec in specs.items()]
+    variants = {f"{model}/{_count_states(config)}": Variant(model, config) for model, config in configs}
+    b, length = batch.inputs.shape
+    config = specs["mamba"].model
+    size = f"{config.layers} layers of {config.d_model}, b {b}, l {length}, norm {config.norm}"
+    train = specs["mamba"].train
+    return StepShape(name, f"{title}: {size}", variants, train, info, batch, _pair_variants(specs, states))
+
+
+def _pair_variants(specs: dict[str, RunSpec], states: Sequence[int]) -> tuple[tuple[str, str, str], ...]:
+    """Return pairs of MS-SSM over Mamba: as in the suite, and at each equal number of states."""
+    own = [(_count_states(specs["msssm-s6"].model), _count_states(specs["mamba"].model))]
+    chosen = own + [(count, count) for count in states]
+    return tuple(
+        (f"msssm-s6/{ours}", f"mamba/{theirs}", "equal states" if ours == theirs else "as in the suite")
+        for ours, theirs in dict.fromkeys(chosen)
+    )
+
+
+def _count_states(config: ClassifierConfig) -> int:
+    """Return the option ``state``."""
+    value: Any = config.model_dump()["state"]
+    return int(value)
+
+
+SHAPES: dict[str, Callable[[], StepShape]] = {
+    "quick": partial(make_suite_shape, "quick", states=(20,)),
+    "deep": make_deep_shape,
+    "listops": partial(make_suite_shape, "listops"),
+}
+DEFAULT_SHAPES = ("quick", "deep")
+QUICK_SHAPES = ("quick",)
+
+
+def choose_shapes(names: Sequence[str], *, quick: bool) -> list[str]:
+    """Return the names of the shapes to measure; UnknownName for an unknown one."""
+    for name in names:
+        if name not in SHAPES:
+            raise UnknownName("shape", name, SHAPES, "--shape")
+    return list(names or (QUICK_SHAPES if quick else DEFAULT_SHAPES))
+
+
+@dataclass
+class StepRunner:
+    """A model with its optimiser, and the batch (inputs, lengths, labels) that every step takes."""
+
+    model: Classifier
+    batch: tuple[Tensor, Tensor, Tensor]
+    shape: StepShape
+    optimizer: torch.optim.Optimizer = field(init=False)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.model.train()
+        self.optimizer = build_optimizer(self.model, self.shape.train)
+
+    def loss(self) -> Tensor:
+        """Compute the loss of the batch."""
+        inputs, lengths, labels = self.batch
+        return loss_of(self.model(inputs, lengths).float(), labels, self.shape.train.loss)
+
+    def step(self) -> None:
+        """Take one step as the training loop does: forward, loss, backward, check, clipping, optimiser."""
+        loss = self.loss()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.steps += 1
+        check_finite(self.model, loss.detach(), self.steps)
+        if self.shape.train.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.shape.train.clip)
+        self.optimizer.step()
+
+    def gradients(self) -> tuple[float, dict[str, Tensor]]:
+        """Compute loss and gradients by parameter, without a step; dropout uses a fixed seed."""
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.optimizer.zero_grad(set_to_none=True)
+            loss = self.loss()
+            loss.backward()  # type: ignore[no-untyped-call]
+        found = {name: x.grad for name, x in self.model.named_parameters() if x.grad is not None}
+        self.optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach()), found
+
+
+def make_runner(
+    variant: Variant, shape: StepShape, device: str, examples: int | None = None, length: int | None = None
+) -> StepRunner:
+    """Build a model of ours, always with the same weights, on the first `examples` cut to `length`.
+
+    As in training, layers are recomputed if their activations would fill half of the free memory.
+    """
+    model = models.build(variant.model, variant.config, shape.info, seed=0).to(device)
+    batch = shape.tensors(device, examples, length)
+    needed = models.estimate_activation_bytes(variant.model, variant.config, batch[0].numel(), device)
+    model.recompute_layers(on=needed > measure_free_memory(device) / 2)
+    return StepRunner(model, batch, shape)
+
+
+class MixerPeer(nn.Module):
+    """A MambaMixer as a layer of our classifier."""
+
+    def __init__(self, config: MambaConfig, *, parallel: bool) -> None:
+        super().__init__()
+        from transformers import MambaConfig as TheirConfig
+        from transformers.models.mamba.modeling_mamba import MambaMixer
+
+        theirs = TheirConfig(
+            hidden_size=config.d_model,
+            state_size=config.state,
+            conv_kernel=config.kernel,
+            time_step_rank=compute_dt_rank(config),
+            use_conv_bias=config.conv_bias,
+            use_bias=False,
+            hidden_act="silu",
+            num_hidden_layers=1,
+            use_mambapy=parallel,
+        )
+        # Not as an argument: the config would overwrite it with `expand` times the width, whole numbers only.
+        theirs.intermediate_size = compute_inner_width(config)
+        self.mixer = MambaMixer(theirs, 0)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002 (causal: none needed)
+        """Map (b, l, d) to (b, l, d)."""
+        y: Tensor = self.mixer(x)
+        return y
+
+
+def install_peer(model: Classifier, *, parallel: bool) -> dict[str, str]:
+    """Replace our blocks by mixers with the same weights; return our parameter names mapped to theirs.
+
+    `parallel`: the mixers use mambapy's scan instead of the loop over time.
+    """
+    config = model.config
+    assert isinstance(config, MambaConfig)
+    assert not config.bidirectional, "the peer has one direction"
+    assert config.skip, "the peer always has a skip"
+    names: dict[str, str] = {name: name for name, _ in model.named_parameters() if ".layer." not in name}
+    for index, block in enumerate(model.blocks):
+        ours: Any = block.layer
+        assert isinstance(ours, MambaBlock)
+        theirs = MixerPeer(config, parallel=parallel).to(ours.A_log.device)
+        copy_weights(ours, theirs.mixer)
+        block.layer = theirs
+        prefix = f"blocks.{index}.layer."
+        names |= {
+            prefix + name: f"{prefix}mixer.{other}"
+            for name, other in PEER_NAMES.items()
+            if name != "conv.bias" or config.conv_bias
+        }
+    return names
+
+
+def convert_to_peer(name: str, value: Tensor) -> Tensor:
+    """Reorder our parameter, or its gradient, as theirs: our first tap is the present, theirs the last.
+
+    Shapes differ only by dimensions of size 1.
+    """
+    return value.flip(1) if name.endswith("conv.weight") else value
+
+
+@torch.no_grad()
+def copy_weights(ours: nn.Module, theirs: nn.Module) -> None:
+    """Copy all parameters of a block into a mixer; RuntimeError if one of theirs is left over."""
+    targets = dict(theirs.named_parameters())
+    for name, value in ours.named_parameters():
+        target = targets.pop(PEER_NAMES[name])
+        target.copy_(convert_to_peer(name, value).view_as(target))
+    if targets:
+        raise RuntimeError(f"parameters of the peer without a counterpart: {', '.join(targets)}")
