@@ -138,9 +138,9 @@ def test_rows_that_were_not_measured() -> None:
     assert [line["verdict"] for line in found["rows"]] == ["only before"]
 
 
-def test_rows_that_were_not_asked_for_are_no_news() -> None:
-    asked = document(row("cpp"), settings={"only": ["cpp"]})
-    found = compare_documents(asked, document(row("cpp"), row("torch")))
+def test_rows_that_were_not_requested_are_not_compared() -> None:
+    partial = document(row("cpp"), settings={"only": ["cpp"]})
+    found = compare_documents(partial, document(row("cpp"), row("torch")))
     assert {line["row"] for line in found["rows"]} == {"cpp 1x8x2x4x3"}
 
 
@@ -160,7 +160,7 @@ def test_steps_are_matched_by_their_shape() -> None:
     ]
 
 
-def test_other_conditions_are_said() -> None:
+def test_other_conditions_are_listed() -> None:
     old = document(row("cpp"), threads=1, device={"type": "cpu", "name": "Another"})
     found = compare_documents(document(row("cpp")), old)
     assert found["differences"] == [

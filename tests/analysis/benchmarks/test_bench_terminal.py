@@ -1,4 +1,4 @@
-"""Tables of a document: narrow enough for a terminal, whole, with what is missing told."""
+"""Tables of a document: narrow enough for a terminal, whole, with the reasons for missing rows."""
 
 from typing import Any
 
@@ -41,12 +41,12 @@ def test_tables_of_the_scan_fit_a_terminal(found: dict[str, Any]) -> None:
         for one in found["rows"][:2]:
             for mode in terminal.MODES:
                 one[mode] |= {"median": median, "p20": median * 0.98, "p80": median * 1.02, "cpu": 2 * median}
-        tables = [table for table in terminal.tables(found) if table[2]]
+        tables = [table for table in terminal.list_tables(found) if table[2]]
         assert len(tables) == 5
         assert max(map(at_a_terminal, tables)) <= LONGEST
 
 
-def test_rows_without_times_are_told_with_their_reasons(
+def test_rows_without_times_are_printed_with_their_reasons(
     found: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal.print_document(found)
@@ -78,10 +78,10 @@ def test_shares_and_bounds_are_named(found: dict[str, Any], capsys: pytest.Captu
 
 
 def test_the_best_of_a_gpu_and_of_no_library_are_named_too() -> None:
-    assert terminal.best(make_gpu_rates(1e12, 3e12).facts) == [
+    assert terminal.format_rates(make_gpu_rates(1e12, 3e12).facts) == [
         "at best: 128000.0 G instructions/s, 16000.00 G exp/s, copy 3000.0 GB/s"
     ]
-    assert terminal.best({"source": "no bounds: why"}) == ["no bounds: why"]
+    assert terminal.format_rates({"source": "no bounds: why"}) == ["no bounds: why"]
     lines = [f"bound {name}: {meaning}" for name, meaning in terminal.BOUNDS.items()]
     assert max(map(len, lines)) <= LONGEST
 
@@ -90,10 +90,10 @@ def test_without_the_loop_there_is_no_ratio_to_it(monkeypatch: pytest.MonkeyPatc
     modest_rates(monkeypatch)
     made = measure_scan(OPTIONS, silent, [contender("alone")])
     (one,) = made["rows"]
-    assert terminal.times(one, "over_loop", "forward") == "--"
+    assert terminal.format_speedup(one, "over_loop", "forward") == "--"
     one["peak_bytes"] = None
-    assert terminal.memory(one) == ["--", "--"]
-    assert terminal.yes(None) == "--"
+    assert terminal.format_memory(one) == ["--", "--"]
+    assert terminal.format_flag(None) == "--"
 
 
 def test_tables_of_steps_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_tables_of_steps_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None
     options = BenchmarkOptions(what="step", repeats=3, shapes=("tiny",))
     made = build_document(options, 1.0, measure_steps(options, silent))
     made["rows"][0]["step"] |= {"median": 123.456, "p20": 120.0, "p80": 130.0}
-    tables = [table for table in terminal.tables(made) if table[2]]
+    tables = [table for table in terminal.list_tables(made) if table[2]]
     assert len(tables) == 3
     assert max(map(at_a_terminal, tables)) <= LONGEST
 
@@ -111,7 +111,7 @@ def test_a_comparison_fits_too() -> None:
     size = {"b": 50, "l": 16384, "m": 5, "d": 1024, "n": 128}
     one = row("accelerated-scan", size=size)
     compared = compare_documents(document(one, row("new")), document(one))
-    table = terminal.comparison_table(compared)
+    table = terminal.make_comparison_table(compared)
     assert [line[-1] for line in table[2]] == ["same", "same", "only now"]
     assert at_a_terminal(table) <= LONGEST
 
@@ -121,4 +121,4 @@ def test_a_comparison_fits_too() -> None:
     [(1e-6, "0.001"), (0.001234, "1.23"), (0.0123, "12.3"), (0.99, "990"), (9.0, "9000")],
 )
 def test_three_digits_that_count(seconds: float, text: str) -> None:
-    assert terminal.ms(seconds) == text
+    assert terminal.format_ms(seconds) == text

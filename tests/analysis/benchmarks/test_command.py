@@ -65,7 +65,7 @@ def test_a_document_on_stdout_and_in_a_file_then_compared_with(tmp_path: Path) -
     assert "not the same conditions: threads:" in third.stdout
 
 
-def test_nothing_is_written_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert bench("scan", *TINY, "--only", "reference", "-q").exit_code == 0
     assert os.listdir(tmp_path) == []

@@ -24,7 +24,7 @@ def test_all_kernels_and_peers_take_part() -> None:
     assert {BASELINE, PEER} <= set(names)
 
 
-def test_only_those_that_are_asked_for() -> None:
+def test_only_the_requested_take_part() -> None:
     assert [one.name for one in choose_contenders(("mambapy", "torch"))] == ["torch", "mambapy"]
     with pytest.raises(UnknownName, match="--only: unknown implementation 'mambopy'; did you mean 'mambapy'"):
         choose_contenders(("mambopy",))
@@ -42,7 +42,7 @@ def test_a_batch_shrinks_until_half_of_the_memory_is_enough() -> None:
     assert "one example takes about 0.2 GB, more than half of the 0.1 GB free" in why
 
 
-def test_a_longest_sequence_is_kept_to_and_said() -> None:
+def test_a_longest_sequence_is_kept_to_and_noted() -> None:
     one = contender("a", longest=128, why="quadratic")
     assert one.fit(BIG, 10**12) == (Size(1, 128, 5, 128, 26), "quadratic")
     short = Size(8, 100, 5, 128, 26)

@@ -109,7 +109,7 @@ def test_no_shape_is_timed_after_memory_was_measured(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("shapes")
-def test_only_those_that_are_asked_for() -> None:
+def test_only_the_requested_are_measured() -> None:
     assert list(rows(("mamba",))) == ["mamba/5"]
     assert list(rows(("transformers",))) == ["transformers"]
     with pytest.raises(UnknownName, match="did you mean 'mamba'"):

@@ -23,7 +23,7 @@ SMALL_DATA = ("data.train=300", "data.validation=10", "data.test=10")
 INFO = TaskInfo("tokens", 11, 4, 40, "accuracy", 0.25, {})
 
 
-def test_the_quick_shape_is_the_suites_own_with_equal_states_beside_it() -> None:
+def test_the_quick_shape_has_the_suites_models_and_equal_states() -> None:
     shape = make_suite_shape("quick", *SMALL_DATA, states=(20,))
     assert list(shape.variants) == ["mamba/16", "msssm-s6/20", "mamba/20"]
     assert [(x.config.d_model, x.config.layers) for x in shape.variants.values()] == [(64, 2)] * 3

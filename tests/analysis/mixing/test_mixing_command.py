@@ -20,8 +20,7 @@ from msbench.cli import app
 from msbench.config import RunSpec
 from msbench.errors import ConfigError, DataError, ExitCode, OutOfMemory
 from msbench.results import store
-from msbench.runs import plan as agenda
-from msbench.runs.identity import identify
+from msbench.runs import plan as run_plan
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder, load_weights
 from msbench.training.metrics import EpochRow
@@ -90,20 +89,20 @@ def test_a_finished_run_is_measured_with_its_best_weights(
         assert json.loads(kept[0].read_text(encoding="utf-8")) == each
 
 
-def test_what_was_measured_is_kept_until_it_is_asked_for_anew(tiny_file: Path, results: Path) -> None:
-    asked = (tiny_file, "--results", results, "--model", "mamba", *SHORT)
-    (first,) = documents(*asked)
+def test_a_measure_is_reused_until_it_is_requested_afresh(tiny_file: Path, results: Path) -> None:
+    words = (tiny_file, "--results", results, "--model", "mamba", *SHORT)
+    (first,) = documents(*words)
     (path,) = results.rglob("mixing/*.json")
     path.write_text(json.dumps({**first, "mean": 77.0}), encoding="utf-8")
-    assert documents(*asked)[0]["mean"] == 77
-    assert documents(*asked, "--residual")[0]["mean"] < first["mean"]
-    assert documents(*asked, "--fresh")[0]["mean"] == first["mean"]
-    (precise,) = documents(*asked, "--dtype", "float64")
+    assert documents(*words)[0]["mean"] == 77
+    assert documents(*words, "--residual")[0]["mean"] < first["mean"]
+    assert documents(*words, "--fresh")[0]["mean"] == first["mean"]
+    (precise,) = documents(*words, "--dtype", "float64")
     assert precise["mean"] == pytest.approx(first["mean"], rel=1e-4)
     assert precise["mean"] != first["mean"]
     for key in ("source_digest", "run_ended"):
         path.write_text(json.dumps({**first, "mean": 77.0, key: "other"}), encoding="utf-8")
-        assert documents(*asked)[0]["mean"] == first["mean"]
+        assert documents(*words)[0]["mean"] == first["mean"]
 
 
 def test_untrained_models_need_no_run_and_make_none(tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_untrained_models_need_no_run_and_make_none(tiny: Suite, tiny_file: Path
     assert all(path.name.startswith("untrained-") for path in results.rglob("*.json"))
     assert store.read_records(results) == ([], [])
     assert msbench("list", "runs", "--results", results, "--json").stdout.strip() == "[]"
-    for entry, each in zip(agenda.plan_runs(runs(tiny), results, data.data_root()), found, strict=True):
+    for entry, each in zip(run_plan.plan_runs(runs(tiny), results, data.data_root()), found, strict=True):
         assert (entry.action, entry.reason, entry.run_id) == ("train", "no run yet", each["run_id"])
     done = msbench("run", tiny_file, "--results", results, "--quiet", "--set", "train.epochs=1")
     assert done.exit_code == 0, done.stderr
@@ -138,7 +137,9 @@ def test_what_is_not_trained_is_named_with_its_command(tiny_file: Path, results:
     assert not (results / "out").exists()
 
 
-def test_a_run_that_diverged_is_named_with_what_trains_it_anew(tiny_file: Path, results: Path) -> None:
+def test_a_diverged_run_is_named_with_the_command_that_trains_it_again(
+    tiny_file: Path, results: Path
+) -> None:
     (path,) = results.glob("*/*/mamba/*/run.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     failure = {"type": "Diverged", "message": "not finite at step 3"}
@@ -150,7 +151,7 @@ def test_a_run_that_diverged_is_named_with_what_trains_it_anew(tiny_file: Path, 
     assert done.stderr.rstrip().endswith(f"--results {results} --fresh")
 
 
-def test_weights_that_are_lost_are_told_and_nothing_else_is(tiny_file: Path, results: Path) -> None:
+def test_lost_weights_are_reported_and_nothing_is_measured(tiny_file: Path, results: Path) -> None:
     (best,) = results.glob("*/*/mamba/*/checkpoint/best-*")
     best.write_bytes(best.read_bytes()[:-9])
     others = set(results.rglob("checkpoint/*"))
@@ -175,7 +176,7 @@ def test_weights_that_are_lost_are_told_and_nothing_else_is(tiny_file: Path, res
         (("--set", "data.test=21", "--untrained"), ExitCode.DATA, "not set up yet: msbench setup"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_invalid_options_are_refused(
     arguments: tuple[str, ...], code: ExitCode, words: str, tiny_file: Path, results: Path
 ) -> None:
     done = msbench("mixing", tiny_file, "--results", results, *SHORT, "--quiet", *arguments)
@@ -189,13 +190,13 @@ def no_measure(*_: Any) -> None:
     raise AssertionError("measured, though it could not be kept")
 
 
-def test_results_that_cannot_be_written_are_told_before_anything_is_measured(
+def test_unwritable_results_are_reported_before_anything_is_measured(
     tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
     monkeypatch.setattr(command, "measure_model", no_measure)
     options = MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False)
-    (entry,) = agenda.plan_runs(runs(tiny)[:1], tmp_path, data.data_root())
+    (entry,) = run_plan.plan_runs(runs(tiny)[:1], tmp_path, data.data_root())
     assert entry.directory is not None
     entry.directory.mkdir(parents=True)
     file = entry.directory / "mixing"
@@ -209,15 +210,15 @@ def test_results_that_cannot_be_written_are_told_before_anything_is_measured(
     assert not list(entry.directory.iterdir())
 
 
-def test_data_that_are_absent_are_told_once_and_before_anything_is_measured(
+def test_missing_data_are_reported_once_before_anything_is_measured(
     tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
     monkeypatch.setattr(command, "measure_model", no_measure)
     specs = [runs(tiny)[0], resolve_specs(tiny, overrides=["data.test=22"])[1]]
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         command.measure_runs(specs, MixingOptions(results=tmp_path, measure=MeasureOptions(), trained=False))
-    assert str(told.value).count("msbench setup") == 1
+    assert str(caught.value).count("msbench setup") == 1
 
 
 def test_a_command_that_trains_can_be_pasted(tiny_file: Path, tmp_path: Path) -> None:
@@ -255,7 +256,7 @@ def test_batches_are_measured_by_the_width_that_they_are_padded_to(
     assert all(width == 1024 and examples <= 4 for examples, width in seen)
 
 
-def test_a_machine_that_is_too_small_is_told_first(
+def test_too_little_memory_is_reported_first(
     tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.setup(runs(tiny)[0].data, data.data_root())
@@ -269,7 +270,7 @@ def test_a_machine_that_is_too_small_is_told_first(
         )
 
 
-def test_memory_that_runs_out_is_told(tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_memory_is_reported(tiny: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_out(*_: Any) -> None:
         raise RuntimeError(words)
 
@@ -291,7 +292,7 @@ def test_measuring_is_no_part_of_a_runs_id(tiny: Suite) -> None:
     assert not any(name.startswith("mixing/") for name in files)
 
 
-def test_files_are_written_beside_the_table(tiny_file: Path, results: Path) -> None:
+def test_files_are_written_next_to_the_table(tiny_file: Path, results: Path) -> None:
     out = results / "out"
     done = msbench("mixing", tiny_file, "--results", results, *SHORT, "--csv", "--figure", "--out", out)
     assert done.exit_code == 0, done.stderr

@@ -83,7 +83,7 @@ def test_rows_of_zeros_are_counted_and_left_out() -> None:
     json.dumps(found, allow_nan=False)
 
 
-def test_the_two_sequences_of_a_pair_are_told_apart() -> None:
+def test_the_two_sequences_of_a_pair_are_numbered() -> None:
     found = build_document(by_hand([[1.0], [2.0], [3.0], [4.0]]), MeasureOptions(), [5, 5, 8, 8], FACTS)
     rows = [(row["example"], row["sequence"]) for row in found["layers"][0]["sequences"]]
     assert rows == [(5, 0), (5, 1), (8, 0), (8, 1)]
