@@ -201,11 +201,11 @@ def test_unwritable_results_are_reported_before_anything_is_measured(
     entry.directory.mkdir(parents=True)
     file = entry.directory / "mixing"
     file.touch()
-    with pytest.raises(ConfigError, match=rf"{file}: nothing can be written there; choose"):
+    with pytest.raises(ConfigError, match=rf"{file}: is not writable; choose"):
         command.measure_runs(runs(tiny)[:1], options)
     file.unlink()
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ConfigError, match=f"{entry.directory}: nothing can be written there; choose"):
+    with pytest.raises(ConfigError, match=f"{entry.directory}: is not writable; choose"):
         command.measure_runs(runs(tiny)[:1], options)
     assert not list(entry.directory.iterdir())
 
