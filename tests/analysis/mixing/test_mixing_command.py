@@ -21,6 +21,7 @@ from msbench.config import RunSpec
 from msbench.errors import ConfigError, DataError, ExitCode, OutOfMemory
 from msbench.results import store
 from msbench.runs import plan as run_plan
+from msbench.runs.identity import identify
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder, load_weights
 from msbench.training.metrics import EpochRow
@@ -289,7 +290,7 @@ def test_a_lack_of_memory_is_reported(tiny: Suite, tmp_path: Path, monkeypatch: 
 def test_measuring_is_no_part_of_a_runs_id(tiny: Suite) -> None:
     files = identify(runs(tiny)[0], "").files
     assert "models/ms_ssm.py" in files
-    assert not any(name.startswith("mixing/") for name in files)
+    assert not any(name.startswith("analysis/") for name in files)
 
 
 def test_files_are_written_next_to_the_table(tiny_file: Path, results: Path) -> None:
