@@ -3,6 +3,7 @@
 import ctypes.util
 import importlib.util
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,17 @@ def test_a_kernel_that_raises_or_lies_is_not_used_with_one_warning(monkeypatch: 
             assert kernel_name("cpu") == "torch-chunked"
         assert len(caught) == 1
         assert "it is wrong here" in choose_kernel("cpu").passed_over["cpp"]  # warned once
+
+
+def test_without_a_right_kernel_the_reference_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_SCAN", "auto")
+    for name in ("cpp", "torch"):
+        wrong = replace(dispatch.KERNELS[name], scan=lambda x, **_: x[0] * 0.0, missing=lambda _device: "")
+        monkeypatch.setitem(dispatch.KERNELS, name, wrong)
+    with pytest.warns(RuntimeWarning, match="is not used"):
+        chosen = choose_kernel("cpu")
+    assert (chosen.engine, chosen.label) == ("reference", "torch-loop")
+    assert set(chosen.passed_over) == {"cpp", "torch"}
 
 
 def test_without_a_compiler_the_reference_path_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,8 +138,8 @@ KERNELS: dict[str, Kernel] = {
 }
 """Kernels by their name in options."""
 
-AUTOMATIC = {"cpu": ("cpp", "torch"), "cuda": ("triton", "torch")}
-"""Kernels to choose from automatically, by device type, in this order; ``torch`` for other types."""
+AUTOMATIC = {"cpu": ("cpp", "torch", "reference"), "cuda": ("triton", "torch", "reference")}
+"""Kernels to choose from automatically, by device type, in this order; other types have the last two."""
 
 
 def requested_kernel() -> str:
@@ -193,19 +193,19 @@ def _choose(device: str, name: str) -> KernelChoice:
             raise ConfigError(f"the scan kernel {name} cannot be used: {fault}")
         return KernelChoice(name, KERNELS[name].label(), {})
     passed_over: dict[str, str] = {}
-    for kernel in map(KERNELS.__getitem__, AUTOMATIC.get(device, ("torch",))):
+    for kernel in map(KERNELS.__getitem__, AUTOMATIC.get(device, ("torch", "reference"))):
         fault = find_fault(kernel, device)
         if not fault:
             return KernelChoice(kernel.engine, kernel.label(), passed_over)
         passed_over[kernel.engine] = fault
-    raise AssertionError("plain PyTorch scans everywhere")
+    raise AssertionError("the reference runs everywhere")
 
 
 def find_fault(kernel: Kernel, device: str) -> str:
     """Return the reason that a kernel cannot be used, or an empty string; warn if its results are wrong."""
     if missing := kernel.missing(device):
         return missing
-    if kernel.engine in ("torch", "reference") or _is_interpreted(kernel, device):
+    if kernel.engine == "reference" or _is_interpreted(kernel, device):
         return ""
     if fault := call_isolated(check_kernel, kernel, device):
         warnings.warn(f"the {kernel.label()} scan is not used: {fault}", RuntimeWarning, stacklevel=4)
