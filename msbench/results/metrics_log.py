@@ -1,20 +1,31 @@
-"""Reader of a run's ``metrics.csv``, a row per epoch; tolerant, since a learning curve is no result."""
+"""``metrics.csv``, a row per epoch: its writer, and its reader.
+
+Reading is tolerant, since a learning curve is no result.
+"""
 
 import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from msbench.results.files import read_bytes
+from msbench.results.files import encode_csv, read_bytes, write_atomically
 
+FILE = "metrics.csv"
 Epochs = Sequence[Mapping[str, str]]
 """The rows of a ``metrics.csv`` as strings."""
 
 
+def write_log(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the run's ``metrics.csv``: one header, numbers unrounded, no columns without values."""
+    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    write_atomically(folder / FILE, encode_csv(names, ([row[name] for name in names] for row in rows)))
+
+
 def read_log(folder: Path) -> tuple[Epochs, str]:
     """Return the rows of the run's ``metrics.csv``, and an error message if there are none."""
-    path = folder / "metrics.csv"
+    path = folder / FILE
     try:
         stream = io.StringIO(read_bytes(path).decode(), newline="")
         rows = tuple(row for row in csv.DictReader(stream) if parse_number(row, "epoch") is not None)

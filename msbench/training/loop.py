@@ -13,11 +13,12 @@ from msbench.config import RunSpec
 from msbench.datasets.dataset import Dataset, Split
 from msbench.errors import Diverged, Interrupted
 from msbench.models.classifier import Classifier
+from msbench.results.metrics_log import write_log
 from msbench.training import checkpoint as ckpt
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluate import Predictions, predict
 from msbench.training.feed import BatchLoader, Fed
-from msbench.training.metrics import EpochRow, write_metrics
+from msbench.training.metrics import EpochRow
 from msbench.training.optimizer import build_optimizer
 from msbench.training.order import epoch_batches
 from msbench.training.schedule import Schedule
@@ -107,7 +108,7 @@ class Trainer:
         self.progress.resumes += 1
         if self.processes.first:  # left to do if the run was killed right after its checkpoint
             self.folder.forget_other_bests(self.progress.best_epoch)
-        self._write_metrics()
+        self._write_log()
         self.listener.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
         return True
 
@@ -244,12 +245,11 @@ class Trainer:
             self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state), row.epoch)
         self.save()
         self.folder.forget_other_bests(self.progress.best_epoch)
-        self._write_metrics()
+        self._write_log()
 
-    def _write_metrics(self) -> None:
+    def _write_log(self) -> None:
         if self.progress.rows and self.processes.first:
-            rows = [EpochRow(**values) for values in self.progress.rows]
-            write_metrics(self.directory / "metrics.csv", rows)
+            write_log(self.directory, [asdict(EpochRow(**values)) for values in self.progress.rows])
 
     def _stop_on_signal(self) -> None:
         """Save and raise Interrupted if a signal has arrived.

@@ -1,9 +1,6 @@
-"""The per-epoch log: rows are kept in the checkpoint, and the whole CSV is rewritten from them."""
+"""The metrics of an epoch: rows are kept in the checkpoint, and the whole log is rewritten from them."""
 
-from dataclasses import dataclass, fields
-from pathlib import Path
-
-from msbench.results.files import encode_csv, write_atomically
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -29,10 +26,3 @@ class EpochRow:
         """The score that the best epoch is chosen by: the metric of the task on the validation split."""
         auroc = self.validation_macro_auroc
         return self.validation_accuracy if auroc is None else auroc
-
-
-def write_metrics(path: Path, rows: list[EpochRow]) -> None:
-    """Write ``metrics.csv``: one header, a row per epoch, numbers unrounded; no columns without values."""
-    names = [field.name for field in fields(EpochRow)]
-    names = [name for name in names if any(getattr(row, name) is not None for row in rows)]
-    write_atomically(path, encode_csv(names, ([getattr(row, name) for name in names] for row in rows)))

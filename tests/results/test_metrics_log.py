@@ -1,18 +1,51 @@
-"""Logs of epochs as a report reads them."""
+"""metrics.csv: one header, a row an epoch; read as a report reads it."""
 
+from dataclasses import asdict
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from msbench.results.metrics_log import read_log
-from msbench.training.metrics import EpochRow, write_metrics
+from msbench.results.metrics_log import read_log, write_log
+from msbench.training.metrics import EpochRow
+
+
+def row(epoch: int, auroc: float | None = None) -> EpochRow:
+    return EpochRow(epoch, 10 * epoch, 1e-3, 1 / 3, 0.5, 0.25, 0.75, 2.0, 1000.0, 0.1, auroc)
+
+
+def write(folder: Path, *rows: EpochRow) -> None:
+    write_log(folder, [asdict(each) for each in rows])
+
+
+def test_rows_are_rewritten_whole_and_unrounded(tmp_path: Path) -> None:
+    write(tmp_path, row(0))
+    write(tmp_path, row(0), row(1), row(2))
+    frame = pd.read_csv(tmp_path / "metrics.csv")
+    assert list(frame["epoch"]) == [0, 1, 2]
+    assert frame["train_loss"][0] == 1 / 3
+    assert b"\r" not in (tmp_path / "metrics.csv").read_bytes()
+    assert "validation_macro_auroc" not in frame
+
+
+def test_a_metric_that_comes_later_leaves_earlier_rows_empty(tmp_path: Path) -> None:
+    write(tmp_path, row(0))
+    write(tmp_path, row(0), row(1, 1 / 7))
+    frame = pd.read_csv(tmp_path / "metrics.csv")
+    assert frame["validation_macro_auroc"].isna().tolist() == [True, False]
+    assert frame["validation_macro_auroc"][1] == 1 / 7
+    assert frame["padding"].tolist() == [0.1, 0.1]
+
+
+def test_an_epoch_is_chosen_by_the_metric_of_the_task() -> None:
+    assert (row(0).score, row(0, 0.6).score) == (0.75, 0.6)
 
 
 def test_logs_are_read_as_they_were_written(tmp_path: Path) -> None:
     log = [
         EpochRow(epoch, 5, 0.1, 1.5, 0.3, 1.4, score, 1.0, 9.0, 0.0) for epoch, score in ((0, 0.25), (1, 0.5))
     ]
-    write_metrics(tmp_path / "metrics.csv", log)
+    write(tmp_path, *log)
     rows, problem = read_log(tmp_path)
     assert problem == ""
     assert [row["validation_accuracy"] for row in rows] == ["0.25", "0.5"]

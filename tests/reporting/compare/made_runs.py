@@ -1,6 +1,7 @@
 """Records with curves and predictions, made by hand."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from answers_file import write_answers
 from least_record import LEAST
 
 from msbench.reporting.compare.lookup import FoundRun
+from msbench.results.metrics_log import write_log
 from msbench.results.record import RunRecord, write_record
 from msbench.training.evaluate import Predictions
-from msbench.training.metrics import EpochRow, write_metrics
+from msbench.training.metrics import EpochRow
 
 LABELS = np.arange(200) % 10
 
@@ -55,4 +57,4 @@ def write_curve(found: FoundRun, scores: Sequence[float]) -> None:
         )
         for epoch, score in enumerate(scores)
     ]
-    write_metrics(found.folder / "metrics.csv", rows)
+    write_log(found.folder, [asdict(row) for row in rows])
