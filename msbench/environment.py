@@ -184,11 +184,6 @@ WORKSPACES = (":4096:8", ":16:8")
 """Values for which cuBLAS is deterministic: buffers of one size, one per stream. The first is the default."""
 
 
-def is_deterministic_requested() -> bool:
-    """Return True if ``--deterministic`` holds for this process or one that started it."""
-    return os.environ.get(DETERMINISTIC) == "1"
-
-
 @contextmanager
 def use_deterministic(device: str) -> Iterator[None]:
     """Make the same work on the same machine give the same bits, or raise; settings are restored on exit.

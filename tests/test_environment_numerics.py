@@ -49,7 +49,6 @@ def ran(suite: Path, results: Path, *words: str, **options: Any) -> RunRecord:
 def test_all_is_set_and_all_is_undone() -> None:
     before = state()
     with environment.use_deterministic("cpu"):
-        assert environment.is_deterministic_requested()
         assert state() == {
             "threads": before["threads"],
             "threads_given": before["threads_given"],
@@ -61,7 +60,7 @@ def test_all_is_set_and_all_is_undone() -> None:
             environment.WORKSPACE: ":4096:8",
         }
     assert state() == before
-    assert not environment.is_deterministic_requested()
+    assert environment.DETERMINISTIC not in os.environ
     with pytest.raises(ZeroDivisionError), environment.use_deterministic("cpu"):
         _ = 1 / 0
     assert state() == before

@@ -88,7 +88,7 @@ class Distances(BaseModel):
     created: str
 
     @property
-    def counts(self) -> bool:
+    def is_comparable(self) -> bool:
         """True where it is comparable with the paper's: of a trained model, with the default options."""
         return self.trained and self.default_options
 
@@ -112,10 +112,10 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
             if measured.run_id == run_folder.name:
                 found.append(measured)
             else:
-                warnings.append(f"{path}: is of run {measured.run_id}, not of the run in whose folder it is")
+                warnings.append(f"{path}: belongs to run {measured.run_id}, not to the run of its folder")
     return sorted(found, key=lambda each: each.created), warnings
 
 
 def find_comparable(found: Sequence[Distances]) -> Distances | None:
-    """Return the last measurement that counts, of those of one run, oldest first; None if there is none."""
-    return next((each for each in reversed(found) if each.counts), None)
+    """Return the last comparable measurement, of those of one run, oldest first; None if there is none."""
+    return next((each for each in reversed(found) if each.is_comparable), None)

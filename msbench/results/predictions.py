@@ -98,7 +98,9 @@ def _read(path: Path, run_id: str, names: Sequence[str]) -> list[NDArray[Any]]:
     # Earlier versions wrote no id.
     written = (file.schema_arrow.metadata or {}).get(RUN_KEY)
     if written is not None and written != run_id.encode():
-        raise DataError(f"{path}: is of run {written.decode()!r}, not of {run_id}; copy that run's own here")
+        raise DataError(
+            f"{path}: belongs to run {written.decode()!r}, not to {run_id}; copy the right file here"
+        )
     if (rows := file.metadata.num_rows) > MOST_ROWS:
         raise DataError(f"{path}: has {rows:,} rows, and no test split has more than {MOST_ROWS:,}")
     absent = [name for name in names if name not in file.schema_arrow.names]
@@ -122,7 +124,7 @@ def _opened(path: Path) -> Any:
         return parquet.ParquetFile(source, page_checksum_verification=True)
     except FileNotFoundError:
         raise DataError(
-            f"{path}: absent, so its answers cannot be compared; copy it here, or train again with --fresh"
+            f"{path}: missing, so predictions cannot be compared; copy it here, or train again with --fresh"
         ) from None
     except (OSError, pyarrow.ArrowException) as error:
         raise _unreadable(path, error) from None

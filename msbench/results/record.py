@@ -36,7 +36,7 @@ def check_spec(values: dict[str, Any]) -> dict[str, Any]:
     """Return `values` if every section of a run's settings is a mapping; raise ValueError if not."""
     for name in SECTIONS:
         if not isinstance(values.get(name) or {}, dict):
-            raise ValueError(f"{name} is no mapping")
+            raise ValueError(f"{name} is not a mapping")
     return check_plain(values)
 
 
@@ -54,10 +54,10 @@ def check_environment(values: dict[str, Any]) -> dict[str, Any]:
     """Return `values` if its entries have the types that msbench writes; raise ValueError if not."""
     for name in MAPPINGS:
         if not isinstance(values.get(name) or {}, dict):
-            raise ValueError(f"{name} is no mapping")
+            raise ValueError(f"{name} is not a mapping")
     gpus = values.get("gpus") or []
     if not isinstance(gpus, list) or not all(isinstance(each, str) for each in gpus):
-        raise ValueError("gpus are no list of names")
+        raise ValueError("gpus is not a list of names")
     return check_plain(values)
 
 

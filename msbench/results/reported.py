@@ -58,11 +58,13 @@ def read_reported_lines(path: Path) -> dict[int, ReportedCell]:
         cell = _cell(path, line, row)
         place = (cell.group, cell.row, cell.column)
         if place in seen:
-            _bad(path, line, f"row {cell.row!r}, column {cell.column!r} is already on line {seen[place]}")
+            _refuse_line(
+                path, line, f"row {cell.row!r}, column {cell.column!r} is already on line {seen[place]}"
+            )
         seen[place] = line
         cells[line] = cell
     if not cells:
-        _bad(path, 1, "no cells below the header")
+        _refuse_line(path, 1, "no cells below the header")
     return cells
 
 
@@ -95,7 +97,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         with path.open(encoding="utf-8", newline="") as stream:
             reader = csv.reader(stream, strict=True)
             if (header := next(reader, [])) != HEADER:
-                _bad(path, 1, f"the header must be {','.join(HEADER)}, not {','.join(header)}")
+                _refuse_line(path, 1, f"the header must be {','.join(HEADER)}, not {','.join(header)}")
             for row in reader:
                 yield reader.line_num, row
     except OSError as error:
@@ -103,27 +105,33 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
     except csv.Error as error:
-        _bad(path, reader.line_num, str(error))
+        _refuse_line(path, reader.line_num, str(error))
 
 
 def _cell(path: Path, line: int, row: list[str]) -> ReportedCell:
     if len(row) != len(HEADER):
-        _bad(path, line, f"{len(row)} fields where the header has {len(HEADER)}")
+        _refuse_line(path, line, f"{len(row)} fields where the header has {len(HEADER)}")
     cell = ReportedCell(*row)
     for name in REQUIRED:
         if not getattr(cell, name):
-            _bad(path, line, f"{name} is empty")
+            _refuse_line(path, line, f"{name} is empty")
     if cell.table != path.stem:
-        _bad(path, line, f"table {cell.table!r} in a file named {path.name}")
+        _refuse_line(path, line, f"table {cell.table!r} in a file named {path.name}")
     if cell.unit not in UNITS:
-        _bad(path, line, f"unit {cell.unit!r}{suggest_name(cell.unit, UNITS)}; known: {', '.join(UNITS)}")
+        _refuse_line(
+            path, line, f"unit {cell.unit!r}{suggest_name(cell.unit, UNITS)}; known: {', '.join(UNITS)}"
+        )
     for name in ("value", "sd"):
         if (text := getattr(cell, name)) and not NUMBER.fullmatch(text):
-            _bad(path, line, f"{name} {text!r} is no plain number; leave it empty where the paper prints '-'")
+            _refuse_line(
+                path,
+                line,
+                f"{name} {text!r} is not a plain number; leave it empty where the paper prints '-'",
+            )
     if cell.sd and not cell.value:
-        _bad(path, line, f"sd {cell.sd!r} without a value")
+        _refuse_line(path, line, f"sd {cell.sd!r} without a value")
     return cell
 
 
-def _bad(path: Path, line: int, problem: str) -> NoReturn:
+def _refuse_line(path: Path, line: int, problem: str) -> NoReturn:
     raise ConfigError(f"{path}:{line}: {problem}")

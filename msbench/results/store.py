@@ -40,7 +40,7 @@ def read_run(directory: Path) -> RunRecord | None:
         return None
     place = (record.suite, record.task, record.model, record.run_id)
     if place != directory.parts[-4:]:
-        other = f"is of {'/'.join(place)}, which is another folder"
+        other = f"belongs to {'/'.join(place)}, which is another folder"
         raise DamagedRecord(f"{directory}/run.json: {other}: move it there, or train again with --fresh")
     return record
 

@@ -222,7 +222,7 @@ def test_files_beside_a_run_are_read_oldest_first(tmp_path: Path) -> None:
     [
         ({"mean": "far"}, "mean"),
         ({"mean": math.inf}, "mean"),
-        ({"run_id": "other"}, "is of run other"),
+        ({"run_id": "other"}, "belongs to run other"),
         ({"schema_version": 2}, "schema_version"),
         ({"layers": [1]}, "layers.0"),
     ],

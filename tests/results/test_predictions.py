@@ -64,7 +64,7 @@ def test_files_that_are_absent_damaged_or_of_another_task(tmp_path: Path) -> Non
     with pytest.raises(DataError, match=rf"{file}: cannot be read: not a regular file; train"):
         read_correct(folder, run_id)
     file.rmdir()
-    with pytest.raises(DataError, match=rf"{file}: absent"):
+    with pytest.raises(DataError, match=rf"{file}: missing"):
         read_correct(folder, run_id)
 
 
@@ -72,7 +72,9 @@ def test_answers_of_another_run_are_refused(tmp_path: Path) -> None:
     mine, other = (kept(tmp_path, model, answered(right(30, 0.6, 0))) for model in ("mamba", "griffin"))
     file = mine.folder / "predictions.parquet"
     file.write_bytes((other.folder / "predictions.parquet").read_bytes())
-    with pytest.raises(DataError, match=rf"is of run '{other.record.run_id}', not of {mine.record.run_id}"):
+    with pytest.raises(
+        DataError, match=rf"belongs to run '{other.record.run_id}', not to {mine.record.run_id}"
+    ):
         read_correct(mine.folder, mine.record.run_id)
 
 

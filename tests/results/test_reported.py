@@ -29,8 +29,8 @@ def test_names_and_digits_survive_reading(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ("listops,tab:listops,SSMs,S4", "4 fields where the header has 11"),
-        (GOOD.replace("59.60", "nan"), "value 'nan' is no plain number"),
-        (GOOD.replace("59.60", "-"), "value '-' is no plain number"),
+        (GOOD.replace("59.60", "nan"), "value 'nan' is not a plain number"),
+        (GOOD.replace("59.60", "-"), "value '-' is not a plain number"),
         (GOOD.replace("59.60", "59,60"), "12 fields"),
         (GOOD.replace("percent", "percents"), "did you mean 'percent'"),
         (GOOD.replace(",S4,", ",,"), "row is empty"),

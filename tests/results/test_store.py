@@ -75,7 +75,7 @@ def test_a_record_in_another_folder_is_a_warning(tmp_path: Path, changed: dict[s
     write_record(place, record(**{"run_id": place.name, **changed}))
     found, (warning,) = store.read_records(tmp_path)
     assert found == []
-    assert f"{place}/run.json: is of " in warning
+    assert f"{place}/run.json: belongs to " in warning
     assert "move it there" in warning
 
 

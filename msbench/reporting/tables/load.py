@@ -202,7 +202,7 @@ class _Library:
         mixed = {
             record.task
             for record in runs.records
-            if any(measured.counts for measured in runs.distances.get(record.run_id, ()))
+            if any(measured.is_comparable for measured in runs.distances.get(record.run_id, ()))
         }
         own = define_suite_table(each, mixed)
         return [own, *(define_claim_tables(each) if self.options.claims else ())]

@@ -144,7 +144,7 @@ def measure_distances(
     """
     of_runs = [measured.get(record.run_id, ()) for record in runs]
     found = [each for each in map(find_comparable, of_runs) if each is not None and each.mean is not None]
-    other = sum(not each.counts for measurements in of_runs for each in measurements)
+    other = sum(not each.is_comparable for measurements in of_runs for each in measurements)
     if other:
         count = f"{other} measurement{'' if other == 1 else 's'}"
         table_notes.append(f"mixing distances with other options, or before training, are not shown: {count}")

@@ -66,7 +66,7 @@ def test_what_cannot_be_paired_is_refused_with_the_reason(tmp_path: Path) -> Non
     path = tmp_path / "s" / "t" / "m" / SECOND / "predictions.parquet"
     path.unlink()
     bare = keep(tmp_path, SECOND, metrics={"test_accuracy": 0.9}, n_test=200)
-    assert f"{path}: absent" in reason(bare)
+    assert f"{path}: missing" in reason(bare)
     fewer = keep(tmp_path, "c" * 12, metrics={"test_accuracy": 1.0}, n_test=10)
     labels = np.arange(10)
     write_answers(
@@ -84,7 +84,7 @@ def test_an_interval_says_how_it_is_made(tmp_path: Path) -> None:
     percent = keep(tmp_path, SECOND, metrics={"test_accuracy": 53.7}, n_test=1000)
     assert describe_interval(percent) == "no interval: it is no fraction from 0 to 1; is it a percentage?"
     bare = keep(tmp_path, SECOND, metric="macro-auroc", metrics={"test_macro_auroc": 0.9}, n_test=200)
-    assert describe_interval(bare).startswith(f"no interval: {bare.folder / 'predictions.parquet'}: absent")
+    assert describe_interval(bare).startswith(f"no interval: {bare.folder / 'predictions.parquet'}: missing")
 
 
 def test_answers_say_which_examples_are_right(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_predictions_that_are_absent_damaged_or_of_another_result_are_named(tmp_
     with pytest.raises(DataError, match=r"000000000000/predictions\.parquet: cannot be read: "):
         read_answers(found)
     path.unlink()
-    with pytest.raises(DataError, match=r"000000000000/predictions\.parquet: absent"):
+    with pytest.raises(DataError, match=r"000000000000/predictions\.parquet: missing"):
         read_answers(found)
 
 
