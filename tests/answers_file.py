@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from msbench.results.predictions import write_predictions
-from msbench.training.evaluate import Predictions
+from msbench.training.evaluation import Predictions
 
 
 def write_answers(path: Path, predictions: Predictions, run_id: str) -> None:

@@ -21,7 +21,7 @@ from msbench.reporting.compare.show import describe_numerics
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import build_reproduction
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training import objective, step
+from msbench.training import step
 
 SHORT = ("--model", "mamba", "--set", "train.max_steps=2", "--device", "cpu", "--quiet")
 
@@ -153,7 +153,7 @@ def test_the_environment_is_told_as_it_is(tiny_file: Path, tmp_path: Path) -> No
 def test_a_run_that_cannot_be_stops_with_the_name_of_the_operation(
     tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain: Callable[..., torch.Tensor] = objective.loss_of
+    plain: Callable[..., torch.Tensor] = step.compute_loss
 
     def loss_of(*arguments: Any) -> torch.Tensor:
         loss = plain(*arguments)

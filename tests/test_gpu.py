@@ -16,7 +16,7 @@ from msbench.ops.scan import dispatch
 from msbench.ops.scan.dispatch import kernel_name
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training.loop import Trainer, fabric_for
+from msbench.training.loop import Trainer, make_fabric
 from msbench.training.signals import SignalFlag
 
 pytestmark = [
@@ -36,8 +36,17 @@ def test_a_run_that_starts_on_the_gpu_goes_on_on_the_cpu(
     for device in ("cuda", "cpu"):
         flag = SignalFlag()
         net = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
-        fabric = fabric_for(device, precision)
-        trainer = Trainer(spec, net, dataset, tmp_path, "0123456789ab", fabric, SilentProgress(), flag)
+        fabric = make_fabric(device, precision)
+        trainer = Trainer(
+            spec,
+            net,
+            dataset,
+            directory=tmp_path,
+            run_id="0123456789ab",
+            fabric=fabric,
+            callback=SilentProgress(),
+            signals=flag,
+        )
 
         def stop(step: int, flag: SignalFlag = flag) -> None:
             if step == 12:

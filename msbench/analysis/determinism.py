@@ -22,7 +22,7 @@ from msbench.environment import choose_accelerator, describe_environment, use_de
 from msbench.errors import Interrupted, NotDeterministic, UnknownName
 from msbench.models.classifier import Classifier
 from msbench.runs.launchers import SilentProgress
-from msbench.training.loop import Trainer, fabric_for
+from msbench.training.loop import Trainer, make_fabric
 from msbench.training.seeding import generator_states, restore_generators
 from msbench.training.signals import SignalFlag
 
@@ -288,9 +288,18 @@ class RepeatableTraining:
         np.random.seed()
         random.seed()
         spec, info = self.spec, self.dataset.info
-        fabric = fabric_for(self.device, spec.train.precision)
+        fabric = make_fabric(self.device, spec.train.precision)
         model = self.build(spec.model_name, spec.model, info, spec.seed)
-        return Trainer(spec, model, self.dataset, folder, "0" * 12, fabric, SilentProgress(), flag)
+        return Trainer(
+            spec,
+            model,
+            self.dataset,
+            directory=folder,
+            run_id="0" * 12,
+            fabric=fabric,
+            callback=SilentProgress(),
+            signals=flag,
+        )
 
 
 def print_report(report: DeterminismReport) -> None:

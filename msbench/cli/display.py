@@ -17,8 +17,7 @@ from msbench.runs.plan import PlannedRun, describe_run, name_run
 
 if TYPE_CHECKING:
     from msbench.runs.launchers.slurm import SubmissionResult
-    from msbench.training.metrics import EpochRow
-    from msbench.training.state import StepReport
+    from msbench.training.metrics import EpochRow, StepReport
 
 
 def print_plan(entries: Sequence[PlannedRun]) -> None:

@@ -37,12 +37,12 @@ from msbench.runs.identity import Identity, digest_kernels, identify
 from msbench.runs.memory import advise_on_memory, count_positions, limit_positions
 from msbench.runs.plan import name_run
 from msbench.runs.suite import check_fit
-from msbench.training.evaluate import Predictions
-from msbench.training.loop import Trainer, fabric_for
+from msbench.training.evaluation import Predictions
+from msbench.training.loop import Trainer, make_fabric
 from msbench.training.memory import is_out_of_memory
-from msbench.training.shares import ALONE, Processes
+from msbench.training.metrics import ProgressCallback, TrainingProgress
+from msbench.training.processes import SINGLE, Processes
 from msbench.training.signals import SignalFlag
-from msbench.training.state import Listener, TrainingProgress
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class RunContext:
     data_root: Path
     device: str
     signals: SignalFlag
-    processes: Processes = ALONE
+    processes: Processes = SINGLE
 
 
 def execute(
-    spec: RunSpec, context: RunContext, listener: Listener, *, fresh: bool = False, wait: bool = True
+    spec: RunSpec, context: RunContext, listener: ProgressCallback, *, fresh: bool = False, wait: bool = True
 ) -> RunRecord | None:
     """Set up data, train or resume, evaluate, record; `fresh` archives an earlier run of the same id.
 
@@ -79,7 +79,7 @@ def execute(
         if not fresh and (record := _read_completed(directory, processes)) is not None:
             return record
         with _hold_lock(directory, context, wait=wait) as mine:
-            if processes.shared(b"" if mine else None) is None:
+            if processes.broadcast(b"" if mine else None) is None:
                 return None
             if fresh and processes.first:
                 _archive_completed(directory, listener)
@@ -103,18 +103,18 @@ def _hold_lock(directory: Path, context: RunContext, *, wait: bool) -> Iterator[
         yield mine
 
 
-def _read_completed(directory: Path, processes: Processes = ALONE) -> RunRecord | None:
+def _read_completed(directory: Path, processes: Processes = SINGLE) -> RunRecord | None:
     """Return the record of a completed run, as the first process finds it; None if it is not completed."""
     record = store.read_run(directory) if processes.first else None
     if record is not None and record.status not in ("finished", "diverged"):
         record = None
     if processes.count == 1:
         return record
-    data = processes.shared(None if record is None else record.model_dump_json().encode())
+    data = processes.broadcast(None if record is None else record.model_dump_json().encode())
     return None if data is None else RunRecord.model_validate_json(data)
 
 
-def _archive_completed(directory: Path, listener: Listener) -> None:
+def _archive_completed(directory: Path, listener: ProgressCallback) -> None:
     """Archive a completed run, or one with a damaged record, next to its folder, for ``--fresh``."""
     try:
         completed = _read_completed(directory) is not None
@@ -127,12 +127,12 @@ def _archive_completed(directory: Path, listener: Listener) -> None:
 
 def _check_alike(identity: Identity, processes: Processes) -> None:
     """Raise DataError if this process has other data or another source than the first."""
-    first = processes.shared(identity.run_id.encode())
+    first = processes.broadcast(identity.run_id.encode())
     if first != identity.run_id.encode():
         raise DataError("not the data and the source code that the first process has; set them up alike")
 
 
-def _set_up_dataset(spec: RunSpec, context: RunContext, listener: Listener) -> Dataset:
+def _set_up_dataset(spec: RunSpec, context: RunContext, listener: ProgressCallback) -> Dataset:
     processes = context.processes
 
     def progress(*_: object) -> None:
@@ -145,7 +145,7 @@ def _set_up_dataset(spec: RunSpec, context: RunContext, listener: Listener) -> D
         listener.note(f"setting up {spec.data.dataset} in {context.data_root}")
     found = datasets.setup(spec.data, context.data_root, progress=progress) if processes.first else None
     # The others continue once it is set up; those on another machine may have to set it up themselves.
-    processes.shared(b"")
+    processes.broadcast(b"")
     return found or datasets.setup(spec.data, context.data_root, progress=progress)
 
 
@@ -158,7 +158,7 @@ class _RunAttempt:
     identity: Identity
     directory: Path
     context: RunContext
-    listener: Listener
+    listener: ProgressCallback
     trainer: Trainer | None = None
 
     def __post_init__(self) -> None:
@@ -214,7 +214,7 @@ class _RunAttempt:
         spec = self.spec
         processes = self.context.processes
         self._check_record()
-        fabric = fabric_for(self.device, spec.train.precision, processes)
+        fabric = make_fabric(self.device, spec.train.precision, processes)
         model = models.build(spec.model_name, spec.model, self.dataset.info, spec.seed)
         self.facts |= {
             "parameters": models.count_parameters(model),
@@ -223,7 +223,15 @@ class _RunAttempt:
         }
         signals, run_id = self.context.signals, self.identity.run_id
         self.trainer = Trainer(
-            spec, model, self.dataset, self.directory, run_id, fabric, self.listener, signals, processes
+            spec,
+            model,
+            self.dataset,
+            directory=self.directory,
+            run_id=run_id,
+            fabric=fabric,
+            callback=self.listener,
+            signals=signals,
+            processes=processes,
         )
         self.trainer.room = measure_split_memory(self.device)
         self.trainer.gradients.recompute_above = self._limit_positions()
@@ -279,7 +287,7 @@ class _RunAttempt:
         spec, processes, info = self.spec, self.context.processes, self.dataset.info
         # One limit for all: a recomputed layer may be a batch norm, which all processes compute together.
         mine = limit_positions(spec, self.device, processes.here)
-        limit = int(processes.shared(str(mine).encode()) or mine)
+        limit = int(processes.broadcast(str(mine).encode()) or mine)
         if count_positions(spec, info, processes.count) > limit:
             self.listener.note(
                 f"layers are computed twice for batches of more than {limit:,} tokens, to save memory; "

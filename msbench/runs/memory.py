@@ -13,7 +13,7 @@ from msbench.environment import measure_free_memory
 from msbench.errors import OutOfMemory
 from msbench.runs.plan import PlannedRun
 from msbench.training.memory import describe_memory_error, is_out_of_memory
-from msbench.training.schedule import Schedule
+from msbench.training.optimizer import LearningRateSchedule
 
 COPIES = 4
 """Copies of the parameters: themselves, their gradients, and AdamW's two moments."""
@@ -70,7 +70,7 @@ def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str,
             raise
         raise OutOfMemory(advise_on_memory(error, spec, device)) from None
     examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
-    steps = Schedule.of(spec.train, examples).total if examples is not None else None
+    steps = LearningRateSchedule.from_config(spec.train, examples).total if examples is not None else None
     mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
     sequences = spec.train.batch_size * info.sequences
     tokens = round(steps * sequences * mean_length) if steps and mean_length else None

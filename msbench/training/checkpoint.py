@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 from msbench.config.messages import format_bytes
 from msbench.errors import CheckpointError, explain_unwritable
 from msbench.results.files import parse_json, read_bytes, write_atomically
-from msbench.training.shares import Processes
+from msbench.training.processes import Processes
 
 FORMAT = "2"
 
@@ -76,7 +76,7 @@ class CheckpointFolder:
 
     def save_last(self, checkpoint: Checkpoint) -> None:
         """Save the state to resume from; the last one becomes ``previous``."""
-        self._write(self.next, self.packed(checkpoint))
+        self._write(self.next, self.pack(checkpoint))
         self._settle()
 
     def _settle(self) -> None:
@@ -84,7 +84,7 @@ class CheckpointFolder:
             os.replace(self.last, self.previous)
         os.replace(self.next, self.last)
 
-    def best(self, epoch: int) -> Path:
+    def best_path(self, epoch: int) -> Path:
         """Return the path of this epoch's weights, while it is the best."""
         return self.path / f"best-{epoch}.safetensors"
 
@@ -94,12 +94,12 @@ class CheckpointFolder:
         The earlier ones stay until `forget_other_bests`: a run stopped before its next ``last`` resumes at a
         step where they were the best.
         """
-        self._write(self.best(epoch), self.packed(checkpoint))
+        self._write(self.best_path(epoch), self.pack(checkpoint))
 
     def forget_other_bests(self, epoch: int | None) -> None:
         """Remove the weights of all epochs but this one."""
         for path in self.path.glob("best-*.safetensors"):
-            if epoch is None or path != self.best(epoch):
+            if epoch is None or path != self.best_path(epoch):
                 path.unlink()
 
     def load_best(self, epoch: int | None) -> Checkpoint:
@@ -112,7 +112,7 @@ class CheckpointFolder:
         try:
             if epoch is None:
                 raise CheckpointError("no epoch was validated")
-            return self.load(self.best(epoch))
+            return self.load(self.best_path(epoch))
         except Unreadable:
             raise
         except CheckpointError as error:
@@ -186,14 +186,14 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: is damaged: its bytes are not those that were written")
         return Checkpoint(tensors, parse_json(state))
 
-    def shared(self, found: Checkpoint | None, processes: Processes) -> Checkpoint | None:
+    def broadcast(self, found: Checkpoint | None, processes: Processes) -> Checkpoint | None:
         """Return the checkpoint that the first of several processes has read."""
         if processes.count == 1:
             return found
-        data = processes.shared(None if found is None else self.packed(found))
-        return None if data is None else unpacked(data)
+        data = processes.broadcast(None if found is None else self.pack(found))
+        return None if data is None else unpack(data)
 
-    def packed(self, checkpoint: Checkpoint) -> bytes:
+    def pack(self, checkpoint: Checkpoint) -> bytes:
         """Return a checkpoint as the bytes of a file."""
         # The JSON is in the header, so that tensors and state are always of the same step.
         state = json.dumps(checkpoint.state, allow_nan=False)
@@ -217,7 +217,7 @@ def _digest(state: str, tensors: dict[str, torch.Tensor]) -> str:
     return total.hexdigest()
 
 
-def unpacked(data: bytes) -> Checkpoint:
+def unpack(data: bytes) -> Checkpoint:
     """Return the checkpoint that another process of the same run has packed."""
     return Checkpoint(load(data), json.loads(_metadata(data)["state"]))
 

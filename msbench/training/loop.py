@@ -15,18 +15,20 @@ from msbench.errors import Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results.metrics_log import write_log
 from msbench.training import checkpoint as ckpt
+from msbench.training.batches import BatchLoader, DeviceBatch, draw_batches
 from msbench.training.checkpoint import load_weights
-from msbench.training.evaluate import Predictions, predict
-from msbench.training.feed import BatchLoader, Fed
-from msbench.training.metrics import EpochRow
-from msbench.training.optimizer import build_optimizer
-from msbench.training.order import epoch_batches
-from msbench.training.schedule import Schedule
-from msbench.training.scoring import classes_left_out
-from msbench.training.seeding import derive, generator_states, restore_generators, seed_everything
-from msbench.training.shares import ALONE, Processes, Share, shares_of
+from msbench.training.evaluation import Predictions, find_unscored_classes, predict
+from msbench.training.metrics import (
+    EpochRow,
+    EpochSums,
+    ProgressCallback,
+    StepReport,
+    TrainingProgress,
+)
+from msbench.training.optimizer import LearningRateSchedule, build_optimizer
+from msbench.training.processes import SINGLE, BatchShard, Processes, deal_batches
+from msbench.training.seeding import derive_seed, generator_states, restore_generators, seed_everything
 from msbench.training.signals import SignalFlag
-from msbench.training.state import Listener, StepReport, Sums, TrainingProgress
 from msbench.training.step import GradientComputer, check_finite
 
 PRECISIONS: dict[str, Literal["32-true", "bf16-mixed"]] = {"float32": "32-true", "bf16": "bf16-mixed"}
@@ -48,35 +50,36 @@ class Trainer:
         spec: RunSpec,
         model: Classifier,
         dataset: Dataset,
+        *,
         directory: Path,
         run_id: str,
         fabric: Fabric,
-        listener: Listener,
+        callback: ProgressCallback,
         signals: SignalFlag,
-        processes: Processes = ALONE,
+        processes: Processes = SINGLE,
     ) -> None:
         self.spec, self.config, self.dataset = spec, spec.train, dataset
-        self.directory, self.fabric, self.listener, self.signals = directory, fabric, listener, signals
+        self.directory, self.fabric, self.callback, self.signals = directory, fabric, callback, signals
         self.module, self.processes = model, processes
         self.model, self.optimizer = fabric.setup(model, build_optimizer(model, spec.train))
         processes.join(model)
         self.gradients = GradientComputer(fabric, self.model, model, spec.train, self._note_pieces)
-        self.schedule = Schedule.of(spec.train, len(dataset.splits["train"]))
+        self.schedule = LearningRateSchedule.from_config(spec.train, len(dataset.splits["train"]))
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
         self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
-        self.progress, self.sums = TrainingProgress(), Sums.zero(fabric.device)
+        self.progress, self.sums = TrainingProgress(), EpochSums.make_zero(fabric.device)
         self._last_save, self._save_cost = time.monotonic(), 0.0
         self.attempt: dict[str, str] = {}
         """Start and environment of this attempt: kept in the state, so that a resumed run shows all."""
         self.room = 0
         """Bytes of device memory in which splits may be kept."""
-        self._feeds: dict[str, BatchLoader] = {}
+        self._loaders: dict[str, BatchLoader] = {}
         self.after_step: Callable[[int], None] = lambda _step: None
 
     def run(self) -> None:
         """Train to the end, resuming from a checkpoint if there is one."""
-        for text in classes_left_out(self.dataset):
-            self.listener.note(text)
+        for text in find_unscored_classes(self.dataset):
+            self.callback.note(text)
         if self.processes.first:
             size = sum(tensor.numel() * tensor.element_size() for tensor in self.module.state_dict().values())
             # last and previous hold weights and two moments, best holds weights, one more is being written.
@@ -92,8 +95,8 @@ class Trainer:
     def _resume(self) -> bool:
         found, skipped = self.folder.load_last() if self.processes.first else (None, [])
         for text in skipped:
-            self.listener.note(f"passed over {text}")
-        if (found := self.folder.shared(found, self.processes)) is None:
+            self.callback.note(f"passed over {text}")
+        if (found := self.folder.broadcast(found, self.processes)) is None:
             return False
         load_weights(self.module, found.tensors)
         if found.state["progress"]["step"] > 0:
@@ -101,7 +104,7 @@ class Trainer:
         restore_generators(found.tensors, found.state["generators"])
         self.progress = TrainingProgress(**found.state["progress"])
         plain = found.state["sums"]
-        self.sums = Sums.zero(self.fabric.device)
+        self.sums = EpochSums.make_zero(self.fabric.device)
         self.sums.loss.copy_(found.tensors["sums/loss"])
         self.sums.correct.copy_(found.tensors["sums/correct"])
         self.sums = replace(self.sums, **plain)
@@ -109,20 +112,22 @@ class Trainer:
         if self.processes.first:  # left to do if the run was killed right after its checkpoint
             self.folder.forget_other_bests(self.progress.best_epoch)
         self._write_log()
-        self.listener.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
+        self.callback.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
         return True
 
     def _epoch(self) -> None:
         config, seed, epoch = self.config, self.spec.seed, self.progress.epoch
-        split = self.dataset.splits["train"].augmented(derive(seed, "augmentation"), epoch)
-        batches = epoch_batches(split.lengths, config.batch_size, seed, epoch, bucketing=config.bucketing)
+        split = self.dataset.splits["train"].augmented(derive_seed(seed, "augmentation"), epoch)
+        batches = draw_batches(split.lengths, config.batch_size, seed, epoch, bucketing=config.bucketing)
         left = self.schedule.total - self.progress.step
         chosen = batches[self.progress.batch :][:left]
-        shares = shares_of(chosen, lambda: split.lengths, config.pad_to, self.processes)
-        cut = self._feed("train", split).batches([x.indices for x in shares], [x.pad_to for x in shares])
+        shards = deal_batches(chosen, lambda: split.lengths, config.pad_to, self.processes)
+        cut = self._get_loader("train", split).batches(
+            [x.indices for x in shards], [x.pad_to for x in shards]
+        )
         began = time.monotonic()
-        for share, batch in zip(shares, cut, strict=True):
-            self._step(batch, share)
+        for shard, batch in zip(shards, cut, strict=True):
+            self._step(batch, shard)
             self.progress.batch += 1
             self.sums.seconds += time.monotonic() - began
             self._report()
@@ -131,31 +136,31 @@ class Trainer:
             began = time.monotonic()
         self._end_epoch()
 
-    def _feed(self, name: str, split: Split) -> BatchLoader:
-        if (known := self._feeds.get(name)) is not None and known.split is split:
+    def _get_loader(self, name: str, split: Split) -> BatchLoader:
+        if (known := self._loaders.get(name)) is not None and known.split is split:
             return known
-        room = self.room - sum(feed.resident_bytes for feed in self._feeds.values())
-        self._feeds[name] = feed = BatchLoader(split, self.fabric.device, room)
-        return feed
+        room = self.room - sum(loader.resident_bytes for loader in self._loaders.values())
+        self._loaders[name] = loader = BatchLoader(split, self.fabric.device, room)
+        return loader
 
-    def _step(self, batch: Fed, share: Share) -> None:
-        rate = self.schedule.factor(self.progress.step)
+    def _step(self, batch: DeviceBatch, shard: BatchShard) -> None:
+        rate = self.schedule.get_factor(self.progress.step)
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = base * rate
-        self.processes.counts = share.examples > 0
+        self.processes.counts = shard.examples > 0
         self.processes.seed(self.spec.seed, self.progress.step)
-        done = self.processes.together(self.module, self.gradients(batch, share))
-        check_finite(self.module, done.mean, self.progress.step + 1)
+        result = self.processes.combine(self.module, self.gradients(batch, shard))
+        check_finite(self.module, result.mean, self.progress.step + 1)
         if self.config.clip is not None:
             self.fabric.clip_gradients(
                 self.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
         self.optimizer.step()
         self.progress.step += 1
-        self.sums.add(done)
+        self.sums.add(result)
 
     def _note_pieces(self, text: str, size: int) -> None:
-        self.listener.note(text)
+        self.callback.note(text)
         self.attempt["micro_batch"] = f"auto: {size}"
 
     def test(self) -> Predictions:
@@ -164,7 +169,7 @@ class Trainer:
         Raises Diverged if the loss is not finite, CheckpointError if those weights are missing.
         """
         found = self.folder.load_best(self.progress.best_epoch) if self.processes.first else None
-        best = self.folder.shared(found, self.processes)
+        best = self.folder.broadcast(found, self.processes)
         assert best is not None, "where there is no best epoch, the first process has raised"
         load_weights(self.module, best.tensors)
         test = self._predict("test", lambda: self.processes.check(self.signals))
@@ -179,7 +184,7 @@ class Trainer:
 
         return predict(
             self.model,
-            self._feed(split, self.dataset.splits[split]),
+            self._get_loader(split, self.dataset.splits[split]),
             self.config.batch_size,
             pad_to=self.config.pad_to,
             at_once=self.gradients.size,
@@ -198,7 +203,7 @@ class Trainer:
             self._accuracy(),
             sums.tokens / max(sums.seconds, 1e-9),
         )
-        self.listener.step(report)
+        self.callback.step(report)
 
     def _accuracy(self) -> float:
         """Return the share of correct decisions in the epoch so far."""
@@ -213,7 +218,7 @@ class Trainer:
         row = EpochRow(
             epoch=progress.epoch,
             step=progress.step,
-            lr=self.config.lr * self.schedule.factor(progress.step - 1),
+            lr=self.config.lr * self.schedule.get_factor(progress.step - 1),
             train_loss=float(sums.loss) / sums.seen,
             train_accuracy=self._accuracy(),
             validation_loss=validation.loss,
@@ -221,11 +226,11 @@ class Trainer:
             seconds=sums.seconds,
             tokens_per_second=sums.tokens / max(sums.seconds, 1e-9),
             padding=1 - sums.tokens / sums.positions,
-            validation_macro_auroc=validation.auroc_of(self.dataset.info),
+            validation_macro_auroc=validation.score_auroc(self.dataset.info),
         )
-        self._close_epoch(row)
+        self._finish_epoch(row)
 
-    def _close_epoch(self, row: EpochRow) -> None:
+    def _finish_epoch(self, row: EpochRow) -> None:
         progress = self.progress
         progress.rows.append(asdict(row))
         progress.train_seconds += self.sums.seconds
@@ -233,9 +238,9 @@ class Trainer:
         if better := row.score > progress.best_score:
             progress.best_score, progress.best_epoch = row.score, row.epoch
         progress.epoch, progress.batch = progress.epoch + 1, 0
-        self.sums = Sums.zero(self.fabric.device)
+        self.sums = EpochSums.make_zero(self.fabric.device)
         self._keep_epoch(row, better=better)
-        self.listener.epoch(row)
+        self.callback.epoch(row)
 
     def _keep_epoch(self, row: EpochRow, *, better: bool) -> None:
         if not self.processes.first:
@@ -290,7 +295,7 @@ class Trainer:
         self._save_cost = self._last_save - began
 
 
-def fabric_for(device: str, precision: str, processes: Processes = ALONE) -> Fabric:
+def make_fabric(device: str, precision: str, processes: Processes = SINGLE) -> Fabric:
     """Return Fabric for devices ``cpu`` or ``cuda``, one per process, in the precision of a TrainConfig."""
     fabric = Fabric(accelerator=device, precision=PRECISIONS[precision], **processes.fabric_options())
     if processes.count > 1:

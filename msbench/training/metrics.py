@@ -1,6 +1,14 @@
-"""The metrics of an epoch: rows are kept in the checkpoint, and the whole log is rewritten from them."""
+"""Metrics of a run in training: running sums, a row per epoch, and the reports to a callback.
 
-from dataclasses import dataclass
+Rows are kept in the checkpoint, and the whole log is rewritten from them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from msbench.training.processes import BatchResult
 
 
 @dataclass(frozen=True)
@@ -26,3 +34,75 @@ class EpochRow:
         """The score that the best epoch is chosen by: the metric of the task on the validation split."""
         auroc = self.validation_macro_auroc
         return self.validation_accuracy if auroc is None else auroc
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """Position of training; `loss` and `accuracy` are running means of the epoch."""
+
+    epoch: int
+    epochs: int
+    step: int
+    total: int
+    loss: float
+    accuracy: float
+    tokens_per_second: float
+
+
+class ProgressCallback(Protocol):
+    """Receiver of reports on training."""
+
+    def step(self, report: StepReport) -> None:
+        """Receive a report after a step, not necessarily after each."""
+
+    def epoch(self, row: EpochRow) -> None:
+        """Receive the row of each epoch, after its validation."""
+
+    def note(self, text: str) -> None:
+        """Receive a message of one line."""
+
+
+@dataclass
+class EpochSums:
+    """Running sums of one epoch, on the device."""
+
+    loss: torch.Tensor
+    correct: torch.Tensor
+    seen: int = 0
+    tokens: int = 0
+    positions: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def make_zero(cls, device: torch.device) -> "EpochSums":
+        """Return sums of zero."""
+        # MPS and some others lack float64; the sum of at most 1e5 losses is fine in float32 there.
+        kind = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+        return cls(
+            torch.zeros((), dtype=kind, device=device), torch.zeros((), dtype=torch.int64, device=device)
+        )
+
+    def add(self, result: BatchResult) -> None:
+        """Add a batch."""
+        self.loss += result.loss
+        self.correct += result.correct
+        self.seen += result.seen
+        self.tokens += result.tokens
+        self.positions += result.positions
+
+
+@dataclass
+class TrainingProgress:
+    """Progress of a run: the part of its state that is plain JSON."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    resumes: int = 0
+    attempts: list[dict[str, str]] = field(default_factory=list)
+    best_epoch: int | None = None
+    best_score: float = -1.0
+    """The metric of the task on the validation split, at the best epoch so far."""
+    train_seconds: float = 0.0
+    train_tokens: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)

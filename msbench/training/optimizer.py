@@ -1,4 +1,4 @@
-"""AdamW with parameter groups, each with its weight decay and learning rate.
+"""AdamW with parameter groups, each with its weight decay and learning rate, and the schedule of the rates.
 
 ===========  =====================================================  ============  ==================
 group        parameters                                             weight decay  learning rate
@@ -13,12 +13,15 @@ Groups without weight decay are those whose zeros have another meaning: a rate o
 equal streams switched off. A static mixer is a scale, as a norm's is, so it does not decay either.
 """
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from msbench.config import TrainConfig
+from msbench.training.batches import count_batches
 
 STATE_SPACE = ("A_log", "D")
 
@@ -34,7 +37,7 @@ def parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, obj
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad:
-                members[group_of(module, name, parameter)].append(parameter)
+                members[find_group(module, name, parameter)].append(parameter)
     check_partition(model, members)
     return [
         {
@@ -48,7 +51,7 @@ def parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, obj
     ]
 
 
-def group_of(module: nn.Module, name: str, parameter: nn.Parameter) -> str:
+def find_group(module: nn.Module, name: str, parameter: nn.Parameter) -> str:
     """Return the group of a parameter, from the module that owns it and its name there.
 
     A module may set it itself: ``optimizer_groups`` maps names of its parameters to groups.
@@ -76,3 +79,34 @@ def build_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
     """Build AdamW over `parameter_groups`."""
     groups = parameter_groups(model, train)
     return torch.optim.AdamW(groups, lr=train.lr, betas=(train.beta1, train.beta2))
+
+
+@dataclass(frozen=True)
+class LearningRateSchedule:
+    """Linear warm-up, then a cosine down to the minimum rate, by step.
+
+    `warmup` and `total` count optimiser steps; `floor` is min_lr / lr.
+    """
+
+    warmup: int
+    total: int
+    floor: float
+
+    @classmethod
+    def from_config(cls, config: TrainConfig, examples: int) -> "LearningRateSchedule":
+        """Return the schedule of a config on a training split of this many examples."""
+        per_epoch = count_batches(examples, config.batch_size)
+        total = config.epochs * per_epoch
+        if config.max_steps is not None:
+            total = min(total, config.max_steps)
+        return cls(round(config.warmup_epochs * per_epoch), total, config.min_lr / config.lr)
+
+    def get_factor(self, step: int) -> float:
+        """Return the factor of the learning rates at this step, counted from 0.
+
+        The first step already has a rate (1 / warmup) and the last one ends just above the floor.
+        """
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        progress = (step - self.warmup) / max(1, self.total - self.warmup)
+        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))

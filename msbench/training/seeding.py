@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 
-def derive(seed: int, purpose: str) -> int:
+def derive_seed(seed: int, purpose: str) -> int:
     """Return a 63-bit seed for one purpose of a run."""
     digest = hashlib.sha256(f"{seed}:{purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -20,9 +20,9 @@ def derive(seed: int, purpose: str) -> int:
 
 def seed_everything(seed: int) -> None:
     """Seed torch's (CPU and CUDA), numpy's and Python's global generators for the training of one run."""
-    torch.manual_seed(derive(seed, "torch"))
-    np.random.seed(derive(seed, "numpy") % 2**32)
-    random.seed(derive(seed, "python"))
+    torch.manual_seed(derive_seed(seed, "torch"))
+    np.random.seed(derive_seed(seed, "numpy") % 2**32)
+    random.seed(derive_seed(seed, "python"))
 
 
 def generator_states() -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -1,28 +1,45 @@
-"""Gradients of one batch, computed at once or in pieces if memory is short."""
+"""The loss of a batch and its gradients, computed at once or in pieces if memory is short."""
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.nn import functional
 
 from msbench.config import TrainConfig
 from msbench.errors import Diverged, OutOfMemory
 from msbench.models.classifier import Classifier
-from msbench.training.feed import Fed, split_up
+from msbench.training.batches import DeviceBatch, split_batch
 from msbench.training.memory import describe_memory_error, is_out_of_memory
-from msbench.training.objective import decided, loss_of
+from msbench.training.processes import BatchResult, BatchShard
 from msbench.training.seeding import restore_torch_generators, torch_generator_states
-from msbench.training.shares import Done, Share
+
+
+def compute_loss(logits: Tensor, labels: Tensor, kind: str) -> Tensor:
+    """Return the mean loss of a batch: `logits` (b, classes) float32, `labels` (b,), or (b, classes).
+
+    With (b, classes), several labels each, it is the binary cross entropy of every decision, whatever `kind`.
+    """
+    if labels.ndim == 2:
+        return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+    if kind == "double-softmax":
+        logits = logits.softmax(dim=1)
+    return functional.cross_entropy(logits, labels)
+
+
+def decide(logits: Tensor, multi_label: bool) -> Tensor:
+    """Decide logits (b, classes): return the class (b,), the first of equal ones, or 0 or 1 per class."""
+    return (logits > 0).to(torch.int64) if multi_label else logits.argmax(dim=1)
 
 
 class GradientComputer:
     """Computation of gradients of batches, of at most `size` examples at once (all, if it is None).
 
     With ``micro_batch: auto`` a batch that does not fit into memory is recomputed in pieces of half as many
-    examples, and so are all later ones; `tell` is called with it. Gradients are the same up to rounding.
+    examples, and so are all later ones; `report` is called with it. Gradients are the same up to rounding.
     """
 
     def __init__(
@@ -31,33 +48,33 @@ class GradientComputer:
         model: Callable[[Tensor, Tensor], Tensor],
         module: Classifier,
         config: TrainConfig,
-        tell: Callable[[str, int], None],
+        report: Callable[[str, int], None],
     ) -> None:
-        self.fabric, self.model, self.module, self.config, self.tell = fabric, model, module, config, tell
+        self.fabric, self.model, self.module, self.config, self.report = fabric, model, module, config, report
         self.auto = config.micro_batch == "auto"
         self.size = config.micro_batch if isinstance(config.micro_batch, int) else None
         self.recompute_above: float = math.inf
 
-    def __call__(self, batch: Fed, share: Share) -> Done:
-        """Set the parameters' gradients to those of a share's part in its batch's mean loss.
+    def __call__(self, batch: DeviceBatch, shard: BatchShard) -> BatchResult:
+        """Set the parameters' gradients to those of a shard's part in its batch's mean loss.
 
         Raises OutOfMemory if `auto` has nothing left to halve.
         """
         if not self.auto:
-            return self._computed(batch, share)
+            return self._compute(batch, shard)
         device = batch.inputs.device
         generators = torch_generator_states(device)
-        while (done := self._tried(batch, share)) is None:
+        while (result := self._try(batch, shard)) is None:
             # Outside of the handler, whose traceback keeps all computed tensors.
             self._halve(len(batch.labels))
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             restore_torch_generators(generators, device)
-        return done
+        return result
 
-    def _tried(self, batch: Fed, share: Share) -> Done | None:
+    def _try(self, batch: DeviceBatch, shard: BatchShard) -> BatchResult | None:
         try:
-            return self._computed(batch, share)
+            return self._compute(batch, shard)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -75,57 +92,51 @@ class GradientComputer:
 
     def _halve(self, examples: int) -> None:
         self.size = -(-min(self.size or examples, examples) // 2)
-        self.tell(
+        self.report(
             f"out of memory: batches are computed {self.size} examples at a time from now on;"
             " results are the same but for rounding",
             self.size,
         )
 
-    def _computed(self, batch: Fed, share: Share) -> Done:
+    def _compute(self, batch: DeviceBatch, shard: BatchShard) -> BatchResult:
         for parameter in self.module.parameters():
             parameter.grad = None
-        pieces = (self._piece(piece, share) for piece in split_up(batch, self.size))
-        done = next(pieces)
+        pieces = (self._compute_piece(piece, shard) for piece in split_batch(batch, self.size))
+        result = next(pieces)
         for more in pieces:
-            done = added(done, more)
-        return done if share.examples else nothing(done)
+            result = add_results(result, more)
+        return result if shard.examples else make_zero(result)
 
-    def _piece(self, batch: Fed, share: Share) -> Done:
+    def _compute_piece(self, batch: DeviceBatch, shard: BatchShard) -> BatchResult:
         labels = batch.labels
         # If one process recomputed a batch norm and another did not, unrelated statistics would be summed: so
-        # all decide by the largest share, whatever their own.
-        largest = batch.positions // len(labels) * min(share.most, self.size or share.most)
+        # all decide by the largest shard, whatever their own.
+        largest = batch.positions // len(labels) * min(shard.most, self.size or shard.most)
         self.module.recompute_layers(on=largest > self.recompute_above)
         logits = self.model(batch.inputs, batch.lengths).float()
-        loss = loss_of(logits, labels, self.config.loss)
-        weight = len(labels) / share.whole if share.examples else 0.0
-        weighed = loss if weight == 1 else loss * weight
-        self.fabric.backward(weighed)
-        return Done(
-            mean=weighed.detach(),
+        loss = compute_loss(logits, labels, self.config.loss)
+        weight = len(labels) / shard.whole if shard.examples else 0.0
+        weighted = loss if weight == 1 else loss * weight
+        self.fabric.backward(weighted)
+        return BatchResult(
+            mean=weighted.detach(),
             loss=loss.detach().double() * len(labels),
-            correct=(decided(logits.detach(), labels.ndim == 2) == labels).sum(),
+            correct=(decide(logits.detach(), labels.ndim == 2) == labels).sum(),
             seen=len(labels),
             tokens=batch.tokens,
             positions=batch.positions,
         )
 
 
-def added(one: Done, other: Done) -> Done:
+def add_results(one: BatchResult, other: BatchResult) -> BatchResult:
     """Return the sum of the results of two pieces of a batch."""
-    return Done(
-        one.mean + other.mean,
-        one.loss + other.loss,
-        one.correct + other.correct,
-        one.seen + other.seen,
-        one.tokens + other.tokens,
-        one.positions + other.positions,
-    )
+    names = [field.name for field in fields(BatchResult)]
+    return BatchResult(**{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
-def nothing(done: Done) -> Done:
+def make_zero(result: BatchResult) -> BatchResult:
     """Return the result of a stand-in, whose loss had no weight."""
-    return replace(done, loss=done.loss * 0, correct=done.correct * 0, seen=0, tokens=0, positions=0)
+    return replace(result, loss=result.loss * 0, correct=result.correct * 0, seen=0, tokens=0, positions=0)
 
 
 @torch.no_grad()

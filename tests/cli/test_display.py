@@ -9,8 +9,7 @@ from msbench.cli.display import BarProgress, LogProgress, show_progress
 from msbench.config import RunSpec
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training.metrics import EpochRow
-from msbench.training.state import StepReport
+from msbench.training.metrics import EpochRow, StepReport
 
 ROW = EpochRow(1, 16, 1e-3, 1.5, 0.25, 1.25, 0.5, 2.0, 12345.6, 0.1)
 

@@ -8,7 +8,7 @@ from documents import options
 
 from msbench.runs.launchers.container import SHARED_MEMORY
 from msbench.runs.launchers.distributed import GRACE, ONCE
-from msbench.training.group import TIMEOUT
+from msbench.training.process_group import TIMEOUT
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "devices.md").read_text(encoding="utf-8")
 FLAT = re.sub(r"\s+", " ", TEXT)

@@ -8,7 +8,7 @@ from model_cases import INFO, model_of, tokens
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from msbench.config import MODELS
-from msbench.training.objective import loss_of
+from msbench.training.step import compute_loss
 
 RAISING = {
     *("avg_pool3d_backward", "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"),
@@ -40,7 +40,7 @@ def operators(name: str) -> set[str]:
     inputs, lengths = tokens(9, 17, 5)
     with Names() as names:
         logits = model_of(name)(inputs, lengths)
-        loss = loss_of(logits, torch.arange(3) % INFO.classes, "cross-entropy")
+        loss = compute_loss(logits, torch.arange(3) % INFO.classes, "cross-entropy")
         loss.backward()  # type: ignore[no-untyped-call]
     found: set[str] = names.found
     return found

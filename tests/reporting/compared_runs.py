@@ -14,7 +14,7 @@ from msbench.reporting.tables.significance import ComparedRun
 from msbench.results import store
 from msbench.results.mixing_documents import read_distances
 from msbench.results.record import RunRecord, write_record
-from msbench.training.evaluate import Predictions
+from msbench.training.evaluation import Predictions
 
 
 def answered(right: NDArray[np.bool_]) -> Predictions:

@@ -11,7 +11,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.memory import count_positions, estimate_memory
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training.loop import Trainer, fabric_for
+from msbench.training.loop import Trainer, make_fabric
 from msbench.training.signals import SignalFlag
 
 INFO = TaskInfo("tokens", 9, 2, 100, "accuracy", 0.5, {})
@@ -29,7 +29,14 @@ def test_a_step_keeps_about_what_is_estimated(tiny: Suite, tmp_path: Path, model
     dataset = datasets.setup(spec.data, datasets.data_root())
     net = models.build(spec.model_name, spec.model, dataset.info, 0)
     run = Trainer(
-        spec, net, dataset, tmp_path, "0" * 12, fabric_for("cpu", "float32"), SilentProgress(), SignalFlag()
+        spec,
+        net,
+        dataset,
+        directory=tmp_path,
+        run_id="0" * 12,
+        fabric=make_fabric("cpu", "float32"),
+        callback=SilentProgress(),
+        signals=SignalFlag(),
     )
     kept: dict[int, int] = {}
 

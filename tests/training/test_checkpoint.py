@@ -61,7 +61,7 @@ def test_a_cut_file_is_passed_over_for_the_one_before(folder: CheckpointFolder, 
 def test_a_flipped_bit_is_found_wherever_it_is(folder: CheckpointFolder) -> None:
     """In the header, which is JSON, and in the tensors, of which safetensors itself would notice none."""
     folder.save_best(moment(1), epoch=0)
-    path, data = folder.best(0), folder.best(0).read_bytes()
+    path, data = folder.best_path(0), folder.best_path(0).read_bytes()
     for place in range(len(data)):
         path.write_bytes(flipped(data, place))
         try:
@@ -103,7 +103,7 @@ def test_another_runs_file_is_refused(folder: CheckpointFolder) -> None:
     folder.save_best(moment(1), epoch=3)
     other = CheckpointFolder(folder.path, "ffffffffffff")
     with pytest.raises(CheckpointError, match="another run"):
-        other.load(other.best(3))
+        other.load(other.best_path(3))
 
 
 def test_the_best_before_stays_until_the_next_last_is_safe(folder: CheckpointFolder) -> None:
@@ -126,9 +126,9 @@ def test_without_the_best_weights_a_run_starts_anew_and_keeps_the_others(
     folder.save_last(moment(1))
     folder.save_best(moment(1), epoch=2)
     if damage == "cut":
-        folder.best(2).write_bytes(folder.best(2).read_bytes()[:-8])
+        folder.best_path(2).write_bytes(folder.best_path(2).read_bytes()[:-8])
     elif damage == "gone":
-        folder.best(2).unlink()
+        folder.best_path(2).unlink()
     before = names(folder)
     with pytest.raises(CheckpointError, match=r"damaged-1\); the same command now trains from the start"):
         folder.load_best(None if damage == "never" else 2)

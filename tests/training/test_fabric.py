@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from msbench.training.loop import fabric_for
+from msbench.training.loop import make_fabric
 
 
 def test_slurm_around_a_run_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -12,8 +12,8 @@ def test_slurm_around_a_run_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "srun").write_text("#!/bin/sh\n", encoding="utf-8")
     (tmp_path / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert fabric_for("cpu", "float32").world_size == 1
+    assert make_fabric("cpu", "float32").world_size == 1
     for name, value in {"SLURM_NTASKS": "4", "SLURM_PROCID": "2", "SLURM_JOB_NAME": "msbench"}.items():
         monkeypatch.setenv(name, value)
-    fabric = fabric_for("cpu", "float32")
+    fabric = make_fabric("cpu", "float32")
     assert (fabric.world_size, fabric.global_rank) == (1, 0)

@@ -16,13 +16,12 @@ from msbench.datasets.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.auroc import macro_auroc
-from msbench.training.evaluate import Predictions, predict
-from msbench.training.feed import BatchLoader
-from msbench.training.loop import Trainer, fabric_for
-from msbench.training.metrics import EpochRow
-from msbench.training.objective import loss_of
+from msbench.training.batches import BatchLoader
+from msbench.training.evaluation import Predictions, predict
+from msbench.training.loop import Trainer, make_fabric
+from msbench.training.metrics import EpochRow, TrainingProgress
 from msbench.training.signals import SignalFlag
-from msbench.training.state import TrainingProgress
+from msbench.training.step import compute_loss
 
 INFOS = {
     "signal": TaskInfo("signal", 0, 3, 12, "macro-auroc", 0.5, {}, channels=3, multi_label=True),
@@ -111,11 +110,11 @@ def trained(kind: str, suite: Suite, folder: Path, *overrides: str, seed: int = 
         spec,
         model,
         dataset,
-        folder,
-        "0" * 12,
-        fabric_for("cpu", spec.train.precision),
-        SilentProgress(),
-        SignalFlag(),
+        directory=folder,
+        run_id="0" * 12,
+        fabric=make_fabric("cpu", spec.train.precision),
+        callback=SilentProgress(),
+        signals=SignalFlag(),
     )
     run.run()
     return run
@@ -165,7 +164,7 @@ def test_several_labels_are_a_decision_each() -> None:
     odds = [2.0, -1.0, 0.0, 3.0]
     right = [1 / (1 + math.exp(-x if one else x)) for x, one in zip(odds, [1, 1, 0, 1], strict=True)]
     expected = -sum(map(math.log, right)) / 4
-    assert float(loss_of(logits, labels, "cross-entropy")) == pytest.approx(expected, rel=1e-6)
+    assert float(compute_loss(logits, labels, "cross-entropy")) == pytest.approx(expected, rel=1e-6)
     found = Predictions(logits.numpy(), labels.numpy())
     assert found.decisions.tolist() == [[1, 0], [0, 1]]
     assert found.accuracy == 0.75
@@ -204,7 +203,7 @@ def test_the_best_epoch_is_that_of_the_best_ranking(tiny: Suite, tmp_path: Path)
     assert 0 <= rows[0]["validation_macro_auroc"] <= 1
     run.progress = TrainingProgress()
     for epoch, (accuracy, auroc) in enumerate([(0.9, 0.6), (0.5, 0.8), (0.9, 0.8)]):
-        run._close_epoch(
+        run._finish_epoch(
             EpochRow(
                 **rows[epoch]
                 | {"epoch": epoch, "validation_accuracy": accuracy, "validation_macro_auroc": auroc}

@@ -15,13 +15,12 @@ from msbench.datasets.dataset import Dataset
 from msbench.errors import Diverged, Interrupted
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
+from msbench.training.batches import BatchLoader
 from msbench.training.checkpoint import Checkpoint
-from msbench.training.evaluate import predict
-from msbench.training.feed import BatchLoader
-from msbench.training.loop import Trainer, fabric_for
-from msbench.training.objective import loss_of
+from msbench.training.evaluation import predict
+from msbench.training.loop import Trainer, make_fabric
 from msbench.training.signals import SignalFlag
-from msbench.training.step import check_finite
+from msbench.training.step import check_finite, compute_loss
 
 MODELS = ["msssm-s6", "mamba"]
 
@@ -41,9 +40,16 @@ def spec_of(suite: Suite, model: str, *overrides: str) -> RunSpec:
 def trainer(spec: RunSpec, folder: Path, signals: SignalFlag | None = None) -> Trainer:
     dataset = data.setup(spec.data, data.data_root())
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
-    fabric = fabric_for("cpu", spec.train.precision)
+    fabric = make_fabric("cpu", spec.train.precision)
     return Trainer(
-        spec, model, dataset, folder, "0123456789ab", fabric, SilentProgress(), signals or SignalFlag()
+        spec,
+        model,
+        dataset,
+        directory=folder,
+        run_id="0123456789ab",
+        fabric=fabric,
+        callback=SilentProgress(),
+        signals=signals or SignalFlag(),
     )
 
 
@@ -247,10 +253,10 @@ def test_bf16_trains_with_float32_parameters(tiny: Suite, tmp_path: Path, model:
 
 def test_the_two_losses() -> None:
     logits, labels = torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1])
-    once = loss_of(logits, labels, "cross-entropy")
+    once = compute_loss(logits, labels, "cross-entropy")
     assert once == pytest.approx((np.log1p(np.exp(-2)) + np.log(2)) / 2)
-    twice = loss_of(logits, labels, "double-softmax")
-    assert twice == pytest.approx(float(loss_of(logits.softmax(1), labels, "cross-entropy")))
+    twice = compute_loss(logits, labels, "double-softmax")
+    assert twice == pytest.approx(float(compute_loss(logits.softmax(1), labels, "cross-entropy")))
 
 
 def test_clipping_bounds_the_step(tiny: Suite, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from msbench import models
 from msbench.config import ClassifierConfig, MambaConfig, MsSsmConfig, TrainConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.training.optimizer import build_optimizer, parameter_groups
+from msbench.training.optimizer import LearningRateSchedule, build_optimizer, parameter_groups
 
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})
 CONFIGS: dict[str, ClassifierConfig] = {
@@ -85,3 +85,27 @@ def test_frozen_parameters_are_left_out() -> None:
     model = nn.Linear(2, 2)
     model.weight.requires_grad_(False)
     assert [group["name"] for group in parameter_groups(model, TrainConfig())] == ["plain"]
+
+
+def test_warm_up_is_linear_and_the_cosine_ends_at_the_floor() -> None:
+    schedule = LearningRateSchedule(warmup=4, total=104, floor=0.1)
+    assert [schedule.get_factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert schedule.get_factor(4) == 1.0
+    assert schedule.get_factor(54) == pytest.approx(0.55)
+    assert schedule.get_factor(104) == pytest.approx(0.1)
+    rates = [schedule.get_factor(step) for step in range(4, 105)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_max_steps_shortens_the_cosine_and_not_the_warm_up() -> None:
+    config = TrainConfig(epochs=10, batch_size=10, warmup_epochs=0.5, lr=0.2, min_lr=0.02, max_steps=60)
+    schedule = LearningRateSchedule.from_config(config, examples=101)
+    assert (schedule.warmup, schedule.total) == (6, 60)
+    assert schedule.floor == pytest.approx(0.1)
+
+
+def test_no_warm_up_starts_at_the_full_rate() -> None:
+    config = TrainConfig(epochs=2, batch_size=10, warmup_epochs=0.0)
+    schedule = LearningRateSchedule.from_config(config, examples=25)
+    assert schedule.total == 6
+    assert schedule.get_factor(0) == 1.0

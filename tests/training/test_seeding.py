@@ -6,7 +6,7 @@ import random
 import numpy as np
 import torch
 
-from msbench.training.seeding import derive, generator_states, restore_generators, seed_everything
+from msbench.training.seeding import derive_seed, generator_states, restore_generators, seed_everything
 
 
 def draws() -> tuple[float, float, float]:
@@ -34,5 +34,5 @@ def test_states_survive_json_and_tensors() -> None:
 
 
 def test_purposes_have_streams_of_their_own() -> None:
-    assert len({derive(seed, purpose) for seed in range(20) for purpose in ("order", "torch")}) == 40
-    assert 0 <= derive(2**40, "order") < 2**63
+    assert len({derive_seed(seed, purpose) for seed in range(20) for purpose in ("order", "torch")}) == 40
+    assert 0 <= derive_seed(2**40, "order") < 2**63

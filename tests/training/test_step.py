@@ -12,8 +12,8 @@ from msbench.errors import OutOfMemory
 from msbench.models.classifier import Classifier
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training.feed import split_up
-from msbench.training.loop import Trainer, fabric_for
+from msbench.training.batches import split_batch
+from msbench.training.loop import Trainer, make_fabric
 from msbench.training.signals import SignalFlag
 
 TRIED = "CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -31,12 +31,21 @@ def trainer(suite: Suite, folder: Path, model: str, *overrides: str) -> Trainer:
     spec = resolve_specs(suite, [model], overrides=["train.epochs=1", *overrides])[0]
     dataset = data.setup(spec.data, data.data_root())
     net = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
-    return Trainer(spec, net, dataset, folder, "0" * 12, fabric_for("cpu", "float32"), Notes(), SignalFlag())
+    return Trainer(
+        spec,
+        net,
+        dataset,
+        directory=folder,
+        run_id="0" * 12,
+        fabric=make_fabric("cpu", "float32"),
+        callback=Notes(),
+        signals=SignalFlag(),
+    )
 
 
 def notes(run: Trainer) -> list[str]:
-    assert isinstance(run.listener, Notes)
-    return run.listener.notes
+    assert isinstance(run.callback, Notes)
+    return run.callback.notes
 
 
 @pytest.mark.parametrize("model", ["mamba", "msssm-s6", "s5", "s4d-lin"])
@@ -60,14 +69,14 @@ def test_pieces_have_the_gradients_of_the_whole(
 
 def test_a_piece_is_cut_from_the_padded_batch(tiny: Suite, tmp_path: Path) -> None:
     run = trainer(tiny, tmp_path, "mamba")
-    feed = run._feed("train", run.dataset.splits["train"])
+    feed = run._get_loader("train", run.dataset.splits["train"])
     (batch,) = feed.batches([torch.arange(7).numpy()])
-    pieces = list(split_up(batch, 3))
+    pieces = list(split_batch(batch, 3))
     assert [len(piece.labels) for piece in pieces] == [3, 3, 1]
     assert sum(piece.positions for piece in pieces) == batch.positions
     assert sum(piece.tokens for piece in pieces) == batch.tokens
     assert torch.equal(torch.cat([piece.inputs for piece in pieces]), batch.inputs)
-    assert list(split_up(batch, 7)) == list(split_up(batch, None)) == [batch]
+    assert list(split_batch(batch, 7)) == list(split_batch(batch, None)) == [batch]
 
 
 class TooLarge:

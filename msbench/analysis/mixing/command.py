@@ -155,7 +155,7 @@ def _load_model(entry: PlannedRun, dataset: Dataset, options: MixingOptions) -> 
     epoch = int(entry.record.metrics["best_epoch"])
     folder = CheckpointFolder(entry.directory / "checkpoint", entry.run_id)
     try:
-        load_weights(model, folder.load(folder.best(epoch)).tensors)
+        load_weights(model, folder.load(folder.best_path(epoch)).tensors)
     except Unreadable:  # the file may be intact: nothing has to be trained again
         raise
     except CheckpointError as error:

@@ -20,8 +20,7 @@ from msbench.results.record import RunRecord
 from msbench.runs.reproduce import RESULTS, build_command
 
 if TYPE_CHECKING:
-    from msbench.training.metrics import EpochRow
-    from msbench.training.state import StepReport
+    from msbench.training.metrics import EpochRow, StepReport
 
 LAUNCHERS = ("local", "slurm")
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")

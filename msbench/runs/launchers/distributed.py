@@ -25,7 +25,7 @@ from msbench.runs.launchers import is_placed
 from msbench.training.signals import SignalFlag, handling, is_ignored
 
 if TYPE_CHECKING:
-    from msbench.training.shares import Processes
+    from msbench.training.processes import Processes
 
 LIFELINE = "MSBENCH_LIFELINE"
 """Variable that is set if a process's standard input is held open by its parent."""
@@ -196,17 +196,17 @@ def join_processes(device: str, signals: SignalFlag) -> "Iterator[Processes]":
     from lightning_fabric import Fabric
     from torch import distributed
 
-    from msbench.training.group import ProcessGroup, Rank, strategy
-    from msbench.training.shares import ALONE
+    from msbench.training.process_group import ProcessGroup, Rank, make_fabric_options
+    from msbench.training.processes import SINGLE
 
     watch_lifeline(signals)
     if not is_placed():
-        yield ALONE
+        yield SINGLE
         return
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     count = int(os.environ["WORLD_SIZE"])
     rank = Rank(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))
-    fabric = Fabric(accelerator=device, **strategy(rank))
+    fabric = Fabric(accelerator=device, **make_fabric_options(rank))
     try:
         fabric.launch()
     except RuntimeError as error:

@@ -76,7 +76,7 @@ def test_a_finished_run_is_measured_with_its_best_weights(
         inputs, lengths = torch.from_numpy(batch.inputs), torch.from_numpy(batch.lengths)
         load_weights(model, checkpoints.load(checkpoints.last).tensors)
         ended = measure_model(model, [(inputs, lengths)], MeasureOptions())
-        load_weights(model, checkpoints.load(checkpoints.best(0)).tensors)
+        load_weights(model, checkpoints.load(checkpoints.best_path(0)).tensors)
         expected = measure_model(model, [(inputs, lengths)], MeasureOptions())
         for layer, wanted, other in zip(each["layers"], expected.layers, ended.layers, strict=True):
             rows = {row["example"]: row["mean"] for row in layer["sequences"]}

@@ -19,7 +19,7 @@ from msbench.reporting.compare.outcomes import (
     read_curve,
     run_paired_test,
 )
-from msbench.training.evaluate import Predictions
+from msbench.training.evaluation import Predictions
 
 FIRST, SECOND = "a" * 12, "b" * 12
 

@@ -21,7 +21,7 @@ from msbench.errors import ConfigError, Lost
 from msbench.results import store
 from msbench.runs.launchers import distributed, is_placed
 from msbench.runs.launchers.distributed import check_count, join_processes, run_processes
-from msbench.training import group
+from msbench.training import process_group
 from msbench.training.signals import SignalFlag
 
 HEAD = "import os, signal, sys, time; rank = int(os.environ['RANK'])\n"
@@ -158,7 +158,7 @@ def test_modules_of_the_working_folder_are_imported_only_where_they_were(
 
 
 def test_processes_that_do_not_meet_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group, "TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(process_group, "TIMEOUT", timedelta(seconds=1))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])  # where nobody listens

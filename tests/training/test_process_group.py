@@ -26,8 +26,8 @@ from msbench.runs.execution import RunContext, execute
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
-from msbench.training.loop import Trainer, fabric_for
-from msbench.training.shares import ALONE, Processes
+from msbench.training.loop import Trainer, make_fabric
+from msbench.training.processes import SINGLE, Processes
 from msbench.training.signals import SignalFlag
 
 PLAIN = ("model.dropout=0", "train.epochs=2")
@@ -65,8 +65,18 @@ def trained(
     dataset = data.setup(spec.data, data.data_root())
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     flag = processes.signals if processes.count > 1 else SignalFlag()  # type: ignore[attr-defined]
-    fabric = fabric_for("cpu", "float32", processes)
-    trainer = Trainer(spec, model, dataset, folder, "0" * 12, fabric, SilentProgress(), flag, processes)
+    fabric = make_fabric("cpu", "float32", processes)
+    trainer = Trainer(
+        spec,
+        model,
+        dataset,
+        directory=folder,
+        run_id="0" * 12,
+        fabric=fabric,
+        callback=SilentProgress(),
+        signals=flag,
+        processes=processes,
+    )
     if tight:  # what a share of four examples exceeds, and one of three does not
         trainer.gradients.recompute_above = 3.5 * WIDTH
 
@@ -213,9 +223,9 @@ def both(tmp_path_factory: pytest.TempPathFactory, shared_data: Path) -> Iterato
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MSBENCH_DATA", str(shared_data))
         with pytest.raises(Interrupted):
-            trained(spec_of(*DROPPING, folder=folder), folder / "one-then-two", ALONE, stop=2)
+            trained(spec_of(*DROPPING, folder=folder), folder / "one-then-two", SINGLE, stop=2)
         started = ranks.start(2, two, folder, environment={"MSBENCH_DATA": str(shared_data)})
-        (folder / "curves.json").write_text(json.dumps(curves(folder, ALONE)))
+        (folder / "curves.json").write_text(json.dumps(curves(folder, SINGLE)))
         assert ranks.ended(started, within=240) == [0, 0]
         yield folder
 
@@ -258,7 +268,7 @@ def test_a_signal_to_one_stops_both_and_both_resume_bit_equal(both: Path) -> Non
 
 
 def test_one_process_goes_on_where_two_stopped(both: Path) -> None:
-    trainer = trained(spec_of(*DROPPING, folder=both), both / "two-then-one", ALONE)
+    trainer = trained(spec_of(*DROPPING, folder=both), both / "two-then-one", SINGLE)
     assert (trainer.progress.resumes, trainer.progress.step) == (1, 6)
     assert [row["epoch"] for row in log(both / "two-then-one")] == ["0", "1"]
 

@@ -11,8 +11,15 @@ from numpy.typing import NDArray
 
 from msbench.datasets.dataset import Batch, Fixed, RaggedPairs, RaggedTokens, Samples, Split
 from msbench.errors import DataError
-from msbench.training import feed
-from msbench.training.feed import BatchLoader, Fed, send
+from msbench.training import batches
+from msbench.training.batches import (
+    BatchLoader,
+    DeviceBatch,
+    count_batches,
+    draw_batches,
+    send_batch,
+    sort_into_batches,
+)
 
 CPU = torch.device("cpu")
 CHOSEN = [np.array([3, 0]), np.array([1]), np.array([2, 4])]
@@ -58,7 +65,7 @@ DEVICES = [
 ]
 
 
-def same(one: Fed, other: Fed) -> None:
+def same(one: DeviceBatch, other: DeviceBatch) -> None:
     for name in ("inputs", "lengths", "labels"):
         a, b = getattr(one, name).cpu(), getattr(other, name).cpu()
         assert a.dtype == b.dtype, name
@@ -80,7 +87,7 @@ def test_a_split_kept_on_the_device_gives_the_same_batches(
     assert len(found) == len(CHOSEN)
     for indices, one, other in zip(CHOSEN, found, plain.batches(CHOSEN, pad_to), strict=True):
         same(one, other)
-        same(one, send(split.batch(indices, pad_to), CPU))
+        same(one, send_batch(split.batch(indices, pad_to), CPU))
 
 
 def test_what_has_no_room_is_not_kept() -> None:
@@ -116,7 +123,7 @@ def test_slow_batches_are_made_ahead_in_another_thread_and_in_order() -> None:
     assert float(next(found).inputs) == 0
     assert [float(each.inputs) for each in found] == list(range(1, 8))
     assert [number for number, _ in split.asked] == list(range(8))
-    assert {name.partition("_")[0] for _, name in split.asked} == {"feed"}
+    assert {name.partition("_")[0] for _, name in split.asked} == {"batches"}
 
 
 def test_no_more_is_made_ahead_than_asked_for_and_leaving_stops_it() -> None:
@@ -125,10 +132,52 @@ def test_no_more_is_made_ahead_than_asked_for_and_leaving_stops_it() -> None:
     next(found)
     next(found)
     found.close()  # type: ignore[attr-defined]
-    assert len(split.asked) <= 2 + feed.AHEAD
+    assert len(split.asked) <= 2 + batches.AHEAD
     assert not any(thread.name.startswith("feed") for thread in threading.enumerate())
 
 
 def test_an_error_in_the_other_thread_arrives_here() -> None:
     with pytest.raises(DataError, match="image 8 is cut"):
         list(BatchLoader(Slow(), CPU).batches([np.array([7]), np.array([8])]))
+
+
+LENGTHS = np.random.default_rng(0).integers(5, 200, size=1037)
+
+
+@pytest.mark.parametrize("bucketing", [True, False])
+@pytest.mark.parametrize("size", [1, 32, 64, 1037, 5000])
+def test_each_example_comes_once(bucketing: bool, size: int) -> None:
+    batches = draw_batches(LENGTHS, size, seed=3, epoch=1, bucketing=bucketing)
+    assert sorted(np.concatenate(batches)) == list(range(1037))
+    assert len(batches) == count_batches(1037, size)
+    assert sum(len(batch) < size for batch in batches) <= 1
+
+
+def test_seed_and_epoch_decide_the_order() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        batches = draw_batches(LENGTHS, 32, seed, epoch, bucketing=True)
+        return [int(index) for index in np.concatenate(batches)]
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1)
+    assert order(0, 0) != order(1, 0)
+
+
+def test_buckets_hold_similar_lengths() -> None:
+    def padded(bucketing: bool) -> int:
+        batches = draw_batches(LENGTHS, 16, seed=0, epoch=0, bucketing=bucketing)
+        return sum(len(batch) * int(LENGTHS[batch].max()) for batch in batches)
+
+    assert padded(bucketing=True) < 1.1 * LENGTHS.sum() < padded(bucketing=False)
+
+
+def test_batches_of_all_lengths_come_early_too() -> None:
+    batches = draw_batches(LENGTHS, 16, seed=0, epoch=0, bucketing=True)
+    means = [LENGTHS[batch].mean() for batch in batches]
+    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.4
+
+
+def test_evaluation_sees_all_and_the_longest_first() -> None:
+    batches = sort_into_batches(LENGTHS, 100)
+    assert sorted(np.concatenate(batches)) == list(range(1037))
+    assert LENGTHS[batches[0][0]] == LENGTHS.max()

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from msbench.training.shares import ALONE, Alone, shares_of
+from msbench.training.processes import SINGLE, Processes, deal_batches
 
 
-class Member(Alone):
+class Member(Processes):
     """One of several processes."""
 
     def __init__(self, rank: int, count: int) -> None:
@@ -17,7 +17,7 @@ class Member(Alone):
 def test_each_example_counts_once_and_shares_are_even(count: int) -> None:
     batches = [np.arange(8), np.arange(8, 15), np.array([15])]
     lengths = np.arange(100, 116)
-    dealt = [shares_of(batches, lambda: lengths, None, Member(rank, count)) for rank in range(count)]
+    dealt = [deal_batches(batches, lambda: lengths, None, Member(rank, count)) for rank in range(count)]
     for number, batch in enumerate(batches):
         shares = [each[number] for each in dealt]
         counted = [index for share in shares for index in share.indices[: share.examples]]
@@ -32,6 +32,6 @@ def test_each_example_counts_once_and_shares_are_even(count: int) -> None:
 
 def test_one_process_has_batches_as_they_are() -> None:
     batch = np.arange(3)
-    (share,) = shares_of([batch], lambda: pytest.fail("lengths are not needed"), 20, ALONE)
+    (share,) = deal_batches([batch], lambda: pytest.fail("lengths are not needed"), 20, SINGLE)
     assert share.indices is batch
     assert (share.examples, share.whole, share.most, share.pad_to) == (3, 3, 3, 20)

@@ -1,4 +1,8 @@
-"""Batches for the device: cut from data that it already holds, or prepared ahead."""
+"""Batches: the order of examples, and their loading onto the device.
+
+The order is a pure function of lengths, seed and epoch, so that any step can be resumed. Batches are cut from
+data that the device already holds, or prepared ahead.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +15,52 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from msbench.datasets.dataset import Batch, RaggedPairs, RaggedTokens, Samples, Split
-from msbench.training.order import Indices
+from msbench.training.seeding import derive_seed
 
+Indices = NDArray[np.int64]
+
+POOL = 50
+"""Batches in a bucketing pool: enough for even lengths, few enough to stay near random order."""
 AHEAD = 2
 """Batches that are prepared while one is computed: one on its way, one in reserve."""
 
 
+def draw_batches(
+    lengths: Indices, batch_size: int, seed: int, epoch: int, *, bucketing: bool
+) -> list[Indices]:
+    """Return batches of example numbers for one epoch; each example once, the last batch may be smaller.
+
+    With `bucketing`, pools of `POOL` shuffled batches are sorted by length, cut into batches and shuffled
+    again, so that a batch holds similar lengths while the order stays random.
+    """
+    generator = np.random.default_rng([derive_seed(seed, "order"), epoch])
+    order = generator.permutation(len(lengths)).astype(np.int64)
+    if not bucketing:
+        return _cut_order(order, batch_size)
+    batches = [
+        batch
+        for pool in _cut_order(order, batch_size * POOL)
+        for batch in _cut_order(pool[np.argsort(lengths[pool], kind="stable")], batch_size)
+    ]
+    return [batches[index] for index in generator.permutation(len(batches))]
+
+
+def sort_into_batches(lengths: Indices, batch_size: int) -> list[Indices]:
+    """Return batches for evaluation: all examples, longest first, so that a lack of memory shows at once."""
+    return _cut_order(np.argsort(-lengths, kind="stable").astype(np.int64), batch_size)
+
+
+def count_batches(examples: int, batch_size: int) -> int:
+    """Return the number of batches in an epoch, the last small one included."""
+    return -(-examples // batch_size)
+
+
+def _cut_order(order: Indices, size: int) -> list[Indices]:
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
 @dataclass(frozen=True)
-class Fed:
+class DeviceBatch:
     """A batch on the device, in the shapes of `Batch`; `tokens` are its positions without padding."""
 
     inputs: Tensor
@@ -28,7 +70,7 @@ class Fed:
     positions: int
 
 
-Cut = Callable[[Indices, int | None], Fed]
+CutBatch = Callable[[Indices, int | None], DeviceBatch]
 
 
 class BatchLoader:
@@ -41,23 +83,23 @@ class BatchLoader:
 
     def __init__(self, split: Split, device: torch.device, room: int = 0) -> None:
         self.split, self.device = split, device
-        kept = resident(split, device, room)
+        kept = make_resident(split, device, room)
         self.resident_bytes = kept.bytes if kept is not None else 0
-        self._cut: Cut = kept or self._sent
+        self._cut: CutBatch = kept or self._prepare
         at_once = kept is not None or (device.type == "cpu" and not split.slow)
         self._ahead = 0 if at_once else AHEAD
 
     def batches(
         self, chosen: Sequence[Indices], pad_to: int | Sequence[int | None] | None = None
-    ) -> Iterator[Fed]:
+    ) -> Iterator[DeviceBatch]:
         """Yield the batches of these example numbers, in order; `pad_to` is one for all, or one for each."""
         wanted = zip(chosen, pad_to if isinstance(pad_to, Sequence) else [pad_to] * len(chosen), strict=True)
         if not self._ahead:
             yield from (self._cut(indices, width) for indices, width in wanted)
             return
         # One thread: batches come in the order in which they are requested.
-        with ThreadPoolExecutor(1, "feed") as thread:
-            waiting: deque[Future[Fed]] = deque()
+        with ThreadPoolExecutor(1, "batches") as thread:
+            waiting: deque[Future[DeviceBatch]] = deque()
             try:
                 for indices, width in wanted:
                     waiting.append(thread.submit(self._cut, indices, width))
@@ -69,12 +111,12 @@ class BatchLoader:
                 for future in waiting:
                     future.cancel()
 
-    def _sent(self, indices: Indices, pad_to: int | None) -> Fed:
+    def _prepare(self, indices: Indices, pad_to: int | None) -> DeviceBatch:
         batch = self.split.batch(indices, pad_to)
-        return send(batch, self.device)
+        return send_batch(batch, self.device)
 
 
-def split_up(batch: Fed, size: int | None) -> Iterator[Fed]:
+def split_batch(batch: DeviceBatch, size: int | None) -> Iterator[DeviceBatch]:
     """Yield the batch, or pieces of it of at most `size` examples, padded as the batch is."""
     examples = len(batch.labels)
     if size is None or size >= examples:
@@ -86,19 +128,21 @@ def split_up(batch: Fed, size: int | None) -> Iterator[Fed]:
         )
         # Tokens are counted for the whole batch: reading those of a piece would wait for the device.
         tokens = batch.tokens if start == 0 else 0
-        yield Fed(inputs, lengths, labels, tokens, batch.positions // examples * len(labels))
+        yield DeviceBatch(inputs, lengths, labels, tokens, batch.positions // examples * len(labels))
 
 
-def send(batch: Batch, device: torch.device) -> Fed:
+def send_batch(batch: Batch, device: torch.device) -> DeviceBatch:
     """Copy a batch to the device."""
     tensors = [torch.from_numpy(array) for array in (batch.inputs, batch.lengths, batch.labels)]
     if device.type == "cuda":  # from pinned memory this thread need not wait for the copy
         tensors = [tensor.pin_memory() for tensor in tensors]
     inputs, lengths, labels = (tensor.to(device, non_blocking=True) for tensor in tensors)
-    return Fed(inputs, lengths, labels, int(batch.lengths.sum()), batch.positions)
+    return DeviceBatch(inputs, lengths, labels, int(batch.lengths.sum()), batch.positions)
 
 
-def resident(split: Split, device: torch.device, room: int) -> "_ResidentSamples | _ResidentTokens | None":
+def make_resident(
+    split: Split, device: torch.device, room: int
+) -> "_ResidentSamples | _ResidentTokens | None":
     """Return a function that cuts batches from a copy of the split on the device; None if it does not fit."""
     if isinstance(split, Samples) and split.bytes <= room:
         return _ResidentSamples(split, device)
@@ -113,18 +157,18 @@ class _ResidentSamples:
     def __init__(self, split: Samples, device: torch.device) -> None:
         self.device, self.bytes = device, split.bytes
         rows = slice(None) if split.rows is None else split.rows
-        self.values = _copied(split.values[rows], device)
-        self.labels = _copied(split.labels[rows].astype(np.int64), device)
+        self.values = _copy(split.values[rows], device)
+        self.labels = _copy(split.labels[rows].astype(np.int64), device)
         self.factor, self.offset = (torch.from_numpy(x).to(device) for x in (split.factor, split.offset))
 
-    def __call__(self, indices: Indices, pad_to: int | None) -> Fed:
-        chosen = _sent(indices, self.device)
+    def __call__(self, indices: Indices, pad_to: int | None) -> DeviceBatch:
+        chosen = _send(indices, self.device)
         inputs = self.values[chosen].to(torch.float32).mul_(self.factor).sub_(self.offset)
         count, length = inputs.shape[:2]
         if pad_to is not None and pad_to > length:
             inputs = torch.nn.functional.pad(inputs, (0, 0, 0, pad_to - length))
         lengths = torch.full((count,), length, dtype=torch.int64, device=self.device)
-        return Fed(inputs, lengths, self.labels[chosen], count * length, count * inputs.shape[1])
+        return DeviceBatch(inputs, lengths, self.labels[chosen], count * length, count * inputs.shape[1])
 
 
 class _ResidentTokens:
@@ -133,29 +177,29 @@ class _ResidentTokens:
     def __init__(self, split: RaggedTokens | RaggedPairs, device: torch.device) -> None:
         self.device, self.bytes, self.offsets = device, split.tokens.nbytes, split.offsets
         self.sides = 2 if isinstance(split, RaggedPairs) else None
-        self.tokens = _copied(split.tokens, device)
-        self.labels = _copied(split.labels.astype(np.int64), device)
+        self.tokens = _copy(split.tokens, device)
+        self.labels = _copy(split.labels.astype(np.int64), device)
 
-    def __call__(self, indices: Indices, pad_to: int | None) -> Fed:
+    def __call__(self, indices: Indices, pad_to: int | None) -> DeviceBatch:
         sequences = indices if self.sides is None else indices[:, None] * self.sides + np.arange(self.sides)
         # Lengths are looked up here: reading the longest from the device would wait for all its work.
         starts = self.offsets[sequences]
         lengths = self.offsets[sequences + 1] - starts
         width = int(lengths.max()) if pad_to is None else pad_to
-        on_device = _sent(lengths, self.device)
+        on_device = _send(lengths, self.device)
         positions = torch.arange(width, device=self.device)
-        places = _sent(starts, self.device).unsqueeze(-1) + positions
+        places = _send(starts, self.device).unsqueeze(-1) + positions
         inputs = self.tokens[places.clamp_(max=len(self.tokens) - 1)].to(torch.int64)
         inputs *= positions < on_device.unsqueeze(-1)
-        labels = self.labels[_sent(indices, self.device)]
-        return Fed(inputs, on_device, labels, int(lengths.sum()), lengths.size * width)
+        labels = self.labels[_send(indices, self.device)]
+        return DeviceBatch(inputs, on_device, labels, int(lengths.sum()), lengths.size * width)
 
 
-def _copied(array: NDArray[np.generic], device: torch.device) -> Tensor:
+def _copy(array: NDArray[np.generic], device: torch.device) -> Tensor:
     """Copy the array to the device; first here if it is a memory map, which torch does not take."""
     return torch.from_numpy(np.require(array, requirements=["W"])).to(device)
 
 
-def _sent(array: NDArray[np.int64], device: torch.device) -> Tensor:
+def _send(array: NDArray[np.int64], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -1,4 +1,4 @@
-"""Several processes that train one run together, each with a share of every batch.
+"""Several processes that train one run together, each with a shard of every batch.
 
 They meet after each step and between other pieces of work, in one all-reduce of a few numbers: what each has
 computed, which signals have arrived, and whether one gives up. Data of other sizes (gradients, weights,
@@ -9,6 +9,7 @@ all-reduces of the same size; a process that gives up there takes part in them u
 
 import json
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,11 +21,12 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
 
-from msbench.errors import CAUGHT, Interrupted, Lost, get_first_line
+from msbench import errors
+from msbench.errors import CAUGHT, Diverged, Interrupted, Lost, MsbenchError, OutOfMemory, get_first_line
 from msbench.models.layers import MaskedBatchNorm
-from msbench.training.causes import described, first_of
-from msbench.training.seeding import derive
-from msbench.training.shares import Done
+from msbench.training.memory import is_out_of_memory
+from msbench.training.processes import BatchResult, Processes
+from msbench.training.seeding import derive_seed
 from msbench.training.signals import SignalFlag
 
 MEETING, LEAVING, WAITING, SIGNALS = 0, 1, 2, 3
@@ -34,7 +36,11 @@ FIGURES = 6
 TIMEOUT = timedelta(minutes=30)
 
 
-class _Told(Exception):
+class ElsewhereFailed(Exception):
+    """An exception of another process that msbench has no class for; its traceback is a note."""
+
+
+class _AnotherFailed(Exception):
     """Exception raised if another process gives up; `causes` are those of all processes."""
 
     def __init__(self, causes: Sequence[dict[str, Any] | None]) -> None:
@@ -51,11 +57,11 @@ class Rank:
     local: int
 
 
-class Strategy(DDPStrategy):
+class SummingStrategy(DDPStrategy):
     """DDP without its wrapper, which sums gradients while they are being computed.
 
     There, a process that runs out of memory in the middle, or has no example, would leave the others waiting;
-    `ProcessGroup.together` sums all gradients at once when every process has its own.
+    `ProcessGroup.combine` sums all gradients at once when every process has its own.
     """
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
@@ -63,14 +69,14 @@ class Strategy(DDPStrategy):
         return module
 
 
-def strategy(rank: Rank) -> dict[str, Any]:
+def make_fabric_options(rank: Rank) -> dict[str, Any]:
     """Return Fabric's options for the process group, which is created the first time."""
-    found = Strategy(cluster_environment=TorchElasticEnvironment(), timeout=TIMEOUT)
+    found = SummingStrategy(cluster_environment=TorchElasticEnvironment(), timeout=TIMEOUT)
     return {"devices": rank.local, "num_nodes": rank.count // rank.local, "strategy": found}
 
 
-class ProcessGroup:
-    """Implementation of `msbench.training.shares.Processes` over torch.distributed."""
+class ProcessGroup(Processes):
+    """Several processes over torch.distributed."""
 
     def __init__(self, rank: Rank, device: torch.device, signals: SignalFlag) -> None:
         self._place, self.rank, self.count, self.here = rank, rank.number, rank.count, rank.local
@@ -81,14 +87,9 @@ class ProcessGroup:
         self._buffer = torch.zeros(HEADER + FIGURES, dtype=torch.float64, device=device)
         self._waited = 0.0
 
-    @property
-    def first(self) -> bool:
-        """True for the process that writes and prints."""
-        return self.rank == 0
-
     def fabric_options(self) -> dict[str, Any]:
         """Return devices and strategy for Fabric."""
-        return strategy(self._place)
+        return make_fabric_options(self._place)
 
     @contextmanager
     def agreed(self) -> Iterator[None]:
@@ -101,8 +102,8 @@ class ProcessGroup:
             self.pause()
         except Lost:
             raise
-        except _Told as told:
-            raise first_of(told.causes) from None
+        except _AnotherFailed as failure:
+            raise rebuild_error(failure.causes) from None
         except Exception as error:
             self._leave(error)
             raise
@@ -123,7 +124,7 @@ class ProcessGroup:
             self._waited = time.monotonic()
             self.check(self.signals)
 
-    def shared(self, data: bytes | None) -> bytes | None:
+    def broadcast(self, data: bytes | None) -> bytes | None:
         """Return the first process's data once it calls this; until then, meet each of its `wait` calls."""
         while self._meet()[WAITING] > 0:
             self.check(self.signals)
@@ -146,36 +147,36 @@ class ProcessGroup:
         for norm in norms:
             norm.across = self
         for tensor in model.state_dict().values():
-            whole = _real(tensor).contiguous()
+            whole = _view_real(tensor).contiguous()
             self._do(distributed.broadcast, whole, 0)
-            _real(tensor).copy_(whole)
+            _view_real(tensor).copy_(whole)
 
     def seed(self, seed: int, step: int) -> None:
         """Seed a separate stream for each process and step: a resumed run needs no stored state."""
-        torch.manual_seed(derive(seed, f"torch of process {self.rank} at step {step}"))
+        torch.manual_seed(derive_seed(seed, f"torch of process {self.rank} at step {step}"))
 
-    def together(self, model: nn.Module, done: Done) -> Done:
+    def combine(self, model: nn.Module, result: BatchResult) -> BatchResult:
         """Return the sums over all processes; gradients become those of the whole batch."""
         gradients = [x.grad for x in model.parameters() if x.grad is not None]
-        parts = [_real(x) for x in gradients]
+        parts = [_view_real(x) for x in gradients]
         by_kind = {x.dtype: [part for part in parts if part.dtype == x.dtype] for x in parts}
         flat = {kind: torch.cat([x.flatten() for x in same]) for kind, same in by_kind.items()}
-        sums: list[Tensor | float] = [done.loss, done.correct, done.mean]
-        met = self._meet([*sums, done.seen, done.tokens, done.positions])
+        sums: list[Tensor | float] = [result.loss, result.correct, result.mean]
+        met = self._meet([*sums, result.seen, result.tokens, result.positions])
         for kind, same in by_kind.items():
             self._do(distributed.all_reduce, flat[kind])
             for part, total in zip(same, torch.split(flat[kind], [x.numel() for x in same]), strict=True):
                 part.copy_(total.view_as(part))
         loss, correct, mean, *counts = met[HEADER : HEADER + FIGURES]
         return replace(
-            done,
-            mean=done.mean.new_tensor(mean),
-            loss=done.loss.new_tensor(loss),
-            correct=done.correct.new_tensor(int(correct)),
+            result,
+            mean=result.mean.new_tensor(mean),
+            loss=result.loss.new_tensor(loss),
+            correct=result.correct.new_tensor(int(correct)),
             **dict(zip(("seen", "tokens", "positions"), map(int, counts), strict=True)),
         )
 
-    def merged(self, *arrays: Any) -> None:
+    def merge(self, *arrays: Any) -> None:
         """Fill in the numbers of other processes, for which arrays are 0 here."""
         self._meet()
         for array in arrays:
@@ -198,7 +199,7 @@ class ProcessGroup:
     def _meet(self, figures: Sequence[Tensor | float] = (), *, waiting: bool = False) -> list[float]:
         found = self._exchange(MEETING, figures, waiting=waiting)
         if found[LEAVING] > 0:
-            raise _Told(self._causes(None))
+            raise _AnotherFailed(self._causes(None))
         for number, count in zip(CAUGHT, found[SIGNALS:HEADER], strict=True):
             if count > 0 and self.received is None:
                 self.received = number
@@ -228,7 +229,7 @@ class ProcessGroup:
 
     def _causes(self, error: Exception | None) -> list[dict[str, Any] | None]:
         """Return the reason why each process gives up, None for those that do not."""
-        mine = json.dumps(None if error is None else described(error, self.rank)).encode()
+        mine = json.dumps(None if error is None else encode_error(error, self.rank)).encode()
         sizes = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         sizes[self.rank] = len(mine)
         self._do(distributed.all_reduce, sizes)
@@ -248,7 +249,7 @@ class ProcessGroup:
             ) from error
 
 
-def _real(x: Tensor) -> Tensor:
+def _view_real(x: Tensor) -> Tensor:
     """Return numbers that every backend can sum: of complex ones a view of both parts."""
     return torch.view_as_real(x) if x.is_complex() else x
 
@@ -264,3 +265,36 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor]:
         return None, ctx.group.add(g)
+
+
+def encode_error(error: Exception, rank: int) -> dict[str, Any]:
+    """Return an exception as plain values, so that nothing has to be unpickled."""
+    found: dict[str, Any] = {"process": rank, "type": type(error).__name__, "text": str(error)}
+    if isinstance(error, Interrupted):
+        found["signal"] = error.number
+    elif isinstance(error, Diverged):
+        found |= {"step": error.step, "name": error.name, "value": repr(error.value)}
+    elif is_out_of_memory(error):
+        found["type"] = OutOfMemory.__name__
+    elif not isinstance(error, MsbenchError):
+        found["trace"] = "".join(traceback.format_exception(error))
+    return found
+
+
+def rebuild_error(causes: Sequence[dict[str, Any] | None]) -> Exception:
+    """Return the exception of the first process that gave up."""
+    cause = next(cause for cause in causes if cause is not None)
+    where = f"process {cause['process']}"
+    if "signal" in cause:
+        return Interrupted(cause["signal"])
+    if "step" in cause:
+        return Diverged(cause["step"], cause["name"], float(cause["value"]))
+    kind = getattr(errors, cause["type"], None)
+    if isinstance(kind, type) and issubclass(kind, MsbenchError):
+        # Its own __init__ may require more than the text, which is complete already.
+        known = kind.__new__(kind)
+        Exception.__init__(known, f"{where}: {cause['text']}")
+        return known
+    failed = ElsewhereFailed(f"{where}: {cause['type']}: {cause['text']}")
+    failed.add_note(cause.get("trace", ""))
+    return failed

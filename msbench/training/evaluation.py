@@ -1,6 +1,6 @@
 """Evaluation on a whole split: no example is dropped, all have the same weight."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from msbench.datasets.dataset import TaskInfo
-from msbench.training.auroc import MacroAuroc, macro_auroc
-from msbench.training.feed import BatchLoader, split_up
-from msbench.training.objective import decided, loss_of
-from msbench.training.order import sorted_batches
-from msbench.training.shares import ALONE, Processes, shares_of
+from msbench.datasets.dataset import Dataset, TaskInfo
+from msbench.errors import DataError
+from msbench.training.auroc import MacroAuroc, macro_auroc, scorable
+from msbench.training.batches import BatchLoader, sort_into_batches, split_batch
+from msbench.training.processes import SINGLE, Processes, deal_batches
+from msbench.training.step import compute_loss, decide
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Predictions:
     @property
     def decisions(self) -> NDArray[np.int64]:
         """Predicted labels, in the form of `labels`; the first of equal logits."""
-        found: NDArray[np.int64] = decided(torch.from_numpy(self.logits), self.multi_label).numpy()
+        found: NDArray[np.int64] = decide(torch.from_numpy(self.logits), self.multi_label).numpy()
         return found
 
     @property
@@ -48,7 +48,7 @@ class Predictions:
         """Macro AUROC of the logits; only with several labels per example."""
         return macro_auroc(self.logits, self.labels)
 
-    def auroc_of(self, info: TaskInfo) -> float | None:
+    def score_auroc(self, info: TaskInfo) -> float | None:
         """Return macro AUROC if it is the metric of the task, else None."""
         return self.macro_auroc.value if info.metric == "macro-auroc" else None
 
@@ -56,20 +56,22 @@ class Predictions:
     def loss(self) -> float:
         """Mean cross entropy in nats, over every decision if there are several labels."""
         return float(
-            loss_of(torch.from_numpy(self.logits).double(), torch.from_numpy(self.labels), "cross-entropy")
+            compute_loss(
+                torch.from_numpy(self.logits).double(), torch.from_numpy(self.labels), "cross-entropy"
+            )
         )
 
 
 @torch.no_grad()
 def predict(
     model: nn.Module,
-    feed: BatchLoader,
+    loader: BatchLoader,
     batch_size: int,
     *,
     pad_to: int | None = None,
     at_once: int | None = None,
     between: Callable[[int, int], None] = lambda _done, _total: None,
-    processes: Processes = ALONE,
+    processes: Processes = SINGLE,
 ) -> Predictions:
     """Compute logits of every example of a split, with dropout off and stored batch statistics.
 
@@ -77,25 +79,49 @@ def predict(
     `between(done, total)` is called after each batch, with examples; it may raise to stop. Several
     `processes` share each batch, so that every example is computed once, and all of them get all predictions.
     """
-    split, was_training = feed.split, model.training
+    split, was_training = loader.split, model.training
     model.eval()
     logits: NDArray[np.float32] | None = None
     labels: NDArray[np.int64] | None = None
     done = 0
-    shares = shares_of(sorted_batches(split.lengths, batch_size), lambda: split.lengths, pad_to, processes)
-    cut = feed.batches([share.indices for share in shares], [share.pad_to for share in shares])
-    for share, batch in zip(shares, cut, strict=True):
-        pieces = [model(x.inputs, x.lengths).float().cpu().numpy() for x in split_up(batch, at_once)]
+    shards = deal_batches(
+        sort_into_batches(split.lengths, batch_size), lambda: split.lengths, pad_to, processes
+    )
+    cut = loader.batches([shard.indices for shard in shards], [shard.pad_to for shard in shards])
+    for shard, batch in zip(shards, cut, strict=True):
+        pieces = [model(x.inputs, x.lengths).float().cpu().numpy() for x in split_batch(batch, at_once)]
         output = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         if logits is None or labels is None:
             logits = np.zeros((len(split), output.shape[1]), dtype=np.float32)
             labels = np.zeros((len(split), *batch.labels.shape[1:]), dtype=np.int64)
-        if share.examples:
-            logits[share.indices], labels[share.indices] = output, batch.labels.cpu().numpy()
-        done += share.whole
+        if shard.examples:
+            logits[shard.indices], labels[shard.indices] = output, batch.labels.cpu().numpy()
+        done += shard.whole
         between(done, len(split))
     model.train(was_training)
     assert logits is not None, "a split is never empty"
     assert labels is not None
-    processes.merged(logits, labels)
+    processes.merge(logits, labels)
     return Predictions(logits, labels)
+
+
+def find_unscored_classes(dataset: Dataset) -> Iterator[str]:
+    """Yield a message for each split whose macro AUROC leaves classes out; none for tasks of another metric.
+
+    Raises DataError if not a single class can be scored: no epoch would then be the best, and the test would
+    have no result.
+    """
+    if dataset.info.metric != "macro-auroc":
+        return
+    for name in ("validation", "test"):
+        chosen = scorable(dataset.splits[name].targets)
+        if not chosen.any():
+            raise DataError(
+                f"{name} split: none of its {len(chosen)} classes has both a positive and a negative example,"
+                " so that macro AUROC is undefined; choose other labels or more records"
+            )
+        if not chosen.all():
+            yield (
+                f"{name}: macro AUROC is over {chosen.sum()} of {len(chosen)} classes;"
+                " the others have no positive or no negative example"
+            )

@@ -1,3 +1,5 @@
+"""Splits are checked before training: a class without both kinds of examples is named."""
+
 from collections.abc import Mapping
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 
 from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
 from msbench.errors import DataError
-from msbench.training.scoring import classes_left_out
+from msbench.training.evaluation import find_unscored_classes
 
 
 def dataset(labels: Mapping[str, list[list[int]]], metric: str = "macro-auroc") -> Dataset:
@@ -21,11 +23,11 @@ BOTH, FIRST, NONE = [[0, 1], [1, 0]] * 300, [[0, 1], [1, 1]], [[0, 1], [0, 1]]
 
 
 def test_nothing_is_said_where_every_class_is_scored() -> None:
-    assert list(classes_left_out(dataset({"train": NONE, "validation": BOTH, "test": BOTH}))) == []
+    assert list(find_unscored_classes(dataset({"train": NONE, "validation": BOTH, "test": BOTH}))) == []
 
 
 def test_splits_that_leave_classes_out_are_named() -> None:
-    told = list(classes_left_out(dataset({"train": BOTH, "validation": FIRST, "test": BOTH})))
+    told = list(find_unscored_classes(dataset({"train": BOTH, "validation": FIRST, "test": BOTH})))
     assert told == [
         "validation: macro AUROC is over 1 of 2 classes; the others have no positive or no negative example"
     ]
@@ -35,5 +37,5 @@ def test_splits_that_leave_classes_out_are_named() -> None:
 def test_a_split_that_cannot_be_scored_is_refused(split: str) -> None:
     labels = dict.fromkeys(SPLITS, BOTH) | {split: NONE}
     with pytest.raises(DataError, match=f"^{split} split: none of its 2 classes has both a positive"):
-        list(classes_left_out(dataset(labels)))
-    assert list(classes_left_out(dataset(labels, "accuracy"))) == []
+        list(find_unscored_classes(dataset(labels)))
+    assert list(find_unscored_classes(dataset(labels, "accuracy"))) == []
