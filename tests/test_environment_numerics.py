@@ -155,11 +155,11 @@ def test_a_run_that_cannot_be_stops_with_the_name_of_the_operation(
 ) -> None:
     plain: Callable[..., torch.Tensor] = step.compute_loss
 
-    def loss_of(*arguments: Any) -> torch.Tensor:
+    def compute_loss(*arguments: Any) -> torch.Tensor:
         loss = plain(*arguments)
         return loss + 0 * torch.zeros(1).put_(torch.tensor([0]), torch.zeros(1)).sum()
 
-    monkeypatch.setattr(step, "loss_of", loss_of)
+    monkeypatch.setattr(step, "compute_loss", compute_loss)
     words = ["run", str(tiny_file), *SHORT, "--results", str(tmp_path)]
     assert CliRunner().invoke(app, words).exit_code == 0
     done = CliRunner().invoke(app, [*words, "--deterministic", "--fresh", "--json"])

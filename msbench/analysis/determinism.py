@@ -23,7 +23,7 @@ from msbench.errors import Interrupted, NotDeterministic, UnknownName
 from msbench.models.classifier import Classifier
 from msbench.runs.launchers import SilentProgress
 from msbench.training.loop import Trainer, make_fabric
-from msbench.training.seeding import generator_states, restore_generators
+from msbench.training.seeding import get_generator_states, restore_generators
 from msbench.training.signals import SignalFlag
 
 Comparison = Literal["twice", "resumed", "threads"]
@@ -208,7 +208,7 @@ def check_model(model: str, device: str, problem: DeterminismProblem, build: Bui
     """
     kernel = models.find_family(model).name_kernel(problem.spec(model).model, device)
     training = RepeatableTraining(model, device, problem, build)
-    before = generator_states()
+    before = get_generator_states()
     try:
         compared = _compare(training, device)
     except Exception as error:

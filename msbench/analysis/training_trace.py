@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from msbench.training.checkpoint import optimizer_tensors
+from msbench.training.checkpoint import get_optimizer_tensors
 from msbench.training.loop import Trainer
-from msbench.training.seeding import generator_states
+from msbench.training.seeding import get_generator_states
 
 Tensors = dict[str, Tensor]
 MomentKind = Literal["start", "step", "resume", "end"]
@@ -74,7 +74,7 @@ def copy_state(trainer: Trainer) -> Tensors:
     module = trainer.module
     named: Tensors = {f"parameter {name}": value for name, value in module.named_parameters()}
     named |= {f"buffer {name}": value for name, value in module.named_buffers()}
-    optimizer = optimizer_tensors(module, trainer.optimizer.optimizer)
+    optimizer = get_optimizer_tensors(module, trainer.optimizer.optimizer)
     named |= {name.replace("/", " ", 1): value for name, value in optimizer.items()}
     return _copy(named | _generators())
 
@@ -89,7 +89,7 @@ def _results(trainer: Trainer) -> Tensors:
 
 
 def _generators() -> Tensors:
-    tensors, plain = generator_states()
+    tensors, plain = get_generator_states()
     _, keys, *numpy = plain["numpy"]
     _, words, gauss = plain["python"]
     others = {"numpy": [*keys, *numpy], "python": [*words, gauss or 0.0]}

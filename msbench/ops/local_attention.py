@@ -24,25 +24,25 @@ def local_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
         return scaled_dot_product_attention(q, k, v, is_causal=True)
     start = slice(window)
     first = scaled_dot_product_attention(q[:, :, start], k[:, :, start], v[:, :, start], is_causal=True)
-    return torch.cat([first, later_blocks(q, k, v, window)], dim=2)[:, :, :length]
+    return torch.cat([first, attend_later_blocks(q, k, v, window)], dim=2)[:, :, :length]
 
 
-def later_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+def attend_later_blocks(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
     """Return the outputs (b, h, at least l - window, w) of all blocks except the first."""
     batch, heads, length, width = q.shape
     q, k, v = (pad(x, (0, 0, 0, -length % window)) for x in (q, k, v))
-    queries = blocks(q[:, :, window:], window, window)
-    keys, values = (blocks(x, 2 * window, window) for x in (k, v))
-    y = scaled_dot_product_attention(queries, keys, values, attn_mask=band(window, q.device))
+    queries = cut_sections(q[:, :, window:], window, window)
+    keys, values = (cut_sections(x, 2 * window, window) for x in (k, v))
+    y = scaled_dot_product_attention(queries, keys, values, attn_mask=make_band(window, q.device))
     return y.view(batch, -1, heads, window, width).transpose(1, 2).flatten(2, 3)
 
 
-def blocks(x: Tensor, size: int, step: int) -> Tensor:
+def cut_sections(x: Tensor, size: int, step: int) -> Tensor:
     """Return sections of x (b, h, l, w) as separate examples: (b n, h, size, w)."""
     return x.unfold(2, size, step).permute(0, 2, 1, 4, 3).flatten(0, 1)
 
 
-def band(window: int, device: torch.device) -> Tensor:
+def make_band(window: int, device: torch.device) -> Tensor:
     """Return the mask of a block's queries on the block before and their own: (window, 2 window), boolean."""
     steps = torch.arange(2 * window, device=device)
     lag = window + steps[:window].unsqueeze(1) - steps

@@ -28,11 +28,11 @@ from msbench.training.processes import Processes
 FORMAT = "2"
 
 
-class Unreadable(CheckpointError):
+class UnreadableCheckpoint(CheckpointError):
     """Error for a file that the system cannot read: its content may be intact."""
 
 
-class Absent(CheckpointError):
+class MissingCheckpoint(CheckpointError):
     """Error for a file that does not exist."""
 
 
@@ -113,7 +113,7 @@ class CheckpointFolder:
             if epoch is None:
                 raise CheckpointError("no epoch was validated")
             return self.load(self.best_path(epoch))
-        except Unreadable:
+        except UnreadableCheckpoint:
             raise
         except CheckpointError as error:
             kept = self._archive(self._all())
@@ -136,9 +136,9 @@ class CheckpointFolder:
         for path in (self.next, self.last, self.previous):
             try:
                 found = self.load(path)
-            except Absent:
+            except MissingCheckpoint:
                 continue
-            except Unreadable:
+            except UnreadableCheckpoint:
                 raise
             except CheckpointError as error:
                 damaged[path] = error
@@ -172,9 +172,11 @@ class CheckpointFolder:
         try:
             data = read_bytes(path, largest=None)
         except FileNotFoundError as error:
-            raise Absent(f"{path}: no such file") from error
+            raise MissingCheckpoint(f"{path}: no such file") from error
         except OSError as error:
-            raise Unreadable(f"{path}: cannot be read: {error.strerror}; see to it, or remove it") from error
+            raise UnreadableCheckpoint(
+                f"{path}: cannot be read: {error.strerror}; see to it, or remove it"
+            ) from error
         try:
             tensors, metadata = load(data), _metadata(data)
         except (SafetensorError, ValueError, LookupError, TypeError) as error:
@@ -241,12 +243,14 @@ def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> No
         raise CheckpointError(f"the checkpoint does not fit this model: {error}") from error
 
 
-def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def get_model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return parameters and buffers under ``model/...``."""
     return {f"model/{name}": value for name, value in model.state_dict().items()}
 
 
-def optimizer_tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def get_optimizer_tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, torch.Tensor]:
     """Return optimiser state under ``optimizer/<parameter>/<key>``: by name, not by position."""
     return {
         f"optimizer/{name}/{key}": torch.as_tensor(value)

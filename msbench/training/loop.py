@@ -27,7 +27,7 @@ from msbench.training.metrics import (
 )
 from msbench.training.optimizer import LearningRateSchedule, build_optimizer
 from msbench.training.processes import SINGLE, BatchShard, Processes, deal_batches
-from msbench.training.seeding import derive_seed, generator_states, restore_generators, seed_everything
+from msbench.training.seeding import derive_seed, get_generator_states, restore_generators, seed_everything
 from msbench.training.signals import SignalFlag
 from msbench.training.step import GradientComputer, check_finite
 
@@ -247,7 +247,7 @@ class Trainer:
             return
         if better:
             state = {"epoch": row.epoch, "score": row.score}
-            self.folder.save_best(ckpt.Checkpoint(ckpt.model_tensors(self.module), state), row.epoch)
+            self.folder.save_best(ckpt.Checkpoint(ckpt.get_model_tensors(self.module), state), row.epoch)
         self.save()
         self.folder.forget_other_bests(self.progress.best_epoch)
         self._write_log()
@@ -279,11 +279,11 @@ class Trainer:
         began = self._last_save = time.monotonic()
         if not self.processes.first:
             return
-        random_tensors, random_plain = generator_states()
+        random_tensors, random_plain = get_generator_states()
         sums = self.sums
         tensors = {
-            **ckpt.model_tensors(self.module),
-            **ckpt.optimizer_tensors(self.module, self.optimizer.optimizer),
+            **ckpt.get_model_tensors(self.module),
+            **ckpt.get_optimizer_tensors(self.module, self.optimizer.optimizer),
             **random_tensors,
             "sums/loss": sums.loss,
             "sums/correct": sums.correct,

@@ -26,7 +26,7 @@ from msbench.training.batches import count_batches
 STATE_SPACE = ("A_log", "D")
 
 
-def parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, object]]:
+def make_parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, object]]:
     """Return AdamW's groups, with ``name``, ``params``, ``lr`` and ``weight_decay``; empty ones are left out.
 
     Every trainable parameter is in exactly one group. Raises RuntimeError, naming the parameter, otherwise.
@@ -77,7 +77,7 @@ def check_partition(model: nn.Module, members: dict[str, list[nn.Parameter]]) ->
 
 def build_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
     """Build AdamW over `parameter_groups`."""
-    groups = parameter_groups(model, train)
+    groups = make_parameter_groups(model, train)
     return torch.optim.AdamW(groups, lr=train.lr, betas=(train.beta1, train.beta2))
 
 

@@ -25,7 +25,7 @@ def seed_everything(seed: int) -> None:
     random.seed(derive_seed(seed, "python"))
 
 
-def generator_states() -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def get_generator_states() -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return states of all global generators: torch's as byte tensors, the others as plain JSON values."""
     tensors = {"rng/torch": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -53,13 +53,13 @@ def restore_generators(tensors: dict[str, torch.Tensor], plain: dict[str, Any]) 
     random.setstate((version, tuple(words), gauss))
 
 
-def torch_generator_states(device: torch.device) -> list[torch.Tensor]:
+def get_torch_states(device: torch.device) -> list[torch.Tensor]:
     """Return the states of torch's generators that a step on this device draws from."""
     more = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *more]
 
 
-def restore_torch_generators(states: list[torch.Tensor], device: torch.device) -> None:
+def restore_torch_states(states: list[torch.Tensor], device: torch.device) -> None:
     """Restore the states from `torch_generator_states`."""
     torch.set_rng_state(states[0])
     for state in states[1:]:

@@ -15,7 +15,7 @@ from msbench.models.classifier import Classifier
 from msbench.training.batches import DeviceBatch, split_batch
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 from msbench.training.processes import BatchResult, BatchShard
-from msbench.training.seeding import restore_torch_generators, torch_generator_states
+from msbench.training.seeding import get_torch_states, restore_torch_states
 
 
 def compute_loss(logits: Tensor, labels: Tensor, kind: str) -> Tensor:
@@ -63,13 +63,13 @@ class GradientComputer:
         if not self.auto:
             return self._compute(batch, shard)
         device = batch.inputs.device
-        generators = torch_generator_states(device)
+        generators = get_torch_states(device)
         while (result := self._try(batch, shard)) is None:
             # Outside of the handler, whose traceback keeps all computed tensors.
             self._halve(len(batch.labels))
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-            restore_torch_generators(generators, device)
+            restore_torch_states(generators, device)
         return result
 
     def _try(self, batch: DeviceBatch, shard: BatchShard) -> BatchResult | None:

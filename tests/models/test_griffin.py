@@ -23,7 +23,7 @@ from msbench.models.griffin import (
     rotate,
 )
 from msbench.models.layers import Recurrent
-from msbench.training.optimizer import parameter_groups
+from msbench.training.optimizer import make_parameter_groups
 
 Array = NDArray[np.float64]
 BLOCKS = (RecurrentBlock, LocalAttention, GatedMlp)
@@ -270,7 +270,7 @@ def test_the_decay_parameter_has_its_group(name: str) -> None:
     owners = {id(parameter): path for path, parameter in model.named_parameters()}
     groups: dict[str, dict[str, Any]] = {
         owners[id(parameter)]: group
-        for group in parameter_groups(model, TrainConfig(lr=3e-3, ssm_lr=1e-4, weight_decay=0.1))
+        for group in make_parameter_groups(model, TrainConfig(lr=3e-3, ssm_lr=1e-4, weight_decay=0.1))
         for parameter in group["params"]  # type: ignore[attr-defined]
     }
     assert groups.keys() == set(owners.values())

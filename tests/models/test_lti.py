@@ -13,7 +13,7 @@ from msbench import models
 from msbench.config import MODELS, TrainConfig
 from msbench.models.layers import Recurrent, shift_earlier
 from msbench.models.lti import compute_legs, compute_mode_kernel
-from msbench.training.optimizer import parameter_groups
+from msbench.training.optimizer import make_parameter_groups
 
 every = pytest.mark.parametrize("name", NAMES)
 
@@ -149,7 +149,7 @@ def test_a_recomputed_kernel_has_the_same_gradients(name: str) -> None:
 def test_groups_of_the_optimiser(name: str, bidirectional: bool) -> None:
     model = model_of(name, bidirectional=bidirectional, state=8)
     names = {id(value): key for key, value in model.named_parameters()}
-    groups = parameter_groups(model, TrainConfig(lr=1e-2, ssm_lr=1e-3, weight_decay=0.05))
+    groups = make_parameter_groups(model, TrainConfig(lr=1e-2, ssm_lr=1e-3, weight_decay=0.05))
     found: dict[str, str] = {}
     for group in groups:
         parameters: Any = group["params"]

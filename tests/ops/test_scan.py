@@ -216,7 +216,7 @@ def test_states_of_a_sequence_are_never_in_memory(monkeypatch: pytest.MonkeyPatc
     largest = 0
     inner = torch_engine.StepBuffers.__init__
 
-    def recording(self: torch_engine.StepBuffers, inputs: torch_engine.Inputs) -> None:
+    def recording(self: torch_engine.StepBuffers, inputs: torch_engine.ScanInputs) -> None:
         nonlocal largest
         inner(self, inputs)
         largest = max(largest, self.state.numel())
@@ -225,7 +225,7 @@ def test_states_of_a_sequence_are_never_in_memory(monkeypatch: pytest.MonkeyPatc
     values = arguments(b, length, m, d, n, dtype=torch.float32)
     gradients(selective_scan, values)
     u, dt, A, B, C, _, _ = values
-    inputs = torch_engine.Inputs(u, dt, A.mT.contiguous(), B, C, None, None)
+    inputs = torch_engine.ScanInputs(u, dt, A.mT.contiguous(), B, C, None, None)
     kept = torch_engine.forward(inputs, scaled=True, keep=True)[1]
     assert 0 < largest <= b * length * m * d * n // 16
     assert kept.numel() == b * length * m * d * n // torch_engine.STEPS
@@ -236,7 +236,7 @@ def test_silence_leaves_no_subnormal_states() -> None:
     u[:, 1:] = 0
     dt.fill_(0.5)
     A.fill_(-1.0)
-    inputs = torch_engine.Inputs(u, dt, A.mT.contiguous(), B, C, None, None)
+    inputs = torch_engine.ScanInputs(u, dt, A.mT.contiguous(), B, C, None, None)
     kept = torch_engine.forward(inputs, scaled=True, keep=True)[1].abs()
     assert bool(kept[1:5].all())
     assert not bool(((kept > 0) & (kept < torch_engine.NEGLIGIBLE)).any())

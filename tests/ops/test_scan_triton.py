@@ -18,7 +18,7 @@ from msbench.ops.scan import dispatch, engines, triton_engine
 from msbench.ops.scan.dispatch import kernel_name, selective_scan
 from msbench.ops.scan.reference import selective_scan_reference
 from msbench.ops.scan.triton_engine import TritonScanEngine, find_missing
-from msbench.ops.scan.triton_shape import ScanSizes, backward_shape, forward_shape
+from msbench.ops.scan.triton_shape import ScanSizes, choose_backward_shape, choose_forward_shape
 
 pytestmark = pytest.mark.skipif(bool(find_missing("cpu")), reason=find_missing("cpu") or "interpreted")
 
@@ -163,8 +163,8 @@ def test_streams_and_states(m: int, n: int, length: int) -> None:
 def test_channels_fill_several_blocks_with_a_rest() -> None:
     values = arguments(2, 6, 1, 19, 5)
     problem = ScanSizes(2, 1, 19, 5, True, True, True)
-    assert forward_shape(problem, keep=True).BLOCKS > 1
-    assert backward_shape(problem).BLOCKS > 1
+    assert choose_forward_shape(problem, keep=True).BLOCKS > 1
+    assert choose_backward_shape(problem).BLOCKS > 1
     assert_same(values, TritonScanEngine(every=8))
 
 
@@ -180,7 +180,7 @@ def test_with_and_without_parts(skip: bool, mixed: bool, scaled: bool) -> None:
 
 def test_streams_of_a_mixture_may_be_in_programs_of_their_own() -> None:
     problem = ScanSizes(1, 5, 64, 26, True, True, True)
-    assert forward_shape(problem, keep=True).STREAMS == 1
+    assert choose_forward_shape(problem, keep=True).STREAMS == 1
     assert_same(arguments(1, 3, 2, 3, 40), TritonScanEngine(every=8))
 
 
@@ -285,7 +285,7 @@ class TestRule:
     @pytest.mark.parametrize(("b", "d"), [(1, 1), (1, 128), (50, 128), (64, 1001)])
     def test_every_scan_has_a_shape(self, b: int, d: int, m: int, n: int) -> None:
         problem = ScanSizes(b, m, d, n, True, True, True)
-        for shape in (forward_shape(problem, keep=True), backward_shape(problem)):
+        for shape in (choose_forward_shape(problem, keep=True), choose_backward_shape(problem)):
             assert shape.LN * shape.LD == 32
             assert shape.KN * shape.LN >= shape.N
             assert n <= shape.GROUPS * shape.N
@@ -296,8 +296,8 @@ class TestRule:
 
     def test_a_full_gpu_has_all_streams_in_a_program_and_an_empty_one_has_not(self) -> None:
         full, empty = (ScanSizes(b, 5, 128, 26, True, True, True) for b in (50, 1))
-        assert forward_shape(full, keep=True).STREAMS == 5
-        assert forward_shape(empty, keep=True).STREAMS == 1
+        assert choose_forward_shape(full, keep=True).STREAMS == 5
+        assert choose_forward_shape(empty, keep=True).STREAMS == 1
 
 
 COMPILE = """
@@ -306,13 +306,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from msbench.ops.scan.triton_kernels import scan_backward, scan_forward
-from msbench.ops.scan.triton_shape import ScanSizes, backward_shape, forward_shape
+from msbench.ops.scan.triton_shape import ScanSizes, choose_backward_shape, choose_forward_shape
 
 plain, mixed = ScanSizes(50, 1, 128, 8, False, True, True), ScanSizes(9, 2, 99, 5, True, True, False)
 for capability, kernel, shape in (
-    (80, scan_forward, forward_shape(mixed, keep=True)),
-    (90, scan_forward, forward_shape(plain, keep=False)),
-    (90, scan_backward, backward_shape(plain)),
+    (80, scan_forward, choose_forward_shape(mixed, keep=True)),
+    (90, scan_forward, choose_forward_shape(plain, keep=False)),
+    (90, scan_backward, choose_backward_shape(plain)),
 ):
     types = {"bc": "*i64", "S": "constexpr"}
     types |= dict.fromkeys(("length", "first_span", "last_span", "one"), "i32")

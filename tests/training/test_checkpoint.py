@@ -17,11 +17,11 @@ from msbench.training import checkpoint
 from msbench.training.checkpoint import (
     Checkpoint,
     CheckpointFolder,
-    Unreadable,
+    UnreadableCheckpoint,
+    get_model_tensors,
+    get_optimizer_tensors,
     load_optimizer,
     load_weights,
-    model_tensors,
-    optimizer_tensors,
 )
 
 
@@ -190,7 +190,7 @@ def test_what_cannot_be_read_is_no_damage_and_stays(
             patch.setattr(os, at, failing)
         for read in (lambda: folder.load_best(2), folder.load_last):
             with pytest.raises(
-                Unreadable, match=rf"\.safetensors: cannot be read: {os.strerror(number)}; see"
+                UnreadableCheckpoint, match=rf"\.safetensors: cannot be read: {os.strerror(number)}; see"
             ):
                 read()
     assert {path: path.read_bytes() for path in sorted(folder.path.iterdir())} == files
@@ -259,7 +259,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(
 
 
 def test_weights_must_fit_name_for_name_and_shape_for_shape() -> None:
-    tensors = model_tensors(nn.Linear(3, 2))
+    tensors = get_model_tensors(nn.Linear(3, 2))
     load_weights(nn.Linear(3, 2), tensors)
     with pytest.raises(CheckpointError, match="does not fit"):
         load_weights(nn.Linear(4, 2), tensors)
@@ -285,10 +285,10 @@ def test_optimiser_state_goes_by_name() -> None:
     optimizer = adamw(model.weight, model.bias)
     step(model, optimizer)
     copy = nn.Linear(3, 2)
-    load_weights(copy, model_tensors(model))
+    load_weights(copy, get_model_tensors(model))
     # The groups stand in another order: positions would mix the two up.
     other = adamw(copy.bias, copy.weight)
-    load_optimizer(copy, other, optimizer_tensors(model, optimizer))
+    load_optimizer(copy, other, get_optimizer_tensors(model, optimizer))
     step(model, optimizer)
     step(copy, other)
     assert torch.equal(model.weight, copy.weight)

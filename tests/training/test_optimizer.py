@@ -10,7 +10,7 @@ from torch import nn
 from msbench import models
 from msbench.config import ClassifierConfig, MambaConfig, MsSsmConfig, TrainConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.training.optimizer import LearningRateSchedule, build_optimizer, parameter_groups
+from msbench.training.optimizer import LearningRateSchedule, build_optimizer, make_parameter_groups
 
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})
 CONFIGS: dict[str, ClassifierConfig] = {
@@ -21,7 +21,7 @@ CONFIGS: dict[str, ClassifierConfig] = {
 
 def placed(model: nn.Module, train: TrainConfig) -> Iterator[tuple[str, dict[str, Any]]]:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    for group in parameter_groups(model, train):
+    for group in make_parameter_groups(model, train):
         for parameter in group["params"]:  # type: ignore[attr-defined]
             yield names[id(parameter)], group
 
@@ -78,13 +78,13 @@ def test_a_parameter_with_two_owners_is_an_error() -> None:
     model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
     model[1].weight = model[0].weight
     with pytest.raises(RuntimeError, match=r"0\.weight is in 2 groups"):
-        parameter_groups(model, TrainConfig())
+        make_parameter_groups(model, TrainConfig())
 
 
 def test_frozen_parameters_are_left_out() -> None:
     model = nn.Linear(2, 2)
     model.weight.requires_grad_(False)
-    assert [group["name"] for group in parameter_groups(model, TrainConfig())] == ["plain"]
+    assert [group["name"] for group in make_parameter_groups(model, TrainConfig())] == ["plain"]
 
 
 def test_warm_up_is_linear_and_the_cosine_ends_at_the_floor() -> None:

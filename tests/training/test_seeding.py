@@ -6,7 +6,7 @@ import random
 import numpy as np
 import torch
 
-from msbench.training.seeding import derive_seed, generator_states, restore_generators, seed_everything
+from msbench.training.seeding import derive_seed, get_generator_states, restore_generators, seed_everything
 
 
 def draws() -> tuple[float, float, float]:
@@ -25,7 +25,7 @@ def test_seed_zero_seeds_and_repeats() -> None:
 def test_states_survive_json_and_tensors() -> None:
     seed_everything(5)
     torch.randn(3)  # leaves a cached half of a normal pair
-    tensors, plain = generator_states()
+    tensors, plain = get_generator_states()
     plain = json.loads(json.dumps(plain))
     expected = draws()
     draws()

@@ -21,8 +21,7 @@ from msbench.datasets.dataset import Dataset
 from msbench.environment import measure_split_memory
 from msbench.errors import UnknownName
 from msbench.runs.suite import list_suites, resolve_specs
-from msbench.training.feed import BatchLoader
-from msbench.training.order import epoch_batches
+from msbench.training.batches import BatchLoader, draw_batches
 
 BATCH = 64
 FEW, MANY = 2**10, 2**13
@@ -83,7 +82,7 @@ def start_entry(entry: DatasetEntry, options: BenchmarkOptions, room: int) -> No
     split = entry.dataset.splits["train"].augmented(0, 0)
     feed = BatchLoader(split, device, room)
     entry.resident = feed.resident_bytes
-    chosen = epoch_batches(split.lengths, BATCH, 0, 0, bucketing=True)
+    chosen = draw_batches(split.lengths, BATCH, 0, 0, bucketing=True)
     some = chosen[: (FEW if options.quick else MANY) // BATCH]
 
     def feed_epoch() -> None:

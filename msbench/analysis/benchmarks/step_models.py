@@ -22,11 +22,9 @@ from msbench.models.classifier import Classifier
 from msbench.models.mamba import MambaBlock
 from msbench.models.selective import compute_dt_rank, compute_inner_width
 from msbench.runs.suite import load_suite, resolve_specs
-from msbench.training.feed import send
-from msbench.training.objective import loss_of
+from msbench.training.batches import draw_batches, send_batch
 from msbench.training.optimizer import build_optimizer
-from msbench.training.order import epoch_batches
-from msbench.training.step import check_finite
+from msbench.training.step import check_finite, compute_loss
 
 PEER_NAMES = {
     "in_proj.weight": "in_proj.weight",
@@ -69,7 +67,7 @@ class StepShape:
         self, device: str, examples: int | None = None, length: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs (b, l), lengths (b,) and labels (b,) of the first `examples`, cut to `length`."""
-        fed = send(self.batch, torch.device(device))
+        fed = send_batch(self.batch, torch.device(device))
         inputs, lengths, labels = (part[:examples] for part in (fed.inputs, fed.lengths, fed.labels))
         inputs = inputs[:, :length]
         return inputs, lengths.clamp(max=inputs.shape[1]), labels
@@ -85,7 +83,7 @@ def make_suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) ->
     dataset = datasets.setup(spec.data, datasets.data_root())
     split = dataset.splits["train"]
     size = spec.train.batch_size
-    batches = epoch_batches(split.lengths, size, spec.seed, 0, bucketing=spec.train.bucketing)
+    batches = draw_batches(split.lengths, size, spec.seed, 0, bucketing=spec.train.bucketing)
     # The longest batch of the first epoch: every other step takes less.
     full = [batch for batch in batches if len(batch) == min(size, len(split))]
     chosen = max(full, key=lambda batch: int(split.lengths[batch].max()))
@@ -176,7 +174,7 @@ class StepRunner:
     def loss(self) -> Tensor:
         """Compute the loss of the batch."""
         inputs, lengths, labels = self.batch
-        return loss_of(self.model(inputs, lengths).float(), labels, self.shape.train.loss)
+        return compute_loss(self.model(inputs, lengths).float(), labels, self.shape.train.loss)
 
     def step(self) -> None:
         """Take one step as the training loop does: forward, loss, backward, check, clipping, optimiser."""

@@ -31,7 +31,7 @@ from msbench.runs import plan as run_plan
 from msbench.runs.identity import define
 from msbench.runs.plan import PlannedRun
 from msbench.runs.reproduce import build_command
-from msbench.training.checkpoint import CheckpointFolder, Unreadable, load_weights
+from msbench.training.checkpoint import CheckpointFolder, UnreadableCheckpoint, load_weights
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 
 SOURCES = ("msbench.analysis.mixing.measure", "msbench.analysis.mixing.document")
@@ -156,7 +156,7 @@ def _load_model(entry: PlannedRun, dataset: Dataset, options: MixingOptions) -> 
     folder = CheckpointFolder(entry.directory / "checkpoint", entry.run_id)
     try:
         load_weights(model, folder.load(folder.best_path(epoch)).tensors)
-    except Unreadable:  # the file may be intact: nothing has to be trained again
+    except UnreadableCheckpoint:  # the file may be intact: nothing has to be trained again
         raise
     except CheckpointError as error:
         train = _training_command(spec, options, fresh=True)

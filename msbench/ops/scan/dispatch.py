@@ -87,15 +87,19 @@ class Kernel:
     engine : its name in options
     scan : ``scan(arguments, scaled=...)``, arguments of one dtype
     missing : ``missing(device type)``: the reason that it cannot be used there, or an empty string
-    label : its name in records
+    find_label : its name in records; without it, that in options
     most_states : the most states of a stream, or None without a limit
     """
 
     engine: str
     scan: Callable[..., Tensor]
-    missing: Callable[[str], str]
-    label: Callable[[], str]
+    missing: Callable[[str], str] = lambda _device: ""
+    find_label: Callable[[], str] | None = None
     most_states: int | None = None
+
+    def label(self) -> str:
+        """Return its name in records."""
+        return self.engine if self.find_label is None else self.find_label()
 
 
 @dataclass(frozen=True)
@@ -111,29 +115,19 @@ def _scan_by_reference(arguments: Arguments, *, scaled: bool) -> Tensor:
     return selective_scan_reference(*arguments, discretisation="euler" if scaled else "raw")
 
 
-def _find_nothing_missing(_device: str) -> str:
-    return ""
-
-
 KERNELS: dict[str, Kernel] = {
     kernel.engine: kernel
     for kernel in (
-        Kernel("triton", partial(engines.run_engine, "triton"), triton_engine.find_missing, lambda: "triton"),
+        Kernel("triton", partial(engines.run_engine, "triton"), triton_engine.find_missing),
         Kernel(
             "cpp",
             partial(engines.run_engine, "cpp"),
             native_library.find_missing,
             native_engine.describe_kernel,
         ),
-        Kernel("torch", partial(engines.run_engine, "torch"), _find_nothing_missing, lambda: "torch-chunked"),
-        Kernel(
-            "mamba-ssm",
-            mamba_ssm.scan,
-            mamba_ssm.find_missing,
-            lambda: "mamba-ssm",
-            mamba_ssm.MOST_STATES,
-        ),
-        Kernel("reference", _scan_by_reference, _find_nothing_missing, lambda: "torch-loop"),
+        Kernel("torch", partial(engines.run_engine, "torch"), find_label=lambda: "torch-chunked"),
+        Kernel("mamba-ssm", mamba_ssm.scan, mamba_ssm.find_missing, most_states=mamba_ssm.MOST_STATES),
+        Kernel("reference", _scan_by_reference, find_label=lambda: "torch-loop"),
     )
 }
 """Kernels by their name in options."""

@@ -32,14 +32,14 @@ NEGLIGIBLE = 1e-30
 """Limit below which carried values become 0: subnormal numbers are many times slower."""
 
 
-def prepared(arguments: Arguments) -> "Inputs":
+def prepare_inputs(arguments: Arguments) -> "ScanInputs":
     """Return the inputs with channels last in A, and C weighted by the mixer."""
     u, dt, A, B, C, skip, mix = arguments
     read = C if mix is None else (C * mix.unsqueeze(3)).flatten(2).unsqueeze(2)
-    return Inputs(u, dt, A.mT.contiguous(), B, read, skip, None if skip is None else mix)
+    return ScanInputs(u, dt, A.mT.contiguous(), B, read, skip, None if skip is None else mix)
 
 
-class Inputs(NamedTuple):
+class ScanInputs(NamedTuple):
     """u, dt (b, l, m, d), A (m, n, d), B (b, l, m, n), C (b, l, g, k), skip (m, d), mix (b, l, m).
 
     `mix` weights the skips of mixed streams; both may be None. Views of some steps are time-major.
@@ -53,9 +53,9 @@ class Inputs(NamedTuple):
     skip: Tensor | None
     mix: Tensor | None
 
-    def part(self, rows: slice, columns: slice) -> "Inputs":
+    def part(self, rows: slice, columns: slice) -> "ScanInputs":
         """Return the inputs of some examples and channels (views)."""
-        return Inputs(
+        return ScanInputs(
             self.u[rows, ..., columns],
             self.dt[rows, ..., columns],
             self.A[..., columns],
@@ -65,17 +65,17 @@ class Inputs(NamedTuple):
             None if self.mix is None else self.mix[rows],
         )
 
-    def spans(self) -> list["Inputs"]:
+    def spans(self) -> list["ScanInputs"]:
         """Return the inputs as successive spans of `STEPS` steps, time-major (views)."""
-        u, dt, B, C = (time_major(x) for x in (self.u, self.dt, self.B, self.C))
-        mix = [None] * len(u) if self.mix is None else time_major(self.mix)
+        u, dt, B, C = (split_steps(x) for x in (self.u, self.dt, self.B, self.C))
+        mix = [None] * len(u) if self.mix is None else split_steps(self.mix)
         return [
-            Inputs(u[i], dt[i], self.A, B[i], C[i], self.skip, mix[i])  # one span
+            ScanInputs(u[i], dt[i], self.A, B[i], C[i], self.skip, mix[i])  # one span
             for i in range(len(u))
         ]
 
 
-def time_major(x: Tensor) -> list[Tensor]:
+def split_steps(x: Tensor) -> list[Tensor]:
     """Return x (b, l, ...) as spans (t, b, ...) of `STEPS` steps."""
     return list(torch.split(x.transpose(0, 1), STEPS))
 
@@ -86,7 +86,7 @@ class StepBuffers:
     `state` has one more step at the start: the state before the block.
     """
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: ScanInputs) -> None:
         b, length, m, d = inputs.u.shape
         steps, size = min(STEPS, length), (b, m, inputs.A.shape[1], d)
         self.decay, self.gradient = inputs.u.new_empty(2, steps, *size).unbind(0)
@@ -95,7 +95,7 @@ class StepBuffers:
         self.states = self.state.unbind(0)
 
 
-def pieces(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
+def cut_pieces(inputs: ScanInputs) -> Iterator[tuple[slice, slice]]:
     """Yield slices of examples and channels whose single step has about `STEP_SIZE` elements."""
     m, n, d = inputs.A.shape
     width = d if m * n * d <= 2 * STEP_SIZE else min(d, max(CHANNELS, STEP_SIZE // (m * n)))
@@ -105,17 +105,17 @@ def pieces(inputs: Inputs) -> Iterator[tuple[slice, slice]]:
             yield slice(row, row + rows), slice(column, column + width)
 
 
-def blocks(inputs: Inputs) -> Iterator[tuple[slice, slice, Inputs, StepBuffers]]:
+def cut_blocks(inputs: ScanInputs) -> Iterator[tuple[slice, slice, ScanInputs, StepBuffers]]:
     """Yield every piece with its inputs and buffers; pieces of one shape share buffers."""
     buffers: dict[torch.Size, StepBuffers] = {}
-    for rows, columns in pieces(inputs):
+    for rows, columns in cut_pieces(inputs):
         part = inputs.part(rows, columns)
         if part.u.shape not in buffers:
             buffers[part.u.shape] = StepBuffers(part)
         yield rows, columns, part, buffers[part.u.shape]
 
 
-def advance(block: StepBuffers, x: Inputs, v: Tensor) -> int:
+def advance(block: StepBuffers, x: ScanInputs, v: Tensor) -> int:
     """Fill decays and states of one span from ``block.states[0]``; returns its number of steps."""
     steps = v.shape[0]
     torch.mul(x.dt.unsqueeze(3), x.A, out=block.decay[:steps]).exp_()
@@ -126,7 +126,7 @@ def advance(block: StepBuffers, x: Inputs, v: Tensor) -> int:
     return steps
 
 
-def retreat(block: StepBuffers, x: Inputs, gy: Tensor, carry: Tensor) -> None:
+def retreat(block: StepBuffers, x: ScanInputs, gy: Tensor, carry: Tensor) -> None:
     """Fill the gradients of a span's states, last step first; `carry` (b, m, n, d) is from the next span."""
     steps = gy.shape[0]
     grouped = block.gradient[:steps].view(*x.C.shape, -1)
@@ -139,7 +139,7 @@ def retreat(block: StepBuffers, x: Inputs, gy: Tensor, carry: Tensor) -> None:
     carry.copy_(torch.hardshrink(carry, NEGLIGIBLE))
 
 
-def forward(inputs: Inputs, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
+def forward(inputs: ScanInputs, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
     """Return y (b, l, g, d), and with `keep` the states before every block of steps, (blocks, b, m, n, d).
 
     `scaled`: the input is multiplied by its step size.
@@ -147,36 +147,36 @@ def forward(inputs: Inputs, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor
     b, length, m, d = inputs.u.shape
     y = inputs.u.new_empty(b, length, inputs.C.shape[2], d)
     kept = inputs.u.new_empty(-(-length // STEPS) if keep else 0, b, m, inputs.A.shape[1], d)
-    for rows, columns, part, block in blocks(inputs):
+    for rows, columns, part, block in cut_blocks(inputs):
         block.states[0].zero_()
-        outputs = time_major(y[rows, ..., columns])
+        outputs = split_steps(y[rows, ..., columns])
         for index, (x, output) in enumerate(zip(part.spans(), outputs, strict=True)):
             if keep:
                 kept[index, rows, ..., columns] = block.states[0]
             steps = advance(block, x, x.dt * x.u if scaled else x.u)
-            output.copy_(weighted_sum(x.C, block.state[1 : steps + 1].view(*x.C.shape, -1)))
+            output.copy_(sum_weighted(x.C, block.state[1 : steps + 1].view(*x.C.shape, -1)))
             if x.skip is not None:
                 skipped = x.u * x.skip
                 output.add_(
-                    skipped if x.mix is None else weighted_sum(x.mix.unsqueeze(2), skipped.unsqueeze(2))
+                    skipped if x.mix is None else sum_weighted(x.mix.unsqueeze(2), skipped.unsqueeze(2))
                 )
             block.states[0].copy_(torch.hardshrink(block.states[steps], NEGLIGIBLE))
     return y, kept
 
 
-def backward(inputs: Inputs, kept: Tensor, gy: Tensor, *, scaled: bool) -> Inputs:
+def backward(inputs: ScanInputs, kept: Tensor, gy: Tensor, *, scaled: bool) -> ScanInputs:
     """Return the gradients of all inputs from that of y; `kept` is from `forward`."""
     u, dt, A, B, C, skip, mix = inputs
-    total = Inputs(
+    total = ScanInputs(
         u.new_empty(u.shape),
         dt.new_empty(dt.shape),
         *(x.new_zeros(x.shape) for x in (A, B, C)),
         *(None if x is None else x.new_zeros(x.shape) for x in (skip, mix)),
     )
-    for rows, columns, part, block in blocks(inputs):
+    for rows, columns, part, block in cut_blocks(inputs):
         carry = torch.zeros_like(block.states[0])
         before = kept[:, rows, ..., columns].unbind(0)
-        outputs = time_major(gy[rows, ..., columns])
+        outputs = split_steps(gy[rows, ..., columns])
         spans = list(zip(part.spans(), total.part(rows, columns).spans(), outputs, before, strict=True))
         for x, result, g, state in reversed(spans):
             block.states[0].copy_(state)
@@ -188,19 +188,19 @@ def backward(inputs: Inputs, kept: Tensor, gy: Tensor, *, scaled: bool) -> Input
     return total
 
 
-def collect(block: StepBuffers, x: Inputs, v: Tensor, gy: Tensor, out: Inputs) -> None:
+def collect(block: StepBuffers, x: ScanInputs, v: Tensor, gy: Tensor, out: ScanInputs) -> None:
     """Add one span's share to the gradients `out`, with that of v in u; overwrites the buffers."""
     steps = v.shape[0]
     decay, before, gradient = block.decay[:steps], block.state[:steps], block.gradient[:steps]
-    out.C.add_(inner(block.state[1 : steps + 1].view(*x.C.shape, -1), gy))
-    out.B.add_(inner(gradient, v))
-    out.u.copy_(weighted_sum(x.B, gradient))
+    out.C.add_(multiply_inner(block.state[1 : steps + 1].view(*x.C.shape, -1), gy))
+    out.B.add_(multiply_inner(gradient, v))
+    out.u.copy_(sum_weighted(x.B, gradient))
     log_decay = decay.mul_(before).mul_(gradient)
     out.dt.copy_(torch.mul(log_decay, x.A, out=gradient).sum(3))
     out.A.add_(log_decay.mul_(x.dt.unsqueeze(3)).sum((0, 1)))
 
 
-def collect_input(x: Inputs, gy: Tensor, out: Inputs, *, scaled: bool) -> None:
+def collect_input(x: ScanInputs, gy: Tensor, out: ScanInputs, *, scaled: bool) -> None:
     """Convert the gradient of v in ``out.u`` to that of u, and add the gradients through the skips."""
     if scaled:
         out.dt.addcmul_(out.u, x.u)
@@ -209,18 +209,18 @@ def collect_input(x: Inputs, gy: Tensor, out: Inputs, *, scaled: bool) -> None:
         return
     passed = gy
     if x.mix is not None and out.mix is not None:
-        out.mix.add_(inner((x.u * x.skip).unsqueeze(2), gy).squeeze(2))
+        out.mix.add_(multiply_inner((x.u * x.skip).unsqueeze(2), gy).squeeze(2))
         passed = x.mix.unsqueeze(3) * gy
     out.u.addcmul_(passed, x.skip)
     out.skip.add_((passed * x.u).sum((0, 1)))
 
 
-def weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
+def sum_weighted(weights: Tensor, x: Tensor) -> Tensor:
     """Return the sum over k of weights (..., k) times x (..., k, d)."""
     return torch.matmul(weights.unsqueeze(-2), x).squeeze(-2)
 
 
-def inner(x: Tensor, y: Tensor) -> Tensor:
+def multiply_inner(x: Tensor, y: Tensor) -> Tensor:
     """Return the inner products of x (..., k, d) with y (..., d): (..., k)."""
     # As row times matrix: matrix times column takes the BLAS twice as long.
     return torch.matmul(y.unsqueeze(-2), x.mT).squeeze(-2)
@@ -231,14 +231,14 @@ class TorchScanEngine:
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
         """See `msbench.ops.scan.engines.ScanEngine`."""
-        y, kept = forward(prepared(arguments), scaled=scaled, keep=keep)
+        y, kept = forward(prepare_inputs(arguments), scaled=scaled, keep=keep)
         return (y if arguments[6] is None else y.squeeze(2)), kept if keep else y.new_empty(0)
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
         """See `msbench.ops.scan.engines.ScanEngine`."""
         C, mix = arguments[4], arguments[6]
         u, dt, A, B, g_read, skip, g_mix = backward(
-            prepared(arguments), kept, gy if mix is None else gy.unsqueeze(2), scaled=scaled
+            prepare_inputs(arguments), kept, gy if mix is None else gy.unsqueeze(2), scaled=scaled
         )
         if mix is None:
             return u, dt, A.mT.contiguous(), B, g_read, skip, None

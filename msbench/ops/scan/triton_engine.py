@@ -16,7 +16,13 @@ from torch.nn.functional import pad
 
 from msbench.ops.scan import torch_engine, triton_shape
 from msbench.ops.scan.reference import Arguments, make_contiguous
-from msbench.ops.scan.triton_shape import SCHEDULERS, KernelShape, ScanSizes, backward_shape, forward_shape
+from msbench.ops.scan.triton_shape import (
+    SCHEDULERS,
+    KernelShape,
+    ScanSizes,
+    choose_backward_shape,
+    choose_forward_shape,
+)
 
 CAPABILITY = (7, 0)
 """Compute capability of the oldest GPUs that Triton supports."""
@@ -42,7 +48,7 @@ def load_kernels() -> ModuleType:
     return importlib.import_module("msbench.ops.scan.triton_kernels")
 
 
-def on_device_of(x: Tensor) -> AbstractContextManager[object]:
+def use_device_of(x: Tensor) -> AbstractContextManager[object]:
     """Return a context with x's device as the current one, on which Triton launches kernels."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
@@ -63,12 +69,12 @@ class TritonScanEngine:
         tensors = make_contiguous(arguments)
         u, dt, A, _, _, skip, mix = tensors
         b, length, m, d = u.shape
-        shape = forward_shape(self._problem(tensors, scaled), keep=keep)
+        shape = choose_forward_shape(self._problem(tensors, scaled), keep=keep)
         outputs = shape.M // shape.STREAMS
         y = u.new_empty(b, length, outputs, d)
         kept = u.new_empty(self.kept_shape(u, A) if keep else 0)
-        ready = u, dt, decays(A, shape), pairs(tensors, shape), u if skip is None else skip
-        with on_device_of(u):
+        ready = u, dt, scale_decays(A, shape), pack_pairs(tensors, shape), u if skip is None else skip
+        with use_device_of(u):
             load_kernels().scan_forward[(b * outputs * shape.BLOCKS,)](
                 *ready, u if mix is None else mix, y, kept, length, 1, shape, num_warps=1
             )
@@ -81,18 +87,18 @@ class TritonScanEngine:
         if arguments[0].dtype == torch.float64:
             return torch_engine.ENGINE.backward(arguments, kept, gy, scaled=scaled)
         tensors, kept, gy = make_contiguous(arguments), kept.contiguous(), gy.contiguous()
-        parts = Parts(tensors, backward_shape(self._problem(tensors, scaled)))
-        with on_device_of(gy):
-            for first, last in parts.starts():
-                parts.start(tensors, kept, gy, first, last)
-        return parts.gradients(tensors)
+        parts = PartialGradients(tensors, choose_backward_shape(self._problem(tensors, scaled)))
+        with use_device_of(gy):
+            for first, last in parts.list_launches():
+                parts.launch(tensors, kept, gy, first, last)
+        return parts.sum(tensors)
 
     def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
         """Return the shape of the kept states: one per `every` steps, channels last, groups zero-padded."""
         if u.dtype == torch.float64:
             return torch_engine.ENGINE.kept_shape(u, A)
         m, d, n = A.shape
-        parts = triton_shape.groups(n)
+        parts = triton_shape.count_groups(n)
         return (u.shape[0], -(-u.shape[1] // self.every), m * parts, -(-n // parts), d)
 
     def _problem(self, tensors: Arguments, scaled: bool) -> ScanSizes:
@@ -106,26 +112,26 @@ class TritonScanEngine:
 ENGINE = TritonScanEngine()
 
 
-class Parts:
+class PartialGradients:
     """The partial gradients, one per program, summed afterwards in a fixed order."""
 
     def __init__(self, tensors: Arguments, shape: KernelShape) -> None:
         u, _, A = tensors[:3]
         b, length, _, d = u.shape
-        self.shape, self.ready = shape, (decays(A, shape), pairs(tensors, shape))
+        self.shape, self.ready = shape, (scale_decays(A, shape), pack_pairs(tensors, shape))
         self.u, self.dt = u.new_empty(2, b, length, shape.M, d).unbind(0)
         self.states, self.A = u.new_zeros(2, b, shape.M, shape.N, d).unbind(0)
         self.skip = u.new_zeros(b if shape.SKIP else 0, shape.M, d)
         self.saved = u.new_empty(b * shape.M * shape.BLOCKS, shape.SLOTS * shape.KN * shape.K * 32)
         self.words = u.new_empty(b, length, shape.M, 2 * shape.KN * shape.LN + 2)
 
-    def starts(self) -> list[tuple[int, int]]:
+    def list_launches(self) -> list[tuple[int, int]]:
         """Return first and last span of each launch of the kernel, starting from the end."""
         one_span = self.words[:, 0].nbytes * self.shape.BLOCKS * self.shape.EVERY
         count, spans = max(1, PARTS // one_span), -(-self.words.shape[1] // self.shape.EVERY)
         return [(max(0, last - count + 1), last) for last in range(spans - 1, -1, -count)]
 
-    def start(self, tensors: Arguments, kept: Tensor, gy: Tensor, first: int, last: int) -> None:
+    def launch(self, tensors: Arguments, kept: Tensor, gy: Tensor, first: int, last: int) -> None:
         """Compute the partial gradients of some spans."""
         u, dt, _, _, _, skip, mix = tensors
         shape, (A, words) = self.shape, self.ready
@@ -138,7 +144,7 @@ class Parts:
         )
         torch.sum(parts, 3, out=here)
 
-    def gradients(self, tensors: Arguments) -> Arguments:
+    def sum(self, tensors: Arguments) -> Arguments:
         """Return the sums of the partial gradients."""
         _, _, A, B, C, skip, mix = tensors
         m, d, n = A.shape
@@ -156,7 +162,7 @@ class Parts:
         return u, dt, g_A, g_B, g_C * mix.unsqueeze(3), g_skip, g_mix
 
 
-def decays(A: Tensor, shape: KernelShape) -> Tensor:
+def scale_decays(A: Tensor, shape: KernelShape) -> Tensor:
     """Return A (m, d, n) as exponents of two, (groups, n of a group, d)."""
     m, d, n = A.shape
     padded = A.new_zeros(m, shape.GROUPS * shape.N, d)
@@ -164,7 +170,7 @@ def decays(A: Tensor, shape: KernelShape) -> Tensor:
     return padded
 
 
-def pairs(tensors: Arguments, shape: KernelShape) -> Tensor:
+def pack_pairs(tensors: Arguments, shape: KernelShape) -> Tensor:
     """Return B and C, weighted by the mixer, as halves of 64-bit words (b, l, groups, KN LN), zero-padded."""
     B, C, mix = tensors[3], tensors[4], tensors[6]
     words = B.new_zeros(*B.shape[:3], shape.GROUPS, shape.KN * shape.LN, 2)

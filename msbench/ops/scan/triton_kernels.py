@@ -211,10 +211,10 @@ def reverse_span(h, carried, decay, skipped, pointers, p_saved, bounds, left, la
     split = start + full * S.STEPS
     for i in range(full):
         save(p_saved + i * SLOT, h, S)
-        h = again(h, decay, at_step(pointers, origin + (start + i * S.STEPS), S), left, S.STEPS, S)
+        h = recompute_states(h, decay, at_step(pointers, origin + (start + i * S.STEPS), S), left, S.STEPS, S)
     for i in range(stop - split):
         save(p_saved + (full + i) * SLOT, h, S)
-        h = again(h, decay, at_step(pointers, origin + (split + i), S), left, 1, S)
+        h = recompute_states(h, decay, at_step(pointers, origin + (split + i), S), left, 1, S)
     tl.debug_barrier()  # `save` and `restore` may give a tile to other lanes
     for i in range(stop - split):
         h = restore(p_saved + (full + (stop - split - 1 - i)) * SLOT, S)
@@ -246,7 +246,7 @@ def at_step(pointers, step, S: tl.constexpr):
 
 
 @triton.jit
-def again(h, decay, pointers, left, STEPS: tl.constexpr, S: tl.constexpr):
+def recompute_states(h, decay, pointers, left, STEPS: tl.constexpr, S: tl.constexpr):
     """Return the states after some steps."""
     p_u, p_dt, p_bc = pointers[0], pointers[1], pointers[2]
     for i in tl.static_range(STEPS):

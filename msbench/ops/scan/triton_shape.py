@@ -1,6 +1,6 @@
 """The partition of a scan into programs of one warp on a GPU, by a fixed rule for bit-equal results.
 
-A stream of many states is scanned as `groups` of at most 32, as if these were streams, so that the registers
+A stream of many states is scanned as groups of at most 32, as if these were streams, so that the registers
 of a lane are bounded for any n. Among the layouts of a group over 32 lanes, and of streams in one program,
 the one with the shortest estimated time is taken, for a GPU of 132 multiprocessors (an H100).
 """
@@ -25,13 +25,18 @@ REGISTERS = 200
 class KernelShape(NamedTuple):
     """The compile-time constants of a kernel; see `msbench.ops.scan.triton_tiles`.
 
-    Parameters ---------- M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
-    D, N : channels, and states of a group STREAMS : groups in one program LN, LD : lanes along the states and
-    along the channels KN, K : states of a group, and channels, in one lane PIECES, STARTS, COUNT : KN as a
-    sum of powers of two, its partial sums, its number of terms BLOCKS : programs that together cover all
-    channels WHOLE : True if they end with the last channel MIXED, SKIP, SCALED, KEEP : True if streams are
-    mixed, have skips, inputs are multiplied by their step size,
-        and states are kept
+    Parameters
+    ----------
+    M, M_IN, GROUPS : groups of states of all streams, streams, and groups of one stream
+    D, N : channels, and states of a group
+    STREAMS : groups in one program
+    LN, LD : lanes along the states and along the channels
+    KN, K : states of a group, and channels, in one lane
+    PIECES, STARTS, COUNT : KN as a sum of powers of two, its partial sums, its number of terms
+    BLOCKS : programs that together cover all channels
+    WHOLE : True if they end with the last channel
+    MIXED, SKIP, SCALED, KEEP : True if streams are mixed, have skips, inputs are multiplied by their step
+        size, and states are kept
     EVERY, STEPS, SLOTS : steps between kept states, steps in registers, and states that a program saves
     """
 
@@ -81,25 +86,27 @@ class Layout(NamedTuple):
     channels: int
 
 
-def groups(n: int) -> int:
+def count_groups(n: int) -> int:
     """Return the number of groups of the states of a stream."""
     return -(-n // LARGEST_GROUP)
 
 
-def forward_shape(problem: ScanSizes, *, keep: bool) -> KernelShape:
+def choose_forward_shape(problem: ScanSizes, *, keep: bool) -> KernelShape:
     """Return the shape of the forward kernel."""
-    parts = groups(problem.n)
+    parts = count_groups(problem.n)
     streams = {1, parts, *([problem.m * parts] if problem.mixed else [])}
-    layout = min(layouts(sorted(streams)), key=lambda x: forward_time(problem, x))
-    return shape(problem, layout, keep)
+    layout = min(list_layouts(sorted(streams)), key=lambda x: estimate_forward_time(problem, x))
+    return make_shape(problem, layout, keep)
 
 
-def backward_shape(problem: ScanSizes) -> KernelShape:
+def choose_backward_shape(problem: ScanSizes) -> KernelShape:
     """Return the shape of the backward kernel: one group per program, since no sum is over streams."""
-    return shape(problem, min(layouts([1]), key=lambda x: backward_time(problem, x)), keep=True)
+    return make_shape(
+        problem, min(list_layouts([1]), key=lambda x: estimate_backward_time(problem, x)), keep=True
+    )
 
 
-def layouts(streams: list[int]) -> Iterator[Layout]:
+def list_layouts(streams: list[int]) -> Iterator[Layout]:
     """Yield all layouts; the first one of equal times is taken."""
     for count in streams:
         for lanes in (4, 8, 16, 2):
@@ -107,13 +114,13 @@ def layouts(streams: list[int]) -> Iterator[Layout]:
                 yield Layout(count, lanes, channels)
 
 
-def programs(problem: ScanSizes, layout: Layout) -> int:
+def count_programs(problem: ScanSizes, layout: Layout) -> int:
     """Return the number of programs of one warp."""
     width = 32 // layout.lanes * layout.channels
-    return problem.b * problem.m * groups(problem.n) // layout.streams * -(-problem.d // width)
+    return problem.b * problem.m * count_groups(problem.n) // layout.streams * -(-problem.d // width)
 
 
-def forward_time(problem: ScanSizes, layout: Layout) -> float:
+def estimate_forward_time(problem: ScanSizes, layout: Layout) -> float:
     """Estimate the cycles of all programs per step of time.
 
     A lane's state takes 5 instructions, its exponential 8 cycles of a unit that lanes share, and one load of
@@ -121,64 +128,64 @@ def forward_time(problem: ScanSizes, layout: Layout) -> float:
     summed go through memory, 1.7 kB per cycle.
     """
     streams, lanes, channels = layout
-    kn = states_in_a_lane(problem, layout)
+    kn = count_lane_states(problem, layout)
     if streams * kn * (2 * channels + 2) + 4 * streams * channels > REGISTERS:
         return float("inf")
     issued = streams * (kn * (5 * channels + 1) + 8 * channels) + channels * 2 * lanes.bit_length() + 10
-    count = programs(problem, layout)
-    outputs = problem.m * groups(problem.n) // streams
+    count = count_programs(problem, layout)
+    outputs = problem.m * count_groups(problem.n) // streams
     unsummed = 0 if outputs == (1 if problem.mixed else problem.m) else 8 * outputs * problem.b * problem.d
     return (
         max(
-            busy(problem, count, max(issued, 8 * streams * kn * channels)),
+            estimate_busiest_time(problem, count, max(issued, 8 * streams * kn * channels)),
             count * streams * kn * lanes * 8 / 3000,
         )
         + unsummed / 1700
     )
 
 
-def backward_time(problem: ScanSizes, layout: Layout) -> float:
+def estimate_backward_time(problem: ScanSizes, layout: Layout) -> float:
     """Estimate the cycles of all programs per step of time.
 
     A state takes 17 instructions, plus sums over lanes of channels (7 for a state's B and C) and of states.
     Each program writes its part of the gradients of B and C, which is read again.
     """
     _, lanes, channels = layout
-    kn = states_in_a_lane(problem, layout)
+    kn = count_lane_states(problem, layout)
     if kn * channels * (2 * STEPS + 4) > REGISTERS:
         return float("inf")
     issued = kn * (17 * channels + 10) + channels * (4 * lanes.bit_length() + 12) + 20
-    count = programs(problem, layout)
-    return max(busy(problem, count, issued), count * kn * lanes * 16 / 1700)
+    count = count_programs(problem, layout)
+    return max(estimate_busiest_time(problem, count, issued), count * kn * lanes * 16 / 1700)
 
 
-def states_in_a_lane(problem: ScanSizes, layout: Layout) -> int:
+def count_lane_states(problem: ScanSizes, layout: Layout) -> int:
     """Return the number of states of one group in a lane."""
-    return -(-group_size(problem) // layout.lanes)
+    return -(-count_group_states(problem) // layout.lanes)
 
 
-def group_size(problem: ScanSizes) -> int:
+def count_group_states(problem: ScanSizes) -> int:
     """Return the number of states of a group; the last group is padded with zeros."""
-    return -(-problem.n // groups(problem.n))
+    return -(-problem.n // count_groups(problem.n))
 
 
-def busy(problem: ScanSizes, count: int, cycles: float) -> float:
+def estimate_busiest_time(problem: ScanSizes, count: int, cycles: float) -> float:
     """Return the time of the busiest scheduler; a program alone on a scheduler stalls half of the time."""
     return max(-(-count // problem.schedulers), 2) * cycles
 
 
-def shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
+def make_shape(problem: ScanSizes, layout: Layout, keep: bool) -> KernelShape:
     """Return the shape of a layout."""
-    kn = states_in_a_lane(problem, layout)
+    kn = count_lane_states(problem, layout)
     pieces = tuple(1 << bit for bit in reversed(range(kn.bit_length())) if kn >> bit & 1)
     width = 32 // layout.lanes * layout.channels
-    parts = groups(problem.n)
+    parts = count_groups(problem.n)
     return KernelShape(
         M=problem.m * parts,
         M_IN=problem.m,
         GROUPS=parts,
         D=problem.d,
-        N=group_size(problem),
+        N=count_group_states(problem),
         STREAMS=layout.streams,
         LN=layout.lanes,
         LD=32 // layout.lanes,

@@ -12,7 +12,7 @@ from least_record import LEAST
 from msbench.reporting.compare.lookup import FoundRun
 from msbench.results.metrics_log import write_log
 from msbench.results.record import RunRecord, write_record
-from msbench.training.evaluate import Predictions
+from msbench.training.evaluation import Predictions
 from msbench.training.metrics import EpochRow
 
 LABELS = np.arange(200) % 10
