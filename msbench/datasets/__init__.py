@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msbench.datasets.aan import AAN
+from msbench.datasets.archive_dataset import ArchiveDataset
 from msbench.datasets.cifar10 import CIFAR10
 from msbench.datasets.dataset import Batch, Dataset, Progress, Split, TaskInfo, ignore_progress
 from msbench.datasets.imagenet.dataset import IMAGENET
 from msbench.datasets.imdb import IMDB
-from msbench.datasets.listops import dataset as listops
+from msbench.datasets.listops.dataset import LISTOPS
 from msbench.datasets.mnist import MNIST
 from msbench.datasets.parallel import refuse_importing_worker
 from msbench.datasets.pathfinder.dataset import PATHFINDER
@@ -24,7 +25,6 @@ __all__ = [
     "DATASETS",
     "Batch",
     "Dataset",
-    "DatasetModule",
     "Split",
     "TaskInfo",
     "command",
@@ -37,32 +37,8 @@ __all__ = [
 ]
 
 
-class DatasetModule(Protocol):
-    """Interface of a dataset's module; `config` is an instance of its own config class."""
-
-    def setup(
-        self, config: Any, root: Path, *, source: Path | None, processes: int | None, progress: Progress
-    ) -> Dataset:
-        """Build or import the dataset where absent, verify it and open it."""
-
-    def open_dataset(self, config: Any, root: Path) -> Dataset:
-        """Verify and open the dataset."""
-
-    def is_ready(self, config: Any, root: Path) -> bool:
-        """Return True if the dataset is set up, without verifying it."""
-
-    def stored_digest(self, config: Any, root: Path) -> str | None:
-        """Return the stored digest without verifying it."""
-
-    def command(self, config: Any) -> str:
-        """Return the command that sets the dataset up."""
-
-    def outline(self, config: Any) -> TaskInfo:
-        """Return the facts of the task that are known before any data is available."""
-
-
-DATASETS: dict[str, DatasetModule] = {
-    "listops": listops,
+DATASETS: dict[str, ArchiveDataset[Any]] = {
+    "listops": LISTOPS,
     "pathfinder": PATHFINDER,
     "cifar10": CIFAR10,
     "mnist": MNIST,

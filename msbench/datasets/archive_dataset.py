@@ -85,7 +85,7 @@ class DatasetBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveDataset(Generic[C]):
-    """A dataset composed of its parts; it implements `msbench.datasets.DatasetModule`.
+    """A dataset composed of its parts.
 
     Parameters
     ----------
@@ -156,6 +156,12 @@ class ArchiveDataset(Generic[C]):
         if not (folder / manifest.MANIFEST).exists():
             raise DataError(f"{self.name} is not set up in {folder}: run `{self.command(config)}`")
         arrays, facts = manifest.load_arrays(folder, self._remedy(config, folder))
+        views = set(self.views)
+        stored = {name: value for name, value in facts["config"].items() if name not in views}
+        if stored != config.model_dump(mode="json", exclude=views):
+            raise DataError(
+                f"{folder / manifest.MANIFEST}: is of another config: {self._remedy(config, folder)}"
+            )
         info, splits = self.view(config, arrays, facts)
         digest = self._digest(config, facts["digest"])
         return Dataset(info, splits, digest, {**facts, **_of_view(config, splits, facts)})

@@ -15,7 +15,7 @@ from msbench import datasets as data
 from msbench.config import ListOpsConfig
 from msbench.datasets.archive_dataset import GENERATED
 from msbench.datasets.dataset import RaggedTokens
-from msbench.datasets.listops.dataset import FILES, folder_of
+from msbench.datasets.listops.dataset import FILES, LISTOPS
 from msbench.datasets.listops.expressions import evaluate_expression
 from msbench.errors import ConfigError, DataError
 
@@ -136,19 +136,19 @@ def test_two_processes_write_what_one_writes(tmp_path: Path) -> None:
     one = data.setup(config, tmp_path / "one", processes=1)
     two = data.setup(config, tmp_path / "two", processes=2)
     assert one.digest == two.digest
-    files = [folder_of(config, tmp_path / root) / "manifest.json" for root in ("one", "two")]
+    files = [LISTOPS.folder_of(config, tmp_path / root) / "manifest.json" for root in ("one", "two")]
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_configs_have_folders_of_their_own(tmp_path: Path) -> None:
     seeded = TINY.model_copy(update={"seed": 1})
-    assert folder_of(seeded, tmp_path) != folder_of(TINY, tmp_path)
+    assert LISTOPS.folder_of(seeded, tmp_path) != LISTOPS.folder_of(TINY, tmp_path)
     assert data.setup(seeded, tmp_path).digest != data.setup(TINY, tmp_path).digest
 
 
 def test_set_up_again_changes_nothing(tmp_path: Path) -> None:
     first = data.setup(TINY, tmp_path)
-    folder = folder_of(TINY, tmp_path)
+    folder = LISTOPS.folder_of(TINY, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     stages: list[str] = []
     assert data.setup(TINY, tmp_path, progress=lambda stage, *_: stages.append(stage)).digest == first.digest
@@ -166,7 +166,7 @@ def test_data_that_are_absent_name_the_command(tmp_path: Path) -> None:
 
 def test_damaged_data_are_refused_by_all_that_open_them(tmp_path: Path) -> None:
     data.setup(TINY, tmp_path)
-    folder = folder_of(TINY, tmp_path)
+    folder = LISTOPS.folder_of(TINY, tmp_path)
     path = folder / "train" / "tokens.npy"
     whole = bytearray(path.read_bytes())
     whole[-5] ^= 1
@@ -181,7 +181,7 @@ def test_damaged_data_are_refused_by_all_that_open_them(tmp_path: Path) -> None:
 def test_data_of_another_config_are_refused(tmp_path: Path) -> None:
     data.setup(TINY, tmp_path)
     seeded = TINY.model_copy(update={"seed": 1})
-    folder_of(TINY, tmp_path).rename(folder_of(seeded, tmp_path))
+    LISTOPS.folder_of(TINY, tmp_path).rename(LISTOPS.folder_of(seeded, tmp_path))
     with pytest.raises(DataError, match=r"manifest\.json: is of another config: delete"):
         data.open_dataset(seeded, tmp_path)
 
@@ -194,7 +194,9 @@ def test_options_that_give_too_little_leave_nothing(tmp_path: Path) -> None:
 
 
 def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
-    lock = filelock.FileLock(folder_of(TINY, tmp_path).with_name(f".{folder_of(TINY, tmp_path).name}.lock"))
+    lock = filelock.FileLock(
+        LISTOPS.folder_of(TINY, tmp_path).with_name(f".{LISTOPS.folder_of(TINY, tmp_path).name}.lock")
+    )
     (tmp_path / "listops").mkdir()
     command = [sys.executable, "-c", SETS_UP, str(tmp_path)]
     with lock:
@@ -260,7 +262,7 @@ def test_the_rows_of_the_original_generator_are_imported(sample: Callable[..., P
         shutil.copyfile(folder / f"generated_{name}", tmp_path / name)
     dataset = data.setup(RELEASE, tmp_path / "root", source=tmp_path)
     assert dataset.info.longest == 1988
-    text = (folder_of(RELEASE, tmp_path / "root") / "manifest.json").read_text()
+    text = (LISTOPS.folder_of(RELEASE, tmp_path / "root") / "manifest.json").read_text()
     assert json.loads(text)["splits"]["train"]["examples"] == 200
 
 

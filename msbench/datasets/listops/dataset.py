@@ -17,7 +17,7 @@ import numpy as np
 
 from msbench.datasets import manifest
 from msbench.datasets.archive import open_folder
-from msbench.datasets.archive_dataset import GENERATED, DatasetDescription, build_setup_command
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import SPLITS, Dataset, Progress, RaggedTokens, TaskInfo, ignore_progress
 from msbench.datasets.disk import hash_file
 from msbench.datasets.listops.expressions import (
@@ -29,6 +29,7 @@ from msbench.datasets.listops.expressions import (
     score_baselines,
 )
 from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar, collect_expressions
+from msbench.datasets.manifest import Arrays
 from msbench.errors import ConfigError, DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -40,163 +41,6 @@ ABOUT = DatasetDescription(
     licence="the code is Apache-2.0; for the data none is stated, so msbench does not pass them on",
     where="there or unpacked, anywhere, then: msbench setup listops --from PATH",
 )
-
-
-def setup(
-    config: ListOpsConfig,
-    root: Path,
-    *,
-    source: Path | None = None,
-    processes: int | None = None,
-    progress: Progress = ignore_progress,
-) -> Dataset:
-    """Generate or import where absent, verify, open. Raises DataError; ConfigError for contradictions."""
-    _refuse_contradictions(config, source)
-    folder = folder_of(config, root)
-    if config.source == "release":
-        _import(config, folder, source, progress)
-    elif not (folder / manifest.MANIFEST).exists():
-        manifest.build_folder(folder, lambda new: _generate(config, new, processes, progress), progress)
-    return open_dataset(config, root)
-
-
-def open_dataset(config: ListOpsConfig, root: Path) -> Dataset:
-    """Open the dataset, verified. Raises DataError saying what is wrong and what to run."""
-    folder = folder_of(config, root)
-    if not (folder / manifest.MANIFEST).exists():
-        raise DataError(f"listops is not set up in {folder}: run `{command(config)}`")
-    remedy = f"delete {folder}, then run `{command(config)}`"
-    arrays, facts = manifest.load_arrays(folder, remedy)
-    if config.source == "generated" and facts["config"] != config.model_dump(mode="json"):
-        raise DataError(f"{folder / manifest.MANIFEST}: is of another config: {remedy}")
-    splits = {name: RaggedTokens(**arrays[name]) for name in SPLITS}
-    longest = max(int(split.lengths.max()) for split in splits.values())
-    return Dataset(_info(longest, facts["baselines"]), splits, facts["digest"], facts)
-
-
-def outline(config: ListOpsConfig) -> TaskInfo:
-    """Return the facts known without data: the longest length is its upper bound; no baselines."""
-    return _info(config.max_length, {})
-
-
-def is_ready(config: ListOpsConfig, root: Path) -> bool:
-    """Return True if `open_dataset` finds every file with its size; contents are verified on opening."""
-    return manifest.is_complete(folder_of(config, root))
-
-
-def stored_digest(config: ListOpsConfig, root: Path) -> str | None:
-    """Return the digest as `open_dataset` would, from the manifest alone; None without a whole one."""
-    facts = manifest.find_manifest(folder_of(config, root))
-    return None if facts is None else facts["digest"]
-
-
-def folder_of(config: ListOpsConfig, root: Path) -> Path:
-    """Return the folder of this config's data: one for each grammar, one for the published files."""
-    if config.source == "release":
-        return root / "listops" / "release"
-    values = {"generator": VERSION, "config": config.model_dump(mode="json")}
-    return root / "listops" / manifest.hash_values(values)
-
-
-def command(config: ListOpsConfig) -> str:
-    """Return the command that sets up this config."""
-    return build_setup_command(config, "" if config.source == "generated" else "PATH")
-
-
-def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
-    return TaskInfo(
-        kind="tokens",
-        vocabulary=len(SYMBOLS),
-        classes=CLASSES,
-        longest=longest,
-        metric="accuracy",
-        chance=1 / CLASSES,
-        baselines=rules,
-    )
-
-
-def _refuse_contradictions(config: ListOpsConfig, source: Path | None) -> None:
-    if config.source == "generated":
-        if source is not None:
-            raise ConfigError(
-                f"listops is generated here, so nothing is read from {source}; set source: release"
-            )
-        return
-    if changed := config.changed(name for name in type(config).model_fields if name != "source"):
-        raise ConfigError(
-            f"listops: source: release takes the data as published; remove {', '.join(changed)}"
-        )
-
-
-def _generate(config: ListOpsConfig, folder: Path, processes: int | None, progress: Progress) -> None:
-    grammar = Grammar(config.min_length, config.max_length, config.max_depth, config.max_args, config.seed)
-    sizes = {"train": config.train, "validation": config.validation, "test": config.test}
-    collected = collect_expressions(grammar, sum(sizes.values()), processes=processes, progress=progress)
-    splits = _in_order(collected.examples, sizes)
-    drawn = {"draws": collected.draws, "duplicates_dropped": collected.duplicates}
-    generator = {"version": VERSION, "numpy": np.__version__, "grammar": asdict(grammar), **drawn}
-    _write(folder, config, splits, {"licence": GENERATED, "sources": [], "generator": generator})
-
-
-def _in_order(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
-    """Assign the first examples to train, the next to validation, the last to test."""
-    splits: dict[str, RaggedTokens] = {}
-    first = 0
-    for name in SPLITS:
-        last = first + sizes[name]
-        offsets = examples.offsets[first : last + 1]
-        tokens = examples.tokens[offsets[0] : offsets[-1]]
-        splits[name] = RaggedTokens(tokens, offsets - offsets[0], examples.labels[first:last])
-        first = last
-    return splits
-
-
-def _import(config: ListOpsConfig, folder: Path, source: Path | None, progress: Progress) -> None:
-    imported = (folder / manifest.MANIFEST).exists()
-    if source is None:
-        if not imported:
-            raise DataError(f"listops: the published data are not here\n{ABOUT}")
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open_folder(source, PATHS.__contains__, folder.parent, progress) as place:
-        files = find_release(place)
-        if not imported:
-            manifest.build_folder(folder, lambda new: _read(config, new, files, progress), progress)
-    _refuse_other_files(config, folder, files)
-
-
-def _read(config: ListOpsConfig, folder: Path, files: dict[str, SourceFile], progress: Progress) -> None:
-    splits = {name: read_split(file.path, progress) for name, file in files.items()}
-    sources = [
-        {"file": file.path.name, "bytes": file.path.stat().st_size, "sha256": file.sha256}
-        for file in files.values()
-    ]
-    notes = [
-        f"{files[name].path.name} has {len(splits[name]):,} rows, the published file {rows:,}"
-        for name, rows in PUBLISHED.items()
-        if len(splits[name]) != rows
-    ]
-    kept = manifest.count_duplicates(splits.values())
-    facts = {"licence": ABOUT.licence, "sources": sources, "notes": notes, "duplicates_kept": kept}
-    _write(folder, config, splits, facts)
-
-
-def _refuse_other_files(config: ListOpsConfig, folder: Path, files: dict[str, SourceFile]) -> None:
-    facts = manifest.read_manifest(folder, f"delete {folder}, then run `{command(config)}`")
-    known = {entry["file"]: entry["sha256"] for entry in facts["sources"]}
-    for file in files.values():
-        if known.get(file.path.name) != file.sha256:
-            raise DataError(
-                f"{file.path} is not the file that {folder} was imported from: delete that folder first"
-            )
-
-
-def _write(
-    folder: Path, config: ListOpsConfig, splits: dict[str, RaggedTokens], facts: dict[str, Any]
-) -> None:
-    values = {"dataset": "listops", "config": config.model_dump(mode="json"), **facts}
-    values["baselines"] = score_baselines(splits["train"], splits["test"])
-    manifest.write_token_splits(folder, splits, values)
 
 
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
@@ -213,6 +57,128 @@ class SourceFile:
 
     path: Path
     sha256: str
+
+
+def fill(config: ListOpsConfig, making: DatasetBuild) -> None:
+    """Generate or import the three splits."""
+    splits, facts = _import(making) if making.sources else _generate(config, making)
+    named = {"dataset": "listops", "config": config.model_dump(mode="json"), "licence": making.licence}
+    rules = {"baselines": score_baselines(splits["train"], splits["test"])}
+    manifest.write_token_splits(making.folder, splits, {**named, **facts, **rules})
+
+
+def view(
+    _config: ListOpsConfig, arrays: Arrays, facts: Mapping[str, Any]
+) -> tuple[TaskInfo, dict[str, RaggedTokens]]:
+    """Return the facts of the task and its splits."""
+    splits = {name: RaggedTokens(**arrays[name]) for name in SPLITS}
+    longest = max(int(split.lengths.max()) for split in splits.values())
+    return _info(longest, facts["baselines"]), splits
+
+
+def outline(config: ListOpsConfig) -> TaskInfo:
+    """Return the facts known without data: the longest length is its upper bound; no baselines."""
+    return _info(config.max_length, {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOps(ArchiveDataset["ListOpsConfig"]):
+    """The ListOps dataset; the published files are taken as they are, without any option."""
+
+    def setup(self, config: ListOpsConfig, root: Path, **options: Any) -> Dataset:
+        """Generate or import where absent, verify, open. Raises DataError; ConfigError for contradictions."""
+        names = (name for name in type(config).model_fields if name != "source")
+        if config.source == "release" and (changed := config.changed(names)):
+            raise ConfigError(
+                f"listops: source: release takes the data as published; remove {', '.join(changed)}"
+            )
+        return super().setup(config, root, **options)
+
+    def folder_of(self, config: ListOpsConfig, root: Path) -> Path:
+        """Return the folder of this config's data: one for each grammar, one for the published files."""
+        if config.source == "release":
+            return root / "listops" / "release"
+        values = {"generator": VERSION, "config": config.model_dump(mode="json")}
+        return root / "listops" / manifest.hash_values(values)
+
+    def _refuse_another(self, config: ListOpsConfig, folder: Path, source: Path, progress: Progress) -> None:
+        facts = manifest.read_manifest(folder, self._remedy(config, folder))
+        known = {entry["file"]: entry["sha256"] for entry in facts["sources"]}
+        with open_folder(source, PATHS.__contains__, folder.parent, progress) as place:
+            for file in find_release(place).values():
+                if known.get(file.path.name) != file.sha256:
+                    raise DataError(
+                        f"{file.path} is not the file that {folder} was imported from: delete that folder"
+                        " first"
+                    )
+
+    def _digest(self, config: ListOpsConfig, kept: str) -> str:  # noqa: ARG002 (there are no views)
+        return kept
+
+
+LISTOPS = ListOps(
+    name="listops",
+    version=VERSION,
+    about=ABOUT,
+    fill=fill,
+    view=view,
+    outline=outline,
+    is_generated=lambda config: config.source == "generated",
+)
+
+
+def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
+    return TaskInfo(
+        kind="tokens",
+        vocabulary=len(SYMBOLS),
+        classes=CLASSES,
+        longest=longest,
+        metric="accuracy",
+        chance=1 / CLASSES,
+        baselines=rules,
+    )
+
+
+def _generate(config: ListOpsConfig, making: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
+    grammar = Grammar(config.min_length, config.max_length, config.max_depth, config.max_args, config.seed)
+    sizes = {"train": config.train, "validation": config.validation, "test": config.test}
+    collected = collect_expressions(
+        grammar, sum(sizes.values()), processes=making.processes, progress=making.progress
+    )
+    drawn = {"draws": collected.draws, "duplicates_dropped": collected.duplicates}
+    generator = {"version": VERSION, "numpy": np.__version__, "grammar": asdict(grammar), **drawn}
+    return _in_order(collected.examples, sizes), {"sources": [], "generator": generator}
+
+
+def _in_order(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
+    """Assign the first examples to train, the next to validation, the last to test."""
+    splits: dict[str, RaggedTokens] = {}
+    first = 0
+    for name in SPLITS:
+        last = first + sizes[name]
+        offsets = examples.offsets[first : last + 1]
+        tokens = examples.tokens[offsets[0] : offsets[-1]]
+        splits[name] = RaggedTokens(tokens, offsets - offsets[0], examples.labels[first:last])
+        first = last
+    return splits
+
+
+def _import(making: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
+    (source,) = making.sources
+    with open_folder(source, PATHS.__contains__, making.folder.parent, making.progress) as place:
+        files = find_release(place)
+        splits = {name: read_split(file.path, making.progress) for name, file in files.items()}
+        sources = [
+            {"file": file.path.name, "bytes": file.path.stat().st_size, "sha256": file.sha256}
+            for file in files.values()
+        ]
+    notes = [
+        f"{FILES[name]} has {len(splits[name]):,} rows, the published file {rows:,}"
+        for name, rows in PUBLISHED.items()
+        if len(splits[name]) != rows
+    ]
+    kept = manifest.count_duplicates(splits.values())
+    return splits, {"sources": sources, "notes": notes, "duplicates_kept": kept}
 
 
 def find_release(source: Path) -> dict[str, SourceFile]:
