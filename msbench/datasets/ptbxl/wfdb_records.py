@@ -65,11 +65,6 @@ class Lead:
     block: int
 
     @property
-    def plain(self) -> bool:
-        """True for 16-bit samples from the beginning of the file, one a frame, without skew."""
-        return (self.format, self.frame, self.skew, self.offset) == ("16", 1, 0, 0)
-
-    @property
     def storage(self) -> str:
         """The storage format with all that belongs to it, such as ``212x2:3+24``."""
         return f"{self.format}x{self.frame}:{self.skew}+{self.offset}"
@@ -215,10 +210,6 @@ def _millivolts(units: str, where: str) -> float:
     return MILLIVOLTS[plain]
 
 
-INVALID = -(2**15)
-"""Value of a 16-bit sample where nothing was measured."""
-
-
 @dataclass(frozen=True)
 class Recording:
     """A record as it is stored.
@@ -256,9 +247,7 @@ def read_record(files: FileTree, record: str) -> Recording:
     length = _length(header, content)
     if length is not None:
         _check_sizes(header, content, length)
-    if length is not None and len(content) == 1 and all(lead.plain for lead in header.leads):
-        return _plain(header, next(iter(content.values())), length)
-    return _by_wfdb(header, content)
+    return _decode(header, content)
 
 
 def _length(header: Header, content: Mapping[str, bytes]) -> int | None:
@@ -301,13 +290,7 @@ def _check_sums(header: Header, sums: Sequence[int]) -> None:
         )
 
 
-def _plain(header: Header, data: bytes, length: int) -> Recording:
-    stored = np.frombuffer(data, "<i2").reshape(length, len(header.leads))
-    _check_sums(header, stored.sum(axis=0, dtype=np.int64).tolist())
-    return Recording(header, stored.astype(np.float64), stored != INVALID)
-
-
-def _by_wfdb(header: Header, content: Mapping[str, bytes]) -> Recording:
+def _decode(header: Header, content: Mapping[str, bytes]) -> Recording:
     """Decode with `wfdb`, which only reads files on disk, next to a header with all the fields it may need.
 
     Frames and skew are resolved here: its own means treat the mark of an invalid sample as a number.
