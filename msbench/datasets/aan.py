@@ -70,9 +70,9 @@ class AanTable:
 
     def add(self, line: bytes) -> None:
         """Add one row. Raises ValueError saying what is wrong with it."""
-        label, pair, both = parse(line)
+        label, pair, both = parse_row(line)
         for text in both:
-            kept = texts.cut(text, self._config)
+            kept = texts.truncate_text(text, self._config)
             if not kept and not self._config.eos:
                 raise ValueError("an empty text has no token; set data.eos to true")
             self.empty += not kept
@@ -85,7 +85,7 @@ class AanTable:
         self.bytes += len(line)
 
 
-def parse(line: bytes) -> tuple[int, bytes, list[bytes]]:
+def parse_row(line: bytes) -> tuple[int, bytes, list[bytes]]:
     """Return label, ids and texts of a row. Raises ValueError saying what is wrong with it."""
     fields = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(fields) != COLUMNS:
@@ -100,25 +100,25 @@ def parse(line: bytes) -> tuple[int, bytes, list[bytes]]:
     return int(value), b"\t".join(ids), fields[3:]
 
 
-def read(config: AanConfig, making: DatasetBuild, stack: ExitStack) -> dict[str, AanTable]:
+def read_tables(config: AanConfig, build: DatasetBuild, stack: ExitStack) -> dict[str, AanTable]:
     """Read the file of each split; `stack` closes them. Raises DataError naming file and line."""
-    (source,) = making.sources
+    (source,) = build.sources
     found: dict[str, AanTable] = {}
-    for name, rows in read_lines(source, PATHS, making.progress):
+    for name, rows in read_lines(source, PATHS, build.progress):
         split = PATHS[name]
         if split in found:
-            if _hash(rows) != found[split].sha256:
+            if _hash_rows(rows) != found[split].sha256:
                 both = f"{found[split].name} and {name}"
                 raise DataError(f"{source}: {both} differ: give --from the folder of the right one")
             found[split].names.append(name)
             continue
-        table = found[split] = AanTable(name, config, stack.enter_context(texts.Spool(making.folder, config)))
-        _take(source, table, rows, making.progress)
+        table = found[split] = AanTable(name, config, stack.enter_context(texts.Spool(build.folder, config)))
+        _read_rows(source, table, rows, build.progress)
     _refuse_gaps(source, found)
     return found
 
 
-def _take(source: Path, table: AanTable, rows: Iterator[bytes], progress: Progress) -> None:
+def _read_rows(source: Path, table: AanTable, rows: Iterator[bytes], progress: Progress) -> None:
     expected = PUBLISHED[PATHS[table.name]]
     for number, line in enumerate(rows, start=1):
         try:
@@ -131,7 +131,7 @@ def _take(source: Path, table: AanTable, rows: Iterator[bytes], progress: Progre
         raise DataError(f"{source}: {table.name}: no rows")
 
 
-def _hash(rows: Iterator[bytes]) -> str:
+def _hash_rows(rows: Iterator[bytes]) -> str:
     total = hashlib.sha256()
     for line in rows:
         total.update(line)
@@ -148,13 +148,13 @@ def _refuse_gaps(source: Path, found: Mapping[str, AanTable]) -> None:
         raise DataError(f"{source}: {names} do not lie in one folder: give --from the right one")
 
 
-def fill(config: AanConfig, making: DatasetBuild) -> None:
+def fill(config: AanConfig, build: DatasetBuild) -> None:
     """Write the three splits. Raises DataError naming the file and the line that is wrong."""
     with ExitStack() as stack:
-        found = read(config, making, stack)
+        found = read_tables(config, build, stack)
         vocabulary = found["train"].counts.vocabulary(config)
         encoder = texts.TokenEncoder(config, vocabulary)
-        splits = {split: _save(making, split, found[split], encoder) for split in SPLITS}
+        splits = {split: _save_split(build, split, found[split], encoder) for split in SPLITS}
     tables = {
         split: {"file": table.name, "bytes": table.bytes, "sha256": table.sha256}
         for split, table in found.items()
@@ -162,19 +162,23 @@ def fill(config: AanConfig, making: DatasetBuild) -> None:
     train = set(found["train"].pairs)
     repeated = {split: len(train.intersection(found[split].pairs)) for split in SPLITS[1:]}
     facts = {"empty texts": {split: found[split].empty for split in SPLITS}, "pairs in train": repeated}
-    making.finish(config, splits, vocabulary=vocabulary, tables=tables, notes=_notes(found), **facts)
+    build.finish(
+        config, splits, vocabulary=vocabulary, tables=tables, notes=_describe_differences(found), **facts
+    )
 
 
-def _save(making: DatasetBuild, split: str, table: AanTable, encoder: texts.TokenEncoder) -> dict[str, Any]:
+def _save_split(
+    build: DatasetBuild, split: str, table: AanTable, encoder: texts.TokenEncoder
+) -> dict[str, Any]:
     """Write a split and return its manifest entry; its `ids` is a digest of the pairs of ids, in order."""
     lengths, labels = table.spool.lengths, np.array(table.labels, np.uint8)
-    texts.save(making, split, table.spool, lengths, encoder)
-    manifest.save_array(making.folder, split, "labels", labels)
+    texts.save_texts(build, split, table.spool, lengths, encoder)
+    manifest.save_array(build.folder, split, "labels", labels)
     ids = hashlib.sha256(b"\n".join(table.pairs)).hexdigest()
     return {**manifest.describe_split(labels, lengths), "ids": ids}
 
 
-def _notes(found: Mapping[str, AanTable]) -> list[str]:
+def _describe_differences(found: Mapping[str, AanTable]) -> list[str]:
     return [
         f"{found[split].name} has {len(found[split].labels):,} rows, the published file {count:,}"
         for split, count in PUBLISHED.items()
@@ -187,16 +191,16 @@ def view(config: AanConfig, arrays: Arrays, facts: Mapping[str, Any]) -> tuple[T
     splits = {name: RaggedPairs(**arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
     rules = {"majority": score_majority_rule(splits["train"].labels, splits["test"].labels)}
-    return _info(texts.size(config, facts["vocabulary"]), longest, rules), splits
+    return _describe_task(texts.count_token_ids(config, facts["vocabulary"]), longest, rules), splits
 
 
 def outline(config: AanConfig) -> TaskInfo:
     """Return the facts known without data, with the number of characters of the published data."""
     vocabulary = texts.BYTES if config.tokens == "bytes" else CHARACTERS
-    return _info(vocabulary, config.max_length, {})
+    return _describe_task(vocabulary, config.max_length, {})
 
 
-def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo:
+def _describe_task(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo:
     return TaskInfo("pairs", vocabulary, 2, longest, "accuracy", 0.5, rules)
 
 

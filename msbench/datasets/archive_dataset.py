@@ -133,7 +133,7 @@ class ArchiveDataset(Generic[C]):
         if not (folder / manifest.MANIFEST).exists():
             sources = (source,) if source is not None else self._sources(config, root, progress)
             licence = self.about.licence if sources else GENERATED
-            making = partial(
+            build = partial(
                 DatasetBuild,
                 sources=sources,
                 processes=processes,
@@ -141,7 +141,7 @@ class ArchiveDataset(Generic[C]):
                 licence=licence,
                 published=self.other_digests | {each.digest for each in self.remotes if each.digest},
             )
-            manifest.build_folder(folder, lambda new: self.fill(config, making(new)), progress)
+            manifest.build_folder(folder, lambda new: self.fill(config, build(new)), progress)
         elif source is not None:
             self._refuse_another(config, folder, source, progress)
         return self.open_dataset(config, root)
@@ -164,7 +164,7 @@ class ArchiveDataset(Generic[C]):
             )
         info, splits = self.view(config, arrays, facts)
         digest = self._digest(config, facts["digest"])
-        return Dataset(info, splits, digest, {**facts, **_of_view(config, splits, facts)})
+        return Dataset(info, splits, digest, {**facts, **_describe_view(config, splits, facts)})
 
     def is_ready(self, config: C, root: Path) -> bool:
         """Return True if `open_dataset` finds every file with its size; contents are verified on opening."""
@@ -193,7 +193,7 @@ class ArchiveDataset(Generic[C]):
         if self.is_generated(config):
             return ()
         if not self.remotes:
-            raise DataError(f"{self.name}: the data are not here\n{self.about}")
+            raise DataError(f"{self.name}: the data are not available\n{self.about}")
         folder = root / "downloads" / self.name
         return tuple(fetch_file(remote, folder, progress) for remote in self.remotes)
 
@@ -210,7 +210,8 @@ class ArchiveDataset(Generic[C]):
         known = [{**each, "file": source.name} if "file" in each else each for each in facts["sources"]]
         if [describe_source(source, progress)] != known:  # an archive may have another name
             raise DataError(
-                f"{source} is not what {folder} was made from; to replace that, delete it and run this again"
+                f"{source} is not what {folder} was built from: to replace it, delete that folder and run the"
+                " same command again"
             )
 
     def _digest(self, config: C, kept: str) -> str:
@@ -219,7 +220,9 @@ class ArchiveDataset(Generic[C]):
         return hashlib.sha256(f"{kept}\n{self.view_version}\n{view}".encode()).hexdigest()
 
 
-def _of_view(config: DataConfig, splits: Mapping[str, Split], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_view(
+    config: DataConfig, splits: Mapping[str, Split], facts: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the manifest fields of this config, in place of those of the config the arrays were made for."""
     asked = config.model_dump(mode="json")
     if facts["splits"].keys() == splits.keys():
@@ -234,7 +237,7 @@ def describe_source(source: Path, progress: Progress = ignore_progress) -> dict[
     In a folder with more than `MOST_FILES`, only so many are counted: millions would take minutes.
     """
     if source.is_dir():
-        sizes = [path.stat().st_size for path in islice(_files(source), MOST_FILES)]
+        sizes = [path.stat().st_size for path in islice(_list_files(source), MOST_FILES)]
         return {"folder": source.name, "files": len(sizes), "bytes": sum(sizes)}
     return {
         "file": source.name,
@@ -243,7 +246,7 @@ def describe_source(source: Path, progress: Progress = ignore_progress) -> dict[
     }
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _list_files(folder: Path) -> Iterator[Path]:
     """Yield files in an order that does not depend on the file system."""
     for path, folders, names in os.walk(folder):
         folders.sort()
@@ -271,10 +274,10 @@ class DatasetDescription:
         return "\n".join(f"  {name:<8} {text}".replace("\n", "\n" + " " * 11) for name, text in named.items())
 
 
-def build_setup_command(config: DataConfig, bring: str = "", views: Iterable[str] = ()) -> str:
+def build_setup_command(config: DataConfig, path: str = "", views: Iterable[str] = ()) -> str:
     """Return the shell command that sets up this config, or another that differs in `views` alone.
 
-    `bring` names the argument of --from, such as PATH; it is empty where nothing has to be imported.
+    `path` names the argument of --from, such as PATH; it is empty where nothing has to be imported.
     """
     # Loads PyYAML, which stays out of the worker processes.
     from msbench.config.differences import format_yaml
@@ -282,4 +285,4 @@ def build_setup_command(config: DataConfig, bring: str = "", views: Iterable[str
     # `source` is given by --from, or by its absence
     values = config.model_dump(mode="json", exclude={"dataset", "source", *views}, exclude_defaults=True)
     sets = (f" --set {shlex.quote(f'data.{key}={format_yaml(value)}')}" for key, value in values.items())
-    return "".join((f"msbench setup {config.dataset}", f" --from {bring}" if bring else "", *sets))
+    return "".join((f"msbench setup {config.dataset}", f" --from {path}" if path else "", *sets))

@@ -89,8 +89,8 @@ def read_files(source: Path, progress: Progress = ignore_progress) -> dict[str, 
         source = next((source / name for name in (BINARY, PICKLED) if (source / name).is_file()), source)
     found: dict[str, Cifar10File] = {}
     paths: dict[str, str] = {}
-    for path, content in read_members(source, lambda path: _batch_name(path) in PICKLE_MD5, progress):
-        name = _batch_name(path)
+    for path, content in read_members(source, lambda path: _find_batch_name(path) in PICKLE_MD5, progress):
+        name = _find_batch_name(path)
         if name in paths:
             raise DataError(
                 f"{source}: has {name} twice, as {paths[name]} and {path}: name the folder of one"
@@ -103,7 +103,7 @@ def read_files(source: Path, progress: Progress = ignore_progress) -> dict[str, 
     return {name: found[name] for name in PICKLE_MD5 if name in found}
 
 
-def _batch_name(path: str) -> str:
+def _find_batch_name(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(".bin")
 
 
@@ -118,7 +118,7 @@ def parse_file(path: str, content: bytes) -> Cifar10File:
         if labels.max() >= CLASSES:
             raise DataError(f"{path}: labels go up to {labels.max()}, not to {CLASSES - 1}")
     else:
-        published = PICKLE_MD5[_batch_name(path)]
+        published = PICKLE_MD5[_find_batch_name(path)]
         if md5 != published:
             raise DataError(
                 f"{path}: is not the published file: its md5 is {md5}, not {published}; other pickles are not"
@@ -139,19 +139,19 @@ def describe_differences(found: Mapping[str, Cifar10File]) -> Iterator[str]:
             yield f"{name} has {count:,} images, the published file {ROWS:,}"
 
 
-def fill(config: Cifar10Config, making: DatasetBuild) -> None:
+def fill(config: Cifar10Config, build: DatasetBuild) -> None:
     """Store the images of train and test, in the order of their files."""
-    found = read_files(making.sources[0], making.progress)
+    found = read_files(build.sources[0], build.progress)
     described = {}
     for split in ("train", "test"):
         blocks = [block for name, block in found.items() if (name == TEST) == (split == "test")]
         images = np.concatenate([block.images for block in blocks])
         labels = np.concatenate([block.labels for block in blocks])
-        manifest.save_array(making.folder, split, "images", images)
-        manifest.save_array(making.folder, split, "labels", labels)
+        manifest.save_array(build.folder, split, "images", images)
+        manifest.save_array(build.folder, split, "labels", labels)
         described[split] = manifest.describe_split(labels, np.full(len(labels), PIXELS, np.int64))
     batches = {name: {"images": len(block.labels), "md5": block.md5} for name, block in found.items()}
-    making.finish(config, described, batches=batches, notes=describe_differences(found))
+    build.finish(config, described, batches=batches, notes=describe_differences(found))
 
 
 def view(
@@ -160,15 +160,15 @@ def view(
     """Return the facts of the task and the splits for `config`."""
     rules = {"majority": score_majority_rule(arrays["train"]["labels"], arrays["test"]["labels"])}
     look = keep_colours if config.colour == "rgb" else convert_to_grey
-    return _info(config, rules), split_images(config, arrays, look, _splitting(config))
+    return _describe_task(config, rules), split_images(config, arrays, look, _choose_split(config))
 
 
 def outline(config: Cifar10Config) -> TaskInfo:
     """Return the facts known without data: all but the accuracy of trivial rules."""
-    return _info(config, {})
+    return _describe_task(config, {})
 
 
-def _splitting(config: Cifar10Config) -> Callable[[Bytes, Bytes], Split]:
+def _choose_split(config: Cifar10Config) -> Callable[[Bytes, Bytes], Split]:
     """Return a function that makes a split of values and labels."""
     if config.pixels == "tokens":
         return PixelTokens
@@ -176,7 +176,7 @@ def _splitting(config: Cifar10Config) -> Callable[[Bytes, Bytes], Split]:
     return partial(Samples, shift=mean, scale=deviation)
 
 
-def _info(config: Cifar10Config, rules: Mapping[str, float]) -> TaskInfo:
+def _describe_task(config: Cifar10Config, rules: Mapping[str, float]) -> TaskInfo:
     tokens = config.pixels == "tokens"
     return TaskInfo(
         kind="tokens" if tokens else "signal",

@@ -106,7 +106,7 @@ class HashCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known = _read(folder / HASH_CACHE)
+        self._known = _read_cache(folder / HASH_CACHE)
 
     def digest(self, path: Path, algorithm: str = "sha256", progress: Progress = ignore_progress) -> str:
         """Return the hash of the bytes of `path` in hexadecimal, read again only where its stamp changed.
@@ -115,7 +115,7 @@ class HashCache:
         """
         name = path.relative_to(self.folder).as_posix()
         known, again = self._known.get((name, algorithm)), find_reread_progress()
-        if known is not None and again is None and known["stamp"] == _stamp(path.stat()):
+        if known is not None and again is None and known["stamp"] == _make_stamp(path.stat()):
             return str(known["digest"])
         return self._compute(path, name, algorithm, again or progress)
 
@@ -124,23 +124,23 @@ class HashCache:
         before = old.stat()
         old.replace(new)
         after = new.stat()
-        if _stamp(before)[:2] != _stamp(after)[:2] or before.st_ino != after.st_ino:
+        if _make_stamp(before)[:2] != _make_stamp(after)[:2] or before.st_ino != after.st_ino:
             return
         for (name, algorithm), known in list(self._known.items()):
-            if name == old.relative_to(self.folder).as_posix() and known["stamp"] == _stamp(before):
+            if name == old.relative_to(self.folder).as_posix() and known["stamp"] == _make_stamp(before):
                 self._remember(new.relative_to(self.folder).as_posix(), algorithm, after, known["digest"])
 
     def _compute(self, path: Path, name: str, algorithm: str, progress: Progress) -> str:
         before = path.stat()
-        settled = _settle(before.st_ctime_ns)
+        settled = _wait_for_clock(before.st_ctime_ns)
         digest = hash_file(path, algorithm, progress)
         after = path.stat()
-        if settled and _stamp(before) == _stamp(after):
+        if settled and _make_stamp(before) == _make_stamp(after):
             self._remember(name, algorithm, after, digest)
         return digest
 
     def _remember(self, name: str, algorithm: str, status: os.stat_result, digest: str) -> None:
-        entry = {"file": name, "algorithm": algorithm, "stamp": _stamp(status), "digest": digest}
+        entry = {"file": name, "algorithm": algorithm, "stamp": _make_stamp(status), "digest": digest}
         self._known[name, algorithm] = entry
         line = json.dumps(entry).encode() + b"\n"
         try:
@@ -166,11 +166,11 @@ def hash_file(path: Path, algorithm: str = "sha256", progress: Progress = ignore
     return computed.hexdigest()
 
 
-def _stamp(status: os.stat_result) -> list[int]:
+def _make_stamp(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
-def _settle(ctime_ns: int) -> bool:
+def _wait_for_clock(ctime_ns: int) -> bool:
     """Wait until a write would change the ctime; return False where that takes longer than a moment.
 
     A write within the same tick of the clock as the one before it leaves the ctime the same.
@@ -183,7 +183,7 @@ def _settle(ctime_ns: int) -> bool:
     return time.time_ns() - ctime_ns >= TICK_NS
 
 
-def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+def _read_cache(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """Read the hashes from the lines; invalid lines, as after a full disk, are ignored."""
     try:
         lines = path.read_bytes().splitlines()

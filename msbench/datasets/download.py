@@ -72,29 +72,29 @@ def fetch_file(
     is wrong with the network, the server, the file or the disk, and how to import the file manually.
     """
     path, part = folder / remote.name, folder / f"{remote.name}.part"
-    with _explained(remote):
+    with _explain_faults(remote):
         if not path.exists():
             if is_offline():
-                raise DownloadFault(f"it is not in {folder}, and MSBENCH_OFFLINE forbids to fetch it")
+                raise DownloadFault(f"it is not in {folder}, and MSBENCH_OFFLINE forbids downloading it")
             with lock_path(path, progress):
                 if not path.exists():
-                    _fetch(remote, part, path, progress, patience or RetryPolicy())
-        if wrong := _difference(remote, path, HashCache(folder), progress):
-            raise DownloadFault(f"{path}: {wrong}; delete it to have it fetched again")
+                    _download(remote, part, path, progress, patience or RetryPolicy())
+        if wrong := _describe_difference(remote, path, HashCache(folder), progress):
+            raise DownloadFault(f"{path}: {wrong}; delete it to download it again")
         discard_part(part)
     return path
 
 
-def _fetch(remote: RemoteFile, part: Path, path: Path, progress: Progress, patience: RetryPolicy) -> None:
+def _download(remote: RemoteFile, part: Path, path: Path, progress: Progress, patience: RetryPolicy) -> None:
     """Receive, verify, rename: in this order, so that only a verified file ever has the final name."""
     stamps = HashCache(path.parent)
     wish = DownloadRequest(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
     pieced = receive_file(wish, part, progress, patience)
-    wrong = _difference(remote, part, stamps, progress)
+    wrong = _describe_difference(remote, part, stamps, progress)
     if wrong and pieced:  # perhaps pieces of two versions, or holes from a power cut
         discard_part(part)
         receive_file(wish, part, progress, patience)
-        wrong = _difference(remote, part, stamps, progress)
+        wrong = _describe_difference(remote, part, stamps, progress)
     if wrong:
         discard_part(part)
         raise DownloadFault(wrong)
@@ -102,7 +102,7 @@ def _fetch(remote: RemoteFile, part: Path, path: Path, progress: Progress, patie
     sync_folder(path.parent)
 
 
-def _difference(remote: RemoteFile, path: Path, stamps: HashCache, progress: Progress) -> str:
+def _describe_difference(remote: RemoteFile, path: Path, stamps: HashCache, progress: Progress) -> str:
     """Describe how the file differs from the published one; empty where it does not, as far as is known."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
@@ -118,7 +118,7 @@ def _difference(remote: RemoteFile, path: Path, stamps: HashCache, progress: Pro
 
 
 @contextmanager
-def _explained(remote: RemoteFile) -> Iterator[None]:
+def _explain_faults(remote: RemoteFile) -> Iterator[None]:
     """Turn a fault into one DataError with the cause, the file and a remedy that always works."""
     try:
         yield
@@ -174,11 +174,11 @@ class FileVersion:
 def receive_file(wish: DownloadRequest, part: Path, progress: Progress, patience: RetryPolicy) -> bool:
     """Write the whole file into `part`; return True if its bytes came in more than one attempt.
 
-    Raises Fault; received bytes are kept, and the next call resumes after them.
+    Raises DownloadFault; received bytes are kept, and the next call resumes after them.
     """
     pieced, failed, furthest = False, 0, 0
     while True:
-        pieced = pieced or _usable(wish, part) > 0
+        pieced = pieced or _count_usable(wish, part) > 0
         try:
             _attempt(wish, part, progress, patience)
             return pieced
@@ -187,7 +187,7 @@ def receive_file(wish: DownloadRequest, part: Path, progress: Progress, patience
             failed = 1 if reached >= furthest + GAIN else failed + 1
             furthest = max(furthest, reached)
             if failed >= patience.attempts:
-                raise DownloadFault(f"{fault} (asked {failed} times)") from None
+                raise DownloadFault(f"{fault} (after {failed} attempts)") from None
         _wait(patience.pause * 2 ** (failed - 1), progress)
 
 
@@ -199,27 +199,27 @@ def discard_part(part: Path) -> None:
 
 
 def _attempt(wish: DownloadRequest, part: Path, progress: Progress, patience: RetryPolicy) -> None:
-    offset = _usable(wish, part)
+    offset = _count_usable(wish, part)
     version = _read_version(part)
     if offset and offset == (wish.size or version.total):
         return
     what = f"fetching {part.name.removesuffix('.part')}"
-    with HttpResponse(_request(wish, offset, version), patience.timeout) as feed:
+    with HttpResponse(_build_request(wish, offset, version), patience.timeout) as feed:
         answer = feed.answer(progress, what)
-        if answer.status == 416 or (answer.status == 206 and not _continues(answer, offset, version)):
+        if answer.status == 416 or (answer.status == 206 and not _is_continuation(answer, offset, version)):
             discard_part(part)
-            raise TemporaryFault("the server sent another part of the file than it was asked for")
+            raise TemporaryFault("the server sent another part of the file than requested")
         _refuse_status(answer)
-        total = _total(answer, offset)
+        total = _find_total(answer, offset)
         if answer.status != 206:
             offset = 0
-        done = _write(wish, answer, feed.chunks(progress, what, offset, total), part, offset, total)
+        done = _write_part(wish, answer, feed.chunks(progress, what, offset, total), part, offset, total)
     expected = total or wish.size or done
     if done < expected:
         raise TemporaryFault(f"{describe_incomplete(done, expected)}: the connection ended")
 
 
-def _usable(wish: DownloadRequest, part: Path) -> int:
+def _count_usable(wish: DownloadRequest, part: Path) -> int:
     """Return the number of bytes of the part after which the download can resume."""
     version = _read_version(part)
     known = version.url == wish.url and (version.validator or wish.certain)
@@ -228,7 +228,7 @@ def _usable(wish: DownloadRequest, part: Path) -> int:
     return size if known and (not limit or size <= limit) else 0
 
 
-def _request(wish: DownloadRequest, offset: int, version: FileVersion) -> urllib.request.Request:
+def _build_request(wish: DownloadRequest, offset: int, version: FileVersion) -> urllib.request.Request:
     headers = {"User-Agent": "msbench", "Accept-Encoding": "identity"}
     if offset:
         headers["Range"] = f"bytes={offset}-"
@@ -237,12 +237,12 @@ def _request(wish: DownloadRequest, offset: int, version: FileVersion) -> urllib
     return urllib.request.Request(wish.url, headers=headers)
 
 
-def _continues(answer: ResponseHead, offset: int, version: FileVersion) -> bool:
+def _is_continuation(answer: ResponseHead, offset: int, version: FileVersion) -> bool:
     """Return True if a partial answer begins at `offset` and is, as far as it states, of the same version."""
     if not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
         return False
-    now = _validator(answer.headers)
-    same_total = not version.total or _total(answer, offset) in (0, version.total)
+    now = _find_validator(answer.headers)
+    same_total = not version.total or _find_total(answer, offset) in (0, version.total)
     return same_total and (not now or not version.validator or now == version.validator)
 
 
@@ -259,7 +259,7 @@ def _refuse_status(answer: ResponseHead) -> None:
     raise DownloadFault(f"the server answers HTTP {status} {answer.reason}")
 
 
-def _total(answer: ResponseHead, offset: int) -> int:
+def _find_total(answer: ResponseHead, offset: int) -> int:
     """Return the size of the whole file, or 0 where the server does not state it."""
     if answer.status == 206:
         total = answer.headers.get("Content-Range", "").rpartition("/")[2]
@@ -269,18 +269,18 @@ def _total(answer: ResponseHead, offset: int) -> int:
     return int(length) + (offset if answer.status == 206 else 0) if length.isdecimal() else 0
 
 
-def _validator(headers: Message) -> str:
+def _find_validator(headers: Message) -> str:
     etag = headers.get("ETag", "")
     # a weak ETag promises equivalent versions, not equal bytes
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
 
 
-def _write(
+def _write_part(
     wish: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes], part: Path, offset: int, total: int
 ) -> int:
     """Write the received bytes; return the size of the part."""
     if offset == 0:
-        chunks = _with_right_head(wish, answer, chunks)
+        chunks = _check_head(wish, answer, chunks)
     if wish.size is not None and total and (wrong := describe_wrong_size(total, wish.size)):
         raise DownloadFault(f"the server's file {wrong}")
     if lacking := describe_shortage(part.parent, total - offset):
@@ -288,7 +288,7 @@ def _write(
     try:
         with part.open("ab" if offset else "wb") as stream:
             if offset == 0:
-                version = FileVersion(wish.url, _validator(answer.headers), total)
+                version = FileVersion(wish.url, _find_validator(answer.headers), total)
                 _version_file(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
             for chunk in chunks:
                 offset += stream.write(chunk)
@@ -299,8 +299,8 @@ def _write(
     return offset
 
 
-def _with_right_head(wish: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Return the same bytes, after checking the first. Raises Fault where they are of another file kind."""
+def _check_head(wish: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Return the same bytes, after checking the first. Raises DownloadFault for another kind of file."""
     head = b""
     while len(head) < HEAD and (chunk := next(chunks, b"")):
         head += chunk
@@ -337,7 +337,7 @@ def _wait(seconds: float, progress: Progress) -> None:
     """Sleep, but let `progress` stop it."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        progress("waiting to ask the server again", 0, 1)
+        progress("waiting before the next attempt", 0, 1)
         time.sleep(min(left, 1.0))
 
 
@@ -380,7 +380,7 @@ class ResponseHead:
 class HttpResponse:
     """The answer to one request, then its bytes as they arrive.
 
-    Raises Fault; Passing where the connection ended, or nothing arrived for `timeout` seconds.
+    Raises DownloadFault; TemporaryFault where the connection ended, or nothing arrived for `timeout` seconds.
     """
 
     def __init__(self, request: urllib.request.Request, timeout: float) -> None:
@@ -401,7 +401,7 @@ class HttpResponse:
         """Wait for the answer."""
         item = self._next(progress, what, 0, 1)
         if isinstance(item, Exception):
-            raise _fault(item)
+            raise _convert_error(item)
         assert isinstance(item, ResponseHead)
         return item
 
@@ -409,7 +409,7 @@ class HttpResponse:
         """Yield the bytes as they arrive, after `done` already stored; `total` is 0 where unknown."""
         while item := self._next(progress, what, done, total):
             if isinstance(item, Exception):
-                raise TemporaryFault(f"{describe_incomplete(done, total)}: {_fault(item)}")
+                raise TemporaryFault(f"{describe_incomplete(done, total)}: {_convert_error(item)}")
             assert isinstance(item, bytes)
             done += len(item)
             yield item
@@ -454,7 +454,7 @@ def describe_incomplete(done: int, total: int) -> str:
     return f"incomplete, got {done:,} of {f'{total:,}' if total else 'an unknown number of'} bytes"
 
 
-def _fault(error: Exception) -> DownloadFault:
+def _convert_error(error: Exception) -> DownloadFault:
     """Return the Fault for an exception of urllib or of a socket; raise any other exception again."""
     if not isinstance(error, (OSError, ValueError, http.client.HTTPException)):
         raise error

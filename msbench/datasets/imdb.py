@@ -65,38 +65,38 @@ Half = dict[Review, bytes]
 """The truncated text of each review, in order."""
 
 
-def fill(config: ImdbConfig, making: DatasetBuild) -> None:
+def fill(config: ImdbConfig, build: DatasetBuild) -> None:
     """Write the three splits. Raises DataError naming the file that is wrong."""
-    halves = read(config, making)
-    chosen = validation_of(halves["train"], config.validation, config.split_seed)
+    halves = read_halves(config, build)
+    chosen = choose_validation(halves["train"], config.validation, config.split_seed)
     splits = {
         "train": {review: text for review, text in halves["train"].items() if review not in chosen},
         "validation": {review: halves["train"][review] for review in sorted(chosen)},
         "test": halves["test"],
     }
-    vocabulary = _vocabulary(halves["train"].values(), config)
+    vocabulary = _count_vocabulary(halves["train"].values(), config)
     encoder = texts.TokenEncoder(config, vocabulary)
-    described = {name: _save(config, making, name, split, encoder) for name, split in splits.items()}
+    described = {name: _save_split(config, build, name, split, encoder) for name, split in splits.items()}
     facts = {
         "vocabulary": vocabulary,
-        "duplicates": _duplicates(splits),
-        "notes": _notes(halves),
+        "duplicates": _count_duplicates(splits),
+        "notes": _describe_differences(halves),
     }
-    making.finish(config, described, **facts)
+    build.finish(config, described, **facts)
 
 
-def read(config: ImdbConfig, making: DatasetBuild) -> dict[str, Half]:
+def read_halves(config: ImdbConfig, build: DatasetBuild) -> dict[str, Half]:
     """Read both published halves, truncated, in order. Raises DataError naming the file that is wrong."""
-    (source,) = making.sources
+    (source,) = build.sources
     found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
-    for name, text in read_members(source, lambda name: FOLDER.fullmatch(name) is not None, making.progress):
+    for name, text in read_members(source, lambda name: FOLDER.fullmatch(name) is not None, build.progress):
         try:
-            half, review = parse(name)
+            half, review = parse_name(name)
             if review in found[half]:
                 raise ValueError(f"{found[half][review][0]} has the same id")
             if not text:
                 raise ValueError("is empty")
-            found[half][review] = name, texts.cut(text, config)
+            found[half][review] = name, texts.truncate_text(text, config)
         except ValueError as error:
             raise DataError(f"{source}: {name}: {error}") from None
     for half, label in ((half, label) for half in PUBLISHED for label in range(len(LABELS))):
@@ -105,7 +105,7 @@ def read(config: ImdbConfig, making: DatasetBuild) -> dict[str, Half]:
     return {half: {review: found[half][review][1] for review in sorted(found[half])} for half in PUBLISHED}
 
 
-def parse(name: str) -> tuple[str, Review]:
+def parse_name(name: str) -> tuple[str, Review]:
     """Return half and review of a file. Raises ValueError for an invalid file name."""
     folder = FOLDER.fullmatch(name)
     file = FILE.fullmatch(folder[3]) if folder else None
@@ -117,13 +117,13 @@ def parse(name: str) -> tuple[str, Review]:
     return folder[1], Review(LABELS.index(folder[2]), int(file[1]))
 
 
-def validation_of(reviews: Iterable[Review], fraction: float, seed: int) -> set[Review]:
+def choose_validation(reviews: Iterable[Review], fraction: float, seed: int) -> set[Review]:
     """Choose a fraction of each label's reviews, rounded. Raises DataError where that is none, or all."""
     chosen: set[Review] = set()
     pool = list(reviews)
     for label, name in enumerate(LABELS):
         drawn = sorted(
-            (review for review in pool if review.label == label), key=lambda each: _lot(each, seed)
+            (review for review in pool if review.label == label), key=lambda each: _hash_review(each, seed)
         )
         count = round(fraction * len(drawn))
         if not 0 < count < len(drawn):
@@ -134,11 +134,11 @@ def validation_of(reviews: Iterable[Review], fraction: float, seed: int) -> set[
     return chosen
 
 
-def _lot(review: Review, seed: int) -> bytes:
+def _hash_review(review: Review, seed: int) -> bytes:
     return hashlib.sha256(f"{seed} {review}".encode()).digest()
 
 
-def _vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
+def _count_vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
     counts = texts.CharacterCounts()
     for text in kept:
         if config.tokens == "characters":
@@ -146,20 +146,20 @@ def _vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
     return counts.vocabulary(config)
 
 
-def _save(
-    config: ImdbConfig, making: DatasetBuild, name: str, split: Half, encoder: texts.TokenEncoder
+def _save_split(
+    config: ImdbConfig, build: DatasetBuild, name: str, split: Half, encoder: texts.TokenEncoder
 ) -> dict[str, Any]:
     """Write a split and return its manifest entry; its `ids` is a digest of the reviews in it, in order."""
-    lengths = np.array([texts.length(text, config) for text in split.values()], np.int64)
+    lengths = np.array([texts.count_tokens(text, config) for text in split.values()], np.int64)
     labels = np.array([review.label for review in split], np.uint8)
-    texts.save(making, name, split.values(), lengths, encoder)
-    manifest.save_array(making.folder, name, "labels", labels)
-    manifest.save_array(making.folder, name, "ids", np.array([review.number for review in split], np.int32))
+    texts.save_texts(build, name, split.values(), lengths, encoder)
+    manifest.save_array(build.folder, name, "labels", labels)
+    manifest.save_array(build.folder, name, "ids", np.array([review.number for review in split], np.int32))
     named = "".join(f"{review}\n" for review in split)
     return {**manifest.describe_split(labels, lengths), "ids": hashlib.sha256(named.encode()).hexdigest()}
 
 
-def _duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
+def _count_duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
     """Count reviews that repeat an earlier one's kept text: within each split, and of train in the others."""
     distinct = {name: set(split.values()) for name, split in splits.items()}
     within = {name: len(split) - len(distinct[name]) for name, split in splits.items()}
@@ -169,7 +169,7 @@ def _duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
     return {**within, **of_train}
 
 
-def _notes(halves: Mapping[str, Half]) -> list[str]:
+def _describe_differences(halves: Mapping[str, Half]) -> list[str]:
     return [
         f"{half} has {len(halves[half]):,} reviews, the published data {count:,}"
         for half, count in PUBLISHED.items()
@@ -181,23 +181,23 @@ def view(
     config: ImdbConfig, arrays: Arrays, facts: Mapping[str, Any]
 ) -> tuple[TaskInfo, Mapping[str, Split]]:
     """Return the facts of the task and its splits."""
-    splits = {name: _split(arrays[name]) for name in SPLITS}
+    splits = {name: _make_split(arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
     rules = {"majority": score_majority_rule(splits["train"].labels, splits["test"].labels)}
-    return _info(texts.size(config, facts["vocabulary"]), longest, rules), splits
+    return _describe_task(texts.count_token_ids(config, facts["vocabulary"]), longest, rules), splits
 
 
-def _split(arrays: Mapping[str, NDArray[Any]]) -> RaggedTokens:
+def _make_split(arrays: Mapping[str, NDArray[Any]]) -> RaggedTokens:
     return RaggedTokens(arrays["tokens"], arrays["offsets"], arrays["labels"])
 
 
 def outline(config: ImdbConfig) -> TaskInfo:
     """Return the facts known without data, with the number of characters of the published data."""
     vocabulary = texts.BYTES if config.tokens == "bytes" else CHARACTERS
-    return _info(vocabulary, config.max_length, {})
+    return _describe_task(vocabulary, config.max_length, {})
 
 
-def _info(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo:
+def _describe_task(vocabulary: int, longest: int, rules: Mapping[str, float]) -> TaskInfo:
     return TaskInfo("tokens", vocabulary, len(LABELS), longest, "accuracy", 1 / len(LABELS), rules)
 
 

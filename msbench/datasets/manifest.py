@@ -117,7 +117,7 @@ def write_manifest(
         "digest": content or hashlib.sha256(named.encode()).hexdigest(),
         "files": files,
     }
-    manifest["checksum"] = _checksum(manifest)
+    manifest["checksum"] = _compute_checksum(manifest)
     text = json.dumps(manifest, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     with (folder / MANIFEST).open("wb") as stream:
         # A lone surrogate is a byte of a path that is not UTF-8; as a JSON escape it is read back unchanged.
@@ -149,7 +149,7 @@ def _flush(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
-def _checksum(manifest: Mapping[str, Any]) -> str:
+def _compute_checksum(manifest: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
@@ -217,11 +217,11 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file: {remedy}") from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _report_unreadable(path, error) from None
     except ValueError as error:
         raise DataError(f"{path}: is damaged ({error}): {remedy}") from None
-    if not isinstance(manifest, dict) or manifest.get("checksum") != _checksum(manifest):
-        raise DataError(f"{path}: is not as it was written: {remedy}")
+    if not isinstance(manifest, dict) or manifest.get("checksum") != _compute_checksum(manifest):
+        raise DataError(f"{path}: was changed after it was written: {remedy}")
     if manifest["format"] != FORMAT:
         raise DataError(f"{path}: has format {manifest['format']}, this version reads {FORMAT}: {remedy}")
     return manifest
@@ -241,7 +241,7 @@ def load_arrays(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
         try:
             found = stamps.digest(path)
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise _report_unreadable(path, error) from None
         if found != entry["sha256"]:
             raise DataError(f"{path}: is damaged, its sha256 is not the one in {MANIFEST}: {remedy}")
     arrays: Arrays = {}
@@ -251,7 +251,7 @@ def load_arrays(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
             try:
                 arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
             except OSError as error:
-                raise _unreadable(folder / name, error) from None
+                raise _report_unreadable(folder / name, error) from None
     return arrays, {**manifest, "made_seconds": read_build_seconds(folder)}
 
 
@@ -274,7 +274,7 @@ def _open_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
+def _report_unreadable(path: Path, error: OSError) -> DataError:
     """Return the error for a file that cannot be read but may be whole: its remedy is never to delete it."""
     return DataError(f"{path}: cannot be read ({error.strerror}): make it readable; it need not be damaged")
 
@@ -285,7 +285,7 @@ def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path}: no such file: {remedy}") from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _report_unreadable(path, error) from None
     if size != entry["bytes"]:
         raise DataError(f"{path}: has {size:,} bytes instead of {entry['bytes']:,}: {remedy}")
 

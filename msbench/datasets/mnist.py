@@ -90,32 +90,32 @@ def find_files(sources: tuple[Path, ...]) -> dict[str, Path]:
     return found
 
 
-def fill(config: MnistConfig, making: DatasetBuild) -> None:
+def fill(config: MnistConfig, build: DatasetBuild) -> None:
     """Store the images of train and test, in the order of their files."""
-    paths = find_files(making.sources)
+    paths = find_files(build.sources)
     splits: dict[str, dict[str, Bytes]] = {"train": {}, "test": {}}
     for file in FILES:
         name = "images" if file.dimensions == 3 else "labels"
-        splits[file.split][name] = _read(file, paths[file.stem], making.progress)
+        splits[file.split][name] = _read_array(file, paths[file.stem], build.progress)
     described = {}
     for split, arrays in splits.items():
-        _check(paths, split, arrays["images"], arrays["labels"])
+        _check_arrays(paths, split, arrays["images"], arrays["labels"])
         images = arrays["images"].reshape(-1, PIXELS, 1)
-        manifest.save_array(making.folder, split, "images", images)
-        manifest.save_array(making.folder, split, "labels", arrays["labels"])
+        manifest.save_array(build.folder, split, "images", images)
+        manifest.save_array(build.folder, split, "labels", arrays["labels"])
         described[split] = manifest.describe_split(arrays["labels"], np.full(len(images), PIXELS, np.int64))
     counts = {split: len(arrays["labels"]) for split, arrays in splits.items()}
-    making.finish(config, described, notes=list(_notes(paths, counts)))
+    build.finish(config, described, notes=list(_describe_differences(paths, counts)))
 
 
-def _read(file: Published, path: Path, progress: Progress) -> Bytes:
+def _read_array(file: Published, path: Path, progress: Progress) -> Bytes:
     try:
         return parse_idx(read_content(path, progress), file.dimensions)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from None
 
 
-def _check(paths: Mapping[str, Path], split: str, images: Bytes, labels: Bytes) -> None:
+def _check_arrays(paths: Mapping[str, Path], split: str, images: Bytes, labels: Bytes) -> None:
     of_images, of_labels = (paths[file.stem] for file in FILES if file.split == split)
     if images.shape[1:] != (SIDE, SIDE):
         raise DataError(f"{of_images}: images are {images.shape[1]} x {images.shape[2]}, not {SIDE} x {SIDE}")
@@ -128,7 +128,7 @@ def _check(paths: Mapping[str, Path], split: str, images: Bytes, labels: Bytes) 
         raise DataError(f"{of_labels}: label {number:,} is {labels[number]}, no digit")
 
 
-def _notes(paths: Mapping[str, Path], counts: Mapping[str, int]) -> Iterator[str]:
+def _describe_differences(paths: Mapping[str, Path], counts: Mapping[str, int]) -> Iterator[str]:
     """Yield the differences from the published files; the MD5 of an uncompressed file is not checked."""
     for file in FILES:
         path = paths[file.stem]
@@ -149,7 +149,7 @@ def view(
         partial(Samples, shift=255 * MEAN, scale=255 * DEVIATION),
     )
     rules = {"majority": score_majority_rule(arrays["train"]["labels"], arrays["test"]["labels"])}
-    return _info(rules), splits
+    return _describe_task(rules), splits
 
 
 def permute_pixels(images: Bytes) -> Bytes:
@@ -159,10 +159,10 @@ def permute_pixels(images: Bytes) -> Bytes:
 
 def outline(_config: MnistConfig) -> TaskInfo:
     """Return the facts known without data: all but the accuracy of trivial rules."""
-    return _info({})
+    return _describe_task({})
 
 
-def _info(rules: Mapping[str, float]) -> TaskInfo:
+def _describe_task(rules: Mapping[str, float]) -> TaskInfo:
     return TaskInfo(
         kind="signal",
         vocabulary=0,

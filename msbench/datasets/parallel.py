@@ -35,14 +35,14 @@ def refuse_importing_worker() -> None:
         raise ConfigError(GUARD)
 
 
-def default_processes() -> int:
+def count_default_processes() -> int:
     """Return the number of cores that this process may use, at most 16."""
     if hasattr(os, "sched_getaffinity"):  # Slurm may allot fewer cores than the node has
         return min(len(os.sched_getaffinity(0)), MOST_BY_DEFAULT)
     return min(os.cpu_count() or 1, MOST_BY_DEFAULT)
 
 
-def ordered(work: Callable[[int], T], processes: int) -> Generator[T, None, None]:
+def run_in_order(work: Callable[[int], T], processes: int) -> Generator[T, None, None]:
     """Yield ``work(0), work(1), ...`` without end; close the generator to stop.
 
     The results do not depend on `processes`; 1 works in this process. `work` must be picklable.
@@ -51,7 +51,7 @@ def ordered(work: Callable[[int], T], processes: int) -> Generator[T, None, None
     """
     if processes <= 1:
         return (work(number) for number in itertools.count())
-    return _over_processes(work, processes)
+    return _run_over_processes(work, processes)
 
 
 class _Worker(SpawnProcess):
@@ -65,12 +65,12 @@ class _Context(SpawnContext):  # fork would copy the locks of torch's threads
     Process = _Worker
 
 
-def _over_processes(work: Callable[[int], T], processes: int) -> Generator[T, None, None]:
+def _run_over_processes(work: Callable[[int], T], processes: int) -> Generator[T, None, None]:
     pool = ProcessPoolExecutor(processes, mp_context=_Context(), initializer=_start_worker)
     try:
         pending: deque[Future[T]] = deque()
         for number in itertools.count():
-            with _held_back():
+            with _hold_signals():
                 pending.append(pool.submit(work, number))
             if len(pending) >= AHEAD * processes:
                 yield pending.popleft().result()
@@ -84,7 +84,7 @@ def _over_processes(work: Callable[[int], T], processes: int) -> Generator[T, No
 
 
 @contextmanager
-def _held_back() -> Iterator[None]:
+def _hold_signals() -> Iterator[None]:
     """Block the signals for a moment, so that a worker started meanwhile ignores them from its first line.
 
     A worker inherits the mask; without it, a signal that comes while the worker still imports would end it.

@@ -43,20 +43,20 @@ CODES = 0x110000
 """Number of Unicode code points."""
 
 
-def cut(text: bytes, config: TextConfig) -> bytes:
+def truncate_text(text: bytes, config: TextConfig) -> bytes:
     """Return the kept part of a UTF-8 text. Raises ValueError where it is not UTF-8."""
     decoded = text.decode()
     room = config.max_length - config.eos
     return text[:room] if config.tokens == "bytes" else decoded[:room].encode()
 
 
-def length(kept: bytes, config: TextConfig) -> int:
+def count_tokens(kept: bytes, config: TextConfig) -> int:
     """Return the number of tokens of the kept part of a text, ``<eos>`` included."""
     count = len(kept) if config.tokens == "bytes" or kept.isascii() else len(kept.decode())
     return count + config.eos
 
 
-def size(config: TextConfig, vocabulary: str) -> int:
+def count_token_ids(config: TextConfig, vocabulary: str) -> int:
     """Return the number of token ids, padding included."""
     return BYTES if config.tokens == "bytes" else FIRST + len(vocabulary)
 
@@ -72,7 +72,7 @@ class CharacterCounts:
         if kept.isascii():
             self._counts[:128] += np.bincount(np.frombuffer(kept, np.uint8), minlength=128)
         else:
-            codes, counts = np.unique(_codes(kept), return_counts=True)
+            codes, counts = np.unique(_decode_characters(kept), return_counts=True)
             self._counts[codes] += counts
 
     def vocabulary(self, config: TextConfig) -> str:
@@ -103,11 +103,11 @@ class TokenEncoder:
     def __call__(self, kept: bytes) -> NDArray[np.uint8]:
         """Return the token ids (l,)."""
         plain = self._bytes or kept.isascii()
-        ids = self._ids[np.frombuffer(kept, np.uint8) if plain else _codes(kept)]
+        ids = self._ids[np.frombuffer(kept, np.uint8) if plain else _decode_characters(kept)]
         return np.concatenate([ids, np.frombuffer(self._tail, np.uint8)])
 
 
-def _codes(kept: bytes) -> NDArray[np.uint32]:
+def _decode_characters(kept: bytes) -> NDArray[np.uint32]:
     return np.frombuffer(kept.decode().encode("utf-32-le"), "<u4")
 
 
@@ -123,7 +123,7 @@ class Spool:
         """Add one more text."""
         self._file.write(kept)
         self._bytes.append(len(kept))
-        self._lengths.append(length(kept, self._config))
+        self._lengths.append(count_tokens(kept, self._config))
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -141,16 +141,16 @@ class Spool:
         self._file.close()
 
 
-def save(
-    making: DatasetBuild, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: TokenEncoder
+def save_texts(
+    build: DatasetBuild, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: TokenEncoder
 ) -> None:
     """Save texts, of `lengths` tokens (n,), as the arrays ``tokens`` and ``offsets`` of a split."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    manifest.save_array(making.folder, split, "offsets", offsets)
-    require_space(making.folder, int(offsets[-1]), f"{split} in token ids")  # else SIGBUS on a full disk
-    tokens = manifest.create_array(making.folder, split, "tokens", (int(offsets[-1]),), "uint8")
+    manifest.save_array(build.folder, split, "offsets", offsets)
+    require_space(build.folder, int(offsets[-1]), f"{split} in token ids")  # else SIGBUS on a full disk
+    tokens = manifest.create_array(build.folder, split, "tokens", (int(offsets[-1]),), "uint8")
     for number, text in enumerate(kept):
         if number % REPORT_EVERY == 0:
-            making.progress(f"encoding {split}", number, len(lengths))
+            build.progress(f"encoding {split}", number, len(lengths))
         tokens[offsets[number] : offsets[number + 1]] = encoder(text)
-    making.progress(f"encoding {split}", len(lengths), len(lengths))
+    build.progress(f"encoding {split}", len(lengths), len(lengths))

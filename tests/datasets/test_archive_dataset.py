@@ -31,12 +31,12 @@ class NumbersConfig(DataConfig):
     factor: float = 1.0
 
 
-def fill(config: NumbersConfig, making: DatasetBuild) -> None:
-    lines = [path.read_text().split() for path in making.sources] or [["1", "2"]]
+def fill(config: NumbersConfig, build: DatasetBuild) -> None:
+    lines = [path.read_text().split() for path in build.sources] or [["1", "2"]]
     values = np.array([float(text) for each in lines for text in each][config.drop :])
     for split in SPLITS:
-        manifest.save_array(making.folder, split, "values", values.reshape(-1, 1, 1))
-    making.finish(config, {name: {"examples": len(values)} for name in SPLITS}, dropped=config.drop)
+        manifest.save_array(build.folder, split, "values", values.reshape(-1, 1, 1))
+    build.finish(config, {name: {"examples": len(values)} for name in SPLITS}, dropped=config.drop)
 
 
 def view(
@@ -122,7 +122,7 @@ def test_what_is_kept_differently_has_a_folder_of_its_own(tmp_path: Path) -> Non
 
 
 def test_without_a_source_it_says_what_to_bring(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"numbers: the data are not here\n") as caught:
+    with pytest.raises(DataError, match=r"numbers: the data are not available\n") as caught:
         numbers().setup(NumbersConfig(), tmp_path)
     assert str(ABOUT) in str(caught.value)
     with pytest.raises(DataError, match=r"not set up in .*: run `msbench setup numbers --from PATH`"):
@@ -154,7 +154,7 @@ def test_another_source_than_the_one_it_was_made_from_is_refused(file: Path, tmp
     renamed = file.rename(tmp_path / "renamed.txt")
     numbers().setup(NumbersConfig(), root, source=renamed)
     renamed.write_text("3 4 6\n")
-    with pytest.raises(DataError, match=r"renamed\.txt is not what .* was made from"):
+    with pytest.raises(DataError, match=r"renamed\.txt is not what .* was built from"):
         numbers().setup(NumbersConfig(), root, source=renamed)
 
 

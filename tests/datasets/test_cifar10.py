@@ -102,9 +102,9 @@ def test_both_versions_give_the_same_arrays(tmp_path: Path, monkeypatch: pytest.
     assert len(digests) == 1
 
 
-def test_the_digest_of_the_data_is_that_of_earlier_releases(brought: Path, tmp_path: Path) -> None:
+def test_the_digest_of_the_data_is_that_of_earlier_releases(imported: Path, tmp_path: Path) -> None:
     """The run ids hold it, whichever version was imported."""
-    dataset = data.setup(Cifar10Config(), tmp_path / "data", source=brought)
+    dataset = data.setup(Cifar10Config(), tmp_path / "data", source=imported)
     assert dataset.digest == DIGEST
 
 
@@ -219,7 +219,7 @@ def test_a_malformed_binary_file_is_named(content: bytes, fault: str) -> None:
 
 
 @pytest.fixture
-def brought(tmp_path: Path) -> Path:
+def imported(tmp_path: Path) -> Path:
     write(tmp_path / FOLDER, "data_batch_1", records(20))
     return write(tmp_path / FOLDER, "test_batch", records(5))
 
@@ -236,9 +236,9 @@ def batches(small: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return small / "cifar-10-batches-py-small"
 
 
-def test_one_import_serves_all_views(brought: Path, tmp_path: Path) -> None:
+def test_one_import_serves_all_views(imported: Path, tmp_path: Path) -> None:
     root = tmp_path / "data"
-    colour = data.setup(Cifar10Config(), root, source=brought)
+    colour = data.setup(Cifar10Config(), root, source=imported)
     grey, tokens = data.setup(GREY, root), data.open_dataset(TOKENS, root)
     assert len(list((root / "cifar10").glob("*/manifest.json"))) == 1
     assert len({colour.digest, grey.digest, tokens.digest}) == 3
@@ -267,9 +267,9 @@ def test_one_import_serves_all_views(brought: Path, tmp_path: Path) -> None:
     ],
 )
 def test_values_are_standardised_as_in_public_code(
-    brought: Path, tmp_path: Path, config: Cifar10Config, mean: tuple[float], deviation: tuple[float]
+    imported: Path, tmp_path: Path, config: Cifar10Config, mean: tuple[float], deviation: tuple[float]
 ) -> None:
-    dataset = data.setup(config, tmp_path / "data", source=brought)
+    dataset = data.setup(config, tmp_path / "data", source=imported)
     images = pixels_of(5).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     if config.colour == "grey":
         images = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in images])[..., None]
@@ -278,8 +278,8 @@ def test_values_are_standardised_as_in_public_code(
     np.testing.assert_allclose(batch.inputs, expected.reshape(5, 1024, -1), atol=2e-6)
 
 
-def test_a_damaged_file_is_found_and_named(brought: Path, tmp_path: Path) -> None:
-    data.setup(Cifar10Config(), tmp_path / "data", source=brought)
+def test_a_damaged_file_is_found_and_named(imported: Path, tmp_path: Path) -> None:
+    data.setup(Cifar10Config(), tmp_path / "data", source=imported)
     (file,) = (tmp_path / "data").rglob("train/images.npy")
     kept = bytearray(file.read_bytes())
     kept[-1000] ^= 1

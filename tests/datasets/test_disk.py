@@ -176,9 +176,9 @@ def test_a_file_put_in_its_place_is_seen(path: Path) -> None:
 def test_where_the_clock_is_coarse_a_young_file_is_not_trusted(
     path: Path, count: Count, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert disk._settle(int(time.time() - 3) * 10**9)
-    assert not disk._settle(int(time.time()) * 10**9)
-    monkeypatch.setattr(disk, "_settle", lambda _ctime: False)
+    assert disk._wait_for_clock(int(time.time() - 3) * 10**9)
+    assert not disk._wait_for_clock(int(time.time()) * 10**9)
+    monkeypatch.setattr(disk, "_wait_for_clock", lambda _ctime: False)
     digest(path)
     digest(path)
     assert count.files == ["file", "file"]

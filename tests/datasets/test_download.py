@@ -85,7 +85,9 @@ def test_a_fetched_file_that_changed_is_found_and_kept(tmp_path: Path) -> None:
         stream.seek(HALF)
         stream.write(bytes([CONTENT[HALF] ^ 1]))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(DataError, match=r"hash differs, expected \w+ got \w+: .*; delete it to have it"):
+    with pytest.raises(
+        DataError, match=r"hash differs, expected \w+ got \w+: .*; delete it to download it again"
+    ):
         fetch_file(remote, tmp_path, ignore_progress, QUICK)
     assert path.exists()
 
@@ -160,7 +162,7 @@ def test_a_part_whose_version_cannot_be_opened_is_kept(
 
 def test_a_server_that_says_nothing(tmp_path: Path) -> None:
     started = time.monotonic()
-    assert "the server does not answer (asked 3 times)" in fault(tmp_path, silence)
+    assert "the server does not answer (after 3 attempts)" in fault(tmp_path, silence)
     assert time.monotonic() - started < 5
 
 

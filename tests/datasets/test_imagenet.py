@@ -164,7 +164,7 @@ def test_where_all_is_read_again_images_are_too(verify: str, tree: Path, tmp_pat
 
 
 def test_nothing_can_be_fetched(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"(?s)imagenet: the data are not here.*licence.*--from FOLDER"):
+    with pytest.raises(DataError, match=r"(?s)imagenet: the data are not available.*licence.*--from FOLDER"):
         data.setup(CONFIG, tmp_path)
 
 

@@ -75,13 +75,15 @@ def test_the_first_folder_and_list_count(tmp_path: Path) -> None:
 
 
 def test_there_must_be_a_list(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"holds 4 images and no folders of classes; put {CSV}, .* beside it"):
+    with pytest.raises(
+        DataError, match=f"holds 4 images and no folders of classes; put {CSV}, .* next to it"
+    ):
         find_labels(IMAGES, [tmp_path], CLASSES)
 
 
 def test_numbers_of_the_devkit_need_its_table(tmp_path: Path) -> None:
     truth(tmp_path)
-    with pytest.raises(DataError, match=r"holds no meta\.mat, without which the classes cannot be told"):
+    with pytest.raises(DataError, match=r"holds no meta\.mat, which is needed to know the classes"):
         find_labels(IMAGES, [tmp_path], CLASSES)
 
 
@@ -105,7 +107,7 @@ def test_classes_must_be_those_of_train(tmp_path: Path) -> None:
 
 def test_lists_by_number_need_numbered_images(tmp_path: Path) -> None:
     synsets(tmp_path)
-    with pytest.raises(DataError, match=r"goes by the numbers .*, which cat\.JPEG has not"):
+    with pytest.raises(DataError, match=r"needs the numbers in names like .*; cat\.JPEG has none"):
         find_labels(["cat.JPEG"], [tmp_path], CLASSES)
 
 

@@ -141,7 +141,7 @@ def test_the_centre_is_torchvisions(size: tuple[int, int]) -> None:
 def test_random_squares_are_of_8_to_100_percent() -> None:
     generator, shares, ratios = np.random.default_rng(0), [], []
     for _ in range(2000):
-        left, top, right, bottom = split._box(240, 250, generator)
+        left, top, right, bottom = split._draw_box(240, 250, generator)
         assert 0 <= left < right <= 240
         assert 0 <= top < bottom <= 250
         shares.append((right - left) * (bottom - top) / 60_000)
@@ -158,7 +158,7 @@ def test_a_strip_gives_its_middle(size: tuple[int, int]) -> None:
         def uniform(self, _low: float, high: float) -> float:
             return high
 
-    left, top, right, bottom = split._box(*size, Unlucky())  # type: ignore[arg-type]
+    left, top, right, bottom = split._draw_box(*size, Unlucky())  # type: ignore[arg-type]
     assert sorted((right - left, bottom - top)) == [10, 13]
     assert abs(left + right - size[0]) <= 1
     assert abs(top + bottom - size[1]) <= 1
@@ -166,7 +166,7 @@ def test_a_strip_gives_its_middle(size: tuple[int, int]) -> None:
 
 def test_a_random_square_is_a_part_of_the_picture() -> None:
     image = Image.fromarray(pixels(80))
-    box = split._box(80, 80, np.random.default_rng(3))
+    box = split._draw_box(80, 80, np.random.default_rng(3))
     square = split.crop_randomly(image, 32, np.random.default_rng(3))
     assert square.tobytes() == image.crop(box).resize((32, 32), split.BICUBIC).tobytes()
 
@@ -175,7 +175,7 @@ def test_a_random_square_may_be_made_by_either_filter() -> None:
     image = Image.fromarray(pixels(80))
     used = set()
     for seed in range(10):
-        part = image.crop(split._box(80, 80, np.random.default_rng(seed)))
+        part = image.crop(split._draw_box(80, 80, np.random.default_rng(seed)))
         made = {part.resize((32, 32), each).tobytes(): each for each in FILTERS}
         found = split.crop_randomly(image, 32, np.random.default_rng(seed), any_filter=True)
         used.add(made[found.tobytes()])

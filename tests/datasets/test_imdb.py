@@ -8,7 +8,7 @@ from text_sources import accuracy, reviews, trained, write_archive, write_folder
 from msbench import datasets as data
 from msbench.config import ImdbConfig
 from msbench.datasets.dataset import RaggedTokens
-from msbench.datasets.imdb import IMDB, Review, parse, validation_of
+from msbench.datasets.imdb import IMDB, Review, choose_validation, parse_name
 from msbench.errors import DataError
 
 CONFIG = ImdbConfig(min_frequency=1)
@@ -91,17 +91,19 @@ def test_no_review_is_in_two_splits_and_each_label_gives_its_share(archive: Path
 
 def test_validation_is_the_same_everywhere_and_changes_with_the_seed() -> None:
     pool = [Review(label, number) for label in (0, 1) for number in range(10)]
-    assert validation_of(pool, 0.1, 0) == {Review(0, 9), Review(1, 9)}
-    assert validation_of(reversed(pool), 0.1, 0) == validation_of(pool, 0.1, 0)
-    assert validation_of(pool, 0.1, 0) < validation_of(pool, 0.5, 0) != validation_of(pool, 0.5, 1)
+    assert choose_validation(pool, 0.1, 0) == {Review(0, 9), Review(1, 9)}
+    assert choose_validation(reversed(pool), 0.1, 0) == choose_validation(pool, 0.1, 0)
+    assert (
+        choose_validation(pool, 0.1, 0) < choose_validation(pool, 0.5, 0) != choose_validation(pool, 0.5, 1)
+    )
 
 
 def test_validation_must_leave_both_parts_something() -> None:
     pool = [Review(0, 0), Review(0, 1), Review(1, 0)]
     with pytest.raises(DataError, match=r"of 2 training reviews in neg, data\.validation 0\.1 takes 0"):
-        validation_of(pool, 0.1, 0)
+        choose_validation(pool, 0.1, 0)
     with pytest.raises(DataError, match=r"of 1 training reviews in pos, data\.validation 0\.6 takes 1"):
-        validation_of(pool, 0.6, 0)
+        choose_validation(pool, 0.6, 0)
 
 
 def test_archive_and_folder_give_the_same(archive: Path, root: Path, tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_characters_are_counted_where_texts_are_kept_and_in_validation_too(
     root: Path, tmp_path: Path
 ) -> None:
     files = reviews()
-    held = min(validation_of([Review(label, number) for label in (0, 1) for number in range(20)], 0.1, 0))
+    held = min(choose_validation([Review(label, number) for label in (0, 1) for number in range(20)], 0.1, 0))
     files[f"aclImdb/train/neg/{held.number}_1.txt"] = b"AZ" + b" " * 20 + b"Q"
     files["aclImdb/test/neg/0_1.txt"] = b"Z?"
     source = write_archive(tmp_path / "a.tgz", files)
@@ -181,8 +183,8 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path, root: Path) -> None:
 
 
 def test_names() -> None:
-    assert parse("train/neg/0_1.txt") == ("train", Review(0, 0))
-    assert parse("aclImdb/test/pos/12499_10.txt") == ("test", Review(1, 12499))
+    assert parse_name("train/neg/0_1.txt") == ("train", Review(0, 0))
+    assert parse_name("aclImdb/test/pos/12499_10.txt") == ("test", Review(1, 12499))
 
 
 def test_without_data_and_network_it_says_where_to_get_them(

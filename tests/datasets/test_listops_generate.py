@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from msbench.datasets.dataset import RaggedTokens
-from msbench.datasets.listops import generate as listops_collect
+from msbench.datasets.listops import generate as listops_generate
 from msbench.datasets.listops.expressions import (
     CLOSE,
     MAX,
@@ -219,16 +219,16 @@ def test_two_processes_give_what_one_gives() -> None:
 
 
 def test_all_ten_digits_can_be_had_but_not_eleven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listops_collect, "WINDOW", 2**14)
+    monkeypatch.setattr(listops_generate, "WINDOW", 2**14)
     digits = Grammar(0, 2, 3, 3, seed=0)
     assert len(expressions(digits, 10)) == 10
-    with pytest.raises(DataError, match=r"11 different expressions are wanted, 10 were found.*brought 0 new"):
+    with pytest.raises(DataError, match=r"11 different expressions are wanted, 10 were found.*gave 0 new"):
         # the first window finds all ten, the second none
         collect_expressions(digits, 11, processes=1)
 
 
 def test_bounds_that_no_length_satisfies_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listops_collect, "WINDOW", 2**14)
+    monkeypatch.setattr(listops_generate, "WINDOW", 2**14)
     with pytest.raises(DataError, match="strictly between 1 and 4 tokens, max_depth 3 and max_args 3"):
         collect_expressions(Grammar(1, 4, 3, 3, seed=0), 1, processes=1)
 

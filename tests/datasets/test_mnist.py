@@ -31,7 +31,7 @@ def labels(count: int) -> np.ndarray:
 
 
 @pytest.fixture
-def brought(tmp_path: Path) -> Path:
+def imported(tmp_path: Path) -> Path:
     """20 images to train and 10 to test: two files plain, two compressed, one with a dot in its name."""
     folder = tmp_path / "raw"
     folder.mkdir()
@@ -42,8 +42,8 @@ def brought(tmp_path: Path) -> Path:
     return folder
 
 
-def test_all_is_read_and_told(brought: Path, tmp_path: Path) -> None:
-    dataset = data.setup(MnistConfig(), tmp_path / "data", source=brought)
+def test_all_is_read_and_reported(imported: Path, tmp_path: Path) -> None:
+    dataset = data.setup(MnistConfig(), tmp_path / "data", source=imported)
     assert [len(dataset.splits[name]) for name in SPLITS] == [18, 2, 10]
     info, outline = dataset.info, data.outline(MnistConfig())
     assert (info.kind, info.longest, info.channels) == (outline.kind, 784, 1)
@@ -57,8 +57,8 @@ def test_all_is_read_and_told(brought: Path, tmp_path: Path) -> None:
     assert "train-images-idx3-ubyte has 20 entries, the published file 60,000" in dataset.manifest["notes"]
 
 
-def test_a_permutation_is_one_for_all(brought: Path, tmp_path: Path) -> None:
-    plain = data.setup(MnistConfig(), tmp_path / "data", source=brought)
+def test_a_permutation_is_one_for_all(imported: Path, tmp_path: Path) -> None:
+    plain = data.setup(MnistConfig(), tmp_path / "data", source=imported)
     mixed = data.open_dataset(PERMUTED, tmp_path / "data")
     assert mixed.digest != plain.digest
     order = np.random.RandomState(42).permutation(784)
@@ -80,29 +80,29 @@ def test_a_permutation_is_one_for_all(brought: Path, tmp_path: Path) -> None:
         ("t10k-labels-idx1-ubyte.gz", gzip.compress(idx(images(10))), "begins with 0x00000803"),
     ],
 )
-def test_a_bad_file_is_named(brought: Path, tmp_path: Path, name: str, content: bytes, fault: str) -> None:
-    (brought / name).write_bytes(content)
+def test_a_bad_file_is_named(imported: Path, tmp_path: Path, name: str, content: bytes, fault: str) -> None:
+    (imported / name).write_bytes(content)
     with pytest.raises(DataError, match=f"{name}.*{fault}"):
-        data.setup(MnistConfig(), tmp_path / "data", source=brought)
+        data.setup(MnistConfig(), tmp_path / "data", source=imported)
     assert not data.is_ready(MnistConfig(), tmp_path / "data")
 
 
-def test_each_file_must_be_there_once(brought: Path) -> None:
-    (brought / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images(20))))
+def test_each_file_must_be_there_once(imported: Path) -> None:
+    (imported / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images(20))))
     with pytest.raises(
         DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is twice"
     ):
-        find_files((brought,))
-    for path in brought.glob("train-images*"):
+        find_files((imported,))
+    for path in imported.glob("train-images*"):
         path.unlink()
     with pytest.raises(
         DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is now"
     ):
-        find_files((brought,))
+        find_files((imported,))
 
 
-def test_fetched_files_are_found_by_their_names(brought: Path) -> None:
-    assert find_files(tuple(brought.iterdir())) == find_files((brought,))
+def test_fetched_files_are_found_by_their_names(imported: Path) -> None:
+    assert find_files(tuple(imported.iterdir())) == find_files((imported,))
     assert [remote.name for remote in MNIST.remotes] == [f"{file.stem}.gz" for file in FILES]
     assert len({remote.digest for remote in MNIST.remotes}) == 4
 

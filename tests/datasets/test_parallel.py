@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from msbench.datasets.parallel import default_processes, ordered
+from msbench.datasets.parallel import count_default_processes, run_in_order
 from msbench.errors import DataError
 
 ORPHANS = """\
 import os, sys, time
-from msbench.datasets.parallel import ordered
+from msbench.datasets.parallel import run_in_order
 
 def work(number):
     if number:
@@ -22,7 +22,7 @@ def work(number):
     return os.getpid()
 
 if __name__ == "__main__":
-    results = ordered(work, 2)
+    results = run_in_order(work, 2)
     print(next(results), flush=True)
     next(results)
 """
@@ -51,13 +51,13 @@ def die(number: int) -> int:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_results_come_in_order(processes: int) -> None:
-    with closing(ordered(slow_when_even, processes)) as results:
+    with closing(run_in_order(slow_when_even, processes)) as results:
         assert list(itertools.islice(results, 10)) == [number * number for number in range(10)]
 
 
 def test_a_worker_that_dies_is_an_error() -> None:
     with pytest.raises(DataError, match="a worker process died"):
-        list(itertools.islice(ordered(die, 2), 10))
+        list(itertools.islice(run_in_order(die, 2), 10))
 
 
 def test_a_script_without_a_guard_ends_with_what_to_do(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_script_without_a_guard_ends_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_default_processes_are_the_cores_allotted() -> None:
-    assert 1 <= default_processes() <= 16
+    assert 1 <= count_default_processes() <= 16
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")

@@ -9,9 +9,9 @@ import pytest
 from pathfinder_statistics import Estimate, statistics
 
 from msbench.datasets.pathfinder import generate as pathfinder_native
+from msbench.datasets.pathfinder.dataset import Release
 from msbench.datasets.pathfinder.generate import BATCH, BLOCK, Engine, generate_images
 from msbench.datasets.pathfinder.parameters import Parameters, find_preset
-from msbench.datasets.pathfinder.release import Release
 from msbench.datasets.pathfinder.tables import Bytes
 
 HARD = "curv_contour_length_14"

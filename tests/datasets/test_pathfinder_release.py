@@ -9,9 +9,9 @@ from PIL import Image
 from release_images import write_release
 
 from msbench.datasets.pathfinder import generate as pathfinder_generate
+from msbench.datasets.pathfinder.dataset import Release
 from msbench.datasets.pathfinder.generate import generate_images
-from msbench.datasets.pathfinder.parameters import find_preset
-from msbench.datasets.pathfinder.release import ImageMetadata, Release, parse_row
+from msbench.datasets.pathfinder.parameters import ImageMetadata, find_preset, parse_row
 from msbench.errors import ConfigError, DataError
 
 EASY = "curv_baseline"
@@ -98,8 +98,8 @@ def test_the_empty_image_is_known_on_one_level_only(release: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (png(1)[:40], "not to be decoded"),
-        (b"GIF89a" + bytes(50), "not to be decoded"),
+        (png(1)[:40], "cannot be decoded"),
+        (b"GIF89a" + bytes(50), "cannot be decoded"),
         (png(1, side=9), "9 x 9 pixels instead of 8 x 8"),
         (png(1, "I;16"), "pixels of kind I;16; only 8 bits a channel are read"),
     ],

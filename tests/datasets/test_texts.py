@@ -24,10 +24,10 @@ def config(**values: object) -> TextConfig:
 
 
 def encoded(text: str, vocabulary: str, chosen: TextConfig) -> list[int]:
-    kept = texts.cut(text.encode(), chosen)
+    kept = texts.truncate_text(text.encode(), chosen)
     ids: list[int] = texts.TokenEncoder(chosen, vocabulary)(kept).tolist()
-    assert texts.length(kept, chosen) == len(ids) <= chosen.max_length
-    assert max(ids, default=0) < texts.size(chosen, vocabulary)
+    assert texts.count_tokens(kept, chosen) == len(ids) <= chosen.max_length
+    assert max(ids, default=0) < texts.count_token_ids(chosen, vocabulary)
     assert all(ids)  # 0 is padding
     return ids
 
@@ -92,7 +92,7 @@ def test_more_characters_than_ids_are_refused() -> None:
 def test_what_is_no_text_is_refused_though_it_is_cut_off() -> None:
     for tokens in ("bytes", "characters"):
         with pytest.raises(ValueError, match="utf-8"):
-            texts.cut(b"abc\xff", config(tokens=tokens, max_length=3))
+            texts.truncate_text(b"abc\xff", config(tokens=tokens, max_length=3))
 
 
 def test_there_is_room_for_more_than_the_end() -> None:
@@ -116,8 +116,8 @@ def test_a_spool_gives_back_what_it_took_and_leaves_nothing(tmp_path: Path) -> N
         assert list(spool) == kept
         assert list(spool) == kept
         assert spool.lengths.tolist() == [4, 1, 16]
-        making = DatasetBuild(tmp_path, (), None, lambda *step: said.append(step), "none")
-        texts.save(making, "train", spool, spool.lengths, texts.TokenEncoder(chosen, "one"))
+        build = DatasetBuild(tmp_path, (), None, lambda *step: said.append(step), "none")
+        texts.save_texts(build, "train", spool, spool.lengths, texts.TokenEncoder(chosen, "one"))
     assert said == [("encoding train", 0, 3), ("encoding train", 3, 3)]
     gc.collect()
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
@@ -129,11 +129,11 @@ def test_a_disk_without_room_is_told_before_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=4))
-    making, encoder = (
+    build, encoder = (
         DatasetBuild(tmp_path, (), None, ignore_progress, "none"),
         texts.TokenEncoder(config(), "a"),
     )
-    texts.save(making, "test", [b"aaa"], np.array([4]), encoder)
+    texts.save_texts(build, "test", [b"aaa"], np.array([4]), encoder)
     with pytest.raises(DataError, match=r"train in token ids: 5 bytes are needed and .* has 4 free"):
-        texts.save(making, "train", [b"aaaa"], np.array([5]), encoder)
+        texts.save_texts(build, "train", [b"aaaa"], np.array([5]), encoder)
     assert not (tmp_path / "train" / "tokens.npy").exists()

@@ -25,7 +25,7 @@ from msbench.datasets.imagenet import pictures
 from msbench.datasets.imagenet import tree as imagenet_tree
 from msbench.datasets.imagenet.split import Index, Numbers, Pictures, join_names
 from msbench.datasets.imagenet.tree import ImageTree, Listed
-from msbench.datasets.parallel import default_processes
+from msbench.datasets.parallel import count_default_processes
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -51,49 +51,51 @@ class ReadableImages:
     faults: dict[str, str]
 
 
-def fill(config: ImageNetConfig, making: DatasetBuild) -> None:
+def fill(config: ImageNetConfig, build: DatasetBuild) -> None:
     """Find and check all images, and store the index."""
-    tree, notes = _tree(making)
-    found = {split: _look(config, making, tree, getattr(tree, split)) for split in ("train", "test")}
-    _refuse(config, tree, found)
+    tree, notes = _find_tree(build)
+    found = {split: _check_images(config, build, tree, getattr(tree, split)) for split in ("train", "test")}
+    _refuse_faults(config, tree, found)
     described = {}
     for split, each in found.items():
         labels = each.listed.labels
         names, offsets = join_names(each.listed.names)
         index = Index(tree.root, names, offsets, each.sizes, each.checksums, labels)
         for name in INDEXED:
-            manifest.save_array(making.folder, split, name, getattr(index, name))
+            manifest.save_array(build.folder, split, name, getattr(index, name))
         described[split] = manifest.describe_split(labels, np.full(len(labels), config.positions, np.int64))
     skipped = {split: each.faults for split, each in found.items() if each.faults}
-    making.finish(
+    build.finish(
         config,
         described,
         images=str(tree.root.resolve()),
         classes=list(tree.classes),
         labels_from=tree.labels_from,
         skipped=skipped,
-        notes=[*notes, *imagenet_tree.describe_differences(tree), *_skips(found)],
+        notes=[*notes, *imagenet_tree.describe_differences(tree), *_describe_skips(found)],
     )
 
 
-def _tree(making: DatasetBuild) -> tuple[ImageTree, list[str]]:
-    (source,) = making.sources
+def _find_tree(build: DatasetBuild) -> tuple[ImageTree, list[str]]:
+    (source,) = build.sources
     if not source.is_dir():
         raise DataError(f"{source}: is no folder: name the one that holds train and val, or the archives")
     if not has_archives(source):
         return imagenet_tree.find_images(source), []
-    images = making.folder.parent / "images"
-    notes = unpack_archives(source, images, making.progress)
-    return imagenet_tree.find_images(images, beside=(source,)), notes
+    images = build.folder.parent / "images"
+    notes = unpack_archives(source, images, build.progress)
+    return imagenet_tree.find_images(images, lists=(source,)), notes
 
 
-def _look(config: ImageNetConfig, making: DatasetBuild, tree: ImageTree, listed: Listed) -> ReadableImages:
+def _check_images(
+    config: ImageNetConfig, build: DatasetBuild, tree: ImageTree, listed: Listed
+) -> ReadableImages:
     seen = pictures.check_files(
         tree.root,
         listed.names,
         full=config.verify == "full",
-        processes=making.processes or default_processes(),
-        progress=making.progress,
+        processes=build.processes or count_default_processes(),
+        progress=build.progress,
     )
     kept = np.array([number for number in range(len(listed.names)) if number not in seen.faults], np.int64)
     return ReadableImages(
@@ -104,7 +106,7 @@ def _look(config: ImageNetConfig, making: DatasetBuild, tree: ImageTree, listed:
     )
 
 
-def _refuse(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, ReadableImages]) -> None:
+def _refuse_faults(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, ReadableImages]) -> None:
     """Raise DataError for images that cannot be decoded, unless they may be left out of train."""
     faults = dict(found["test"].faults)
     remedy = "put whole copies there"
@@ -121,7 +123,7 @@ def _refuse(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, Readabl
         raise DataError(f"{tree.root}: a class of train has no image that can be decoded")
 
 
-def _skips(found: Mapping[str, ReadableImages]) -> Iterator[str]:
+def _describe_skips(found: Mapping[str, ReadableImages]) -> Iterator[str]:
     if count := sum(len(each.faults) for each in found.values()):
         yield f"left {count:,} images out of train, which cannot be decoded; the manifest names them"
 
@@ -137,17 +139,17 @@ def view(
             " what was set up (`msbench list datasets` says where) and set it up anew"
         )
     train, test = (Index(root, **arrays[split]) for split in ("train", "test"))
-    held_back, rest = _drawn(config, len(train.labels))
+    held_back, rest = _draw_validation(config, len(train.labels))
     splits: dict[str, Split] = {
         "train": Pictures(config, train, rest),
         "validation": Pictures(config, train, held_back),
         "test": Pictures(config, test, np.arange(len(test.labels), dtype=np.int64)),
     }
     rules = {"majority": score_majority_rule(train.labels, test.labels)}
-    return _info(config, len(facts["classes"]), rules), splits
+    return _describe_task(config, len(facts["classes"]), rules), splits
 
 
-def _drawn(config: ImageNetConfig, count: int) -> tuple[Numbers, Numbers]:
+def _draw_validation(config: ImageNetConfig, count: int) -> tuple[Numbers, Numbers]:
     """Return numbers of the validation images and of the rest, at least one each, in file order."""
     held_back = min(max(1, int(count * config.validation)), count - 1)
     order = np.random.default_rng(config.split_seed).permutation(count)
@@ -156,10 +158,10 @@ def _drawn(config: ImageNetConfig, count: int) -> tuple[Numbers, Numbers]:
 
 def outline(config: ImageNetConfig) -> TaskInfo:
     """Return the facts known without data: the classes are those of ImageNet-1K."""
-    return _info(config, CLASSES, {})
+    return _describe_task(config, CLASSES, {})
 
 
-def _info(config: ImageNetConfig, classes: int, rules: Mapping[str, float]) -> TaskInfo:
+def _describe_task(config: ImageNetConfig, classes: int, rules: Mapping[str, float]) -> TaskInfo:
     return TaskInfo(
         kind="patches",
         vocabulary=0,
@@ -183,15 +185,19 @@ class ImageNet(ArchiveDataset["ImageNetConfig"]):
             for split in ("train", "test"):
                 pictures = dataset.splits[split]
                 assert isinstance(pictures, Pictures)
-                _compare(config, pictures.index, progress)
+                _refuse_changes(config, pictures.index, progress)
         return dataset
 
 
-def _compare(config: ImageNetConfig, index: Index, progress: Progress) -> None:
+def _refuse_changes(config: ImageNetConfig, index: Index, progress: Progress) -> None:
     """Raise DataError where images differ from those at set-up."""
     names = [index.name(number) for number in range(len(index.labels))]
     seen = pictures.check_files(
-        index.root, names, full=config.verify == "full", processes=default_processes(), progress=progress
+        index.root,
+        names,
+        full=config.verify == "full",
+        processes=count_default_processes(),
+        progress=progress,
     )
     changed = np.flatnonzero((seen.sizes != index.sizes) | (seen.checksums != index.checksums))
     if len(changed):
@@ -233,10 +239,10 @@ def unpack_archives(source: Path, folder: Path, progress: Progress) -> list[str]
             raise DataError(f"{source / name}: no such file")
     for split, name in ARCHIVES.items():
         unpack(source / name, folder / split, progress, nested=split == "train")
-    return list(_notes(source, progress))
+    return list(_describe_other_archives(source, progress))
 
 
-def _notes(source: Path, progress: Progress) -> Iterator[str]:
+def _describe_other_archives(source: Path, progress: Progress) -> Iterator[str]:
     """Yield a note for each archive with another MD5 than published: a tar has no checksum of its files."""
     stamps = HashCache(source)
     for split, name in ARCHIVES.items():

@@ -57,7 +57,7 @@ def check_files(
             progress("looking at images", start, len(names))
             chunk = names[start : start + AT_ONCE]
             paths = [root / name for name in chunk]
-            for number, found in enumerate(pool.map(_whole if full else _ends, paths), start):
+            for number, found in enumerate(pool.map(_check_whole if full else _check_ends, paths), start):
                 seen.sizes[number], seen.checksums[number], fault = found
                 if fault:
                     seen.faults[number] = fault
@@ -67,7 +67,7 @@ def check_files(
 
 def read_checked(path: Path, size: int, checksum: int, *, full: bool) -> bytes:
     """Return the bytes of a file that was checked. Raises DataError where it has changed since."""
-    data = _bytes(path)
+    data = _read_bytes(path)
     found = zlib.crc32(data) if full else compute_checksum_of_ends(data[:END], data[-END:])
     if len(data) != size or found != checksum:
         raise DataError(
@@ -82,7 +82,7 @@ def compute_checksum_of_ends(head: bytes, tail: bytes) -> int:
     return zlib.crc32(tail, zlib.crc32(head))
 
 
-def _ends(path: Path) -> tuple[int, int, str]:
+def _check_ends(path: Path) -> tuple[int, int, str]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -92,20 +92,20 @@ def _ends(path: Path) -> tuple[int, int, str]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _report_unreadable(path, error) from None
     try:
-        fault = "" if has_end(head, tail) else _fault(_bytes(path))
+        fault = "" if has_end(head, tail) else _find_fault(_read_bytes(path))
     except ValueError as error:
         fault = str(error)
     return size, compute_checksum_of_ends(head, tail), fault
 
 
-def _whole(path: Path) -> tuple[int, int, str]:
-    data = _bytes(path)
-    return len(data), zlib.crc32(data), _fault(data)
+def _check_whole(path: Path) -> tuple[int, int, str]:
+    data = _read_bytes(path)
+    return len(data), zlib.crc32(data), _find_fault(data)
 
 
-def _fault(data: bytes) -> str:
+def _find_fault(data: bytes) -> str:
     try:
         decode_picture(data)
     except ValueError as error:
@@ -113,14 +113,14 @@ def _fault(data: bytes) -> str:
     return ""
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _report_unreadable(path, error) from None
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
+def _report_unreadable(path: Path, error: OSError) -> DataError:
     return DataError(f"{path}: cannot be read: {error.strerror}")
 
 
@@ -160,7 +160,7 @@ def decode_picture(data: bytes) -> Image.Image:
             io.BytesIO(strip_metadata(data) if magic == JPEG else data), formats=FORMATS[magic]
         )
         image.load()
-        return _as_rgb(image)
+        return _convert_to_rgb(image)
     except BROKEN as error:
         raise ValueError(f"cannot be decoded: {error}") from None
 
@@ -193,7 +193,7 @@ def strip_metadata(data: bytes) -> bytes:
     return b"".join((*kept, data[place:]))
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
+def _convert_to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I"):  # 16 bits: the upper 8 are those of an 8-bit picture

@@ -21,7 +21,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from msbench.datasets.dataset import Batch
 from msbench.datasets.imagenet import pictures
 from msbench.datasets.imagenet.pictures import decode_picture
-from msbench.datasets.parallel import default_processes
+from msbench.datasets.parallel import count_default_processes
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -47,11 +47,11 @@ def apply_rand_augment(picture: Picture, generator: Generator) -> Picture:
     return picture
 
 
-def _signed(value: float, generator: Generator) -> float:
+def _draw_sign(value: float, generator: Generator) -> float:
     return value if generator.random() < 0.5 else -value
 
 
-def _affine(
+def _transform(
     picture: Picture, matrix: tuple[float, float, float, float, float, float], generator: Generator
 ) -> Picture:
     resample = FILTERS[generator.integers(len(FILTERS))]
@@ -59,29 +59,29 @@ def _affine(
 
 
 def _rotate(picture: Picture, level: float, generator: Generator) -> Picture:
-    angle = math.radians(_signed(30 * level, generator))
+    angle = math.radians(_draw_sign(30 * level, generator))
     cos, sin = math.cos(angle), math.sin(angle)
     x, y = picture.width / 2, picture.height / 2
     matrix = (cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
-    return _affine(picture, matrix, generator)
+    return _transform(picture, matrix, generator)
 
 
 def _shear_x(picture: Picture, level: float, generator: Generator) -> Picture:
-    return _affine(picture, (1, _signed(0.3 * level, generator), 0, 0, 1, 0), generator)
+    return _transform(picture, (1, _draw_sign(0.3 * level, generator), 0, 0, 1, 0), generator)
 
 
 def _shear_y(picture: Picture, level: float, generator: Generator) -> Picture:
-    return _affine(picture, (1, 0, 0, _signed(0.3 * level, generator), 1, 0), generator)
+    return _transform(picture, (1, 0, 0, _draw_sign(0.3 * level, generator), 1, 0), generator)
 
 
 def _translate_x(picture: Picture, level: float, generator: Generator) -> Picture:
-    shift = _signed(0.45 * level, generator) * picture.width
-    return _affine(picture, (1, 0, shift, 0, 1, 0), generator)
+    shift = _draw_sign(0.45 * level, generator) * picture.width
+    return _transform(picture, (1, 0, shift, 0, 1, 0), generator)
 
 
 def _translate_y(picture: Picture, level: float, generator: Generator) -> Picture:
-    shift = _signed(0.45 * level, generator) * picture.height
-    return _affine(picture, (1, 0, 0, 0, 1, shift), generator)
+    shift = _draw_sign(0.45 * level, generator) * picture.height
+    return _transform(picture, (1, 0, 0, 0, 1, shift), generator)
 
 
 def _posterize(picture: Picture, level: float, _generator: Generator) -> Picture:
@@ -107,7 +107,7 @@ def _blend(enhancer: Callable[[Picture], ImageEnhance._Enhance]) -> Operation:
     """Return the blend with a picture without colour, contrast and so on, by a random weight."""
 
     def blend(picture: Picture, level: float, generator: Generator) -> Picture:
-        return enhancer(picture).enhance(max(0.1, 1 + _signed(0.9 * level, generator)))
+        return enhancer(picture).enhance(max(0.1, 1 + _draw_sign(0.9 * level, generator)))
 
     return blend
 
@@ -163,14 +163,14 @@ def crop_randomly(picture: Picture, side: int, generator: Generator, *, any_filt
 
     With `any_filter` it is bilinear half of the time.
     """
-    box = _box(*picture.size, generator)
+    box = _draw_box(*picture.size, generator)
     resample = FILTERS[generator.integers(len(FILTERS))] if any_filter else BICUBIC
     return picture.crop(box).resize((side, side), resample)
 
 
-def _box(width: int, height: int, generator: Generator) -> tuple[int, int, int, int]:
+def _draw_box(width: int, height: int, generator: Generator) -> tuple[int, int, int, int]:
     for _ in range(ATTEMPTS):
-        drawn = _rectangle(width * height, AREA, RATIO, generator)
+        drawn = _draw_rectangle(width * height, AREA, RATIO, generator)
         if 0 < drawn[0] <= width and 0 < drawn[1] <= height:
             left = int(generator.integers(width - drawn[0] + 1))
             top = int(generator.integers(height - drawn[1] + 1))
@@ -182,7 +182,7 @@ def _box(width: int, height: int, generator: Generator) -> tuple[int, int, int, 
     return left, top, left + across, top + down
 
 
-def _rectangle(
+def _draw_rectangle(
     area: int, share: tuple[float, float], ratio: tuple[float, float], generator: Generator
 ) -> tuple[int, int]:
     """Draw width and height of a rectangle: its share of the area uniform, its ratio log-uniform."""
@@ -204,7 +204,7 @@ def erase_rectangle(pixels: Pixels, generator: Generator) -> None:
     """Replace a rectangle of 2 to 33 % of the area by noise of deviation 1, in place."""
     height, width, _ = pixels.shape
     for _ in range(ATTEMPTS):
-        across, down = _rectangle(height * width, ERASED_AREA, ERASED_RATIO, generator)
+        across, down = _draw_rectangle(height * width, ERASED_AREA, ERASED_RATIO, generator)
         if across < width and down < height:
             left = int(generator.integers(width - across + 1))
             top = int(generator.integers(height - down + 1))
@@ -225,9 +225,9 @@ Numbers = NDArray[np.int64]
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
+def _start_pool() -> ThreadPoolExecutor:
     """Return one thread pool for all splits: Pillow decodes and scales without the interpreter's lock."""
-    return ThreadPoolExecutor(default_processes(), "decode")
+    return ThreadPoolExecutor(count_default_processes(), "decode")
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ class Pictures:
         def fill(row: int) -> None:
             inputs[row, :length] = cut_patches(self.pixels(int(numbers[row])), self.config.patch)
 
-        for _ in _pool().map(fill, range(len(numbers))):
+        for _ in _start_pool().map(fill, range(len(numbers))):
             pass
         lengths = np.full(len(numbers), length, np.int64)
         return Batch(inputs, lengths, self.index.labels[numbers].astype(np.int64))

@@ -55,8 +55,8 @@ class ImageTree:
 
     root: Path
     classes: tuple[str, ...] = ()
-    train: Listed = field(default_factory=lambda: _listed([]))
-    test: Listed = field(default_factory=lambda: _listed([]))
+    train: Listed = field(default_factory=lambda: _build_list([]))
+    test: Listed = field(default_factory=lambda: _build_list([]))
     passed_over: int = 0
     labels_from: str = "folders"
 
@@ -74,30 +74,34 @@ class ImageTree:
         return sorted(folders), sorted(files)
 
 
-def find_images(source: Path, beside: Sequence[Path] = ()) -> ImageTree:
-    """Find the images of `source`; lists of labels are searched for there, around val, and in `beside`.
+def find_images(source: Path, lists: Sequence[Path] = ()) -> ImageTree:
+    """Find the images of `source`; lists of labels are searched for there, around val, and in `lists`.
 
     Raises DataError naming the folder that is wrong.
     """
-    tree = ImageTree(_root(source))
+    tree = ImageTree(_find_root(source))
     folders, files = tree.entries("train")
     tree.passed_over += len(files)
-    tree.classes = _classes(tree.root / "train", folders)
-    tree.train = _listed(
-        [(label, path) for label, name in enumerate(tree.classes) for path in _images(tree, f"train/{name}")]
+    tree.classes = _order_classes(tree.root / "train", folders)
+    tree.train = _build_list(
+        [
+            (label, path)
+            for label, name in enumerate(tree.classes)
+            for path in _list_images(tree, f"train/{name}")
+        ]
     )
-    _find_test(tree, [tree.root, *beside, source])
+    _find_test(tree, [tree.root, *lists, source])
     return tree
 
 
-def _root(source: Path) -> Path:
+def _find_root(source: Path) -> Path:
     for below in ROOTS:
         if (source / below / "train").is_dir():
             return source / below
     raise DataError(f"{source}: holds no folder train, nor below {' or '.join(ROOTS[1:])}")
 
 
-def _classes(folder: Path, names: list[str]) -> tuple[str, ...]:
+def _order_classes(folder: Path, names: list[str]) -> tuple[str, ...]:
     """Return the classes in the order of their numbers."""
     if len(names) < 2:
         what = f"only the class {names[0]}" if names else "no folders of classes"
@@ -114,7 +118,7 @@ def _classes(folder: Path, names: list[str]) -> tuple[str, ...]:
     return ordered
 
 
-def _images(tree: ImageTree, name: str) -> list[str]:
+def _list_images(tree: ImageTree, name: str) -> list[str]:
     folders, files = tree.entries(name)
     if folders:
         raise DataError(
@@ -125,8 +129,8 @@ def _images(tree: ImageTree, name: str) -> list[str]:
     return [f"{name}/{file}" for file in files]
 
 
-def _find_test(tree: ImageTree, beside: Sequence[Path]) -> None:
-    name = _val(tree.root)
+def _find_test(tree: ImageTree, lists: Sequence[Path]) -> None:
+    name = _find_val(tree.root)
     folders, files = tree.entries(name)
     images = [file for file in files if file not in LISTS]
     if folders and images:
@@ -134,15 +138,15 @@ def _find_test(tree: ImageTree, beside: Sequence[Path]) -> None:
             f"{tree.root / name}: holds both folders and images, such as {images[0]}: keep either"
         )
     if folders:
-        tree.test = _listed(list(_by_folder(tree, name, folders)))
+        tree.test = _build_list(list(_label_by_folder(tree, name, folders)))
         return
     if not images:
         raise DataError(f"{tree.root / name}: holds no images")
-    labels, tree.labels_from = find_labels(images, [tree.root / name, *beside], tree.classes)
-    tree.test = _listed([(label, f"{name}/{image}") for label, image in zip(labels, images, strict=True)])
+    labels, tree.labels_from = find_labels(images, [tree.root / name, *lists], tree.classes)
+    tree.test = _build_list([(label, f"{name}/{image}") for label, image in zip(labels, images, strict=True)])
 
 
-def _val(root: Path) -> str:
+def _find_val(root: Path) -> str:
     found = [name for name in VALS if (root / name).is_dir()]
     if len(found) != 1:
         raise DataError(
@@ -151,16 +155,16 @@ def _val(root: Path) -> str:
     return found[0]
 
 
-def _by_folder(tree: ImageTree, name: str, folders: list[str]) -> Iterator[tuple[int, str]]:
+def _label_by_folder(tree: ImageTree, name: str, folders: list[str]) -> Iterator[tuple[int, str]]:
     labels = {known: label for label, known in enumerate(tree.classes)}
     for folder in sorted(folders, key=lambda each: labels.get(each, -1)):
         if folder not in labels:
             raise DataError(f"{tree.root / name / folder}: is a class that train does not have")
-        for path in _images(tree, f"{name}/{folder}"):
+        for path in _list_images(tree, f"{name}/{folder}"):
             yield labels[folder], path
 
 
-def _listed(pairs: list[tuple[int, str]]) -> Listed:
+def _build_list(pairs: list[tuple[int, str]]) -> Listed:
     return Listed([path for _, path in pairs], np.array([label for label, _ in pairs], np.uint16))
 
 
@@ -197,17 +201,17 @@ def find_labels(
     Raises DataError where there is no list, or it does not match images and classes.
     """
     for folder in dict.fromkeys(folders):
-        for name, read in {CSV: _from_csv, SYNSETS: _from_synsets, DEVKIT: _from_devkit}.items():
+        for name, read in {CSV: _read_csv, SYNSETS: _read_synsets, DEVKIT: _read_devkit}.items():
             if known := read(folder, images):
                 labels = {each: label for label, each in enumerate(classes)}
-                return [_label(folder / name, image, known, labels) for image in images], name
+                return [_find_label(folder / name, image, known, labels) for image in images], name
     raise DataError(
         f"{folders[0]}: holds {len(images):,} images and no folders of classes; put {CSV}, {SYNSETS} or"
-        f" {DEVKIT}.tar.gz beside it, or its images into folders named as those of train"
+        f" {DEVKIT}.tar.gz next to it, or its images into folders named as those of train"
     )
 
 
-def _label(where: Path, image: str, known: dict[str, str], labels: dict[str, int]) -> int:
+def _find_label(where: Path, image: str, known: dict[str, str], labels: dict[str, int]) -> int:
     name = known.get(image.rpartition(".")[0])
     if name is None:
         raise DataError(f"{where}: names no class of {image}")
@@ -216,12 +220,12 @@ def _label(where: Path, image: str, known: dict[str, str], labels: dict[str, int
     return labels[name]
 
 
-def _from_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
+def _read_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
     """Return the class by image without suffix; empty where the list is missing."""
     path = folder / CSV
     if not path.is_file():
         return {}
-    rows = csv.DictReader(io.StringIO(_text(path)))
+    rows = csv.DictReader(io.StringIO(_read_text(path)))
     if not {"ImageId", "PredictionString"} <= set(rows.fieldnames or ()):
         raise DataError(f"{path}, line 1: must name the columns ImageId and PredictionString")
     known: dict[str, str] = {}
@@ -236,7 +240,7 @@ def _from_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
     return known
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig")
@@ -245,38 +249,38 @@ def _text(path: Path) -> str:
         raise DataError(f"{path}, line {line}: is not UTF-8") from None
 
 
-def _from_synsets(folder: Path, images: Sequence[str]) -> dict[str, str]:
+def _read_synsets(folder: Path, images: Sequence[str]) -> dict[str, str]:
     path = folder / SYNSETS
     if not path.is_file():
         return {}
-    return _by_number(path, _text(path).split(), images)
+    return _label_by_number(path, _read_text(path).split(), images)
 
 
-def _from_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:
+def _read_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:
     places = (folder / f"{DEVKIT}.tar.gz", folder / DEVKIT / "data", folder / "data", folder)
     for place in places:
         if not place.is_file() and not ((place / META).is_file() or (place / TRUTH).is_file()):
             continue
-        files = _devkit_files(place)
+        files = _read_devkit_files(place)
         if missing := [name for name in (META, TRUTH) if name not in files]:
-            raise DataError(f"{place}: holds no {missing[0]}, without which the classes cannot be told")
-        wnids = _wnids(f"{place / META}", files[META])
+            raise DataError(f"{place}: holds no {missing[0]}, which is needed to know the classes")
+        wnids = _read_wnids(f"{place / META}", files[META])
         try:
             classes = [wnids[int(line)] for line in files[TRUTH].split()]
         except (ValueError, KeyError) as error:
             raise DataError(f"{place / TRUTH}: has a line that is no class of {META}: {error}") from None
-        return _by_number(place / TRUTH, classes, images)
+        return _label_by_number(place / TRUTH, classes, images)
     return {}
 
 
-def _devkit_files(place: Path) -> dict[str, bytes]:
+def _read_devkit_files(place: Path) -> dict[str, bytes]:
     if place.is_dir():
         return {name: (place / name).read_bytes() for name in (META, TRUTH) if (place / name).is_file()}
     found = read_members(place, lambda name: name.rpartition("/")[2] in (META, TRUTH))
     return {name.rpartition("/")[2]: content for name, content in found}
 
 
-def _wnids(where: str, content: bytes) -> dict[int, str]:
+def _read_wnids(where: str, content: bytes) -> dict[int, str]:
     """Return the names of the classes by the devkit's numbers, from MATLAB's table of all synsets."""
     from scipy.io import loadmat  # slow import (0.2 s) that other lists do not need
 
@@ -287,14 +291,14 @@ def _wnids(where: str, content: bytes) -> dict[int, str]:
         raise DataError(f"{where}: is not the table of ImageNet's classes: {error}") from None
 
 
-def _by_number(path: Path, classes: Sequence[str], images: Sequence[str]) -> dict[str, str]:
+def _label_by_number(path: Path, classes: Sequence[str], images: Sequence[str]) -> dict[str, str]:
     """Return the class by image without suffix; line i belongs to image number i, counted from 1."""
     known = {}
     for image in images:
         number = IMAGE.fullmatch(image)
         if number is None:
             raise DataError(
-                f"{path}: goes by the numbers of ILSVRC2012_val_00000001.JPEG, which {image} has not"
+                f"{path}: needs the numbers in names like ILSVRC2012_val_00000001.JPEG; {image} has none"
             )
         if not 1 <= int(number[1]) <= len(classes):
             raise DataError(f"{path}: has {len(classes):,} lines, and none for {image}")

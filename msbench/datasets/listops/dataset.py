@@ -59,12 +59,12 @@ class SourceFile:
     sha256: str
 
 
-def fill(config: ListOpsConfig, making: DatasetBuild) -> None:
+def fill(config: ListOpsConfig, build: DatasetBuild) -> None:
     """Generate or import the three splits."""
-    splits, facts = _import(making) if making.sources else _generate(config, making)
-    named = {"dataset": "listops", "config": config.model_dump(mode="json"), "licence": making.licence}
+    splits, facts = _import(build) if build.sources else _generate(config, build)
+    named = {"dataset": "listops", "config": config.model_dump(mode="json"), "licence": build.licence}
     rules = {"baselines": score_baselines(splits["train"], splits["test"])}
-    manifest.write_token_splits(making.folder, splits, {**named, **facts, **rules})
+    manifest.write_token_splits(build.folder, splits, {**named, **facts, **rules})
 
 
 def view(
@@ -73,12 +73,12 @@ def view(
     """Return the facts of the task and its splits."""
     splits = {name: RaggedTokens(**arrays[name]) for name in SPLITS}
     longest = max(int(split.lengths.max()) for split in splits.values())
-    return _info(longest, facts["baselines"]), splits
+    return _describe_task(longest, facts["baselines"]), splits
 
 
 def outline(config: ListOpsConfig) -> TaskInfo:
     """Return the facts known without data: the longest length is its upper bound; no baselines."""
-    return _info(config.max_length, {})
+    return _describe_task(config.max_length, {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ LISTOPS = ListOps(
 )
 
 
-def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
+def _describe_task(longest: int, rules: Mapping[str, float]) -> TaskInfo:
     return TaskInfo(
         kind="tokens",
         vocabulary=len(SYMBOLS),
@@ -139,18 +139,18 @@ def _info(longest: int, rules: Mapping[str, float]) -> TaskInfo:
     )
 
 
-def _generate(config: ListOpsConfig, making: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
+def _generate(config: ListOpsConfig, build: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
     grammar = Grammar(config.min_length, config.max_length, config.max_depth, config.max_args, config.seed)
     sizes = {"train": config.train, "validation": config.validation, "test": config.test}
     collected = collect_expressions(
-        grammar, sum(sizes.values()), processes=making.processes, progress=making.progress
+        grammar, sum(sizes.values()), processes=build.processes, progress=build.progress
     )
     drawn = {"draws": collected.draws, "duplicates_dropped": collected.duplicates}
     generator = {"version": VERSION, "numpy": np.__version__, "grammar": asdict(grammar), **drawn}
-    return _in_order(collected.examples, sizes), {"sources": [], "generator": generator}
+    return _assign_splits(collected.examples, sizes), {"sources": [], "generator": generator}
 
 
-def _in_order(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
+def _assign_splits(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
     """Assign the first examples to train, the next to validation, the last to test."""
     splits: dict[str, RaggedTokens] = {}
     first = 0
@@ -163,11 +163,11 @@ def _in_order(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, Rag
     return splits
 
 
-def _import(making: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
-    (source,) = making.sources
-    with open_folder(source, PATHS.__contains__, making.folder.parent, making.progress) as place:
+def _import(build: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
+    (source,) = build.sources
+    with open_folder(source, PATHS.__contains__, build.folder.parent, build.progress) as place:
         files = find_release(place)
-        splits = {name: read_split(file.path, making.progress) for name, file in files.items()}
+        splits = {name: read_split(file.path, build.progress) for name, file in files.items()}
         sources = [
             {"file": file.path.name, "bytes": file.path.stat().st_size, "sha256": file.sha256}
             for file in files.values()
@@ -192,17 +192,17 @@ def find_release(source: Path) -> dict[str, SourceFile]:
     folders = [source / name for name in FOLDERS if any((source / name / file).is_file() for file in names)]
     if not folders:
         raise DataError(f"{source / FILES['train']}: no such file, nor below {', '.join(FOLDERS[1:])}")
-    found = {split: _source_file(folders[0] / name) for split, name in FILES.items()}
+    found = {split: _hash_source_file(folders[0] / name) for split, name in FILES.items()}
     for other in folders[1:]:
         for split, name in FILES.items():
-            if _source_file(other / name).sha256 != found[split].sha256:
+            if _hash_source_file(other / name).sha256 != found[split].sha256:
                 raise DataError(
                     f"{found[split].path} and {other / name} differ: give --from the folder of the right one"
                 )
     return found
 
 
-def _source_file(path: Path) -> SourceFile:
+def _hash_source_file(path: Path) -> SourceFile:
     try:
         return SourceFile(path, hash_file(path))
     except FileNotFoundError:
@@ -214,7 +214,7 @@ def _source_file(path: Path) -> SourceFile:
 def read_split(path: Path, progress: Progress = ignore_progress) -> RaggedTokens:
     """Read all rows of one file, in its order. Raises DataError naming file and line."""
     tokens, ends, labels = bytearray(), [0], bytearray()
-    for ids, label in _rows(path, progress):
+    for ids, label in _read_rows(path, progress):
         tokens += ids
         tokens.append(EOS)
         ends.append(len(tokens))
@@ -228,13 +228,13 @@ def read_split(path: Path, progress: Progress = ignore_progress) -> RaggedTokens
     )
 
 
-def _rows(path: Path, progress: Progress) -> Iterator[tuple[bytes, int]]:
+def _read_rows(path: Path, progress: Progress) -> Iterator[tuple[bytes, int]]:
     done, total = 0, path.stat().st_size
     with path.open("rb") as lines:
-        columns = _columns(path, next(lines, b""))
+        columns = _parse_header(path, next(lines, b""))
         for number, line in enumerate(lines, start=2):
             try:
-                yield _row(line, columns)
+                yield _parse_row(line, columns)
             except ValueError as error:
                 raise DataError(f"{path}, line {number}: {error}") from None
             done += len(line)
@@ -243,7 +243,7 @@ def _rows(path: Path, progress: Progress) -> Iterator[tuple[bytes, int]]:
     progress(f"reading {path.name}", total, total)
 
 
-def _columns(path: Path, header: bytes) -> tuple[str, ...]:
+def _parse_header(path: Path, header: bytes) -> tuple[str, ...]:
     # utf-8-sig: spreadsheets may write a byte order mark
     names = tuple(header.decode("utf-8-sig", errors="replace").rstrip("\r\n").split("\t"))
     if set(names) != COLUMNS or len(names) != len(COLUMNS):
@@ -251,27 +251,27 @@ def _columns(path: Path, header: bytes) -> tuple[str, ...]:
     return names
 
 
-def _row(line: bytes, columns: tuple[str, ...]) -> tuple[bytes, int]:
+def _parse_row(line: bytes, columns: tuple[str, ...]) -> tuple[bytes, int]:
     """Return token ids and value of an expression. Raises ValueError saying what is wrong."""
     fields = line.decode().removesuffix("\n").removesuffix("\r").split("\t")
     if len(fields) != len(columns):
         raise ValueError(f"{len(fields)} fields instead of {len(columns)}")
     row = dict(zip(columns, fields, strict=True))
-    label = _label(row["Target"])
-    symbols = _symbols(row["Source"])
+    label = _parse_label(row["Target"])
+    symbols = _parse_symbols(row["Source"])
     value = evaluate_expression(symbols)
     if value != label:
         raise ValueError(f"the target is {label} but the expression evaluates to {value}")
     return bytes([IDS[symbol] for symbol in symbols]), label
 
 
-def _label(text: str) -> int:
+def _parse_label(text: str) -> int:
     if len(text) != 1 or text not in "0123456789":
         raise ValueError(f"the target {text!r} is no digit from 0 to {CLASSES - 1}")
     return int(text)
 
 
-def _symbols(source: str) -> list[str]:
+def _parse_symbols(source: str) -> list[str]:
     if source.count("(") != source.count(")"):
         raise ValueError("round brackets do not balance")
     return source.replace("(", "").replace(")", "").split()

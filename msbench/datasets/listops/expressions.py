@@ -72,13 +72,13 @@ def evaluate_expression(symbols: Iterable[str]) -> int:
             enclosing.append((operator, values))
             operator, values = symbol, []
         else:
-            value = _close(symbol, operator, values)
+            value = _reduce_operator(symbol, operator, values)
             operator, values = enclosing.pop()
             values.append(value)
-    return _only(operator, values)
+    return _require_one_value(operator, values)
 
 
-def _close(symbol: str, operator: str, values: list[int]) -> int:
+def _reduce_operator(symbol: str, operator: str, values: list[int]) -> int:
     if symbol != "]":
         raise ValueError(f"unknown symbol {symbol!r}")
     if not operator:
@@ -88,7 +88,7 @@ def _close(symbol: str, operator: str, values: list[int]) -> int:
     return REDUCE[operator](values)
 
 
-def _only(operator: str, values: list[int]) -> int:
+def _require_one_value(operator: str, values: list[int]) -> int:
     if operator:
         raise ValueError(f"{operator} is not closed")
     if len(values) != 1:
@@ -114,8 +114,8 @@ Labels = NDArray[np.int64]
 
 def score_baselines(train: RaggedTokens, test: RaggedTokens) -> dict[str, float]:
     """Return the accuracy on `test`, as a fraction, of each trivial rule, learned on `train`."""
-    majority = int(_counts(train.labels).argmax())
-    by_root = _best_by_root(train)[np.asarray(test.tokens[test.offsets[:-1]])]
+    majority = int(_count_labels(train.labels).argmax())
+    by_root = _find_best_by_root(train)[np.asarray(test.tokens[test.offsets[:-1]])]
     answers = {"majority": np.full(len(test), majority), "root operator only": by_root}
     for levels in range(1, LEVELS + 1):
         name = f"top {levels} level{'s' if levels > 1 else ''}"
@@ -123,29 +123,29 @@ def score_baselines(train: RaggedTokens, test: RaggedTokens) -> dict[str, float]
     return {name: float(np.mean(answer == test.labels)) for name, answer in answers.items()}
 
 
-def _counts(labels: NDArray[np.uint8]) -> Labels:
+def _count_labels(labels: NDArray[np.uint8]) -> Labels:
     return np.bincount(labels, minlength=CLASSES)
 
 
-def _best_by_root(train: RaggedTokens) -> Labels:
+def _find_best_by_root(train: RaggedTokens) -> Labels:
     """Return the most frequent class by first token (18,); the smallest on ties, majority where unseen."""
     roots = np.asarray(train.tokens[train.offsets[:-1]])
-    best = np.full(len(SYMBOLS), _counts(train.labels).argmax(), np.int64)
+    best = np.full(len(SYMBOLS), _count_labels(train.labels).argmax(), np.int64)
     for root in np.unique(roots):
-        best[root] = _counts(train.labels[roots == root]).argmax()
+        best[root] = _count_labels(train.labels[roots == root]).argmax()
     return best
 
 
 def evaluate_top(split: RaggedTokens, levels: int, otherwise: Labels) -> Labels:
     """Return values (n,) of the expressions cut below `levels` operators; `otherwise` where none is left."""
     answers = otherwise.copy()
-    for index, ids in enumerate(_top_of_each(np.asarray(split.tokens), levels)):
+    for index, ids in enumerate(_cut_below(np.asarray(split.tokens), levels)):
         if len(ids):
             answers[index] = evaluate_expression([SYMBOLS[number] for number in ids])
     return answers
 
 
-def _top_of_each(tokens: NDArray[np.uint8], levels: int) -> list[list[int]]:
+def _cut_below(tokens: NDArray[np.uint8], levels: int) -> list[list[int]]:
     opens, closes = (tokens >= MIN) & (tokens <= SM), tokens == CLOSE
     # an operator, its digits and its bracket all have the level of the operator
     level = np.cumsum(opens, dtype=np.int64) - np.cumsum(closes, dtype=np.int64) + closes

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.listops.expressions import CLOSE, EOS, MAX, MED, MIN, OPERATORS, SM, ZERO
-from msbench.datasets.parallel import default_processes, ordered
+from msbench.datasets.parallel import count_default_processes, run_in_order
 from msbench.errors import DataError
 
 VERSION = 1
@@ -91,7 +91,7 @@ def draw_block(grammar: Grammar, number: int) -> ExpressionBlock:
         np.random.Generator(np.random.PCG64(sequence)), grammar, grammar.draws_per_block
     )
     kept = (lengths > grammar.min_length) & (lengths < grammar.max_length)
-    forest = [_only_trees(level, kept) for level in levels]
+    forest = [_select_trees(level, kept) for level in levels]
     return serialise_forest(forest, lengths[kept])
 
 
@@ -142,7 +142,7 @@ def _sum_by_group(values: NDArray[np.bool_] | Indices, sizes: Indices) -> Indice
     return sums
 
 
-def _only_trees(level: Level, kept: NDArray[np.bool_]) -> Level:
+def _select_trees(level: Level, kept: NDArray[np.bool_]) -> Level:
     ids = level.ids[np.repeat(kept, level.nodes)]
     counts = level.counts[np.repeat(kept, level.operators)]
     return Level(ids, counts, level.nodes[kept], level.operators[kept])
@@ -150,7 +150,7 @@ def _only_trees(level: Level, kept: NDArray[np.bool_]) -> Level:
 
 def serialise_forest(levels: list[Level], lengths: Indices) -> ExpressionBlock:
     """Return the tokens of every tree in reading order, and its value; `lengths` are those of the trees."""
-    sizes, labels = _from_the_leaves_up(levels)
+    sizes, labels = _measure_subtrees(levels)
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths + 1, out=offsets[1:])
     tokens = np.full(int(offsets[-1]), EOS, np.uint8)
@@ -163,11 +163,11 @@ def serialise_forest(levels: list[Level], lengths: Indices) -> ExpressionBlock:
         if len(opens) == 0:  # stopped trees were removed, so nothing lies below
             break
         before = np.cumsum(below) - below
-        positions = before + np.repeat(opens + 1 - before[_starts(level.counts)], level.counts)
+        positions = before + np.repeat(opens + 1 - before[_find_starts(level.counts)], level.counts)
     return ExpressionBlock(tokens, offsets, labels)
 
 
-def _from_the_leaves_up(levels: list[Level]) -> tuple[list[Indices], Bytes]:
+def _measure_subtrees(levels: list[Level]) -> tuple[list[Indices], Bytes]:
     """Return the tokens of the subtree under every node, level by level, and the values of the roots."""
     sizes: list[Indices] = []
     size, value = np.zeros(0, np.int64), np.zeros(0, np.uint8)
@@ -176,7 +176,7 @@ def _from_the_leaves_up(levels: list[Level]) -> tuple[list[Indices], Bytes]:
         size, value = np.ones(len(level.ids), np.int64), level.ids - np.uint8(ZERO)
         is_operator = level.ids >= MIN
         if is_operator.any():
-            size[is_operator] = 2 + np.add.reduceat(size_below, _starts(level.counts))
+            size[is_operator] = 2 + np.add.reduceat(size_below, _find_starts(level.counts))
             value[is_operator] = apply_operators(level.ids[is_operator], level.counts, value_below)
         sizes.append(size)
     return sizes[::-1], value
@@ -194,11 +194,11 @@ def apply_operators(operators: Bytes, counts: Indices, arguments: Bytes) -> Byte
     ):
         chosen = operators == operator
         if chosen.any():
-            values[chosen] = reduce(arguments[owners == operator], _starts(counts[chosen]))
+            values[chosen] = reduce(arguments[owners == operator], _find_starts(counts[chosen]))
     return values
 
 
-def _starts(counts: Indices) -> Indices:
+def _find_starts(counts: Indices) -> Indices:
     return np.cumsum(counts) - counts
 
 
@@ -240,8 +240,8 @@ def collect_expressions(
     """
     _refuse_impossible(grammar)
     if processes is None:
-        processes = 1 if wanted <= ALONE else default_processes()
-    with closing(ordered(partial(draw_block, grammar), processes)) as blocks:
+        processes = 1 if wanted <= ALONE else count_default_processes()
+    with closing(run_in_order(partial(draw_block, grammar), processes)) as blocks:
         return _fill(grammar, wanted, blocks, progress)
 
 
@@ -305,7 +305,7 @@ def _refuse_starving(grammar: Grammar, window: int, found: int, lately: int, wan
         return
     raise DataError(
         f"listops: {wanted:,} different expressions are wanted, {found:,} were found, and the last "
-        f"{window * grammar.draws_per_block:,} draws brought {lately:,} new ones: strictly between "
+        f"{window * grammar.draws_per_block:,} draws gave {lately:,} new ones: strictly between "
         f"{grammar.min_length:,} and {grammar.max_length:,} tokens, max_depth {grammar.max_depth} and "
         f"max_args {grammar.max_args} give too few; widen the bounds or ask for fewer examples"
     )

@@ -29,10 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets.dataset import Progress, ignore_progress
-from msbench.datasets.parallel import default_processes, ordered
+from msbench.datasets.parallel import count_default_processes, run_in_order
 from msbench.datasets.pathfinder import snakes as pathfinder_snakes
-from msbench.datasets.pathfinder.parameters import Parameters
-from msbench.datasets.pathfinder.release import ImageMetadata, build_row
+from msbench.datasets.pathfinder.parameters import ImageMetadata, Parameters, build_row
 from msbench.datasets.pathfinder.snakes import (
     MOST_ATTEMPTS,
     Drawings,
@@ -102,7 +101,7 @@ def draw_natively(parameters: Parameters, states: NDArray[np.uint64]) -> Drawing
     """Draw the snakes as `msbench.datasets.pathfinder.snakes.draw_snakes` does."""
     call = find_native_function()
     assert call is not None, "the choice of engines has seen that the library is there"
-    problem, *_kept = _problem(parameters)
+    problem, *_kept = _build_problem(parameters)
     states = np.ascontiguousarray(states)
     facts = np.zeros((len(states), 5), np.int32)
     paddles = np.zeros((len(states), parameters.most_paddles, 3), np.int32)
@@ -116,12 +115,12 @@ def draw_natively(parameters: Parameters, states: NDArray[np.uint64]) -> Drawing
 
 
 @lru_cache(maxsize=8)
-def _problem(
+def _build_problem(
     parameters: Parameters,
 ) -> tuple[PathfinderProblem, ctypes.Array[NativeTables], tuple[Tables, ...]]:
     """Return the arguments, and the objects they point to, which must live as long."""
     made = tables(parameters)
-    margins = (NativeTables * len(made))(*map(_native, made))
+    margins = (NativeTables * len(made))(*map(_convert_tables, made))
     problem = PathfinderProblem(
         ctypes.addressof(margins),
         *(LEAST_WEIGHT, MOST_ATTEMPTS, len(made), parameters.window, parameters.contour_length),
@@ -131,7 +130,7 @@ def _problem(
     return problem, margins, made
 
 
-def _native(made: Tables) -> NativeTables:
+def _convert_tables(made: Tables) -> NativeTables:
     arrays = (getattr(made, name) for name in ARRAYS)
     return NativeTables(
         *(made.margin, made.border, len(made.ends), made.masks.shape[1]),
@@ -152,7 +151,7 @@ def render_images(parameters: Parameters, drawings: Drawings) -> Bytes:
         _paint(layers[1], paddles[length:count], lines)
         for tip in find_markers(parameters, drawings, number):
             add_marker(layers[2], tip, parameters)
-        image[:] = _stretched(parameters, layers)
+        image[:] = _stretch(parameters, layers)
     return images
 
 
@@ -182,9 +181,9 @@ def _paint(layer: Bytes, paddles: NDArray[np.int32], lines: Bytes) -> None:
         np.maximum(region, line, out=region)
 
 
-def _stretched(parameters: Parameters, layers: Bytes) -> Bytes:
+def _stretch(parameters: Parameters, layers: Bytes) -> Bytes:
     """Return the image of the bytes of targets, distractors and markers (3, h, w), rounded half up."""
-    brightness = np.take_along_axis(_scales(parameters), layers.reshape(3, -1), axis=1).max(axis=0)
+    brightness = np.take_along_axis(_make_scales(parameters), layers.reshape(3, -1), axis=1).max(axis=0)
     lowest, highest = brightness.min(), brightness.max()
     stretched = (brightness - lowest) * (255 / (highest - lowest))
     image: Bytes = (np.clip(stretched, 0, 255) + 0.5).astype(np.uint8)
@@ -192,7 +191,7 @@ def _stretched(parameters: Parameters, layers: Bytes) -> Bytes:
 
 
 @lru_cache(maxsize=8)
-def _scales(parameters: Parameters) -> NDArray[np.float64]:
+def _make_scales(parameters: Parameters) -> NDArray[np.float64]:
     """Return the brightness (3, 256) of each byte of targets, distractors and markers."""
     shares = np.arange(256) / 255
     distractor = parameters.snake_contrast
@@ -233,11 +232,11 @@ def generate_images(
     image do not fit, or where a worker process dies.
     """
     if processes is None:
-        processes = 1 if images - first <= ALONE else default_processes()
+        processes = 1 if images - first <= ALONE else count_default_processes()
     starts = [first, *range(first - first % BLOCK + BLOCK, images, BLOCK)] if first < images else []
     work = partial(_draw_block, parameters, seed, (*starts, images), engine or choose_engine())
     progress("generating pathfinder", 0, images - first)
-    with closing(ordered(work, processes)) as blocks:
+    with closing(run_in_order(work, processes)) as blocks:
         done = 0
         for block in islice(blocks, len(starts)):
             done += len(block.rows)

@@ -32,7 +32,7 @@ from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
 from msbench.datasets.disk import require_space
 from msbench.datasets.download import RemoteFile
 from msbench.datasets.manifest import Arrays
-from msbench.datasets.parallel import default_processes
+from msbench.datasets.parallel import count_default_processes
 from msbench.datasets.ptbxl import labels as ptbxl_labels
 from msbench.datasets.ptbxl.ecg import LEADS, RATE, STEPS, UNITS_PER_MILLIVOLT, Blocks, read_all
 from msbench.datasets.ptbxl.labels import (
@@ -71,17 +71,17 @@ THOUSANDTHS, MILLIVOLTS = "thousandths", "millivolts"
 CHUNK = 256
 
 
-def fill(config: PtbXlConfig, making: DatasetBuild) -> None:
+def fill(config: PtbXlConfig, build: DatasetBuild) -> None:
     """Read all records into arrays."""
-    (source,) = making.sources
+    (source,) = build.sources
     with open_tree(source) as files:
-        base = _find(files, source)
+        base = _find_folder(files, source)
         statements = ptbxl_labels.parse_statements(files.read(base + STATEMENTS))
         entries = ptbxl_labels.parse_database(files.read(base + DATABASE), statements)
     names = [entry.filename_100 if config.rate == RATE else entry.filename_500 for entry in entries]
-    signals, repairs = _read(making, Blocks(source, [base + name for name in names]))
-    _keep(making.folder, sum_moments(signals), entries, statements)
-    making.finish(
+    signals, repairs = _read_signals(build, Blocks(source, [base + name for name in names]))
+    _save_metadata(build.folder, sum_moments(signals), entries, statements)
+    build.finish(
         config,
         {RECORDS: {"examples": len(entries)}},
         version=find_version(len(entries)),
@@ -105,12 +105,12 @@ def view(
     if config.standardise:
         shift, scale = compute_mean_and_deviation(kept["moments"][rows["train"]])
     splits = {name: Samples(kept[unit], labels.values, shift, scale, rows[name]) for name in SPLITS}
-    return _info(len(labels.names)), splits
+    return _describe_task(len(labels.names)), splits
 
 
 def outline(config: PtbXlConfig) -> TaskInfo:
     """Return all facts of the task, which are known without data."""
-    return _info(CLASS_COUNTS[config.labels])
+    return _describe_task(CLASS_COUNTS[config.labels])
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class PtbXl(ArchiveDataset["PtbXlConfig"]):
     def open_dataset(self, config: PtbXlConfig, root: Path) -> Dataset:
         """Open the dataset, verified. Raises DataError saying what is wrong and what to run."""
         dataset = super().open_dataset(config, root)
-        return replace(dataset, manifest={**dataset.manifest, **_described(config, dataset)})
+        return replace(dataset, manifest={**dataset.manifest, **_describe_labels(config, dataset)})
 
 
 PTBXL = PtbXl(
@@ -158,7 +158,7 @@ def count_units_per_millivolt(signals: NDArray[Any]) -> float:
     return float(UNITS_PER_MILLIVOLT) if signals.dtype == np.int16 else 1.0
 
 
-def _info(classes: int) -> TaskInfo:
+def _describe_task(classes: int) -> TaskInfo:
     return TaskInfo(
         kind="signal",
         vocabulary=0,
@@ -172,7 +172,7 @@ def _info(classes: int) -> TaskInfo:
     )
 
 
-def _find(files: FileTree, source: Path) -> str:
+def _find_folder(files: FileTree, source: Path) -> str:
     """Return the folder within `files` that has the database, ending in ``/`` unless it is the uppermost."""
     found = [name for name in files.names() if name.rpartition("/")[2] == DATABASE]
     if len(found) != 1:
@@ -181,23 +181,23 @@ def _find(files: FileTree, source: Path) -> str:
     return found[0].removesuffix(DATABASE)
 
 
-def _read(making: DatasetBuild, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
+def _read_signals(build: DatasetBuild, blocks: Blocks) -> tuple[NDArray[Any], Counter[str]]:
     """Read all records into one array on disk; return it and the counts of repairs."""
     shape = (len(blocks.records), STEPS, len(LEADS))
-    require_space(making.folder, int(np.prod(shape)) * np.dtype(np.int16).itemsize, "ptbxl")
-    signals = manifest.create_array(making.folder, RECORDS, THOUSANDTHS, shape, "<i2")
+    require_space(build.folder, int(np.prod(shape)) * np.dtype(np.int16).itemsize, "ptbxl")
+    signals = manifest.create_array(build.folder, RECORDS, THOUSANDTHS, shape, "<i2")
     done, repairs = 0, Counter[str]()
-    for block, found in read_all(blocks, making.processes or default_processes()):
+    for block, found in read_all(blocks, build.processes or count_default_processes()):
         if signals.dtype == np.int16 and block.dtype != np.int16:
-            signals = _in_millivolts(making.folder, signals, done)
+            signals = _convert_to_millivolts(build.folder, signals, done)
         unit = np.float32(UNITS_PER_MILLIVOLT) if block.dtype != signals.dtype else 1
         signals[done : done + len(block)] = block if unit == 1 else block / unit
         done, repairs = done + len(block), repairs + found
-        making.progress("reading ptbxl", done, shape[0])
+        build.progress("reading ptbxl", done, shape[0])
     return signals, repairs
 
 
-def _in_millivolts(folder: Path, signals: NDArray[Any], done: int) -> NDArray[Any]:
+def _convert_to_millivolts(folder: Path, signals: NDArray[Any], done: int) -> NDArray[Any]:
     """Convert to float32, because a record does not count in 1/1000 mV."""
     wider = manifest.create_array(folder, RECORDS, MILLIVOLTS, signals.shape, "<f4")
     for start in range(0, done, CHUNK):
@@ -207,7 +207,7 @@ def _in_millivolts(folder: Path, signals: NDArray[Any], done: int) -> NDArray[An
     return wider
 
 
-def _keep(
+def _save_metadata(
     folder: Path,
     sums: NDArray[np.float64],
     entries: Sequence[DatabaseRow],
@@ -223,7 +223,7 @@ def _keep(
         manifest.save_array(folder, RECORDS, name, array)
 
 
-def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
+def _describe_labels(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     """Return the manifest fields of the chosen labels."""
     facts = dataset.manifest
     names = facts["set_classes"][config.labels]
@@ -241,12 +241,12 @@ def _described(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     return {
         "classes": names,
         "records_dropped": dropped,
-        "standardisation": _standardisation(dataset) if config.standardise else None,
+        "standardisation": _describe_standardisation(dataset) if config.standardise else None,
         "notes": notes,
     }
 
 
-def _standardisation(dataset: Dataset) -> dict[str, float]:
+def _describe_standardisation(dataset: Dataset) -> dict[str, float]:
     split = dataset.splits["train"]
     assert isinstance(split, Samples)
     unit = count_units_per_millivolt(split.values)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets.archive import FileTree, open_tree
-from msbench.datasets.parallel import ordered
+from msbench.datasets.parallel import run_in_order
 from msbench.datasets.ptbxl.wfdb_records import Lead, Recording, read_record
 from msbench.errors import DataError
 
@@ -54,13 +54,13 @@ def read_ecg(files: FileTree, record: str) -> Ecg:
     """Read one record by the rules above. Raises DataError naming it."""
     samples = read_record(files, record)
     leads = samples.header.leads
-    chosen = _placed(leads, record)
+    chosen = _place_leads(leads, record)
     repairs = Counter(
         uncalibrated_leads=sum(not leads[index].calibrated for index in chosen),
         other_leads_ignored=len(leads) - len(chosen),
     )
-    columns = [_filled(samples.millivolts(index), repairs) for index in chosen]
-    signal = _resampled(np.stack(columns, axis=1), samples, record)
+    columns = [_fill_gaps(samples.millivolts(index), repairs) for index in chosen]
+    signal = _resample(np.stack(columns, axis=1), samples, record)
     with np.errstate(over="ignore"):
         finite = np.isfinite(signal.astype(np.float32)).all()  # models read float32
     if not finite:
@@ -68,7 +68,7 @@ def read_ecg(files: FileTree, record: str) -> Ecg:
     return Ecg(signal, all(_counts_thousandths(leads[index]) for index in chosen), +repairs)
 
 
-def _placed(leads: Sequence[Lead], record: str) -> list[int]:
+def _place_leads(leads: Sequence[Lead], record: str) -> list[int]:
     """Return the position of each of `LEADS` in the record."""
     names = [lead.name.lower() for lead in leads]
     faults = [f"lacks {name}" for name in LEADS if name.lower() not in names]
@@ -83,7 +83,7 @@ def _counts_thousandths(lead: Lead) -> bool:
     return lead.millivolts == 1.0 and lead.gain == UNITS_PER_MILLIVOLT and lead.baseline == 0
 
 
-def _filled(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np.float64]:
+def _fill_gaps(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np.float64]:
     """Return `values` (length,) with NaN replaced."""
     missing = np.isnan(values)
     if not missing.any():
@@ -96,7 +96,7 @@ def _filled(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np.fl
     return np.interp(positions, positions[~missing], values[~missing])
 
 
-def _resampled(values: NDArray[np.float64], samples: Recording, record: str) -> NDArray[np.float64]:
+def _resample(values: NDArray[np.float64], samples: Recording, record: str) -> NDArray[np.float64]:
     """Resample `values` (length, 12) to (1000, 12)."""
     rate = samples.header.rate
     if len(values) * RATE != STEPS * rate:
@@ -131,20 +131,20 @@ class Blocks:
         found = [read_ecg(files, name) for name in self.records[number * BLOCK : (number + 1) * BLOCK]]
         repairs = sum((each.repairs for each in found), Counter[str]())
         signals = np.stack([each.signal for each in found]) if found else np.zeros((0, STEPS, len(LEADS)))
-        return _stored(signals, all(each.exact for each in found)), repairs
+        return _choose_storage(signals, all(each.exact for each in found)), repairs
 
     def __call__(self, number: int) -> tuple[Stored, Counter[str]]:
         """Read a block in a worker process, which keeps the archive open until it ends."""
-        return self.read(_kept_open(self.source)[1], number)
+        return self.read(_open_once(self.source)[1], number)
 
 
 @cache
-def _kept_open(source: Path) -> tuple[ExitStack, FileTree]:
+def _open_once(source: Path) -> tuple[ExitStack, FileTree]:
     stack = ExitStack()
     return stack, stack.enter_context(open_tree(source))
 
 
-def _stored(signals: NDArray[np.float64], exact: bool) -> Stored:
+def _choose_storage(signals: NDArray[np.float64], exact: bool) -> Stored:
     units = np.rint(signals * UNITS_PER_MILLIVOLT) if exact else None
     if units is not None and np.abs(units, out=np.empty_like(units)).max(initial=0) < 2**15:
         return units.astype(np.int16)
@@ -158,7 +158,7 @@ def read_all(blocks: Blocks, processes: int) -> Iterator[tuple[Stored, Counter[s
         with open_tree(blocks.source) as files:
             yield from (blocks.read(files, number) for number in range(len(blocks)))
         return
-    work = ordered(blocks, processes)
+    work = run_in_order(blocks, processes)
     try:
         yield from islice(work, len(blocks))
     finally:

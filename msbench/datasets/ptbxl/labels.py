@@ -68,11 +68,11 @@ def parse_statements(content: bytes) -> dict[str, Statement]:
     """Read every statement by its code. Raises DataError naming the line."""
     columns = ("diagnostic", "form", "rhythm", "diagnostic_class", "diagnostic_subclass")
     found: dict[str, Statement] = {}
-    for where, row in _rows(content, STATEMENTS, columns, index=""):
+    for where, row in _read_rows(content, STATEMENTS, columns, index=""):
         code = row[""]
         if not code or code in found:
             raise DataError(f"{where}: {'a statement without a code' if not code else f'{code!r} again'}")
-        diagnostic, form, rhythm = (_flag(row[name], f"{where}: {name}") for name in columns[:3])
+        diagnostic, form, rhythm = (_parse_flag(row[name], f"{where}: {name}") for name in columns[:3])
         sub, super_ = row["diagnostic_subclass"], row["diagnostic_class"]
         statement = Statement(diagnostic, form, rhythm, sub, super_)
         if statement.diagnostic and not (statement.subclass and statement.superclass):
@@ -90,8 +90,8 @@ def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[
     """
     columns = ("patient_id", "scp_codes", "strat_fold", "filename_lr", "filename_hr")
     entries: dict[int, DatabaseRow] = {}
-    for where, row in _rows(content, DATABASE, columns, index="ecg_id"):
-        entry = _entry(row, statements, where)
+    for where, row in _read_rows(content, DATABASE, columns, index="ecg_id"):
+        entry = _parse_row(row, statements, where)
         if entry.ecg_id in entries:
             raise DataError(f"{where}: ecg_id {entry.ecg_id} is there twice")
         entries[entry.ecg_id] = entry
@@ -101,24 +101,24 @@ def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[
     return list(entries.values())
 
 
-def _entry(row: Mapping[str, str], statements: Mapping[str, Statement], where: str) -> DatabaseRow:
-    fold = _whole(row["strat_fold"], f"{where}: strat_fold")
+def _parse_row(row: Mapping[str, str], statements: Mapping[str, Statement], where: str) -> DatabaseRow:
+    fold = _parse_whole(row["strat_fold"], f"{where}: strat_fold")
     if fold not in SPLIT_OF_FOLD:
         raise DataError(f"{where}: strat_fold is {fold}, and must be from 1 to 10")
     for name in ("filename_lr", "filename_hr"):
         if not row[name] or row[name].startswith("/") or ".." in row[name].split("/"):
             raise DataError(f"{where}: {name} is {row[name]!r}, which is no path within the data set")
     return DatabaseRow(
-        ecg_id=_whole(row["ecg_id"], f"{where}: ecg_id"),
-        patient=_whole(row["patient_id"], f"{where}: patient_id"),
-        codes=_codes(row["scp_codes"], statements, f"{where}: scp_codes"),
+        ecg_id=_parse_whole(row["ecg_id"], f"{where}: ecg_id"),
+        patient=_parse_whole(row["patient_id"], f"{where}: patient_id"),
+        codes=_parse_codes(row["scp_codes"], statements, f"{where}: scp_codes"),
         fold=fold,
         filename_100=row["filename_lr"],
         filename_500=row["filename_hr"],
     )
 
 
-def _rows(
+def _read_rows(
     content: bytes, file: str, columns: Sequence[str], index: str
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the location of each row, and its fields by column."""
@@ -142,14 +142,14 @@ def _rows(
         raise DataError(f"{file}, line {reader.line_num}: {error}") from None
 
 
-def _flag(text: str, what: str) -> bool:
+def _parse_flag(text: str, what: str) -> bool:
     """Read 1 or nothing, as pandas writes a column with gaps."""
     if text not in ("", "0", "0.0", "1", "1.0"):
         raise DataError(f"{what} is {text!r}, and must be 1.0 or empty")
     return text in ("1", "1.0")
 
 
-def _whole(text: str, what: str) -> int:
+def _parse_whole(text: str, what: str) -> int:
     """Read a whole number, also as pandas writes one in a column with gaps: ``15709.0``."""
     try:
         return int(text.removesuffix(".0"))
@@ -157,7 +157,7 @@ def _whole(text: str, what: str) -> int:
         raise DataError(f"{what} is {text!r}, which is no whole number") from None
 
 
-def _codes(text: str, statements: Mapping[str, Statement], what: str) -> dict[str, float]:
+def _parse_codes(text: str, statements: Mapping[str, Statement], what: str) -> dict[str, float]:
     """Read ``{'NORM': 100.0, 'SR': 0.0}`` without running anything."""
     try:
         codes = ast.literal_eval(text)
@@ -299,7 +299,7 @@ def compare_with_published(
 
     The list is empty for versions whose counts are not known.
     """
-    found = _class_difference(chosen, names)
+    found = _compare_classes(chosen, names)
     for split, expected in EXAMPLE_COUNTS.get(version, {}).get(chosen, {}).items():
         if (count := len(labels[split])) != expected:
             found.append(f"{split} has {count:,} examples of set {chosen}, version {version} {expected:,}")
@@ -311,7 +311,7 @@ def compare_with_published(
     return found
 
 
-def _class_difference(chosen: str, names: Sequence[str]) -> list[str]:
+def _compare_classes(chosen: str, names: Sequence[str]) -> list[str]:
     expected = CLASS_COUNTS[chosen]
     if len(names) == expected:
         return []

@@ -99,18 +99,21 @@ class Header:
 
 def parse_header(content: bytes, record: str) -> Header:
     """Parse the header of `record`, UTF-8 or Latin-1. Raises DataError naming the record and the fault."""
-    lines = [line.strip() for line in _decoded(content).splitlines()]
+    lines = [line.strip() for line in _decode_text(content).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     found = RECORD_LINE.fullmatch(lines[0]) if lines else None
     if found is None:
         raise DataError(f"record {record}: its header has no record line")
     if found["segments"]:
         raise DataError(f"record {record}: consists of several segments, which is not supported")
-    announced, described = _whole(found["signals"], f"record {record}: number of signals"), len(lines) - 1
+    announced, described = (
+        _parse_whole(found["signals"], f"record {record}: number of signals"),
+        len(lines) - 1,
+    )
     if announced != described or not described:
         raise DataError(f"record {record}: announces {announced} signals but describes {described}")
-    rate, length = _rate_and_length(found["rest"].split(), record)
-    leads = tuple(_lead(line, number, record) for number, line in enumerate(lines[1:], start=1))
+    rate, length = _parse_rate_and_length(found["rest"].split(), record)
+    leads = tuple(_parse_lead(line, number, record) for number, line in enumerate(lines[1:], start=1))
     _check_files(leads, length, record)
     return Header(record, rate, length, leads)
 
@@ -128,14 +131,14 @@ def _check_files(leads: tuple[Lead, ...], length: int | None, record: str) -> No
             )
 
 
-def _decoded(content: bytes) -> str:
+def _decode_text(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return content.decode("latin-1")
 
 
-def _rate_and_length(fields: list[str], record: str) -> tuple[float, int | None]:
+def _parse_rate_and_length(fields: list[str], record: str) -> tuple[float, int | None]:
     """Parse the fields after the number of signals; a length of 0 means that none is given."""
     if not fields:
         return DEFAULT_RATE, None
@@ -144,13 +147,13 @@ def _rate_and_length(fields: list[str], record: str) -> tuple[float, int | None]
         raise DataError(f"record {record}: {fields[0]!r} is no sampling rate")
     if len(fields) == 1:
         return float(rate["rate"]), None
-    length = _whole(fields[1], f"record {record}: number of samples")
+    length = _parse_whole(fields[1], f"record {record}: number of samples")
     if length < 0:
         raise DataError(f"record {record}: {fields[1]!r} is no number of samples")
     return float(rate["rate"]), length or None
 
 
-def _lead(line: str, number: int, record: str) -> Lead:
+def _parse_lead(line: str, number: int, record: str) -> Lead:
     fields = line.split(maxsplit=8)
     fields += [""] * (9 - len(fields))
     where = f"record {record}, signal {number}"
@@ -159,9 +162,9 @@ def _lead(line: str, number: int, record: str) -> Lead:
         raise DataError(f"{where}: {fields[1]!r} is no storage format")
     if gain is None:
         raise DataError(f"{where}: {fields[2]!r} is no gain")
-    given = _gain(gain["gain"] or "0", where)
+    given = _parse_gain(gain["gain"] or "0", where)
     zero = fields[4] or "0"
-    frame = _whole(storage["frame"] or "1", f"{where}: samples a frame")
+    frame = _parse_whole(storage["frame"] or "1", f"{where}: samples a frame")
     if not frame:
         raise DataError(f"{where}: {fields[1]!r} has no samples in a frame")
     return Lead(
@@ -169,21 +172,21 @@ def _lead(line: str, number: int, record: str) -> Lead:
         file=fields[0],
         format=storage["format"],
         frame=frame,
-        skew=_whole(storage["skew"] or "0", f"{where}: skew"),
-        offset=_whole(storage["offset"] or "0", f"{where}: offset"),
+        skew=_parse_whole(storage["skew"] or "0", f"{where}: skew"),
+        offset=_parse_whole(storage["offset"] or "0", f"{where}: offset"),
         gain=given or UNCALIBRATED_GAIN,
         calibrated=given != 0,
-        baseline=_whole(gain["baseline"] or zero, f"{where}: baseline"),
-        millivolts=_millivolts(gain["units"] or "mV", where),
-        resolution=_whole(fields[3] or "0", f"{where}: resolution of the converter"),
-        zero=_whole(zero, f"{where}: zero of the converter"),
-        initial=_whole(fields[5] or zero, f"{where}: initial value"),  # the format's own rule
-        checksum=_whole(fields[6], f"{where}: checksum") if fields[6] else None,
-        block=_whole(fields[7] or "0", f"{where}: block size"),
+        baseline=_parse_whole(gain["baseline"] or zero, f"{where}: baseline"),
+        millivolts=_parse_unit(gain["units"] or "mV", where),
+        resolution=_parse_whole(fields[3] or "0", f"{where}: resolution of the converter"),
+        zero=_parse_whole(zero, f"{where}: zero of the converter"),
+        initial=_parse_whole(fields[5] or zero, f"{where}: initial value"),  # the format's own rule
+        checksum=_parse_whole(fields[6], f"{where}: checksum") if fields[6] else None,
+        block=_parse_whole(fields[7] or "0", f"{where}: block size"),
     )
 
 
-def _gain(text: str, where: str) -> float:
+def _parse_gain(text: str, where: str) -> float:
     """Return units per mV, or per the unit in the header; 0 only where it is written so."""
     gain = float(text)
     written_zero = not re.search("[1-9]", text.lower().partition("e")[0])
@@ -192,7 +195,7 @@ def _gain(text: str, where: str) -> float:
     return gain
 
 
-def _whole(text: str, what: str) -> int:
+def _parse_whole(text: str, what: str) -> int:
     if not re.fullmatch("[-+]?[0-9]+", text):
         raise DataError(f"{what} {text[:40]!r} is no whole number")
     digits = text.lstrip("+-0")[:12] or "0"  # Python refuses texts of thousands of digits
@@ -202,7 +205,7 @@ def _whole(text: str, what: str) -> int:
     return number
 
 
-def _millivolts(units: str, where: str) -> float:
+def _parse_unit(units: str, where: str) -> float:
     """Return the number of mV in one unit; µ may be the micro sign, the Greek letter or u."""
     plain = units.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
     if plain not in MILLIVOLTS:
@@ -244,13 +247,13 @@ def read_record(files: FileTree, record: str) -> Recording:
         name: files.read(f"{folder}/{name}" if folder else name)
         for name in dict.fromkeys(lead.file for lead in header.leads)
     }
-    length = _length(header, content)
+    length = _find_length(header, content)
     if length is not None:
         _check_sizes(header, content, length)
     return _decode(header, content)
 
 
-def _length(header: Header, content: Mapping[str, bytes]) -> int | None:
+def _find_length(header: Header, content: Mapping[str, bytes]) -> int | None:
     """Return the frames as given, else those in the first file; None where its format does not fix them."""
     if header.length is not None:
         return header.length
@@ -303,7 +306,7 @@ def _decode(header: Header, content: Mapping[str, bytes]) -> Recording:
         for name, number in numbers.items():
             (Path(folder) / f"s{number}.dat").write_bytes(content[name])
         lines = [f"r {len(header.leads)} {header.rate:.17g} {header.length or ''}"]
-        lines += [f"s{numbers[lead.file]}.dat {_fields(lead)}" for lead in header.leads]
+        lines += [f"s{numbers[lead.file]}.dat {_format_fields(lead)}" for lead in header.leads]
         (Path(folder) / "r.hea").write_text("\n".join(lines) + "\n", encoding="ascii")
         try:
             found = wfdb.rdrecord(f"{folder}/r", physical=False, smooth_frames=not framed, ignore_skew=True)
@@ -315,14 +318,14 @@ def _decode(header: Header, content: Mapping[str, bytes]) -> Recording:
     _check_differences(header, samples)
     _check_sums(header, [int(each.sum()) for each in samples])
     columns = [
-        _column(lead, number, ~np.isnan(value))
+        _average_frames(lead, number, ~np.isnan(value))
         for lead, number, value in zip(header.leads, samples, values, strict=True)
     ]
     digital, valid = zip(*columns, strict=True)
     return Recording(header, np.stack(digital, axis=1), np.stack(valid, axis=1))
 
 
-def _fields(lead: Lead) -> str:
+def _format_fields(lead: Lead) -> str:
     """Return the fields of a lead's line needed for decoding; its units and gain are applied here."""
     checksum = "0" if lead.checksum is None else lead.checksum
     return f"{lead.storage} 200 {lead.resolution} {lead.zero} {lead.initial} {checksum} {lead.block}"
@@ -335,7 +338,7 @@ def _check_differences(header: Header, samples: Sequence[NDArray[np.int64]]) -> 
             raise DataError(f"record {header.record}: initial value {lead.initial} leads beyond 32 bits")
 
 
-def _column(
+def _average_frames(
     lead: Lead, numbers: NDArray[np.int64], valid: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return a lead's samples (length * frame,) as frame means and a mask of valid ones, both (length,)."""

@@ -132,10 +132,10 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
+    from msbench.datasets.listops import generate
     from msbench.runs.setup import setup_by_name
-    from msbench.datasets.listops import generate as listops_collect
 
-    listops_collect.default_processes = lambda: 2
+    generate.count_default_processes = lambda: 2
     found = setup_by_name(["listops"], None, sys.argv[1:], check_only=False, quiet=False)
     sys.exit(found.exit_code)
 """

@@ -223,7 +223,7 @@ def test_data_that_cannot_be_set_up_are_not_left_to_the_nodes(
     monkeypatch.setenv("MSBENCH_OFFLINE", "1")
     partly = run(tmp_path)
     assert partly.exit_code == 6, partly.stderr
-    assert "MSBENCH_OFFLINE forbids to fetch it" in partly.stderr
+    assert "MSBENCH_OFFLINE forbids downloading it" in partly.stderr
     assert {element.task for element in only(tmp_path).runs} == {"listops-tiny"}
 
 
