@@ -7,14 +7,14 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from msbench.reporting.figures.series import Series, group
+from msbench.reporting.figures.series import FigureRow, Series, group
 from msbench.reporting.figures.style import (
     STEPS,
     SeriesStyle,
@@ -28,19 +28,13 @@ from msbench.results.record import RunRecord
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(FigureRow):
     """One epoch of one run, or of the mean over the finished seeds of a model where it has several.
 
     `epochs` counts those completed. `validation` is in `unit`; it and `train_loss` are None where they are
     not finite. A mean ends with the shortest of its runs.
     """
 
-    table: str
-    task: str
-    label: str
-    unit: str
-    name: str
-    model: str
     kind: Literal["seed", "mean"]
     run_id: str
     seed: int | None
@@ -69,37 +63,35 @@ def _list_epochs(series: Series, record: RunRecord, epochs: Epochs) -> list[Curv
     key = series.metric.replace("test_", "validation_", 1)
     if not any(parse_number(row, key) is not None for row in epochs):
         return []
-    curve = []
-    for row in epochs:
-        done, validation = parse_number(row, "epoch"), parse_number(row, key)
-        assert done is not None, "read_log leaves such rows out"
-        curve.append(
-            CurvePoint(
-                *(series.table, series.column.task, series.column.label, series.column.unit),
-                *(series.name, series.model),
-                "seed",
-                record.run_id,
-                record.seed,
-                record.status,
-                int(done) + 1,
-                parse_number(row, "train_loss"),
-                None if validation is None else series.scale * validation,
-            )
+    return [
+        CurvePoint(
+            *series.labels,
+            kind="seed",
+            run_id=record.run_id,
+            seed=record.seed,
+            status=record.status,
+            epochs=int(float(row["epoch"])) + 1,
+            train_loss=parse_number(row, "train_loss"),
+            validation=None if (value := parse_number(row, key)) is None else series.scale * value,
         )
-    return curve
+        for row in epochs
+    ]
 
 
 def _average_seeds(curves: Sequence[Sequence[CurvePoint]]) -> list[CurvePoint]:
     if len(curves) < 2:
         return []
-    found = []
-    for seeds in zip(*curves, strict=False):
-        first = seeds[0]
-        loss, validation = ([getattr(seed, part) for seed in seeds] for part in ("train_loss", "validation"))
-        place = (first.table, first.task, first.label, first.unit, first.name, first.model)
-        means = (_compute_mean(loss), _compute_mean(validation))
-        found.append(CurvePoint(*place, "mean", "", None, "finished", first.epochs, *means))
-    return found
+    return [
+        replace(
+            seeds[0],
+            kind="mean",
+            run_id="",
+            seed=None,
+            train_loss=_compute_mean([seed.train_loss for seed in seeds]),
+            validation=_compute_mean([seed.validation for seed in seeds]),
+        )
+        for seeds in zip(*curves, strict=False)
+    ]
 
 
 def _compute_mean(values: Sequence[float | None]) -> float | None:

@@ -29,10 +29,9 @@ from msbench.reporting.figures.style import (
     apply_style,
     assign_styles,
     format_axis_label,
-    make_grid,
+    make_task_panels,
     render_picture,
     scale_axis,
-    set_title,
     thin_lines,
 )
 from msbench.results.mixing_documents import Distances, MixingDocument
@@ -128,26 +127,22 @@ def _average_seeds(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
         return []
     found = []
     for seeds in zip(*runs, strict=False):
-        first, values = seeds[0], [layer.distance for layer in seeds if layer.distance is not None]
-        if len(values) < len(seeds):
-            continue
-        names = (first.table, first.task, first.label, first.name, first.model)
-        numbers = (first.layer, statistics.fmean(values), spread(values), len(values))
-        found.append(LayerPoint(*names, "mean", "", None, *numbers, first.trained, first.default_options))
+        values = [layer.distance for layer in seeds if layer.distance is not None]
+        if len(values) == len(seeds):
+            mean, sd = statistics.fmean(values), spread(values)
+            place = {"kind": "mean", "run_id": "", "seed": None}
+            found.append(replace(seeds[0], **place, distance=mean, sd=sd, n=len(values)))
     return found
 
 
 def draw_layers(found: Sequence[LayerPoint], styles: Mapping[str, SeriesStyle]) -> Figure:
     """Draw a panel per task: layers on x, distances on y; thin lines are seeds, thick ones their mean."""
-    tasks = group(((layer.task, layer.label), layer) for layer in found)
-    names = dict.fromkeys(layer.name for layer in found)
-    figure, axes = make_grid(len(tasks), [styles[name] for name in names])
-    for panel, ((_, label), of_task) in zip(axes, tasks.items(), strict=True):
-        _draw_panel(panel, of_task, styles)
-        set_title(panel, label)
-        _set_layer_axis(panel, ticks=6)
-        panel.set_ylabel(format_axis_label("tokens"))
-    thin_lines(figure, len(names))
+    figure, panels = make_task_panels(found, styles)
+    for axes, layers in panels:
+        _draw_panel(axes, layers, styles)
+        _set_layer_axis(axes, ticks=6)
+        axes.set_ylabel(format_axis_label("tokens"))
+    thin_lines(figure, len({layer.name for layer in found}))
     return figure
 
 
@@ -245,8 +240,7 @@ def render_documents(documents: Iterable[MixingDocument], name: str, form: Forma
 def _line_options(style: SeriesStyle) -> dict[str, Any]:
     """Return the options of a line with markers, which are hollow if the model is untrained."""
     face = style.colour if style.line == "-" else "white"
-    line = {"color": style.colour, "linestyle": style.line, "marker": style.marker}
-    return {**line, "markeredgewidth": 1.0, "markerfacecolor": face}
+    return {**style.options, "markeredgewidth": 1.0, "markerfacecolor": face}
 
 
 def _count_layers(seeds: Sequence[MixingDocument]) -> int:

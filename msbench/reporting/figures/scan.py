@@ -14,12 +14,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from msbench.reporting.figures.series import clean, shorten
-from msbench.reporting.figures.style import COLOURS, INK, NARROW, SeriesStyle, make_panels, scale_axis
+from msbench.reporting.figures.style import COLOURS, INK, NARROW, Line, SeriesStyle, make_panels, scale_axis
 from msbench.reporting.render.formatting import number_repeats
 from msbench.results.files import parse_json, read_bytes
 
 SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
 MODES = {"forward": "forward", "forward_backward": "forward and backward"}
+LINES: tuple[Line, Line] = ("--", "-")
+"""The lines of the two modes."""
 GUIDE = SeriesStyle("in proportion to l", INK, "", ":")
 BANDS = "Bands hold the middle 60 % of the calls."
 SIZES = ("b", "l", "d", "m", "n")
@@ -159,21 +161,24 @@ def draw_lengths(found: Sequence[Length]) -> Figure:
     """Draw the time of a call over the length, both logarithmic, and memory next to it where measured."""
     engines = list(dict.fromkeys(each.engine for each in found))
     shown = {
-        (engine, mode): _make_style(f"{shorten(engine)}, {words}", index, mode)
+        (engine, mode): SeriesStyle(
+            f"{shorten(engine)}, {words}", COLOURS[index % len(COLOURS)], marker, line
+        )
         for index, engine in enumerate(engines)
-        for mode, words in MODES.items()
+        for (mode, words), marker, line in zip(MODES.items(), "os", LINES, strict=True)
         if any((each.engine, each.mode) == (engine, mode) for each in found)
     }
     with_memory = any(each.peak_bytes for each in found)
     figure, axes = make_panels(1, 2 if with_memory else 1, [*shown.values(), GUIDE], height=2.4)
     for key, style in shown.items():
         points = [each for each in found if (each.engine, each.mode) == key]
-        _draw_times(axes[0], points, style)
+        lengths = [each.l for each in points]
+        axes[0].plot(lengths, [each.seconds for each in points], **style.options)
+        low, high = [each.p20 for each in points], [each.p80 for each in points]
+        axes[0].fill_between(lengths, low, high, color=style.colour, alpha=0.2, linewidth=0)
         if with_memory:
-            sized = [each for each in points if each.peak_bytes]
-            _draw_line(
-                axes[1], [each.l for each in sized], [float(each.peak_bytes or 0) for each in sized], style
-            )
+            sized = [(each.l, each.peak_bytes) for each in points if each.peak_bytes]
+            axes[1].plot([length for length, _ in sized], [peak for _, peak in sized], **style.options)
     _draw_guide(axes[0], found)
     for panel in axes:
         _set_length_axis(panel, sorted({each.l for each in found}))
@@ -184,24 +189,6 @@ def draw_lengths(found: Sequence[Length]) -> Figure:
     sizes = ", ".join(f"{name} {getattr(found[0], name)}" for name in SIZES if name != "l")
     _set_caption(figure, found[0].machine, f"\n{sizes}")
     return figure
-
-
-def _make_style(label: str, index: int, mode: str) -> SeriesStyle:
-    forward = mode == "forward"
-    return SeriesStyle(
-        label, COLOURS[index % len(COLOURS)], "o" if forward else "s", "--" if forward else "-"
-    )
-
-
-def _draw_times(axes: Axes, points: Sequence[Length], style: SeriesStyle) -> None:
-    seconds = [each.seconds for each in points]
-    _draw_line(axes, [each.l for each in points], seconds, style)
-    low, high = [each.p20 for each in points], [each.p80 for each in points]
-    axes.fill_between([each.l for each in points], low, high, color=style.colour, alpha=0.2, linewidth=0)
-
-
-def _draw_line(axes: Axes, across: Sequence[int], upwards: Sequence[float], style: SeriesStyle) -> None:
-    axes.plot(across, upwards, color=style.colour, marker=style.marker, linestyle=style.line)
 
 
 def _draw_guide(axes: Axes, found: Sequence[Length]) -> None:
@@ -235,10 +222,11 @@ def draw_backends(found: Sequence[Backend]) -> Figure:
     for style, mode in zip(shown, MODES, strict=True):
         points = [each for each in found if each.mode == mode]
         rows = [names.index(each.name) for each in points]
-        _draw_row_dots(axes[0], [each.nanoseconds_each for each in points], rows, style)
+        axes[0].plot([each.nanoseconds_each for each in points], rows, markersize=5.5, **style.options)
     whole = [each for each in found if each.bytes_each is not None and each.mode == "forward_backward"]
     memory = [each.bytes_each for each in whole if each.bytes_each is not None]
-    _draw_row_dots(axes[1], memory, [names.index(each.name) for each in whole], shown[-1])
+    rows = [names.index(each.name) for each in whole]
+    axes[1].plot(memory, rows, markersize=5.5, **shown[-1].options)
     for panel, label in zip(axes, ("time: ns", "memory: bytes"), strict=True):
         panel.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"{label} / (token · channel)")
         panel.set_yticks(range(len(names)), [shorten(name) for name in names])
@@ -247,10 +235,6 @@ def draw_backends(found: Sequence[Backend]) -> Figure:
     axes[1].tick_params(labelleft=False)
     _set_caption(figure, found[0].machine)
     return figure
-
-
-def _draw_row_dots(axes: Axes, across: Sequence[float], rows: Sequence[int], style: SeriesStyle) -> None:
-    axes.plot(across, rows, color=style.colour, marker=style.marker, linestyle="none", markersize=5.5)
 
 
 def format_seconds(value: float) -> str:

@@ -17,6 +17,18 @@ LONGEST = 34
 
 
 @dataclass(frozen=True)
+class FigureRow:
+    """The first columns of the CSV of a figure: a model on a task, with the label and unit of its column."""
+
+    table: str
+    task: str
+    label: str
+    unit: str
+    name: str
+    model: str
+
+
+@dataclass(frozen=True)
 class Series:
     """One model on one task. `name` is its row's, numbered where rows of a table share one.
 
@@ -34,6 +46,12 @@ class Series:
     def is_drawable(self) -> bool:
         """True if a figure may show it: not for trivial rules and numbers that are only reported."""
         return bool(self.cell.run_ids or (self.cell.reported and self.cell.measured is not None))
+
+    @property
+    def labels(self) -> tuple[str, str, str, str, str, str]:
+        """The values of the fields of a `FigureRow`."""
+        column = self.column
+        return self.table, column.task, column.label, column.unit, self.name, self.model
 
     @property
     def place(self) -> str:

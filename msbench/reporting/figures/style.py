@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from msbench.reporting.figures.series import name_in_legend, shorten
+from msbench.reporting.figures.series import group, name_in_legend, shorten
 from msbench.reporting.tables.cells import UNITS
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
@@ -75,6 +75,7 @@ SVG_ROOT = {
     "stroke-linecap": "butt",
     "style": "max-width: 100%; height: auto",
 }
+Point = TypeVar("Point")
 Line = Literal["-", "--", "-.", ":", ""]
 LINES: tuple[Line, ...] = ("-", "--", "-.", ":")
 WIDTH, NARROW = 5.5, 3.4
@@ -101,6 +102,11 @@ class SeriesStyle:
     marker: str
     line: Line
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of its lines for matplotlib."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
+
 
 def thin_lines(figure: Figure, names: int) -> None:
     """Make lines thinner and markers smaller where many names would hide each other."""
@@ -123,11 +129,6 @@ def assign_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
     }
 
 
-def remove_lines(styles: Iterable[SeriesStyle]) -> list[SeriesStyle]:
-    """Return the same styles without their lines."""
-    return [replace(style, line="") for style in styles]
-
-
 def make_panels(
     rows: int, columns: int, entries: Sequence[SeriesStyle], *, height: float = 1.9
 ) -> tuple[Figure, list[Axes]]:
@@ -138,10 +139,7 @@ def make_panels(
     figure = Figure(figsize=(width, rows * height + below))
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     if entries:
-        handles = [
-            Line2D([], [], color=style.colour, marker=style.marker, linestyle=style.line, label=style.label)
-            for style in entries
-        ]
+        handles = [Line2D([], [], label=style.label, **style.options) for style in entries]
         figure.legend(handles=handles, loc="outside lower center", ncols=across)
     return figure, axes
 
@@ -155,6 +153,30 @@ def make_grid(
     for spare in axes[count:]:
         spare.remove()
     return figure, axes[:count]
+
+
+def make_task_panels(
+    found: Sequence[Point],
+    styles: Mapping[str, SeriesStyle],
+    *,
+    lines: bool = True,
+    sizes: Sequence[tuple[int, int, float]] = ((0, 2, 2.1),),
+) -> tuple[Figure, list[tuple[Axes, list[Point]]]]:
+    """Make a figure with a titled panel per task and a legend; return it, and each panel with its points.
+
+    `found` are rows with `task`, `label` and `name`. For more panels than the first number of one of `sizes`
+    there are so many per row, of this height in inches.
+    """
+    points: Sequence[Any] = found
+    tasks = group(((point.task, point.label, getattr(point, "unit", "")), point) for point in points)
+    entries = [styles[name] for name in dict.fromkeys(point.name for point in points)]
+    if not lines:
+        entries = [replace(style, line="") for style in entries]
+    columns, height = next((columns, height) for more, columns, height in sizes if len(tasks) > more)
+    figure, axes = make_grid(len(tasks), entries, columns, height=height)
+    for panel, (_, label, _) in zip(axes, tasks, strict=True):
+        set_title(panel, label)
+    return figure, list(zip(axes, tasks.values(), strict=True))
 
 
 def _count_legend_columns(entries: Sequence[SeriesStyle], width: float) -> int:
