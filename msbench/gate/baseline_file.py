@@ -33,7 +33,7 @@ from msbench.results.files import list_shared_folders
 from msbench.results.record import Metric
 from msbench.runs.suite import Suite
 from msbench.runs.suite_file import Margin, Reason
-from msbench.stats import spread
+from msbench.stats import compute_sd
 
 ANY = "any"
 """The class of hardware that stands for all classes without an entry."""
@@ -107,7 +107,7 @@ class BaselineEntry(Config):
             raise ValueError("seeds: a seed is repeated")
         for name, stated, found in (
             ("mean", self.mean, statistics.fmean(self.values)),
-            ("sd", self.sd, spread(self.values)),
+            ("sd", self.sd, compute_sd(self.values)),
         ):
             is_close = math.isclose(stated or 0, found or 0, abs_tol=TOLERANCE)
             if (stated is None) != (found is None) or not is_close:

@@ -34,7 +34,7 @@ from msbench.results.record import RunRecord
 from msbench.results.store import StoredRuns
 from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.runs.suite_file import DEFAULT_MARGIN, DEFAULT_REASON
-from msbench.stats import learned_rule, spread
+from msbench.stats import compute_sd, find_learned_rule
 
 HEADER = ("task", "model", "hardware", "before", "now", "change", "margin")
 UNCOMPARED = {"date", "msbench", "checksum"}
@@ -159,7 +159,7 @@ def _warn_of_weak_entry(place: Place, entry: BaselineEntry, run: RunRecord) -> I
         yield f"{' · '.join(place)}: `check` will call this entry invalid: {problem}"
         return
     rules = {**run.baselines, **({} if run.chance is None else {"chance": run.chance})}
-    rule = learned_rule(entry.mean, entry.sd, entry.n, entry.n_test, rules)
+    rule = find_learned_rule(entry.mean, entry.sd, entry.n, entry.n_test, rules)
     if rule is not None:
         given = f"{entry.mean:.2%} is what {rule!r} gives ({rules[rule]:.2%})"
         yield f"{' · '.join(place)}: {given}; a model that learns only this rule passes"
@@ -211,7 +211,7 @@ def _collect_entry(
                 "seeds": tuple(record.seed for record in done),
                 "n": len(values),
                 "mean": statistics.fmean(values),
-                "sd": spread(values),
+                "sd": compute_sd(values),
                 "n_test": done[0].n_test,
                 "data": done[0].data_digest,
                 "source": done[0].source_digest,

@@ -14,7 +14,7 @@ from msbench.gate.check import CheckOptions, check_reference
 from msbench.results import store
 from msbench.runs.suite import Suite, load_suite
 from msbench.runs.suite_file import WIDEST_MARGIN
-from msbench.stats import decision_power, pooled_sd
+from msbench.stats import compute_power, pool_sd
 
 RELIABLY = 0.95
 """Probability with which a result as good as expected should pass."""
@@ -52,16 +52,16 @@ def calibrate_margin(groups: Sequence[Sequence[float]], n: int, n_expected: int)
     `groups` are the results of seeds, one group per model. None if they show no spread: no group has two
     seeds, or all seeds agree.
     """
-    spread = pooled_sd(groups)
+    spread = pool_sd(groups)
     if spread is None or not spread.sd:
         return None
     error = spread.sd * math.sqrt(1 / n + (1 / n_expected if n_expected else 0))
     # Against the paper only the stated spread counts; against a baseline the run's own seeds are added.
     degrees = spread.degrees + (n - 1 if n_expected else 0)
     margins = (step * STEP for step in range(1, round(WIDEST_MARGIN / STEP) + 1))
-    margin = next((each for each in margins if decision_power(each, error, degrees) >= RELIABLY), None)
+    margin = next((each for each in margins if compute_power(each, error, degrees) >= RELIABLY), None)
     used = WIDEST_MARGIN if margin is None else margin
-    passes = decision_power(used, error, degrees)
+    passes = compute_power(used, error, degrees)
     return Calibration(
         sd=spread.sd,
         degrees=spread.degrees,
@@ -69,7 +69,7 @@ def calibrate_margin(groups: Sequence[Sequence[float]], n: int, n_expected: int)
         n_expected=n_expected,
         margin=margin,
         passes=passes,
-        fails=decision_power(-used, error, degrees),
+        fails=compute_power(-used, error, degrees),
         fails_at_twice=passes,  # by symmetry: as far below the bound as the expected mean is above it
     )
 

@@ -16,12 +16,12 @@ from msbench.runs.suite_file import DEFAULT_REASON
 from msbench.stats import (
     Noninferiority,
     Pooled,
-    learned_rule,
-    noninferiority,
-    pooled_sd,
-    sampling_sd,
-    seeds_needed,
-    spread,
+    compute_sampling_sd,
+    compute_sd,
+    count_seeds_needed,
+    decide_noninferiority,
+    find_learned_rule,
+    pool_sd,
 )
 
 CRASHES = ("failed", "out-of-memory")
@@ -121,13 +121,15 @@ def _find_rule(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
     if not evidence.n_test:
         return None
     values = evidence.values
-    name = learned_rule(statistics.fmean(values), spread(values), len(values), evidence.n_test, rules)
+    name = find_learned_rule(
+        statistics.fmean(values), compute_sd(values), len(values), evidence.n_test, rules
+    )
     return name if name is not None and _explains(evidence, rules[name], max(values)) else None
 
 
 def _explains(evidence: Evidence, rule: float, rate: float) -> bool:
     """Return True if `rate` is no more than a rule's rate, within the noise of the test split."""
-    return learned_rule(rate, None, 1, evidence.n_test or 1, {"rule": rule}) is not None
+    return find_learned_rule(rate, None, 1, evidence.n_test or 1, {"rule": rule}) is not None
 
 
 def _describe_rule(evidence: Evidence, name: str, rate: float, expectation: Expectation) -> str:
@@ -172,14 +174,14 @@ def compare_means(evidence: Evidence, expectation: Expectation) -> Noninferiorit
     Seeds vary on both sides: the variance is that of a seed times ``1/n + 1/n_expected``. Another draw of the
     test split adds its binomial variance once per side, whatever the number of seeds.
     """
-    return noninferiority(evidence.values, expectation.bound, **_measure_noise(evidence, expectation))
+    return decide_noninferiority(evidence.values, expectation.bound, **_measure_noise(evidence, expectation))
 
 
 def _measure_noise(evidence: Evidence, expectation: Expectation) -> dict[str, Any]:
     """Return the sources of noise, as keyword arguments of the test."""
     ours = evidence.n_test or expectation.n_test or 1
     same = _is_same_data(evidence, expectation)
-    sampling = 0.0 if same else sampling_sd(expectation.mean, ours, expectation.n_test or ours)
+    sampling = 0.0 if same else compute_sampling_sd(expectation.mean, ours, expectation.n_test or ours)
     return {
         "pooled": pool_seed_spread(evidence, expectation),
         "n_expected": expectation.n,
@@ -191,14 +193,14 @@ def _measure_noise(evidence: Evidence, expectation: Expectation) -> dict[str, An
 
 def pool_seed_spread(evidence: Evidence, expectation: Expectation) -> Pooled | None:
     """Return the spread between seeds: of these and the expectation's groups together, else the known one."""
-    if expectation.known is not None and pooled_sd(expectation.groups) is None:
+    if expectation.known is not None and pool_sd(expectation.groups) is None:
         return expectation.known
-    return pooled_sd([evidence.values, *expectation.groups])
+    return pool_sd([evidence.values, *expectation.groups])
 
 
 def _add_seeds_needed(judgement: Judgement, evidence: Evidence, expectation: Expectation) -> Judgement:
     """Add the number of further seeds that would decide with a probability of 80 %."""
-    more = seeds_needed(evidence.values, expectation.bound, **_measure_noise(evidence, expectation))
+    more = count_seeds_needed(evidence.values, expectation.bound, **_measure_noise(evidence, expectation))
     if more is None:
         hint = "more seeds alone would hardly decide"
     else:

@@ -7,20 +7,20 @@ Distributions are those of `scipy.special`, imported when a function is called: 
 from msbench.stats.bootstrap import (
     AurocInterval,
     Paired,
-    auroc_bootstrap,
-    paired_auroc_bootstrap,
-    paired_bootstrap,
+    bootstrap_auroc,
+    bootstrap_auroc_difference,
+    bootstrap_difference,
 )
 from msbench.stats.difference import Difference, holm, mcnemar, welch
 from msbench.stats.noninferiority import (
     Noninferiority,
     State,
-    decision_power,
-    noninferiority,
-    seeds_needed,
+    compute_power,
+    count_seeds_needed,
+    decide_noninferiority,
 )
-from msbench.stats.proportion import Interval, learned_rule, sampling_sd, wilson
-from msbench.stats.summary import Pooled, Summary, pooled_sd, spread, summary
+from msbench.stats.proportion import Interval, compute_sampling_sd, find_learned_rule, wilson
+from msbench.stats.summary import Pooled, Summary, compute_sd, pool_sd, summarise
 
 __all__ = [
     "AurocInterval",
@@ -31,19 +31,19 @@ __all__ = [
     "Pooled",
     "State",
     "Summary",
-    "auroc_bootstrap",
-    "decision_power",
+    "bootstrap_auroc",
+    "bootstrap_auroc_difference",
+    "bootstrap_difference",
+    "compute_power",
+    "compute_sampling_sd",
+    "compute_sd",
+    "count_seeds_needed",
+    "decide_noninferiority",
+    "find_learned_rule",
     "holm",
-    "learned_rule",
     "mcnemar",
-    "noninferiority",
-    "paired_auroc_bootstrap",
-    "paired_bootstrap",
-    "pooled_sd",
-    "sampling_sd",
-    "seeds_needed",
-    "spread",
-    "summary",
+    "pool_sd",
+    "summarise",
     "welch",
     "wilson",
 ]

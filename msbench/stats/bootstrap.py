@@ -27,7 +27,7 @@ class Paired:
     p: float
 
 
-def paired_bootstrap(
+def bootstrap_difference(
     first_correct: NDArray[np.bool_],
     second_correct: NDArray[np.bool_],
     seed: int,
@@ -61,7 +61,7 @@ class AurocInterval:
     mean: float
 
 
-def auroc_bootstrap(
+def bootstrap_auroc(
     labels: NDArray[np.integer],
     scores: NDArray[np.floating],
     seed: int,
@@ -85,7 +85,7 @@ def auroc_bootstrap(
     return AurocInterval(value, found.low, found.high, float(drawn.mean()))
 
 
-def paired_auroc_bootstrap(
+def bootstrap_auroc_difference(
     labels: NDArray[np.integer],
     first_scores: NDArray[np.floating],
     second_scores: NDArray[np.floating],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from msbench.stats.proportion import check_confidence
-from msbench.stats.summary import Summary, summary
+from msbench.stats.summary import Summary, summarise
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -28,13 +28,14 @@ def welch(
     """Apply Welch's (1947) two-sided t-test to means over seeds, whose spreads may differ.
 
     t = difference / error, error² = sd₁²/n₁ + sd₂²/n₂, degrees of freedom by Satterthwaite. ValueError for
-    fewer than two values on a side. `step` is that of `noninferiority`: no sd is taken below step/√12. With a
-    step of 0 and no spread on either side p is 1 for equal means and 0 for others, the limits of the formula.
+    fewer than two values on a side. `step` is that of `decide_noninferiority`: no sd is taken below step/√12.
+    With a step of 0 and no spread on either side p is 1 for equal means and 0 for others, the limits of the
+    formula.
     """
     from scipy.special import stdtr, stdtrit
 
     check_confidence(confidence)
-    ours, theirs = summary(first), summary(second)
+    ours, theirs = summarise(first), summarise(second)
     variances = [_variance(each, step) for each in (ours, theirs)]
     difference, total = ours.mean - theirs.mean, sum(variances)
     if not total:

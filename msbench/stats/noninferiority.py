@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from msbench.stats.proportion import check_confidence
-from msbench.stats.summary import Pooled, Summary, summary
+from msbench.stats.summary import Pooled, Summary, summarise
 
 State = Literal["above", "below", "undecided"]
 MOST_SEEDS = 100
@@ -33,7 +33,7 @@ class Noninferiority:
     degrees: float | None = None
 
 
-def noninferiority(
+def decide_noninferiority(
     values: Sequence[float],
     bound: float,
     confidence: float = 0.95,
@@ -58,7 +58,7 @@ def noninferiority(
     check_confidence(confidence)
     from scipy.special import stdtrit
 
-    found = summary(values)
+    found = summarise(values)
     estimated = _standard_error(found, pooled, step, n_expected, sampling)
     if estimated is None:
         return Noninferiority("undecided", found.mean)
@@ -69,7 +69,7 @@ def noninferiority(
     return Noninferiority(state, found.mean, low, high, error, degrees)
 
 
-def seeds_needed(
+def count_seeds_needed(
     values: Sequence[float],
     bound: float,
     confidence: float = 0.95,
@@ -86,8 +86,8 @@ def seeds_needed(
     the test over N fresh seeds, if mean and sd were the true ones. None if it cannot be determined: a single
     value without `pooled`, a mean on the bound, or more than `MOST_SEEDS` more.
     """
-    found = summary(values)
-    now = noninferiority(
+    found = summarise(values)
+    now = decide_noninferiority(
         values, bound, confidence, pooled, n_expected=n_expected, sampling=sampling, step=step
     )
     if now.state != "undecided":
@@ -97,12 +97,12 @@ def seeds_needed(
         return None
     for more in range(1, MOST_SEEDS + 1):
         larger = _standard_error(replace(found, n=found.n + more), pooled, step, n_expected, sampling)
-        if larger is not None and decision_power(gap, *larger, confidence) >= power:
+        if larger is not None and compute_power(gap, *larger, confidence) >= power:
             return more
     return None
 
 
-def decision_power(gap: float, error: float, degrees: float, confidence: float = 0.95) -> float:
+def compute_power(gap: float, error: float, degrees: float, confidence: float = 0.95) -> float:
     """Return the probability that a mean is decided to be above a bound when the true mean is `gap` above it.
 
     P(T >= t) for T noncentral t with shift gap / error, `error` the standard error of the difference.

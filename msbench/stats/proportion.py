@@ -32,7 +32,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     return Interval(low, high)
 
 
-def sampling_sd(rate: float, n: int, n_expected: int | None = None) -> float:
+def compute_sampling_sd(rate: float, n: int, n_expected: int | None = None) -> float:
     """Return the standard deviation of an accuracy near `rate`, a fraction, due to the draw of the test set.
 
     sqrt(rate (1 - rate) / n). With `n_expected`, that of the difference of two accuracies from independent
@@ -45,16 +45,16 @@ def sampling_sd(rate: float, n: int, n_expected: int | None = None) -> float:
     return math.sqrt(rate * (1 - rate) * inverse)
 
 
-def standard_error(rate: float, n_test: int, sd: float | None, n: int) -> float:
+def compute_standard_error(rate: float, n_test: int, sd: float | None, n: int) -> float:
     """Return the standard error, as a fraction, of a mean accuracy near `rate`.
 
     Seeds share the test split, so the binomial part does not shrink with `n`; the spread `sd` of seeds does.
     """
     between_seeds = 0.0 if sd is None else sd / math.sqrt(n)
-    return math.hypot(sampling_sd(rate, n_test), between_seeds)
+    return math.hypot(compute_sampling_sd(rate, n_test), between_seeds)
 
 
-def learned_rule(
+def find_learned_rule(
     mean: float, sd: float | None, n: int, n_test: int, rules: Mapping[str, float]
 ) -> str | None:
     """Return the trivial rule that explains a mean accuracy, or None if the model beats or misses them all.
@@ -64,7 +64,7 @@ def learned_rule(
     """
     if not rules:
         return None
-    margin = {name: 2 * standard_error(rate, n_test, sd, n) for name, rate in rules.items()}
+    margin = {name: 2 * compute_standard_error(rate, n_test, sd, n) for name, rate in rules.items()}
     weakest = min(rules, key=lambda name: rules[name])
     if mean <= rules[weakest] + margin[weakest]:
         return weakest

@@ -23,12 +23,12 @@ class Pooled:
     degrees: int
 
 
-def spread(values: Sequence[float]) -> float | None:
+def compute_sd(values: Sequence[float]) -> float | None:
     """Return the sample standard deviation (divisor n - 1), or None for a single value."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def summary(values: Iterable[float]) -> Summary:
+def summarise(values: Iterable[float]) -> Summary:
     """Summarise one value or more; ValueError if there is none or one is not finite.
 
     Exact in rational arithmetic and rounded once, so that identical values have exactly their value as mean
@@ -40,16 +40,16 @@ def summary(values: Iterable[float]) -> Summary:
     for value in found:
         if not math.isfinite(value):
             raise ValueError(f"{value} is no finite value")
-    return Summary(len(found), statistics.mean(found), spread(found))
+    return Summary(len(found), statistics.mean(found), compute_sd(found))
 
 
-def pooled_sd(groups: Iterable[Sequence[float]]) -> Pooled | None:
+def pool_sd(groups: Iterable[Sequence[float]]) -> Pooled | None:
     """Return the spread that groups of seeds share, each about its own mean; None if no group has two values.
 
     sd² = Σ (n_g - 1) sd_g² / Σ (n_g - 1): the within-group mean square of a one-way analysis of variance. It
     assumes that the spread is the same in all groups. Groups of fewer than two values contribute nothing.
     """
-    found = [summary(group) for group in groups if len(group) > 1]
+    found = [summarise(group) for group in groups if len(group) > 1]
     degrees = sum(each.n - 1 for each in found)
     if not degrees:
         return None

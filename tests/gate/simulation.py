@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from msbench.stats import decision_power
+from msbench.stats import compute_power
 
 CONFIDENCE = 0.95
 MARGIN = 1.0
@@ -36,7 +36,7 @@ class Chances:
 
 def compute_chances(room: float, error: float, degrees: float) -> Chances:
     """In theory, for a true mean that is `room` above the bound."""
-    return Chances(decision_power(room, error, degrees), decision_power(-room, error, degrees))
+    return Chances(compute_power(room, error, degrees), compute_power(-room, error, degrees))
 
 
 @dataclass(frozen=True)

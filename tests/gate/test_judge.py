@@ -11,7 +11,7 @@ from msbench.gate.expectations import Expectation
 from msbench.gate.judge import compare_means, count_crashes, judge, pool_seed_spread
 from msbench.reporting.tables.cells import Evidence
 from msbench.runs.suite_file import DEFAULT_REASON
-from msbench.stats import Pooled, noninferiority, seeds_needed
+from msbench.stats import Pooled, count_seeds_needed, decide_noninferiority
 
 PASSING = ("pass", "improved", "xfail")
 
@@ -211,7 +211,7 @@ def test_a_default_margin_is_said_to_be_one() -> None:
 
 def test_an_exact_expectation_is_the_t_test_over_seeds() -> None:
     values = (0.61, 0.624, 0.633)
-    found, plain = compare_means(evidence(*values), expectation()), noninferiority(values, 0.60)
+    found, plain = compare_means(evidence(*values), expectation()), decide_noninferiority(values, 0.60)
     assert (found.state, found.low, found.high) == (plain.state, plain.low, plain.high)
 
 
@@ -292,7 +292,9 @@ def test_data_that_a_suite_generates_are_not_the_papers() -> None:
 def test_seeds_needed_is_reported() -> None:
     found = judge(evidence(0.60, 0.625, 0.61), expectation())
     assert found.verdict == "inconclusive"
-    assert found.seeds_needed == seeds_needed([0.60, 0.625, 0.61], 0.60, pooled=Pooled(0.012583, 2), step=0)
+    assert found.seeds_needed == count_seeds_needed(
+        [0.60, 0.625, 0.61], 0.60, pooled=Pooled(0.012583, 2), step=0
+    )
     assert f"{found.seeds_needed} more seed" in found.reason
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from simulation import DRAWS, HEADER, MARGIN, SETTINGS, Setting, draw, row, simulated, states
 
-from msbench.stats import Pooled, noninferiority
+from msbench.stats import Pooled, decide_noninferiority
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "gate.md"
 
@@ -15,7 +15,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "gate.md"
 def test_the_arrays_say_what_the_gate_says(setting: Setting) -> None:
     values = draw(setting, 40)
     pooled = Pooled(setting.sd, 10**9) if setting.spread == "known" else None
-    said = [noninferiority(list(seeds), -MARGIN, pooled=pooled).state for seeds in values]
+    said = [decide_noninferiority(list(seeds), -MARGIN, pooled=pooled).state for seeds in values]
     assert said == list(states(setting, values))
 
 

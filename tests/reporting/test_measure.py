@@ -12,7 +12,7 @@ from msbench.reporting.tables.measure import average_cells, measure_distances, m
 from msbench.reporting.tables.selection import select_runs
 from msbench.results.mixing_documents import Distances, read_distances
 from msbench.results.record import RunRecord, Status
-from msbench.stats import spread
+from msbench.stats import compute_sd
 
 COLUMN = Column("listops", "Accuracy (%)")
 
@@ -37,7 +37,7 @@ def test_three_seeds_give_mean_and_sample_deviation_in_percent() -> None:
 def test_one_seed_has_no_deviation() -> None:
     cell, _ = cell_of(seeds(0.8))
     assert (cell.measured, cell.sd, cell.n, cell.n_planned) == (80.0, None, 1, 3)
-    assert spread([0.8]) is None
+    assert compute_sd([0.8]) is None
 
 
 def test_what_is_not_as_published_about_the_data_is_told() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from msbench.stats import auroc_bootstrap, bootstrap, paired_auroc_bootstrap
+from msbench.stats import bootstrap, bootstrap_auroc, bootstrap_auroc_difference
 from msbench.training.auroc import macro_auroc
 
 Labels = NDArray[np.int64]
@@ -31,7 +31,7 @@ def test_each_draw_is_the_macro_auroc_of_its_examples(share: float) -> None:
     """At 1 % many draws lack a class, and some lack all."""
     labels, scores = examples(150, share=share)
     expected = by_drawing_examples(labels, scores, 200)
-    found = auroc_bootstrap(labels, scores, seed=0, draws=200)
+    found = bootstrap_auroc(labels, scores, seed=0, draws=200)
     assert found.value == macro_auroc(scores, labels).value
     assert found.mean == pytest.approx(expected.mean(), rel=1e-13)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(expected, [0.025, 0.975])), rel=1e-13)
@@ -43,49 +43,49 @@ def test_draws_with_every_class_are_those_of_which_none_is_left_out() -> None:
     found = [macro_auroc(scores[each], labels[each]) for each in chosen]
     complete = [each.value for each in found if each.left_out == 0][:100]
     assert len(complete) == 100
-    interval = auroc_bootstrap(labels, scores, 0, draws=100, every_class=True)
+    interval = bootstrap_auroc(labels, scores, 0, draws=100, every_class=True)
     assert interval.mean == pytest.approx(np.mean(complete), rel=1e-13)
 
 
 def test_no_end_of_drawing_where_a_class_will_not_come() -> None:
     labels = np.eye(40, 20, dtype=np.int64)
     with pytest.raises(ValueError, match="hardly a draw"):
-        auroc_bootstrap(labels, labels.astype(float), 0, draws=5, every_class=True)
+        bootstrap_auroc(labels, labels.astype(float), 0, draws=5, every_class=True)
 
 
 def test_the_size_of_a_batch_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, scores = examples()
-    whole = auroc_bootstrap(labels, scores, 1, draws=100)
+    whole = bootstrap_auroc(labels, scores, 1, draws=100)
     monkeypatch.setattr(bootstrap, "WEIGHTS", 7 * len(labels))
-    assert auroc_bootstrap(labels, scores, 1, draws=100) == whole
+    assert bootstrap_auroc(labels, scores, 1, draws=100) == whole
 
 
 def test_a_class_of_one_kind_is_left_out_of_all_draws() -> None:
     labels, scores = examples()
-    alone = auroc_bootstrap(labels, scores, 0, draws=50)
+    alone = bootstrap_auroc(labels, scores, 0, draws=50)
     none = np.zeros((len(labels), 1), dtype=np.int64)
     more = np.hstack([labels, none, 1 - none]), np.hstack([scores, none, none])
-    beside = auroc_bootstrap(*more, 0, draws=50)
-    assert beside == alone
+    with_more = bootstrap_auroc(*more, 0, draws=50)
+    assert with_more == alone
     with pytest.raises(ValueError, match="no class has both"):
-        auroc_bootstrap(none, none.astype(float), 0)
+        bootstrap_auroc(none, none.astype(float), 0)
 
 
 def test_scores_without_rank_or_of_another_shape_are_refused() -> None:
     labels, scores = examples()
     with pytest.raises(ValueError, match="must be"):
-        auroc_bootstrap(labels, scores[:, :2], 0)
+        bootstrap_auroc(labels, scores[:, :2], 0)
     scores[0, 0] = np.nan
     with pytest.raises(ValueError, match="no rank"):
-        auroc_bootstrap(labels, scores, 0)
+        bootstrap_auroc(labels, scores, 0)
 
 
 def test_pairs_are_of_the_same_draws() -> None:
     labels, scores = examples()
     worse = scores + np.random.default_rng(9).standard_normal(scores.shape)
-    same = paired_auroc_bootstrap(labels, scores, scores, 0, draws=99)
+    same = bootstrap_auroc_difference(labels, scores, scores, 0, draws=99)
     assert (same.difference, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
-    found = paired_auroc_bootstrap(labels, scores, worse, 0, draws=999)
+    found = bootstrap_auroc_difference(labels, scores, worse, 0, draws=999)
     expected = by_drawing_examples(labels, scores, 999) - by_drawing_examples(labels, worse, 999)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(expected, [0.025, 0.975])), rel=1e-12)
     assert found.low > 0
@@ -99,7 +99,7 @@ def test_it_covers_the_true_value() -> None:
         source = np.random.default_rng(seed)
         labels = (source.random((200, 3)) < 0.4).astype(np.int64)
         scores = source.standard_normal((200, 3)) + labels
-        found = auroc_bootstrap(labels, scores, 0, draws=200)
+        found = bootstrap_auroc(labels, scores, 0, draws=200)
         within += found.low <= 0.7602499389 <= found.high
     assert within / trials == pytest.approx(0.95, abs=0.05)
 
@@ -119,9 +119,9 @@ def test_it_is_near_the_published_interval(name: str, sample: Callable[..., Path
     value, mean, low, high = PUBLISHED[name]
     with np.load(sample("ptbxl-reference-predictions", f"{name}.npz")) as arrays:
         labels, scores = arrays["y_true"], arrays["y_pred"]
-    found = auroc_bootstrap(labels, scores, seed=0, draws=200, confidence=0.9, every_class=True)
+    found = bootstrap_auroc(labels, scores, seed=0, draws=200, confidence=0.9, every_class=True)
     assert found.value == pytest.approx(value, rel=0, abs=2.3e-16)
     assert found.mean == pytest.approx(mean, abs=0.0015)
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.0025)
-    ours = auroc_bootstrap(labels, scores, seed=0, draws=200, confidence=0.9)
+    ours = bootstrap_auroc(labels, scores, seed=0, draws=200, confidence=0.9)
     assert ours.high - ours.low > high - low, "one or two positives a class: leaving classes out adds spread"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from msbench.stats import Interval, learned_rule, sampling_sd, wilson
-from msbench.stats.proportion import standard_error
+from msbench.stats import Interval, compute_sampling_sd, find_learned_rule, wilson
+from msbench.stats.proportion import compute_standard_error
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
@@ -63,15 +63,15 @@ def _coverage(intervals: list[Interval], n: int, rates: np.ndarray) -> float:
 
 
 def test_noise_of_a_test_set_is_binomial() -> None:
-    assert sampling_sd(0.62, 2000) == pytest.approx(binom.std(2000, 0.62) / 2000)
+    assert compute_sampling_sd(0.62, 2000) == pytest.approx(binom.std(2000, 0.62) / 2000)
     source = np.random.default_rng(0)
     ours, theirs = source.binomial(2000, 0.62, 20_000) / 2000, source.binomial(500, 0.62, 20_000) / 500
-    assert np.std(ours - theirs) == pytest.approx(sampling_sd(0.62, 2000, 500), rel=0.02)
+    assert np.std(ours - theirs) == pytest.approx(compute_sampling_sd(0.62, 2000, 500), rel=0.02)
 
 
 def test_percent_are_refused_as_rates() -> None:
     with pytest.raises(ValueError, match="62 is no rate"):
-        sampling_sd(62, 2000)
+        compute_sampling_sd(62, 2000)
 
 
 RULES = {"majority": 0.17, "root operator only": 0.363}
@@ -79,8 +79,10 @@ RULES = {"majority": 0.17, "root operator only": 0.363}
 
 def test_the_error_is_binomial_for_one_seed_and_adds_the_spread_for_more() -> None:
     binomial = math.sqrt(0.363 * 0.637 / 2000)
-    assert standard_error(0.363, 2000, None, 1) == pytest.approx(binomial)
-    assert standard_error(0.363, 2000, 0.03, 3) == pytest.approx(math.hypot(binomial, 0.03 / math.sqrt(3)))
+    assert compute_standard_error(0.363, 2000, None, 1) == pytest.approx(binomial)
+    assert compute_standard_error(0.363, 2000, 0.03, 3) == pytest.approx(
+        math.hypot(binomial, 0.03 / math.sqrt(3))
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,19 +101,19 @@ def test_the_error_is_binomial_for_one_seed_and_adds_the_spread_for_more() -> No
 )
 def test_a_mean_within_two_errors_of_a_rule_has_learned_that_rule(mean: float, rule: str | None) -> None:
     """Two standard errors at 2,000 examples are 1.68 points at majority and 2.15 at root operator only."""
-    assert learned_rule(mean, None, 1, 2000, RULES) == rule
+    assert find_learned_rule(mean, None, 1, 2000, RULES) == rule
 
 
 def test_a_wide_spread_over_seeds_widens_the_margin() -> None:
-    assert learned_rule(0.40, None, 1, 2000, RULES) is None
-    assert learned_rule(0.40, 0.05, 3, 2000, RULES) == "root operator only"
+    assert find_learned_rule(0.40, None, 1, 2000, RULES) is None
+    assert find_learned_rule(0.40, 0.05, 3, 2000, RULES) == "root operator only"
 
 
 def test_of_two_rules_in_reach_the_nearer_counts() -> None:
     rules = {"majority": 0.1, "one": 0.40, "two": 0.42}
-    assert learned_rule(0.412, None, 1, 500, rules) == "two"
-    assert learned_rule(0.407, None, 1, 500, rules) == "one"
+    assert find_learned_rule(0.412, None, 1, 500, rules) == "two"
+    assert find_learned_rule(0.407, None, 1, 500, rules) == "one"
 
 
 def test_no_rules_explain_nothing() -> None:
-    assert learned_rule(0.1, None, 1, 2000, {}) is None
+    assert find_learned_rule(0.1, None, 1, 2000, {}) is None

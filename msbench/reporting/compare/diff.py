@@ -12,12 +12,11 @@ from msbench.config.differences import (
     compare_sources,
 )
 from msbench.errors import DataError
-from msbench.reporting.compare.lookup import FoundRun, describe_run
+from msbench.reporting.compare.lookup import FoundRun, format_run_title
 from msbench.reporting.compare.outcomes import Epoch, PairedTest, read_curve, run_paired_test
 from msbench.reporting.compare.page import Facts, Grid, Part, select_rows
 from msbench.results.record import RunRecord
-from msbench.runs import plan
-from msbench.runs.plan import PlannedRun
+from msbench.runs.plan import PlannedRun, describe_run
 
 LABELS = ("suite", "task")
 """Settings that only place a run in the results folder, and are not compared."""
@@ -122,7 +121,7 @@ def _as_values(epoch: Epoch | None) -> dict[str, Any] | None:
 def build_page(found: RunDifference) -> Iterable[Part]:
     """Yield the parts to print, in order."""
     ours, theirs = found.first.record, found.second.record
-    runs = [("first", describe_run(ours)), ("second", describe_run(theirs)), ("", _summarise(found))]
+    runs = [("first", format_run_title(ours)), ("second", format_run_title(theirs)), ("", _summarise(found))]
     yield Facts("two runs", runs)
     yield Facts("result", list(_list_results(found)))
     yield from _lay_out_tests(found)
@@ -211,7 +210,7 @@ def _format_points(fraction: float) -> str:
 def build_plan_document(entries: Iterable[PlannedRun]) -> list[dict[str, Any]]:
     """Return the rows of the plan for JSON, each with its nearest stored run and the changes since."""
     return [
-        plan.describe_run(entry)
+        describe_run(entry)
         | {
             "unlike": entry.nearest.run_id if entry.nearest else None,
             "changes": [change.as_dict() for change in entry.changes],

@@ -27,7 +27,7 @@ class FoundRun:
     note: str = ""
 
 
-def describe_run(record: RunRecord) -> str:
+def format_run_title(record: RunRecord) -> str:
     """Return suite, task, model, seed and id of the run as a title."""
     return f"{record.suite} · {record.task} · {record.model} · seed {record.seed} · run {record.run_id}"
 

@@ -109,7 +109,7 @@ def describe_interval(found: FoundRun) -> str:
     except DataError as error:
         return f"no interval: {error}"
     assert answers.scores is not None, "a macro AUROC is of scores"
-    drawn = stats.auroc_bootstrap(answers.labels, answers.scores, SEED, AUROC_DRAWS)
+    drawn = stats.bootstrap_auroc(answers.labels, answers.scores, SEED, AUROC_DRAWS)
     how = f"bootstrap of {record.n_test:,} test examples"
     return f"95 % interval {drawn.low:.2%} to {drawn.high:.2%} ({how})"
 
@@ -147,13 +147,13 @@ def run_paired_test(first: FoundRun, second: FoundRun) -> PairedTest:
         raise DataError("the two were tested on other examples, or these have other labels")
     n = len(ours.examples)
     if ours.scores is not None and theirs.scores is not None:
-        drawn = stats.paired_auroc_bootstrap(ours.labels, theirs.scores, ours.scores, SEED, AUROC_DRAWS)
+        drawn = stats.bootstrap_auroc_difference(ours.labels, theirs.scores, ours.scores, SEED, AUROC_DRAWS)
         return PairedTest(n, AUROC_DRAWS, drawn)
     a, b = ours.correct, theirs.correct
     assert a is not None, "without scores there is one label per example"
     assert b is not None, "both runs have the same metric"
     counts = PairedCounts(*(int(each.sum()) for each in (a & b, a & ~b, ~a & b, ~a & ~b)))
-    drawn = stats.paired_bootstrap(b, a, SEED, DRAWS)
+    drawn = stats.bootstrap_difference(b, a, SEED, DRAWS)
     return PairedTest(n, DRAWS, drawn, counts, stats.mcnemar(counts.only_first, counts.only_second))
 
 

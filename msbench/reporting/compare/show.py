@@ -17,13 +17,13 @@ from msbench.config.differences import (
 )
 from msbench.config.run import SECTIONS
 from msbench.errors import ConfigError, DataError
-from msbench.reporting.compare.lookup import FoundRun, describe_run
+from msbench.reporting.compare.lookup import FoundRun, format_run_title
 from msbench.reporting.compare.outcomes import Epoch, describe_interval, read_curve
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.runs.identity import identify
 from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, dump_spec, resolve_record
-from msbench.stats import learned_rule
+from msbench.stats import find_learned_rule
 
 FILES = 12
 """The most changed source files that are named."""
@@ -106,7 +106,7 @@ def inspect_run(
 def build_page(details: RunDetails) -> Iterable[Part]:
     """Yield the parts to print, in order."""
     record, folder = details.found.record, details.found.folder
-    yield Facts(describe_run(record), list(_list_results(record, details.interval)))
+    yield Facts(format_run_title(record), list(_list_results(record, details.interval)))
     yield _lay_out_command(details.reproduction, record)
     yield _lay_out_standing(record, details.standing)
     departures = [
@@ -145,7 +145,7 @@ def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]
     if record.baselines:
         yield "trivial rules", ", ".join(f"{name} {value:.2%}" for name, value in record.baselines.items())
     if record.metric == "accuracy" and record.result is not None and record.n_test:
-        rule = learned_rule(record.result, None, 1, record.n_test, record.baselines)
+        rule = find_learned_rule(record.result, None, 1, record.n_test, record.baselines)
         if rule is not None:
             yield "learned", f"no more than the trivial rule {rule!r} explains"
     if record.parameters is not None:

@@ -25,7 +25,7 @@ from msbench.reporting.figures.style import (
 from msbench.reporting.tables.cells import Column
 from msbench.reporting.tables.notes import format_run_count
 from msbench.results.record import RunRecord
-from msbench.stats import spread
+from msbench.stats import compute_sd
 
 SEVERAL = "several machines"
 TIMES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))
@@ -80,7 +80,7 @@ def compare_times(series: Iterable[Series]) -> tuple[tuple[AccuracyPoint, ...], 
                 notes.append(f"{each.place}: not shown: no time measured on {clean(chosen)}")
                 continue
             times = [_get_seconds(record) for record in runs]
-            measured = {"cost_sd": spread(times), "timed": len(times), "hardware": chosen}
+            measured = {"cost_sd": compute_sd(times), "timed": len(times), "hardware": chosen}
             found.append(_make_point(each, statistics.fmean(times), runs, **measured))
     return tuple(found), tuple(notes)
 

@@ -35,7 +35,7 @@ from msbench.reporting.figures.style import (
     thin_lines,
 )
 from msbench.results.mixing_documents import Distances, MixingDocument
-from msbench.stats import spread
+from msbench.stats import compute_sd
 
 DOCUMENT_SIZE = (5.5, 3.4)
 """Width and height in inches of the figures of documents."""
@@ -129,7 +129,7 @@ def _average_seeds(runs: Sequence[Sequence[LayerPoint]]) -> list[LayerPoint]:
     for seeds in zip(*runs, strict=False):
         values = [layer.distance for layer in seeds if layer.distance is not None]
         if len(values) == len(seeds):
-            mean, sd = statistics.fmean(values), spread(values)
+            mean, sd = statistics.fmean(values), compute_sd(values)
             place = {"kind": "mean", "run_id": "", "seed": None}
             found.append(replace(seeds[0], **place, distance=mean, sd=sd, n=len(values)))
     return found

@@ -11,7 +11,7 @@ from msbench.reporting.tables.notes import format_run_count
 from msbench.reporting.tables.selection import CellRuns, is_usable
 from msbench.results.mixing_documents import Distances, find_comparable
 from msbench.results.record import RunRecord
-from msbench.stats import learned_rule, spread
+from msbench.stats import compute_sd, find_learned_rule
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")
 """Statuses by priority: the first that any seed has is the status of a cell without a result."""
@@ -85,7 +85,7 @@ def _mean(
     unit = UNITS[column.unit]
     values = [record.metrics[unit.metric] for record in runs]
     table_notes += [f"data of {column.task}: {text}" for record in runs for text in record.data_notes]
-    mean, sd = statistics.fmean(values), spread(values)
+    mean, sd = statistics.fmean(values), compute_sd(values)
     return Cell(
         measured=unit.scale * mean,
         sd=None if sd is None else unit.scale * sd,
@@ -108,7 +108,7 @@ def _note_rule(
     if len(sizes) < len(runs):
         table_notes.append(f"{column.label}: runs without n_test are not compared with the trivial rules")
         return ()
-    rule = learned_rule(mean, sd, len(runs), min(sizes), rules)
+    rule = find_learned_rule(mean, sd, len(runs), min(sizes), rules)
     if rule is None:
         return ()
     how = "within two standard errors of it" if mean >= rules[rule] else "not above it"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from msbench.errors import DataError
 from msbench.results.predictions import read_correct, read_scores
 from msbench.results.record import Metric, RunRecord
-from msbench.stats import Difference, Paired, mcnemar, paired_auroc_bootstrap, paired_bootstrap, welch
+from msbench.stats import Difference, Paired, bootstrap_auroc_difference, bootstrap_difference, mcnemar, welch
 
 LEVEL = 0.05
 """Significance level for adjusted p-values; intervals have the confidence level 1 - `LEVEL`."""
@@ -149,7 +149,7 @@ def _compare_answers(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, in
     _check_same_examples(ours, theirs, labels, others)
     for run, correct in ((ours, first), (theirs, second)):
         _check_recorded_result(run, correct)
-    found = paired_bootstrap(first, second, SEED, DRAWS["accuracy"], 1 - LEVEL)
+    found = bootstrap_difference(first, second, SEED, DRAWS["accuracy"], 1 - LEVEL)
     p = mcnemar(int((first & ~second).sum()), int((~first & second).sum()))
     return replace(found, p=p), len(labels), "McNemar"
 
@@ -158,7 +158,7 @@ def _compare_aurocs(ours: ComparedRun, theirs: ComparedRun) -> tuple[Paired, int
     (labels, first), (others, second) = (read_scores(run.folder, run.record.run_id) for run in (ours, theirs))
     _check_same_examples(ours, theirs, labels, others)
     try:
-        found = paired_auroc_bootstrap(labels, first, second, SEED, DRAWS["macro-auroc"], 1 - LEVEL)
+        found = bootstrap_auroc_difference(labels, first, second, SEED, DRAWS["macro-auroc"], 1 - LEVEL)
     except ValueError as error:
         raise DataError(f"{ours.folder} and {theirs.folder}: {error}") from None
     return found, len(labels), "paired bootstrap"

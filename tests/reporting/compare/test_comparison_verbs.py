@@ -136,10 +136,10 @@ def test_explain_names_what_changed(runs: tuple[str, str, str], tmp_path: Path) 
         older[record["run_id"]], record["run_id"] = new, new
         path.write_text(json.dumps(record), encoding="utf-8")
         path.parent.rename(path.parent.with_name(record["run_id"]))
-    told = msbench("explain", "tiny", "--model", "mamba", "--results", tmp_path / "results")
-    assert told.exit_code == 0, told.stderr
-    assert told.stdout.count("source differs: training/loop.py") == 2
-    assert "training/loop.py  abcdef01  " in told.stdout
+    explained = msbench("explain", "tiny", "--model", "mamba", "--results", tmp_path / "results")
+    assert explained.exit_code == 0, explained.stderr
+    assert explained.stdout.count("source differs: training/loop.py") == 2
+    assert "training/loop.py  abcdef01  " in explained.stdout
     rows = json.loads(
         msbench("explain", "tiny", "--model", "mamba", "--results", tmp_path / "results", "--json").stdout
     )
@@ -167,7 +167,7 @@ def test_ids_stay_whole_at_a_narrow_terminal(
     assert max(map(len, lines)) <= 60
 
 
-def test_what_is_stored_is_told_without_torch(runs: tuple[str, str, str]) -> None:
+def test_stored_results_are_shown_without_torch(runs: tuple[str, str, str]) -> None:
     words = [
         ("show", runs[0]),
         ("diff", runs[0], runs[2]),

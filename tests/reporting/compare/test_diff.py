@@ -16,8 +16,8 @@ from msbench.reporting.compare.diff import (
 )
 from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
-from msbench.runs import plan as agenda
 from msbench.runs.identity import identify
+from msbench.runs.plan import PlannedRun, plan_runs
 from msbench.runs.suite import Suite, resolve_specs
 
 FIRST, SECOND = "a" * 12, "b" * 12
@@ -113,17 +113,17 @@ def test_identical_runs_say_so(tmp_path: Path) -> None:
     assert build_document(compare_runs(first, moved))["identical"] is False
 
 
-def test_a_learning_curve_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_learning_curve_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     first, second = answered(tmp_path, FIRST, [1]), answered(tmp_path, SECOND, [1])
     assert build_document(compare_runs(first, second))["identical"] is True
     for found in (first, second):
         (found.folder / "metrics.csv").write_text("epoch\n0\n", encoding="utf-8")
-    told = [text for _, text in rows(first, second, "learning curves that cannot be read")]
-    assert [str(text).partition(":")[0] for text in told] == [
+    messages = [text for _, text in rows(first, second, "learning curves that cannot be read")]
+    assert [str(text).partition(":")[0] for text in messages] == [
         str(found.folder / "metrics.csv") for found in (first, second)
     ]
     document = build_document(compare_runs(first, second))
-    assert (document["identical"], document["unreadable"]) == (False, told)
+    assert (document["identical"], document["unreadable"]) == (False, messages)
 
 
 def test_learning_curves_stand_side_by_side(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_learning_curves_stand_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.PlannedRun]:
+def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[PlannedRun]:
     """Two models, each with a stored run of other source; one more entry without any."""
     specs = resolve_specs(tiny)
     digest = datasets.setup(specs[0].data, data_folder).digest
@@ -158,11 +158,11 @@ def entries(tiny: Suite, tmp_path: Path, data_folder: Path) -> list[agenda.Plann
             sources=older,
             source_digest="older",
         )
-    return agenda.plan_runs([*specs, *resolve_specs(tiny, ["mamba"], seeds=[7])], tmp_path, data_folder)
+    return plan_runs([*specs, *resolve_specs(tiny, ["mamba"], seeds=[7])], tmp_path, data_folder)
 
 
 @pytest.mark.usefixtures("handmade_records")
-def test_what_changed_is_named_once_for_all_runs(entries: list[agenda.PlannedRun]) -> None:
+def test_what_changed_is_named_once_for_all_runs(entries: list[PlannedRun]) -> None:
     assert [entry.action for entry in entries] == ["train"] * 3
     (part,) = build_plan_page(entries)
     assert isinstance(part, Grid)
@@ -175,7 +175,7 @@ def test_what_changed_is_named_once_for_all_runs(entries: list[agenda.PlannedRun
 
 
 @pytest.mark.usefixtures("handmade_records")
-def test_the_document_has_the_changes_in_full(entries: list[agenda.PlannedRun]) -> None:
+def test_the_document_has_the_changes_in_full(entries: list[PlannedRun]) -> None:
     first, _, last = build_plan_document(entries)
     assert first["unlike"] == "000000000000"
     assert first["changes"] == [

@@ -39,32 +39,32 @@ def test_the_result_comes_first_with_its_interval(tmp_path: Path) -> None:
     title, first = next(iter(shown.items()))
     assert first.title == f"s · t · m · seed 0 · run {RUN}"
     assert title == "s"
-    told = facts(first)
-    assert list(told)[:2] == ["status", "accuracy"]
-    assert told["accuracy"].startswith("70.00%, 95 % interval 63.")
-    assert told["trivial rules"] == "majority 17.00%"
-    assert told["size"] == "67,466 parameters"
-    assert "learned" not in told
+    rows = facts(first)
+    assert list(rows)[:2] == ["status", "accuracy"]
+    assert rows["accuracy"].startswith("70.00%, 95 % interval 63.")
+    assert rows["trivial rules"] == "majority 17.00%"
+    assert rows["size"] == "67,466 parameters"
+    assert "learned" not in rows
 
 
-def test_a_model_that_learned_no_more_than_a_rule_is_told(tmp_path: Path) -> None:
+def test_a_model_that_learned_no_more_than_a_rule_is_named(tmp_path: Path) -> None:
     found = answered(tmp_path, RUN, range(60), baselines={"majority": 0.17, "top 1 level": 0.71})
-    told = facts(parts(found, tmp_path)["s"])
-    assert told["learned"] == "no more than the trivial rule 'top 1 level' explains"
+    rows = facts(parts(found, tmp_path)["s"])
+    assert rows["learned"] == "no more than the trivial rule 'top 1 level' explains"
 
 
 def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
     failure = Failure(type="Diverged", message="not finite at step 3: [w] is nan", step=3)
     found = keep(tmp_path, RUN, status="diverged", failure=failure)
-    told = facts(parts(found, tmp_path)["s"])
-    assert told["status"] == "diverged"
-    assert told["failure"] == "Diverged: not finite at step 3: [w] is nan"
-    assert "accuracy" not in told
+    rows = facts(parts(found, tmp_path)["s"])
+    assert rows["status"] == "diverged"
+    assert rows["failure"] == "Diverged: not finite at step 3: [w] is nan"
+    assert "accuracy" not in rows
 
 
 def test_a_suite_that_is_not_known_here_is_named(tmp_path: Path) -> None:
-    told = facts(parts(keep(tmp_path, RUN), tmp_path)["to"])
-    assert "no command: unknown suite 's'" in told[""]
+    rows = facts(parts(keep(tmp_path, RUN), tmp_path)["to"])
+    assert "no command: unknown suite 's'" in rows[""]
 
 
 def test_a_record_of_an_older_version_is_shown(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
     planned = Reproduction(("msbench", "run"), "", (Change("setting", "train.lr", 0.1, 1e-5),))
     monkeypatch.setattr("msbench.reporting.compare.show.build_reproduction", lambda *_: planned)
     shown = parts(keep(tmp_path, RUN), tmp_path)
-    told = facts(shown["with"])
-    assert told["id"] == f"another, {'0' * 12}: data, source changed"
-    assert told["data"] == f"{'c' * 8} → {'d' * 8}"
-    assert told["00.py"] == f"{'a' * 8} → {'b' * 8}"
-    assert told[""] == "and 8 more files"
+    rows = facts(shown["with"])
+    assert rows["id"] == f"another, {'0' * 12}: data, source changed"
+    assert rows["data"] == f"{'c' * 8} → {'d' * 8}"
+    assert rows["00.py"] == f"{'a' * 8} → {'b' * 8}"
+    assert rows[""] == "and 8 more files"
     assert facts(shown["different"]) == {"train.lr": "1e-05 (planned: 0.1)"}
 
 

@@ -55,7 +55,7 @@ def record(identity: str, *, seed: int = 0, task: str = "listops", **changes: An
         "timing": {"train_seconds": 60.0},
         "environment": CPU,
     }
-    # A run id is twelve digits; a letter tells more in a test.
+    # A run id is twelve digits; a letter is easier to read in a test.
     return RunRecord(**(values | changes | {"run_id": "0" * 12})).model_copy(update={"run_id": identity})
 
 

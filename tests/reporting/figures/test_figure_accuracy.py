@@ -50,7 +50,7 @@ def test_a_point_is_the_cell_and_the_parameters_of_its_runs() -> None:
     assert notes == ()
 
 
-def test_what_has_no_number_is_not_drawn_and_told() -> None:
+def test_models_without_a_number_are_in_the_notes() -> None:
     made = table({"A": [cell("a", "b")], "B": [cell("c")], "C": [Cell(run_ids=("d",), status="diverged")]})
     records = [record("a"), record("b", parameters=7), record("c", parameters=None), record("d")]
     rows, notes = compare_parameters(series_in(made, records))
@@ -196,7 +196,7 @@ def test_only_cells_with_both_numbers() -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "nan", "$50$"])
-def test_what_is_no_number_is_told(text: str) -> None:
+def test_a_reported_value_that_is_no_number_is_in_the_notes(text: str) -> None:
     rows, notes = found(cell("a", reported=text))
     assert rows == ()
     assert notes == (f"M0 on ListOps: not shown: '{text}' is reported, which is no number",)
@@ -224,7 +224,7 @@ def test_the_picture_holds_the_rows_and_the_line() -> None:
 
 
 @pytest.mark.parametrize(("count", "across"), [(1, 1), (2, 2), (4, 2), (5, 3), (6, 3)])
-def test_panels_stand_beside_each_other(count: int, across: int) -> None:
+def test_panels_are_side_by_side(count: int, across: int) -> None:
     columns = [column("listops", f"T{number}") for number in range(count)]
     made = table({"M": [cell("a", reported="50")] * count}, columns)
     rows, _ = pair_with_reported(series_in(made, [record("a")]))

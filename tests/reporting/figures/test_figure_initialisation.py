@@ -90,7 +90,7 @@ def test_streams_of_the_paper_at_128_states() -> None:
     assert len(compute_initial_poles(model_of(bidirectional=True), layer=3)) == 5
 
 
-def test_models_without_ssms_are_told() -> None:
+def test_models_without_ssms_are_refused() -> None:
     with pytest.raises(ValueError, match="ssm: none"):
         compute_initial_poles(model_of("msssm-no-ssm"))
     with pytest.raises(ValueError, match="no layer 2 among the 2"):
@@ -134,7 +134,7 @@ def test_a_stream_without_states_has_an_empty_row() -> None:
     assert Poles("x", ((), ())).dots == []
 
 
-def test_dots_that_cannot_be_told_apart_are_one() -> None:
+def test_dots_too_close_to_distinguish_are_one() -> None:
     assert Poles("x", ((0.5, 0.5001, 0.9), (0.5019, 0.502))).dots == [0.5, 0.502, 0.9]
 
 

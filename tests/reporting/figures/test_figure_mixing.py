@@ -79,7 +79,7 @@ def test_of_a_run_measured_twice_in_one_way_the_newer_is_drawn() -> None:
     assert kept["a"].layers[0].mean == 2.0
 
 
-def test_another_way_is_told() -> None:
+def test_other_options_are_in_the_notes() -> None:
     kept, notes = choose_measurements(
         {"a": [document(1.0, options='{"entries": "l2"}', default=False, trained=False)]}
     )

@@ -154,13 +154,13 @@ def test_a_document_with_nothing_measured_has_no_rows() -> None:
         (json.dumps(values(rows=[{"name": "x"}])), "KeyError: 'status'"),
     ],
 )
-def test_a_file_that_is_none_is_told(content: str, problem: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported(content: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "scan-cpu.json"
     path.write_text(content, encoding="utf-8")
-    one, told = read_scan(path)
+    one, message = read_scan(path)
     assert one is None
-    assert told.startswith(f"{path}: no benchmark of the scan: ")
-    assert problem in told
+    assert message.startswith(f"{path}: no benchmark of the scan: ")
+    assert problem in message
 
 
 def test_the_published_documents_can_be_drawn() -> None:

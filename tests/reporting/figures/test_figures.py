@@ -100,7 +100,7 @@ def test_a_legend_covers_no_data(tmp_path: Path) -> None:
         assert all(axes.get_window_extent().y0 > box.y1 for axes in drawn.axes)
 
 
-def test_what_there_is_no_data_for_is_told_and_not_written(tmp_path: Path) -> None:
+def test_figures_without_data_have_a_reason_and_no_files(tmp_path: Path) -> None:
     nothing = report_of(table({"Mamba": [Cell(reported="50"), Cell()]}, COLUMNS))
     found = make_figures(nothing)
     assert [each.stem for each in found] == ALL
@@ -120,7 +120,7 @@ def test_what_there_is_no_data_for_is_told_and_not_written(tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_on_other_hardware_are_told() -> None:
+def test_runs_on_other_hardware_are_in_the_caption() -> None:
     made = table({"A": [cell("a", "b", "c")]})
     records = [record("a", environment=CPU), record("b", environment=CPU), record("c", environment=GPU)]
     [found] = make_figures(report_of(made, records=records), ["time"])
