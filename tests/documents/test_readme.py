@@ -47,7 +47,7 @@ def test_systems_of_the_paper_are_counted_as_their_document_counts_them() -> Non
     systems, built, *_ = re.findall(
         r"\b\d+\b", (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
     )
-    assert re.findall(r"Of the (\d+) systems in the paper's tables (\d+) are", FLAT) == [(systems, built)]
+    assert re.findall(r"Of the (\d+) systems in the paper's tables, (\d+) are", FLAT) == [(systems, built)]
 
 
 def test_every_dataset_has_its_row() -> None:
@@ -66,16 +66,16 @@ def test_suites_of_a_dataset_are_those_that_plan_it(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("row", rows(TEXT, "dataset"), ids=lambda row: row[0].strip("`"))
-def test_how_a_dataset_gets_here_is_said(row: list[str]) -> None:
+def test_source_of_a_dataset_matches_its_class(row: list[str]) -> None:
     name = row[0].strip("`")
     source = DATASETS[name].model_fields.get("source")
     module = data.DATASETS[name]
     if source is not None:
         assert source.default == "generated"
-        assert row[2] == "generated; or brought, as published"
+        assert row[2] == "generated; or imported, as published"
     else:
         assert isinstance(module, ArchiveDataset)
-        assert row[2].split(",")[0] == ("fetched" if module.remotes else "brought")
+        assert row[2].split(",")[0] == ("downloaded" if module.remotes else "imported")
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
