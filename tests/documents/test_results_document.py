@@ -38,7 +38,7 @@ def test_numbers_of_the_summary_stand_in_the_tables() -> None:
     assert [number for number in numbers if not re.search(rf"(?<![\d.]){number}(?!\d)", tables)] == []
 
 
-def test_longer_runs_are_as_told() -> None:
+def test_accuracies_of_longer_runs_are_those_of_the_records() -> None:
     longer = [
         record for record in map(store.read_run, RUNS) if record and record.spec["train"]["epochs"] == 8
     ]
