@@ -38,7 +38,7 @@ def blocks(name: str, base: str) -> list[str]:
 
 
 def models(report: Report, table: Table, base: str) -> str:
-    """Every measured row, what it is beside `base`, and the trivial rules."""
+    """Every measured row, compared with `base`, and the trivial rules."""
     lines = []
     for row in table.rows:
         runs = report.list_runs(table, row, 0)
@@ -88,7 +88,7 @@ def rates(name: str) -> str:
 
 
 def readings(name: str, base: str) -> str:
-    """The runs of `base` in which one setting alone departs from the plan, beside it; on validation."""
+    """The runs of `base` in which one setting alone departs from the plan, next to it; on validation."""
     report = read_report(name, modified=True, validation=True)
     (table,) = report.tables
     rows = [row for row in table.rows if row.model == base and is_reading(row)]
@@ -97,7 +97,7 @@ def readings(name: str, base: str) -> str:
 
 
 def chosen(name: str, model: str, reading: str, base: str) -> str:
-    """On test, beside `base`: `model` as it is planned, and under a reading that was chosen on validation."""
+    """On test, next to `base`: `model` as planned, and under a reading that was chosen on validation."""
     report = read_report(name, modified=True, claims=False)
     (table,) = report.tables
     wanted = {(base, ""), (model, ""), (model, reading)}

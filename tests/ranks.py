@@ -25,7 +25,7 @@ SERVER.set_forkserver_preload(
 def start(
     count: int, work: Callable[..., None], *arguments: Any, environment: Mapping[str, str]
 ) -> list[ForkServerProcess]:
-    """`count` processes that call `work(*arguments)`, each told its rank by the environment."""
+    """`count` processes that call `work(*arguments)`, each with its rank in the environment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What is recorded of a machine, and what doctor says of it."""
+"""The record of a machine, and the report of doctor."""
 
 import json
 

@@ -144,7 +144,7 @@ def test_a_process_that_is_started_inherits_it(tiny_file: Path, tmp_path: Path) 
     assert record.environment["deterministic"] is False
 
 
-def test_the_environment_is_told_as_it_is(tiny_file: Path, tmp_path: Path) -> None:
+def test_the_environment_is_reported_as_it_is(tiny_file: Path, tmp_path: Path) -> None:
     with environment.use_deterministic("cpu"):
         ran(tiny_file, tmp_path / "a", "--deterministic")
         assert environment.describe_numerics()["deterministic"] is True  # what was set around it stays

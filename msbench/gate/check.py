@@ -27,8 +27,7 @@ from msbench.gate.verdicts import (
 from msbench.reporting.tables.cells import Cell, Column, Evidence, Row, Table
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.results import store
-from msbench.runs import suite as suites
-from msbench.runs.suite import Suite
+from msbench.runs.suite import Suite, list_suite_names, load_suite
 
 REFERENCES = ("paper", "baseline")
 Warn = Callable[[str], object]
@@ -152,10 +151,10 @@ def _check_suite(
     """Return a suite with its verdicts; None if it was not requested and the paper does not cover it."""
     against, results = options.against, options.results
     try:
-        suite = suites.load_suite(name)
+        suite = load_suite(name)
     except ConfigError as error:
         problem: MsbenchError = error
-        if not is_requested and name not in suites.list_suite_names():
+        if not is_requested and name not in list_suite_names():
             problem = _explain_unknown_suite(name, results)
         elif name in REFERENCES:
             problem = ConfigError(f"{error}; the reference is an option: --against {name}")
@@ -207,7 +206,7 @@ def build_judge(names: Sequence[str], against: str, results: Path, warn: Warn) -
 
     @cache
     def find_expectations(name: str) -> FindExpectation | None:
-        suite = requested.get(name) or suites.load_suite(name)
+        suite = requested.get(name) or load_suite(name)
         if against == "paper" and (problem := _explain_not_in_paper(suite)):
             warn(f"without verdicts: {problem}")
             return None
@@ -226,7 +225,7 @@ def _load_suites(names: Sequence[str]) -> Mapping[str, Suite]:
     for name in names:
         # Other names are tables of the paper, or rejected when the tables are loaded.
         with contextlib.suppress(UnknownName):
-            suite = suites.load_suite(name)
+            suite = load_suite(name)
             found[suite.name] = suite
     return found
 

@@ -279,8 +279,8 @@ def _is_unwritten(node: object) -> bool:
 def _digest_statements(statements: Mapping[Key, _Statement]) -> str:
     """Return one sha256 over the statements, each with the statements that it uses, but without their names.
 
-    In each round a statement's digest takes up the digests of what it uses, until this tells no more
-    statements apart.
+    In each round a statement's digest takes up the digests of what it uses, until this distinguishes no more
+    statements.
     """
     digests = {key: _digest(statement.text) for key, statement in statements.items()}
     distinct = 0

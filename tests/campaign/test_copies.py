@@ -54,7 +54,7 @@ def cut(path: Path) -> None:
         ("run.json", cut, 3, 5, 5, 5),
     ],
 )
-def test_a_copy_that_stopped_half_way_is_told_where_it_matters(
+def test_a_copy_that_stopped_half_way_is_reported_where_it_matters(
     home: Home,
     name: str,
     damage: Callable[[Path], None],
@@ -80,7 +80,7 @@ def test_a_copy_that_stopped_half_way_is_told_where_it_matters(
 
 
 def test_without_a_record_the_rest_is_gone_on_with(home: Home, unbroken: Home) -> None:
-    """rsync keeps its own temporary files beside, which are nobody's."""
+    """rsync keeps its own temporary files in the folder, and they count for nothing."""
     for path in home.results.glob("tiny/*/*/*/run.json"):
         path.rename(path.with_name(".run.json.Xy12Zz"))
     rows = json.loads(home.run("explain", "--json").text)

@@ -81,16 +81,16 @@ def prepared(home: Home, verb: str) -> tuple[tuple[str | Path, ...], int]:
         ("check", "junit.xml"),
     ],
 )
-def test_a_write_that_fails_is_told_and_costs_no_older_file(
+def test_a_write_that_fails_is_reported_and_costs_no_older_file(
     home: Home, unbroken: Home, verb: str, ending: str
 ) -> None:
     words, code = prepared(home, verb)
     before = snapshot(home.root)
     ended = commands.run(*words, data=home.data, before=partial(full_at, ending))
     assert ended.code == code, ended.text
-    told = [line for line in ended.text.splitlines() if MESSAGE in line]
-    assert told, ended.text
-    assert all(ending in line or ending == "writable" for line in told)
+    messages = [line for line in ended.text.splitlines() if MESSAGE in line]
+    assert messages, ended.text
+    assert all(ending in line or ending == "writable" for line in messages)
     assert "Traceback" not in ended.text
     after = snapshot(home.root)
     assert before.keys() <= after.keys()
@@ -123,7 +123,7 @@ def fill(folder: Path, leave: int) -> Path:
 
 @pytest.mark.parametrize("verb", ["run", "report", "mixing", "baseline", "check", "setup"])
 @pytest.mark.parametrize("pages", [0, 1, 20])
-def test_a_full_disk_is_told_and_with_room_the_command_goes_on(
+def test_a_full_disk_is_reported_and_with_room_the_command_goes_on(
     unbroken: Home, tmp_path: Path, verb: str, pages: int
 ) -> None:
     with disk(tmp_path / "disk", f"size={SIZE}") as folder:
@@ -135,8 +135,8 @@ def test_a_full_disk_is_told_and_with_room_the_command_goes_on(
         ended = commands.run(*words, data=home.data)
         done = home.check_code if verb == "check" else 0
         assert ended.code in (code, done), ended.text
-        told = MESSAGE in ended.text or "of checkpoints will not fit into" in ended.text
-        assert (ended.code == done) == (not told), ended.text
+        messages = MESSAGE in ended.text or "of checkpoints will not fit into" in ended.text
+        assert (ended.code == done) == (not messages), ended.text
         assert pages or ended.code == code
         assert "Traceback" not in ended.text
         assert before.keys() <= snapshot(home.root).keys()
@@ -147,7 +147,7 @@ def test_a_full_disk_is_told_and_with_room_the_command_goes_on(
         assert_same(home.results, unbroken.results)
 
 
-def test_no_inode_for_the_lock_is_told(unbroken: Home, tmp_path: Path) -> None:
+def test_no_inode_for_the_lock_is_reported(unbroken: Home, tmp_path: Path) -> None:
     with disk(tmp_path / "disk", f"size={SIZE},nr_inodes=400") as folder:
         shutil.copytree(unbroken.root, folder / "home")
         home = Home(folder / "home")

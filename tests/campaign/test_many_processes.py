@@ -49,7 +49,7 @@ def another_version() -> None:
     identity.define = changed  # type: ignore[assignment]
 
 
-def test_two_versions_of_the_code_side_by_side_are_both_kept_and_told_apart(
+def test_two_versions_of_the_code_side_by_side_are_both_kept_and_distinguished(
     home: Home, unbroken: Home
 ) -> None:
     shutil.rmtree(home.results / "tiny")
@@ -65,9 +65,9 @@ def test_two_versions_of_the_code_side_by_side_are_both_kept_and_told_apart(
     for before in (None, another_version):
         kept = home.run("explain", "--json", before=before)
         assert [row["action"] for row in json.loads(kept.text)] == ["keep", "keep"]
-    told = home.run("report")
-    assert told.code == 0, told.text
-    assert "on other data or from other source code left out" in told.text, told.text
+    report = home.run("report")
+    assert report.code == 0, report.text
+    assert "on other data or from other source code left out" in report.text, report.text
     assert home.run("run", "--quiet").code == 0
     mine = {path.name for path in unbroken.results.glob("tiny/*/*/*")}
     assert mine < {path.name for path in home.results.glob("tiny/*/*/*")}

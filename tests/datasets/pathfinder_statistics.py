@@ -1,4 +1,4 @@
-"""What can be told of Pathfinder images without their snakes: enough to see that two sets are alike."""
+"""What can be computed from Pathfinder images without their snakes: enough to see that two sets are alike."""
 
 import math
 from typing import NamedTuple

@@ -74,7 +74,7 @@ def test_the_archive_becomes_pairs(release: Path, root: Path) -> None:
 @pytest.mark.parametrize("where", ["", "tsv_data/", "lra_release/tsv_data/", INNER])
 def test_the_files_are_found_in_every_layout(where: str, release: Path, root: Path, tmp_path: Path) -> None:
     digest = data.setup(CONFIG, root, source=release).digest
-    folder = write_folder(tmp_path / "brought", pairs(where))
+    folder = write_folder(tmp_path / "imported", pairs(where))
     assert data.setup(CONFIG, tmp_path / "other", source=folder).digest == digest
 
 

@@ -225,16 +225,16 @@ def test_it_is_said_in_lines_that_are_aligned() -> None:
         (ListOpsConfig(source="release"), "listops --from PATH"),
     ],
 )
-def test_the_command_that_is_told_sets_up_that_very_data(
+def test_the_command_of_the_message_sets_up_that_very_data(
     config: DataConfig, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(
         DataError, match=rf"is not set up in .*: run `msbench setup {re.escape(command)}`$"
-    ) as told:
+    ) as caught:
         data.open_dataset(config, tmp_path)
     monkeypatch.setenv("MSBENCH_DATA", str(tmp_path))
     name, *words = command.split()
-    source = Path("brought") if "--from" in words else None
+    source = Path("imported") if "--from" in words else None
     sets = [word for word in words if word.startswith("data.")]
     (meant,) = setup_by_name([name], source, sets, check_only=True, quiet=True).items
-    assert meant.error == str(told.value)  # of the same folder
+    assert meant.error == str(caught.value)  # of the same folder

@@ -114,7 +114,7 @@ def test_a_busy_server_is_asked_again(tmp_path: Path, code: int) -> None:
         assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).read_bytes() == CONTENT
 
 
-def test_a_web_page_is_told_from_a_file(tmp_path: Path) -> None:
+def test_a_web_page_is_distinguished_from_a_file(tmp_path: Path) -> None:
     message = fault(tmp_path, page(HTML), size=None)
     assert "the server sent a web page (Virus scan warning) that is no gzip file" in message
     assert names(tmp_path) == set()
@@ -212,7 +212,7 @@ def test_a_part_that_the_disk_spoiled_is_fetched_anew(tmp_path: Path) -> None:
     assert server.ranges == [None, f"bytes={HALF}-", None]
 
 
-def test_a_changed_file_is_told_from_a_cut_one(tmp_path: Path) -> None:
+def test_a_changed_file_is_distinguished_from_a_cut_one(tmp_path: Path) -> None:
     changed = CONTENT[:HALF] + bytes([CONTENT[HALF] ^ 1]) + CONTENT[HALF + 1 :]
     message = fault(tmp_path, whole(changed))
     expected, got = (hashlib.sha256(content).hexdigest() for content in (CONTENT, changed))

@@ -136,7 +136,7 @@ def test_damage_that_only_decoding_shows_is_found_in_full(tree: Path, tmp_path: 
         data.setup(full, tmp_path / "full", source=tree)
 
 
-def test_images_that_are_gone_are_told(tree: Path, tmp_path: Path) -> None:
+def test_images_that_are_gone_are_reported(tree: Path, tmp_path: Path) -> None:
     data.setup(CONFIG, tmp_path / "data", source=tree)
     tree.rename(tmp_path / "moved")
     with pytest.raises(DataError, match="tree: no such folder, but the images of imagenet are read there"):

@@ -60,7 +60,7 @@ def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_file_that_changed_is_told(tmp_path: Path, full: bool) -> None:
+def test_a_file_that_changed_is_reported(tmp_path: Path, full: bool) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(jpeg())
     seen = check_files(tmp_path, ["a.jpg"], full=full, processes=1, progress=ignore_progress)
@@ -75,16 +75,16 @@ def test_a_file_that_changed_is_told(tmp_path: Path, full: bool) -> None:
             read_checked(path, size, checksum, full=full)
 
 
-def test_progress_is_told_and_may_stop_it(folder: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported_and_may_stop_it(folder: Path) -> None:
+    reports: list[tuple[int, int]] = []
     check_files(
         folder,
         list(FILES),
         full=False,
         processes=1,
-        progress=lambda _, done, total: told.append((done, total)),
+        progress=lambda _, done, total: reports.append((done, total)),
     )
-    assert told == [(0, 7), (7, 7)]
+    assert reports == [(0, 7), (7, 7)]
 
 
 def test_many_lines_are_cut() -> None:

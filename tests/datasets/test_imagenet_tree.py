@@ -86,11 +86,11 @@ def test_a_class_of_val_that_train_does_not_have_is_an_error(tmp_path: Path) -> 
         find_images(root)
 
 
-def test_a_class_without_test_images_is_told(tmp_path: Path) -> None:
+def test_a_class_without_test_images_is_reported(tmp_path: Path) -> None:
     root = imagenet(tmp_path, CLASSES)
     (root / "val" / CLASSES[1]).rename(tmp_path / "aside")
-    told = list(describe_differences(find_images(root)))
-    assert told == [
+    differences = list(describe_differences(find_images(root)))
+    assert differences == [
         "train has 9 images, ImageNet-1K 1,281,167",
         "test has 4 images, ImageNet-1K 50,000",
         "3 classes, ImageNet-1K has 1,000",
@@ -98,7 +98,7 @@ def test_a_class_without_test_images_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_names_that_are_not_imagenets_are_told(tmp_path: Path) -> None:
+def test_names_that_are_not_imagenets_are_reported(tmp_path: Path) -> None:
     assert any(
         "not named as in ImageNet" in note
         for note in describe_differences(find_images(imagenet(tmp_path, ["cat", "dog"])))
@@ -168,7 +168,7 @@ def test_a_list_within_val_is_no_image(tmp_path: Path) -> None:
     assert len(find_images(root).test.names) == 6
 
 
-def test_images_beside_folders_are_refused(tmp_path: Path) -> None:
+def test_images_next_to_folders_are_refused(tmp_path: Path) -> None:
     root, _ = flat(tmp_path)
     (root / "val" / CLASSES[0]).mkdir()
     with pytest.raises(

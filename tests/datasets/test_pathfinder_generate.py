@@ -58,12 +58,12 @@ def test_generation_starts_wherever_it_is_asked_to() -> None:
     assert len({image.tobytes() for image in all_of_them}) == BATCH + 30
 
 
-def test_seeds_differ_and_progress_is_told() -> None:
-    told: list[tuple[str, int, int]] = []
+def test_seeds_differ_and_progress_is_reported() -> None:
+    reports: list[tuple[str, int, int]] = []
     parameters = find_preset(32, EASY)
-    blocks = generate_images(parameters, 1, 60, processes=1, progress=lambda *step: told.append(step))
+    blocks = generate_images(parameters, 1, 60, processes=1, progress=lambda *step: reports.append(step))
     first = np.concatenate([block.images for block in blocks])
-    assert told == [("generating pathfinder", done, 60) for done in (0, 50, 60)]
+    assert reports == [("generating pathfinder", done, 60) for done in (0, 50, 60)]
     assert not (first == images_of(parameters, 2, 60)[0]).all(axis=(1, 2)).any()
     assert not list(generate_images(parameters, 1, 0))
 

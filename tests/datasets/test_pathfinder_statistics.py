@@ -6,7 +6,7 @@ from msbench.datasets.pathfinder.parameters import find_preset
 from msbench.datasets.pathfinder.tables import add_marker
 
 
-def test_statistics_of_images_that_can_be_told_by_hand() -> None:
+def test_statistics_of_images_that_can_be_computed_by_hand() -> None:
     images = np.zeros((4, 3, 3), np.uint8)
     images[:, 1, 1] = (90, 90, 180, 180)
     images[:, 1, 2] = 90

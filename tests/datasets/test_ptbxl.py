@@ -72,7 +72,7 @@ def test_the_train_split_of_the_task_is_standardised(built: Callable[..., Datase
     assert plain.manifest["standardisation"] is None
 
 
-def test_what_is_dropped_is_told(built: Callable[..., Dataset]) -> None:
+def test_what_is_dropped_is_reported(built: Callable[..., Dataset]) -> None:
     dataset = built(labels="superdiagnostic")
     assert "2 records dropped: no label in this set (superdiagnostic)" in dataset.manifest["notes"]
     assert dataset.manifest["records_dropped"] == 2

@@ -139,7 +139,7 @@ def test_a_patient_in_two_splits_is_refused() -> None:
         ('2,"x"y,,,,,', "',' expected after '\"'"),
     ],
 )
-def test_what_is_wrong_in_the_database_is_told_with_its_line(line: str, fault: str) -> None:
+def test_what_is_wrong_in_the_database_is_reported_with_its_line(line: str, fault: str) -> None:
     with pytest.raises(DataError) as caught:
         entries(row(1, "{'SR': 0.0}", 1), line)
     assert str(caught.value).startswith(f"{DATABASE}, line 3")
@@ -180,7 +180,7 @@ def test_what_is_no_database_is_refused(content: bytes, fault: str) -> None:
         ("NEW,new,1.0,,,NORM,", "line 8: 'NEW' is diagnostic but has no"),
     ],
 )
-def test_what_is_wrong_in_the_statements_is_told_with_its_line(line: str, fault: str) -> None:
+def test_what_is_wrong_in_the_statements_is_reported_with_its_line(line: str, fault: str) -> None:
     with pytest.raises(DataError, match=f"scp_statements.csv, {fault}"):
         parse_statements((STATEMENTS + line + "\n").encode())
 
@@ -225,15 +225,15 @@ def test_the_number_of_records_tells_the_version(records: int, version: str) -> 
     assert set(EXAMPLE_COUNTS) == set(SUPERCLASS_COUNTS) == {"1.0.0 or 1.0.1", "1.0.3"}
 
 
-def test_counts_that_are_not_the_published_ones_are_told() -> None:
+def test_counts_that_are_not_the_published_ones_are_reported() -> None:
     labels, rows = labelled(entries(*SMALL_ROWS), "superdiagnostic")
     values = {split: labels.values[numbers] for split, numbers in rows.items()}
-    told = compare_with_published("1.0.3", "superdiagnostic", labels.names, values)
-    assert told[0] == "the statements file gives 3 superdiagnostic classes, the published one 5"
-    assert "train has 3 examples of set superdiagnostic, version 1.0.3 17,084" in told
-    assert any(text.startswith("test has {'MI': 1, 'NORM': 1, 'STTC': 0} of each class") for text in told)
-    assert len(told) == 6
-    assert compare_with_published("1.0.2", "superdiagnostic", labels.names, values) == told[:1]
+    found = compare_with_published("1.0.3", "superdiagnostic", labels.names, values)
+    assert found[0] == "the statements file gives 3 superdiagnostic classes, the published one 5"
+    assert "train has 3 examples of set superdiagnostic, version 1.0.3 17,084" in found
+    assert any(text.startswith("test has {'MI': 1, 'NORM': 1, 'STTC': 0} of each class") for text in found)
+    assert len(found) == 6
+    assert compare_with_published("1.0.2", "superdiagnostic", labels.names, values) == found[:1]
 
 
 def test_the_published_counts_are_no_difference() -> None:

@@ -83,5 +83,5 @@ def test_macro_auroc_is_the_result_and_chooses_the_epoch(spec: RunSpec, tmp_path
     assert [text.split(":")[0] for text in listener.texts if "macro AUROC" in text] == ["validation", "test"]
 
     header, [shown] = tabulate_records([record])
-    told = dict(zip(header, shown, strict=True))
-    assert (told["metric"], told["test"]) == ("macro-auroc", f"{found['test_macro_auroc']:.2%}")
+    row = dict(zip(header, shown, strict=True))
+    assert (row["metric"], row["test"]) == ("macro-auroc", f"{found['test_macro_auroc']:.2%}")

@@ -89,7 +89,7 @@ def point(name: str, url: str, sources: list[Path], patch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="module", params=PUBLISHED)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """The dataset, set up as a user would; the server is gone again, and what was brought is deleted."""
+    """The dataset, set up as a user would; the server is gone again, and what was imported is deleted."""
     published, root = PUBLISHED[request.param], tmp_path_factory.mktemp(request.param)
     (root / "published").mkdir()
     sources = published.build(root / "published")
@@ -100,8 +100,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             with served(published, sources, patch):
                 done = msbench(*words, sets=published.sets)
         else:
-            brought = ["--from", *map(str, sources)] if sources else []
-            done = msbench(*words, *brought, sets=published.sets)
+            options = ["--from", *map(str, sources)] if sources else []
+            done = msbench(*words, *options, sets=published.sets)
         assert done.exit_code == 0, done.stderr
         shutil.rmtree(root / "published")
         yield Place(published, root, sources, json.loads(done.stdout)[0])
@@ -184,10 +184,10 @@ def test_a_byte_that_is_another_is_found_by_all_that_open_it(place: Place) -> No
     assert place.check().exit_code == 0
 
 
-BROUGHT = [name for name, published in PUBLISHED.items() if published.build is not generated]
+IMPORTED = [name for name, published in PUBLISHED.items() if published.build is not generated]
 
 
-@pytest.mark.parametrize("name", BROUGHT)
+@pytest.mark.parametrize("name", IMPORTED)
 def test_sources_and_data_may_lie_in_folders_that_are_no_utf_8(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

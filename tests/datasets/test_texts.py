@@ -125,7 +125,7 @@ def test_a_spool_gives_back_what_it_took_and_leaves_nothing(tmp_path: Path) -> N
     assert np.load(tmp_path / "train" / "tokens.npy")[:6].tolist() == [3, 4, 5, 2, 2, 4]
 
 
-def test_a_disk_without_room_is_told_before_it_is_full(
+def test_a_disk_without_room_is_reported_before_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=4))

@@ -15,12 +15,12 @@ SECTIONS: dict[tuple[str, ...], str] = {
 }
 """What is said under a heading, by the datasets that it names."""
 SETTING = re.compile(r"`data\.(\w+): ([\w.-]+)`")
-BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
     ("documented_distractors", "true"): {"size": 128},
     ("pixels", "tokens"): {"colour": "grey"},
     ("standardisation", "mega"): {"colour": "grey"},
 }
-"""What an option needs beside it, to be one."""
+"""Other options that an option requires."""
 
 
 def section(name: str) -> str:
@@ -46,8 +46,8 @@ def test_a_setting_can_be_set(names: tuple[str, ...]) -> None:
     """In the section of two datasets, of one of them."""
     for option, text in SETTING.findall(section(names[0])):
         owner = next(DATASETS[name] for name in names if option in DATASETS[name].model_fields)
-        beside = BESIDE.get((option, text), {})
-        assert getattr(owner.model_validate({**beside, option: value(text)}), option) == value(text)
+        required = REQUIRED.get((option, text), {})
+        assert getattr(owner.model_validate({**required, option: value(text)}), option) == value(text)
 
 
 def value(text: str) -> bool | float | str:

@@ -9,12 +9,12 @@ from msbench.config import MsSsmConfig, TrainConfig
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
 ROWS = [line for line in TEXT.splitlines() if re.match(r"\| (?!question)", line)]
-BESIDE = {
+REQUIRED = {
     "learned_b": {"ssm": "s4"},
     "mixer_bias": {"mixer_init": "default"},
     "ssm_input": {"parameters_from": "stream"},
 }
-"""What an option needs beside it, to be one."""
+"""Other options that an option requires."""
 SETTINGS = re.findall(r"`(?:(?:model|train)\.)?([a-z_]+)(?:: |=)([a-z0-9.-]+)`", TEXT)
 
 
@@ -29,7 +29,7 @@ def test_a_setting_can_be_set(key: str, text: str) -> None:
     if isinstance(value, str) and re.fullmatch(r"[0-9.]+", value):
         value = float(value) if "." in value else int(value)  # type: ignore[assignment]
     owner = MsSsmConfig if key in MsSsmConfig.model_fields else TrainConfig
-    assert getattr(owner.model_validate({**BESIDE.get(key, {}), key: value}), key) == value
+    assert getattr(owner.model_validate({**REQUIRED.get(key, {}), key: value}), key) == value
 
 
 @pytest.mark.parametrize("name", sorted(MsSsmConfig.model_fields))

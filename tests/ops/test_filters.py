@@ -145,7 +145,7 @@ def test_function_transforms_equal_loops() -> None:
     torch.testing.assert_close(jacobian, expected)
 
 
-def test_wrong_shapes_are_told() -> None:
+def test_wrong_shapes_are_reported() -> None:
     with pytest.raises(ValueError, match=r"filters \(S, 2, k, d\)"):
         decompose(normal(1, 5, 3), normal(2, 2, 4, 2))
     with pytest.raises(ValueError, match="no level or no tap"):

@@ -210,7 +210,7 @@ def test_rates_that_are_near_each_other(gap: float, first: int) -> None:
         assert float((one.double() - other).abs().max() / other.abs().max()) < limit
 
 
-def test_wrong_shapes_are_told() -> None:
+def test_wrong_shapes_are_reported() -> None:
     values = problem(2, 9, 6, 3, 2, 2, 3, torch.float32)
     for position, words in ((1, "filters"), (3, "low must be"), (4, "weight"), (7, "B must be"), (10, "mix")):
         wrong = list(values)

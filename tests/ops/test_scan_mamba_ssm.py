@@ -65,7 +65,7 @@ def test_why_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mamba_ssm.find_missing("cuda") == "mamba-ssm is not installed"
 
 
-def test_a_build_for_another_torch_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_for_another_torch_is_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     def undefined(_name: str) -> None:
         raise ImportError("undefined symbol: _ZN3c10")
 

@@ -36,7 +36,7 @@ def test_columns_are_all_that_the_paper_prints_in_its_order(table: TableDefiniti
 
 @each_table
 def test_columns_are_tasks_of_suites_at_the_papers_settings(table: TableDefinition) -> None:
-    """A scaled-down suite never stands beside the paper's numbers."""
+    """A scaled-down suite is never next to the paper's numbers."""
     for name, task in table.places:
         suite = load_suite(name)
         assert suite.protocol == "paper"

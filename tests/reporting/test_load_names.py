@@ -65,7 +65,7 @@ def test_a_suite_of_another_name_has_its_own_table_and_fills_the_papers(tmp_path
     ("name", "near"),
     [("ablaton", "ablation"), ("papr", "paper"), ("table5", "table-5"), ("scifr", "scifar")],
 )
-def test_an_unknown_name_is_told_the_nearest_of_suites_and_tables(
+def test_an_unknown_name_is_answered_with_the_nearest_of_suites_and_tables(
     name: str, near: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnknownName, match=f"unknown suite or table '{name}'; did you mean '{near}'"):
@@ -147,7 +147,7 @@ def test_the_command_without_a_name_points_to_the_papers_tables(tmp_path: Path) 
     assert CliRunner().invoke(app, ["report", "quick", "--results", str(tmp_path)]).stderr == ""
 
 
-def test_distances_beside_runs_are_read_and_bad_ones_named(
+def test_distances_next_to_runs_are_read_and_bad_ones_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = (

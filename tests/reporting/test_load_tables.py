@@ -181,7 +181,7 @@ def test_an_absent_out_is_made_and_an_existing_one_kept(
     assert (tmp_path / "there" / "mine.txt").read_text() == "mine"
 
 
-def test_mixing_distances_beside_a_suites_runs_are_a_column_of_its_own_table(
+def test_mixing_distances_next_to_a_suites_runs_are_a_column_of_its_own_table(
     tiny: Suite, tiny_file: Path, tmp_path: Path
 ) -> None:
     first, second = resolve_specs(tiny)

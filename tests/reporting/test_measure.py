@@ -40,10 +40,10 @@ def test_one_seed_has_no_deviation() -> None:
     assert compute_sd([0.8]) is None
 
 
-def test_what_is_not_as_published_about_the_data_is_told() -> None:
-    told = ("test_batch has 10 images, the published file 10,000", "data_batch_1 is missing")
-    _, notes = cell_of([run(PlannedRun("listops", "mamba"), 0.4, data_notes=told)])
-    assert notes == [f"data of listops: {text}" for text in told]
+def test_what_is_not_as_published_about_the_data_is_reported() -> None:
+    notes_of_data = ("test_batch has 10 images, the published file 10,000", "data_batch_1 is missing")
+    _, notes = cell_of([run(PlannedRun("listops", "mamba"), 0.4, data_notes=notes_of_data)])
+    assert notes == [f"data of listops: {text}" for text in notes_of_data]
     assert cell_of(seeds(0.4))[1] == []
 
 
@@ -62,7 +62,7 @@ def test_failed_seeds_leave_the_mean_and_are_named() -> None:
     assert cell.notes == ("seeds without a result, not in the mean: 1 diverged",)
 
 
-def test_divergence_is_told_before_other_failures() -> None:
+def test_divergence_is_reported_before_other_failures() -> None:
     records = [
         run(PlannedRun("listops", "mamba", seed), None, status=status)
         for seed, status in enumerate(["interrupted", "out-of-memory", "diverged"])
@@ -207,7 +207,7 @@ def written(run_folder: Path, name: str = "a", /, **changes: Any) -> Path:
     return path
 
 
-def test_files_beside_a_run_are_read_oldest_first(tmp_path: Path) -> None:
+def test_files_next_to_a_run_are_read_oldest_first(tmp_path: Path) -> None:
     folder = tmp_path / "0123456789ab"
     written(folder, "z", mean=1.0, created="2026-01-01T00:00:00+00:00")
     written(folder, "a", mean=2.0, created="2026-01-02T00:00:00+00:00")

@@ -22,7 +22,10 @@ TF32 = {**GPU, "tf32": True, "cudnn": {"tf32": True}}
         ({**GPU, "deterministic": True}, "NVIDIA H100 without TF32, deterministic"),
         (TF32, "NVIDIA H100 with TF32 in products and convolutions"),
         ({**GPU, "cudnn": {"tf32": True}}, "NVIDIA H100 with TF32 in convolutions"),
-        ({"device": "cuda", "gpus": ["A"], "tf32": False}, "A with TF32 in convolutions"),  # told no more
+        (
+            {"device": "cuda", "gpus": ["A"], "tf32": False},
+            "A with TF32 in convolutions",
+        ),  # nothing else is named
         ({"device": "cuda", "gpus": ["A"], "tf32": "?", "cudnn": None}, "A with TF32 in convolutions"),
     ],
 )

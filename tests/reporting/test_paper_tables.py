@@ -243,7 +243,7 @@ def test_a_csv_read_back_is_the_table(name: str) -> None:
     assert list(across["row"]) == [row.name for row in made.rows]
 
 
-def test_tasks_of_one_name_are_told_apart_in_the_wide_csv() -> None:
+def test_tasks_of_one_name_are_distinguished_in_the_wide_csv() -> None:
     [column] = TABLES["listops"].columns
     columns = tuple(replace(column, suite=suite, printed=False) for suite in ("listops", "listops-release"))
     definition = replace(TABLES["listops"], reported="", columns=columns)

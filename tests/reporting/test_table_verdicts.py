@@ -48,7 +48,7 @@ def test_in_latex_a_sign_stands_after_the_value_with_a_legend() -> None:
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
-def test_every_verdict_stands_beside_a_mean_with_a_word_and_a_sign(verdict: Verdict) -> None:
+def test_every_verdict_is_next_to_a_mean_with_a_word_and_a_sign(verdict: Verdict) -> None:
     """A seed that diverged, or nothing to compare with, is no less a verdict where others gave a mean."""
     assert set(VERDICTS) == set(VERDICT_SIGNS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
     assert len(set(VERDICT_SIGNS.values())) == len(VERDICT_SIGNS)

@@ -51,7 +51,7 @@ def test_rows_are_the_papers_then_the_suites_own_then_the_rules() -> None:
     ]
 
 
-def test_a_row_shows_reported_beside_measured() -> None:
+def test_a_row_shows_reported_next_to_measured() -> None:
     table = build(MAMBA, [run(spec, 0.38) for spec in MAMBA], PAPER)
     cell = row(table, "Mamba").cells[0]
     assert (cell.reported, cell.sd, cell.n) == ("38.02", 0.0, 3)
@@ -98,7 +98,7 @@ def test_a_modified_run_on_other_data_says_so() -> None:
     assert table.rows[-1].cells[0].notes == ("measured on other data than the planned runs",)
 
 
-def test_a_seed_beyond_the_plan_counts_and_is_told() -> None:
+def test_a_seed_beyond_the_plan_counts_and_is_reported() -> None:
     nine, modified = PlannedRun("listops", "mamba", 9), run(OURS[0], 0.9, spec_digest="another")
     runs = suite_runs([MAMBA[0], OURS[0]], [run(MAMBA[0], 0.6), run(nine, 0.9), run(OURS[0], 0.5), modified])
     table = build_table(
@@ -114,7 +114,7 @@ def test_a_seed_beyond_the_plan_counts_and_is_told() -> None:
     assert "measured is one seed, or the mean ± sample standard deviation of those noted" in table.caption
 
 
-def test_seeds_beyond_the_plan_are_told_by_task_where_tasks_differ() -> None:
+def test_seeds_beyond_the_plan_are_reported_by_task_where_tasks_differ() -> None:
     specs, more = [PlannedRun("a", "mamba"), PlannedRun("b", "mamba")], PlannedRun("b", "mamba", 4)
     runs = suite_runs(specs, [run(each, 0.5) for each in (*specs, more)])
     table = build_table(

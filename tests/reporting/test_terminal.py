@@ -43,7 +43,7 @@ def named(*names: str) -> Table:
     return Table("t", "Title", "Caption.", (Column("a", "A"),), rows)
 
 
-def test_reported_stands_beside_measured() -> None:
+def test_reported_is_next_to_measured() -> None:
     specs = [PlannedRun("listops", name, seed) for name in ("mamba", "msssm-s6") for seed in range(2)]
     values = [0.36, 0.37, 0.62, 0.64]
     records = [run(spec, value, baselines=RULES) for spec, value in zip(specs, values, strict=True)]

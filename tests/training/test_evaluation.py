@@ -27,8 +27,8 @@ def test_nothing_is_said_where_every_class_is_scored() -> None:
 
 
 def test_splits_that_leave_classes_out_are_named() -> None:
-    told = list(find_unscored_classes(dataset({"train": BOTH, "validation": FIRST, "test": BOTH})))
-    assert told == [
+    found = list(find_unscored_classes(dataset({"train": BOTH, "validation": FIRST, "test": BOTH})))
+    assert found == [
         "validation: macro AUROC is over 1 of 2 classes; the others have no positive or no negative example"
     ]
 

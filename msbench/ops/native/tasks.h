@@ -127,7 +127,7 @@ void for_each_task(int64_t tasks, int threads, const Work& work) {
     try {
         for (int worker = 1; worker < threads; ++worker) others.emplace_back(loop, worker);
     } catch (const std::exception&) {
-        // No more threads to be had: those that run, and this one, do the work.
+        // No more threads are available: those that run, and this one, do the work.
     }
     loop(0);
     for (std::thread& other : others) other.join();

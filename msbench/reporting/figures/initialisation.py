@@ -113,14 +113,13 @@ def collect_dots(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, 
 
 def _build_model(record: RunRecord) -> nn.Module | None:
     """Build the untrained MS-SSM of a run, without loading its data; return None for other models."""
-    from msbench import datasets as data
-    from msbench import models
+    from msbench import datasets, models
     from msbench.config import MsSsmConfig, RunSpec
 
     spec = RunSpec.resolve(LocatedValues(record.spec, {}, f"run {record.run_id}"))
     if not isinstance(spec.model, MsSsmConfig):
         return None
-    outline = data.DATASETS[spec.data.dataset].outline(spec.data)
+    outline = datasets.DATASETS[spec.data.dataset].outline(spec.data)
     return models.build(spec.model_name, spec.model, outline, spec.seed)
 
 
