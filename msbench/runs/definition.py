@@ -19,6 +19,7 @@ Key = tuple[str, int]
 
 UNWRITTEN_FIELDS = ("annotation", "returns", "ctx", "kind", "type_comment")
 """Fields of syntax trees that decide no result."""
+INNER_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,10 @@ class SourceTree:
         module, _, name = origin.rpartition(".")
         # What a package imports under the name of a submodule takes the submodule's place.
         return self.find(module, name) if self.has_module(module) else self.find_all(origin)
+
+    def defines_several(self, key: Key) -> bool:
+        """Return True if the statement defines more than one name."""
+        return len(set(_find_defined(self.read_module(key[0]).statements[key[1]]))) > 1
 
     def is_left_out(self, module: str) -> bool:
         """Return True if definitions end before this module."""
@@ -179,16 +184,15 @@ def _is_silent(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass)
 
 
-def _find_defined(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement at the top of a module defines."""
+def _find_defined(statement: ast.AST) -> Iterator[str]:
+    """Yield the names that a statement at the top of a module defines, without those of inner scopes."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
-        return
-    for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+    elif isinstance(statement, ast.Name) and isinstance(statement.ctx, ast.Store):
+        yield statement.id
+    elif not isinstance(statement, INNER_SCOPES):
+        for node in ast.iter_child_nodes(statement):
+            yield from _find_defined(node)
 
 
 def _find_imports(tree: ast.AST) -> dict[str, str]:
@@ -257,7 +261,8 @@ class _Writer:
         if any(self.tree.is_left_out(module) for module, _ in keys):
             return f"<{name}>"
         self.uses.append(keys)
-        return "<>"
+        # One statement can define several names, as ``WIDTH, DEPTH = 2, 3`` does.
+        return f"<{name}>" if any(self.tree.defines_several(key) for key in keys) else "<>"
 
     def _find_origin(self, node: ast.expr) -> str:
         """Return the origin of an imported name with the attributes that follow it, or an empty string."""

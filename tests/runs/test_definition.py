@@ -191,6 +191,22 @@ def test_another_function_of_the_same_name_and_text_is_another_definition(digest
     assert digest(model=both, one=one, two=two) != digest(model=swapped, one=one, two=two)
 
 
+def test_two_names_of_one_statement_are_two_definitions(digest: Digest) -> None:
+    sizes = "WIDTH, DEPTH = 2, 3\n"
+    model = sizes + "def build():\n    return WIDTH - DEPTH\n"
+    assert digest(model=model) != digest(model=sizes + "def build():\n    return DEPTH - WIDTH\n")
+    model = "from package.sizes import DEPTH, WIDTH\ndef build():\n    return WIDTH - DEPTH\n"
+    swapped = model.replace("WIDTH - DEPTH", "DEPTH - WIDTH")
+    assert digest(model=model, sizes=sizes) != digest(model=swapped, sizes=sizes)
+
+
+def test_variables_of_inner_scopes_define_nothing(digest: Digest) -> None:
+    table = "TABLE = {key: value for key, value in {}.items()}\n"
+    model = table + "def build(key, value):\n    return key - value\n"
+    assert digest(model=model) != digest(model=model.replace("key - value", "value - key"))
+    assert digest(model=model) == digest(model=edit(model, table, "TABLE = 1\n"))
+
+
 def test_a_module_that_is_passed_on_counts_as_a_whole(digest: Digest) -> None:
     model = "from package import layers\ndef build():\n    return vars(layers)\n"
     changed = edit(LAYERS, "x * 3", "x * 4")
