@@ -19,7 +19,8 @@ Key = tuple[str, int]
 
 UNWRITTEN_FIELDS = ("annotation", "returns", "ctx", "kind", "type_comment")
 """Fields of syntax trees that decide no result."""
-INNER_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +191,7 @@ def _find_defined(statement: ast.AST) -> Iterator[str]:
         yield statement.name
     elif isinstance(statement, ast.Name) and isinstance(statement.ctx, ast.Store):
         yield statement.id
-    elif not isinstance(statement, INNER_SCOPES):
+    elif not isinstance(statement, (ast.Lambda, *COMPREHENSIONS)):
         for node in ast.iter_child_nodes(statement):
             yield from _find_defined(node)
 
@@ -220,6 +221,7 @@ class _Writer:
         self.tree, self.module, self.imports, self.own = tree, module, imports, own
         self.names = tree.read_module(module).names
         self.uses: list[tuple[Key, ...]] = []
+        self.local: frozenset[str] = frozenset()
 
     def write(self, node: object) -> str:
         """Return the text of a node, of a list of nodes, or of a value."""
@@ -234,11 +236,19 @@ class _Writer:
             return f"JoinedStr({self.write([each for each in node.values if not _is_empty(each)])})"
         # Versions of Python differ in the fields that they leave empty, not in those with a value.
         fields = [
-            f"{name}={self.write(value)}"
+            f"{name}={self._write_field(node, name, value)}"
             for name, value in ast.iter_fields(node)
             if value is not None and value != [] and not self._is_left_out(node, name)
         ]
         return f"{type(node).__name__}({','.join(fields)})"
+
+    def _write_field(self, node: ast.AST, name: str, value: object) -> str:
+        """Return the text of a field, in whose scope names that are local stand for nothing outside."""
+        outer = self.local
+        self.local |= _find_local(node, name)
+        text = self.write(value)
+        self.local = outer
+        return text
 
     def _is_left_out(self, node: ast.AST, field: str) -> bool:
         own = (
@@ -248,7 +258,7 @@ class _Writer:
 
     def _write_reference(self, node: ast.Name | ast.Attribute) -> str:
         """Return the text of a name from the top of a module or from an import, or an empty string."""
-        if isinstance(node, ast.Name) and node.id in self.names:
+        if isinstance(node, ast.Name) and node.id in self.names and node.id not in self.local:
             return self._write_use(node.id, self.tree.find(self.module, node.id))
         origin = self._find_origin(node)
         if origin.partition(".")[0] != self.tree.package:
@@ -267,10 +277,27 @@ class _Writer:
     def _find_origin(self, node: ast.expr) -> str:
         """Return the origin of an imported name with the attributes that follow it, or an empty string."""
         if isinstance(node, ast.Name):
-            return self.imports.get(node.id, "")
+            return "" if node.id in self.local else self.imports.get(node.id, "")
         if isinstance(node, ast.Attribute) and (origin := self._find_origin(node.value)):
             return f"{origin}.{node.attr}"
         return ""
+
+
+def _find_local(node: ast.AST, field: str) -> frozenset[str]:
+    """Return the names that are local in a field of a function or a comprehension.
+
+    Defaults and decorators of a function, and the first iterable of a comprehension, are outside of it.
+    """
+    if isinstance(node, FUNCTIONS) and field == "body":
+        arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+        body = node.body if isinstance(node.body, list) else []
+        outside = {name for each in ast.walk(node) if isinstance(each, ast.Global) for name in each.names}
+        return frozenset(arguments.union(*map(_find_defined, body)) - outside)
+    if isinstance(node, COMPREHENSIONS):
+        targets = {name for each in node.generators for name in _find_defined(each.target)}
+        first = {each.id for each in ast.walk(node.generators[0].iter) if isinstance(each, ast.Name)}
+        return frozenset(targets - first)
+    return frozenset()
 
 
 def _is_empty(node: ast.expr) -> bool:

@@ -207,6 +207,35 @@ def test_variables_of_inner_scopes_define_nothing(digest: Digest) -> None:
     assert digest(model=model) == digest(model=edit(model, table, "TABLE = 1\n"))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def build(shift):\n    return shift.missing(1)\n",
+        "def build():\n    shift = 1\n    return shift\n",
+        "def build():\n    return [shift.missing for shift in ()]\n",
+        "def build():\n    return lambda shift: shift.missing\n",
+        "def build(shift):\n    def inner():\n        return layers.missing, shift\n    layers = 1\n",
+    ],
+)
+def test_a_local_name_is_no_definition_of_the_module(digest: Digest, body: str) -> None:
+    model = "from package import layers\nfrom package.layers import shift\n" + body
+    assert digest(model=model) == digest(model=model, layers=edit(LAYERS, "x - 1", "x - 2"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def build(shift=shift):\n    return shift(1)\n",
+        "def build():\n    return [shift for shift in shift(1)]\n",
+        "def build():\n    global shift\n    shift = shift(1)\n",
+        "@shift\ndef build(shift):\n    return shift\n",
+    ],
+)
+def test_a_name_outside_of_its_scope_is_the_modules(digest: Digest, body: str) -> None:
+    model = "from package.layers import shift\n" + body
+    assert digest(model=model) != digest(model=model, layers=edit(LAYERS, "x - 1", "x - 2"))
+
+
 def test_a_module_that_is_passed_on_counts_as_a_whole(digest: Digest) -> None:
     model = "from package import layers\ndef build():\n    return vars(layers)\n"
     changed = edit(LAYERS, "x * 3", "x * 4")
