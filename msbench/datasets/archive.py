@@ -156,7 +156,9 @@ def explain_errors(source: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{error.filename or source}: no such file") from None
     except DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:  # without errno: from gzip, on its data
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # gzip and bz2 give no errno for damaged data
             raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from None
         raise DataError(f"{source}: is cut short or damaged: {error}: get it again") from error
 
@@ -452,7 +454,7 @@ def _read_wanted(
             for inner in _read_tar(iter((entry.read(),))):
                 name = f"{entry.name.removesuffix('.tar')}/{inner.name}"
                 if wanted(name):
-                    yield name, inner.read()
+                    yield name, replace(inner, name=name).read()
         except tarfile.TarError as error:
             raise tarfile.ReadError(f"{entry.name}: {error}") from error
     elif wanted(entry.name):
@@ -462,11 +464,13 @@ def _read_wanted(
 def read_content(source: Path, progress: Progress = ignore_progress) -> bytes:
     """Return a file's bytes, decompressed if gzip, xz or bzip2, and verified as far as these allow."""
     parts: list[bytes] = []
+    size = 0
     with explain_errors(source):
         kind = detect_kind(source)
         for part in _read_blocks(source, kind, progress):
             parts.append(part)
-            require_small(BLOCK * len(parts) if kind in COMPRESSED else 0, source.name)
+            size += len(part)
+            require_small(size if kind in COMPRESSED else 0, source.name)
     return b"".join(parts)
 
 

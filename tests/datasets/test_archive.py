@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from archives import FILES, FORMATS, Files, flipped, special_tar, tar_bytes, write_folder, zip_bytes
 from hypothesis import given
@@ -499,6 +500,20 @@ def test_one_compressed_file_is_refused_where_it_has_no_end(
     monkeypatch.setattr("msbench.datasets.archive.LARGEST", 2**21)
     with pytest.raises(DataError, match="not read at once"):
         read_content(write(tmp_path, gzip.compress(bytes(2**22))))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
+def test_what_is_read_at_once_is_counted_in_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]
+) -> None:
+    """Decompressors give blocks of any size, many small ones where the data hardly compress."""
+    data = np.random.default_rng(0).bytes(2**21)
+    source = write(tmp_path, compress(data))
+    monkeypatch.setattr("msbench.datasets.archive.LARGEST", len(data))
+    assert read_content(source) == data
+    monkeypatch.setattr("msbench.datasets.archive.LARGEST", len(data) - 1)
+    with pytest.raises(DataError, match="not read at once"):
+        read_content(source)
 
 
 LONG = b"x" * (BLOCK + 7) + b"\tend\n"
