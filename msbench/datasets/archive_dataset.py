@@ -141,8 +141,10 @@ class ArchiveDataset(Generic[C]):
                 licence=licence,
                 published=self.other_digests | {each.digest for each in self.remotes if each.digest},
             )
-            manifest.build_folder(folder, lambda new: self.fill(config, build(new)), progress)
-        elif source is not None:
+            built = manifest.build_folder(folder, lambda new: self.fill(config, build(new)), progress)
+        else:
+            built = False
+        if source is not None and not built:
             self._refuse_another(config, folder, source, progress)
         return self.open_dataset(config, root)
 
@@ -158,7 +160,8 @@ class ArchiveDataset(Generic[C]):
         arrays, facts = manifest.load_arrays(folder, self._remedy(config, folder))
         views = set(self.views)
         stored = {name: value for name, value in facts["config"].items() if name not in views}
-        if stored != config.model_dump(mode="json", exclude=views):
+        # Imported data can be the same for several configs, as published ListOps is.
+        if self.is_generated(config) and stored != config.model_dump(mode="json", exclude=views):
             raise DataError(
                 f"{folder / manifest.MANIFEST}: is of another config: {self._remedy(config, folder)}"
             )

@@ -85,7 +85,7 @@ def read_files(source: Path, progress: Progress = ignore_progress) -> dict[str, 
     Raises DataError where the test file or all train files are missing, and for a file that occurs twice, is
     malformed, or is a pickle other than the published one.
     """
-    if source.is_dir() and not any(source.rglob(f"{TEST}*")):
+    if source.is_dir() and not any(_find_batch_name(path.name) == TEST for path in source.rglob(f"{TEST}*")):
         source = next((source / name for name in (BINARY, PICKLED) if (source / name).is_file()), source)
     found: dict[str, Cifar10File] = {}
     paths: dict[str, str] = {}
@@ -93,7 +93,7 @@ def read_files(source: Path, progress: Progress = ignore_progress) -> dict[str, 
         name = _find_batch_name(path)
         if name in paths:
             raise DataError(
-                f"{source}: has {name} twice, as {paths[name]} and {path}: name the folder of one"
+                f"{source}: has {name} twice, as {paths[name]} and {path}: give --from the folder of one"
             )
         paths[name] = path
         found[name] = parse_file(f"{source / path}", content)
@@ -151,7 +151,14 @@ def fill(config: Cifar10Config, build: DatasetBuild) -> None:
         manifest.save_array(build.folder, split, "labels", labels)
         described[split] = manifest.describe_split(labels, np.full(len(labels), PIXELS, np.int64))
     batches = {name: {"images": len(block.labels), "md5": block.md5} for name, block in found.items()}
-    build.finish(config, described, batches=batches, notes=describe_differences(found))
+    notes = [*describe_differences(found), *_describe_unverified(build.sources[0], found)]
+    build.finish(config, described, batches=batches, notes=notes)
+
+
+def _describe_unverified(source: Path, found: Mapping[str, Cifar10File]) -> Iterator[str]:
+    """Yield a note on binary files in a folder: only their archive has a published digest."""
+    if source.is_dir() and any(file.md5 != PICKLE_MD5[name] for name, file in found.items()):
+        yield f"the binary files in {source.name} were not verified: only {BINARY} has a published digest"
 
 
 def view(

@@ -97,7 +97,7 @@ def distrust_stamps(progress: Progress = ignore_progress) -> Iterator[None]:
 
 
 def find_reread_progress() -> Progress | None:
-    """Return the progress callback for the bytes read again within `distrusted`; outside of it None."""
+    """Return the progress callback for the bytes read again within `distrust_stamps`; outside of it None."""
     return _rereading.get()
 
 

@@ -64,7 +64,7 @@ def fetch_file(
     remote: RemoteFile,
     folder: Path,
     progress: Progress = ignore_progress,
-    patience: RetryPolicy | None = None,
+    policy: RetryPolicy | None = None,
 ) -> Path:
     """Return the path of the file in `folder`, downloading it where absent.
 
@@ -78,31 +78,31 @@ def fetch_file(
                 raise DownloadFault(f"it is not in {folder}, and MSBENCH_OFFLINE forbids downloading it")
             with lock_path(path, progress):
                 if not path.exists():
-                    _download(remote, part, path, progress, patience or RetryPolicy())
+                    _download(remote, part, path, progress, policy or RetryPolicy())
         if wrong := _describe_difference(remote, path, HashCache(folder), progress):
             raise DownloadFault(f"{path}: {wrong}; delete it to download it again")
         discard_part(part)
     return path
 
 
-def _download(remote: RemoteFile, part: Path, path: Path, progress: Progress, patience: RetryPolicy) -> None:
+def _download(remote: RemoteFile, part: Path, path: Path, progress: Progress, policy: RetryPolicy) -> None:
     """Receive, verify, rename: in this order, so that only a verified file ever has the final name."""
-    stamps = HashCache(path.parent)
-    wish = DownloadRequest(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
-    pieced = receive_file(wish, part, progress, patience)
-    wrong = _describe_difference(remote, part, stamps, progress)
+    hashes = HashCache(path.parent)
+    request = DownloadRequest(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
+    pieced = receive_file(request, part, progress, policy)
+    wrong = _describe_difference(remote, part, hashes, progress)
     if wrong and pieced:  # perhaps pieces of two versions, or holes from a power cut
         discard_part(part)
-        receive_file(wish, part, progress, patience)
-        wrong = _describe_difference(remote, part, stamps, progress)
+        receive_file(request, part, progress, policy)
+        wrong = _describe_difference(remote, part, hashes, progress)
     if wrong:
         discard_part(part)
         raise DownloadFault(wrong)
-    stamps.rename(part, path)
+    hashes.rename(part, path)
     sync_folder(path.parent)
 
 
-def _describe_difference(remote: RemoteFile, path: Path, stamps: HashCache, progress: Progress) -> str:
+def _describe_difference(remote: RemoteFile, path: Path, hashes: HashCache, progress: Progress) -> str:
     """Describe how the file differs from the published one; empty where it does not, as far as is known."""
     with path.open("rb") as stream:
         head = stream.read(HEAD)
@@ -111,7 +111,7 @@ def _describe_difference(remote: RemoteFile, path: Path, stamps: HashCache, prog
     if remote.size is not None and (wrong := describe_wrong_size(path.stat().st_size, remote.size)):
         return f"it {wrong}"
     algorithm, _, expected = (remote.digest or "").partition(":")
-    found = stamps.digest(path, algorithm, progress) if expected else expected
+    found = hashes.digest(path, algorithm, progress) if expected else expected
     if found == expected:
         return ""
     return f"its {algorithm} hash differs, expected {expected} got {found}: it is not what was published"
@@ -171,24 +171,24 @@ class FileVersion:
     total: int
 
 
-def receive_file(wish: DownloadRequest, part: Path, progress: Progress, patience: RetryPolicy) -> bool:
+def receive_file(request: DownloadRequest, part: Path, progress: Progress, policy: RetryPolicy) -> bool:
     """Write the whole file into `part`; return True if its bytes came in more than one attempt.
 
     Raises DownloadFault; received bytes are kept, and the next call resumes after them.
     """
     pieced, failed, furthest = False, 0, 0
     while True:
-        pieced = pieced or _count_usable(wish, part) > 0
+        pieced = pieced or _count_usable(request, part) > 0
         try:
-            _attempt(wish, part, progress, patience)
+            _attempt(request, part, progress, policy)
             return pieced
         except TemporaryFault as fault:
             reached = part.stat().st_size if part.exists() else 0
             failed = 1 if reached >= furthest + GAIN else failed + 1
             furthest = max(furthest, reached)
-            if failed >= patience.attempts:
+            if failed >= policy.attempts:
                 raise DownloadFault(f"{fault} (after {failed} attempts)") from None
-        _wait(patience.pause * 2 ** (failed - 1), progress)
+        _wait(policy.pause * 2 ** (failed - 1), progress)
 
 
 def discard_part(part: Path) -> None:
@@ -198,13 +198,13 @@ def discard_part(part: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _attempt(wish: DownloadRequest, part: Path, progress: Progress, patience: RetryPolicy) -> None:
-    offset = _count_usable(wish, part)
+def _attempt(request: DownloadRequest, part: Path, progress: Progress, policy: RetryPolicy) -> None:
+    offset = _count_usable(request, part)
     version = _read_version(part)
-    if offset and offset == (wish.size or version.total):
+    if offset and offset == (request.size or version.total):
         return
     what = f"fetching {part.name.removesuffix('.part')}"
-    with HttpResponse(_build_request(wish, offset, version), patience.timeout) as feed:
+    with HttpResponse(_build_request(request, offset, version), policy.timeout) as feed:
         answer = feed.answer(progress, what)
         if answer.status == 416 or (answer.status == 206 and not _is_continuation(answer, offset, version)):
             discard_part(part)
@@ -213,28 +213,28 @@ def _attempt(wish: DownloadRequest, part: Path, progress: Progress, patience: Re
         total = _find_total(answer, offset)
         if answer.status != 206:
             offset = 0
-        done = _write_part(wish, answer, feed.chunks(progress, what, offset, total), part, offset, total)
-    expected = total or wish.size or done
+        done = _write_part(request, answer, feed.chunks(progress, what, offset, total), part, offset, total)
+    expected = total or request.size or done
     if done < expected:
         raise TemporaryFault(f"{describe_incomplete(done, expected)}: the connection ended")
 
 
-def _count_usable(wish: DownloadRequest, part: Path) -> int:
+def _count_usable(request: DownloadRequest, part: Path) -> int:
     """Return the number of bytes of the part after which the download can resume."""
     version = _read_version(part)
-    known = version.url == wish.url and (version.validator or wish.certain)
+    known = version.url == request.url and (version.validator or request.certain)
     size = part.stat().st_size if part.exists() else 0
-    limit = wish.size or version.total
+    limit = request.size or version.total
     return size if known and (not limit or size <= limit) else 0
 
 
-def _build_request(wish: DownloadRequest, offset: int, version: FileVersion) -> urllib.request.Request:
+def _build_request(request: DownloadRequest, offset: int, version: FileVersion) -> urllib.request.Request:
     headers = {"User-Agent": "msbench", "Accept-Encoding": "identity"}
     if offset:
         headers["Range"] = f"bytes={offset}-"
         if version.validator:
             headers["If-Range"] = version.validator
-    return urllib.request.Request(wish.url, headers=headers)
+    return urllib.request.Request(request.url, headers=headers)
 
 
 def _is_continuation(answer: ResponseHead, offset: int, version: FileVersion) -> bool:
@@ -276,19 +276,24 @@ def _find_validator(headers: Message) -> str:
 
 
 def _write_part(
-    wish: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes], part: Path, offset: int, total: int
+    request: DownloadRequest,
+    answer: ResponseHead,
+    chunks: Iterator[bytes],
+    part: Path,
+    offset: int,
+    total: int,
 ) -> int:
     """Write the received bytes; return the size of the part."""
     if offset == 0:
-        chunks = _check_head(wish, answer, chunks)
-    if wish.size is not None and total and (wrong := describe_wrong_size(total, wish.size)):
+        chunks = _check_head(request, answer, chunks)
+    if request.size is not None and total and (wrong := describe_wrong_size(total, request.size)):
         raise DownloadFault(f"the server's file {wrong}")
     if lacking := describe_shortage(part.parent, total - offset):
         raise DownloadFault(lacking)
     try:
         with part.open("ab" if offset else "wb") as stream:
             if offset == 0:
-                version = FileVersion(wish.url, _find_validator(answer.headers), total)
+                version = FileVersion(request.url, _find_validator(answer.headers), total)
                 _version_file(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
             for chunk in chunks:
                 offset += stream.write(chunk)
@@ -299,16 +304,16 @@ def _write_part(
     return offset
 
 
-def _check_head(wish: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _check_head(request: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Return the same bytes, after checking the first. Raises DownloadFault for another kind of file."""
     head = b""
     while len(head) < HEAD and (chunk := next(chunks, b"")):
         head += chunk
     if not head:
         raise TemporaryFault("the server sent nothing")
-    if not is_kind(head, wish.kind):
+    if not is_kind(head, request.kind):
         page = is_web_page(head) or answer.headers.get("Content-Type", "").startswith("text/html")
-        raise DownloadFault(describe_wrong_kind(head, wish.kind, "the server sent", page=page))
+        raise DownloadFault(describe_wrong_kind(head, request.kind, "the server sent", page=page))
     return itertools.chain((head,), chunks)
 
 
@@ -455,7 +460,7 @@ def describe_incomplete(done: int, total: int) -> str:
 
 
 def _convert_error(error: Exception) -> DownloadFault:
-    """Return the Fault for an exception of urllib or of a socket; raise any other exception again."""
+    """Return the DownloadFault for an exception of urllib or of a socket; raise any other exception again."""
     if not isinstance(error, (OSError, ValueError, http.client.HTTPException)):
         raise error
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

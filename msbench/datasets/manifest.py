@@ -45,8 +45,8 @@ Splits = Mapping[str, RaggedTokens]
 
 def build_folder(
     folder: Path, fill: Callable[[Path], None], progress: Progress, marker: str = MANIFEST
-) -> None:
-    """Let `fill` write a dataset into an empty folder, which then becomes `folder`.
+) -> bool:
+    """Let `fill` write a dataset into an empty folder, which then becomes `folder`; return True if it did.
 
     `marker` is the file that `fill` writes last: a folder that has it is left alone, one without it is
     removed. One process builds while others wait, then find it built. A process that dies leaves neither a
@@ -55,7 +55,7 @@ def build_folder(
     try:
         with lock_path(folder, progress):
             if (folder / marker).exists():
-                return
+                return False
             _remove(folder, *folder.parent.glob(f".{folder.name}.building-*"))
             temporary = folder.with_name(f".{folder.name}.building-{os.getpid()}")
             temporary.mkdir()
@@ -65,6 +65,7 @@ def build_folder(
                 seconds = round(time.monotonic() - began, 3)
                 (temporary / MADE).write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
                 temporary.rename(folder)
+                return True
             finally:
                 _remove(temporary)
     except OSError as error:
@@ -99,10 +100,10 @@ def write_manifest(
     splits: Mapping[str, Mapping[str, Any]],
     content: str | None = None,
 ) -> None:
-    """Write the manifest of a folder that holds all of its arrays: the last step of `fill` in `build`.
+    """Write the manifest of a folder that holds all of its arrays: the last step in `build_folder`.
 
-    `splits` holds for each the result of `describe`; `content` is the digest of the examples, by default one
-    of the names and hashes of all files.
+    `splits` holds for each the result of `describe_split`; `content` is the digest of the examples, by
+    default one of the names and hashes of all files.
     """
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -231,15 +232,15 @@ def load_arrays(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
     """Load arrays and manifest, verifying every file's hash; large arrays stay on disk, mapped.
 
     ``made_seconds`` is added to the manifest as written.
-    A file that is unchanged since it was last hashed is not hashed again, see `stamps`.
+    A file that is unchanged since it was last hashed is not hashed again, see `HashCache`.
     Raises DataError naming the file that is missing or damaged; its message ends in `remedy`.
     """
-    manifest, stamps = read_manifest(folder, remedy), HashCache(folder)
+    manifest, hashes = read_manifest(folder, remedy), HashCache(folder)
     for name, entry in manifest["files"].items():
         path = folder / name
         _check_size(path, entry, remedy)
         try:
-            found = stamps.digest(path)
+            found = hashes.digest(path)
         except OSError as error:
             raise _report_unreadable(path, error) from None
         if found != entry["sha256"]:

@@ -151,6 +151,25 @@ def test_differences_from_the_published_files_are_reported(
     ]
 
 
+def test_binary_files_of_a_folder_are_reported_as_unverified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both(tmp_path / FOLDER)
+    dataset = data.setup(Cifar10Config(), tmp_path / "binary", source=tmp_path / FOLDER)
+    assert dataset.manifest["notes"][-1].startswith(f"the binary files in {FOLDER} were not verified")
+    write_pickles(tmp_path / PICKLED_FOLDER, monkeypatch)
+    dataset = data.setup(Cifar10Config(), tmp_path / "pickled", source=tmp_path / PICKLED_FOLDER)
+    assert not [note for note in dataset.manifest["notes"] if "not verified" in note]
+
+
+def test_a_file_of_a_similar_name_does_not_hide_the_archive(tmp_path: Path) -> None:
+    both(tmp_path / "files" / FOLDER)
+    (tmp_path / "given").mkdir()
+    archive(tmp_path / "files" / FOLDER, tmp_path / "given" / BINARY)
+    (tmp_path / "given" / "test_batch.txt").write_text("notes", encoding="utf-8")
+    assert TEST in read_files(tmp_path / "given")
+
+
 @pytest.mark.parametrize("name", [BINARY, PICKLED])
 def test_an_archive_with_another_digest_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -244,8 +244,8 @@ def unpack_archives(source: Path, folder: Path, progress: Progress) -> list[str]
 
 def _describe_other_archives(source: Path, progress: Progress) -> Iterator[str]:
     """Yield a note for each archive with another MD5 than published: a tar has no checksum of its files."""
-    stamps = HashCache(source)
+    hashes = HashCache(source)
     for split, name in ARCHIVES.items():
-        md5 = stamps.digest(source / name, "md5", progress)
+        md5 = hashes.digest(source / name, "md5", progress)
         if md5 != MD5[split]:
             yield f"{name} is not the published file: its md5 is {md5}, not {MD5[split]}"

@@ -271,13 +271,13 @@ class Release:
     def images(self) -> Iterator[tuple[ImageMetadata, Bytes]]:
         """Yield every row with its image (window, window). Raises DataError naming the file."""
         self.skipped = 0
-        for build_row in self.rows():
-            name = f"{self.difficulty}/{build_row.subpath}/{build_row.filename}"
+        for row in self.rows():
+            name = f"{self.difficulty}/{row.subpath}/{row.filename}"
             content = _read_content(self.folder / name)
             if not content and name == EMPTY:
                 self.skipped += 1
                 continue
-            yield build_row, _decode_image(self.folder / name, content, self.window)
+            yield row, _decode_image(self.folder / name, content, self.window)
 
     def _metadata(self) -> list[Path]:
         folder = self.folder / self.difficulty / "metadata"
