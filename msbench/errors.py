@@ -161,7 +161,7 @@ def explain_unwritable(path: Path | str, error: OSError, choice: str) -> str:
 
     Examples
     --------
-    >>> unwritten("a.csv", OSError(errno.ENOSPC, "No space left on device"), "--out")
+    >>> explain_unwritable("a.csv", OSError(errno.ENOSPC, "No space left on device"), "--out")
     'a.csv: cannot be written: No space left on device; make room, or choose another --out'
     """
     room = "make room, or " if error.errno in NO_ROOM else ""
@@ -173,7 +173,7 @@ def explain_unusable(error: OSError) -> str:
 
     Examples
     --------
-    >>> unusable(PermissionError(errno.EACCES, "Permission denied", "/root/results"))
+    >>> explain_unusable(PermissionError(errno.EACCES, "Permission denied", "/root/results"))
     '/root/results: Permission denied; make it accessible, or choose another path'
     """
     if error.filename is None or error.errno not in REFUSED:

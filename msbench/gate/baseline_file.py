@@ -180,8 +180,8 @@ def sign_entry(place: Place, values: Mapping[str, Any]) -> BaselineEntry:
 def compute_checksum(place: Place, entry: BaselineEntry) -> str:
     """Return sixteen hex digits of an entry and its place, which change with any edit."""
     values = [*place, entry.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)]
-    format_baseline = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(format_baseline.encode()).hexdigest()[:16]
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_suite_name(path: Path) -> str:

@@ -90,6 +90,8 @@ class GateResult:
     @property
     def exit_code(self) -> ExitCode:
         """Return the most fundamental exit code of the suites."""
+        if not self.suites:
+            return find_exit_code([], strict=self.strict)
         return choose_exit_code([each.find_exit_code(strict=self.strict) for each in self.suites])
 
     def as_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from check_runs import DATA, GATE, PRESENT, SETTLED, msbench, recorded, run_all,
 
 from msbench.config import RunSpec
 from msbench.errors import ExitCode
-from msbench.gate.check import CheckOptions, check_suites
+from msbench.gate.check import CheckOptions, GateResult, check_suites
 from msbench.runs.identity import identify
 from msbench.runs.suite import load_suite, resolve_specs
 
@@ -348,3 +348,8 @@ def test_a_check_reports_it_and_strict_fails(tmp_path: Path) -> None:
     strict = msbench("check", path, "--results", results, "--strict", "--junit", junit)
     assert strict.exit_code == ExitCode.GATE_FAILED
     assert ElementTree.parse(junit).getroot().get("failures") == "2"
+
+
+def test_a_check_of_nothing_is_no_pass() -> None:
+    assert GateResult(()).exit_code == ExitCode.UNDECIDED
+    assert GateResult((), strict=True).exit_code == ExitCode.GATE_FAILED
