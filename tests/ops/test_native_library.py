@@ -17,9 +17,7 @@ from msbench.ops import native_library
 from msbench.ops.scan import engines
 from msbench.ops.scan.dispatch import selective_scan
 
-pytestmark = pytest.mark.skipif(
-    native_library.load_library() is None, reason="the C++ kernels were not built"
-)
+built = pytest.mark.skipif(native_library.load_library() is None, reason="the C++ kernels were not built")
 
 FLOATS = native_library.LARGE // 4
 LIKE = torch.empty(0)
@@ -48,17 +46,20 @@ def scanned() -> list[Tensor]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where PyTorch's runtime has these functions")
+@built
 def test_the_runtime_of_pytorch_is_found() -> None:
     assert all(native_library.find_runtime())
     assert native_library.describe_threads() == "PyTorch's"
 
 
+@built
 def test_bits_do_not_depend_on_whose_threads_they_are(lib: ctypes.CDLL) -> None:
     shared = scanned()
     native_library.separate_threads(lib)
     assert all(torch.equal(x, y) for x, y in zip(scanned(), shared, strict=True))
 
 
+@built
 def test_a_team_is_asked_for_whole_and_may_come_in_part(lib: ctypes.CDLL) -> None:
     """A runtime has a team of five here, and gives some of its members the same call one after another."""
     expected, asked, member = scanned(), [], [0]
@@ -85,6 +86,7 @@ def test_no_runtime_is_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert search() == native_library.NO_RUNTIME
 
 
+@built
 def test_a_library_without_the_functions_is_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library = tmp_path / "lib/libtorch_cpu.so"
     library.parent.mkdir()
@@ -111,6 +113,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@built
 def test_a_forked_process_does_not_wait_for_threads_that_are_not_there() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKS],
@@ -202,6 +205,7 @@ def gradients(given: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     return list(torch.autograd.grad(selective_scan(*given).square().sum(), given))
 
 
+@built
 def test_graphs_that_live_side_by_side_do_not_share_what_they_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MSBENCH_SCAN", raising=False)
     monkeypatch.setattr(native_library, "LARGE", 1024)
