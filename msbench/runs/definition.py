@@ -5,6 +5,9 @@ at the top of a module that defines it. What counts of a statement is its syntax
 imports, annotations, and the name that it defines. So a digest is the same after a file, a function or a
 class was moved or renamed, and after comments, docstrings or the layout of lines changed; it is another one
 after a constant, an operator or a call changed.
+
+What is only found while running is not followed: a class that is passed in without being named, a module that
+is imported by a name in a text, a registry that decorators fill. Such definitions must be named at the start.
 """
 
 import ast
@@ -17,6 +20,8 @@ from pathlib import Path
 Key = tuple[str, int]
 """A statement at the top of a module: the module, and the statement's position."""
 
+UNWRITTEN_DECORATORS = ("field_validator", "model_validator")
+"""Decorators of functions that check settings: valid ones have a digest of their own."""
 UNWRITTEN_FIELDS = ("annotation", "returns", "ctx", "kind", "type_comment")
 """Fields of syntax trees that decide no result."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -77,10 +82,13 @@ class SourceTree:
         if f"{module}:{name}" in self.instead:
             return tuple(key for root in self.instead[f"{module}:{name}"] for key in self._find_root(root))
         found = self.read_module(module)
-        if name in found.names:
-            return found.names[name]
         origin = found.imports.get(name, f"{module}.{name}")
-        if origin != f"{module}.{name}":
+        imported = origin != f"{module}.{name}"
+        if name in found.names:
+            # As in ``try: import name``, with a definition for where it cannot be imported.
+            more = self.follow(origin) if imported and origin.partition(".")[0] == self.package else ()
+            return (*found.names[name], *more)
+        if imported:
             return self.follow(origin)
         if self.has_module(origin):
             return self.find_all(origin)
@@ -122,8 +130,10 @@ class SourceTree:
         if key not in self._statements:
             module = self.read_module(key[0])
             tree = module.statements[key[1]]
-            writer = _Writer(self, key[0], module.imports | _find_imports(tree), set(_find_defined(tree)))
-            self._statements[key] = _Statement(writer.write(tree), tuple(writer.uses))
+            writer = _Writer(self, key[0], tree)
+            # Effects have an order.
+            order = f"{module.effects.index(key)}:" if key in module.effects else ""
+            self._statements[key] = _Statement(order + writer.write(tree), tuple(writer.uses))
         return self._statements[key]
 
     def _find_root(self, root: str) -> tuple[Key, ...]:
@@ -205,6 +215,8 @@ def _find_imports(tree: ast.AST) -> dict[str, str]:
                 origin = alias.name if alias.asname else alias.name.partition(".")[0]
                 found[alias.asname or origin] = origin
         elif isinstance(node, ast.ImportFrom):
+            if node.level or any(alias.name == "*" for alias in node.names):
+                raise LookupError(f"line {node.lineno}: only absolute imports of names can be followed")
             found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
@@ -217,9 +229,13 @@ class _Writer:
     are left out as they are.
     """
 
-    def __init__(self, tree: SourceTree, module: str, imports: dict[str, str], own: set[str]) -> None:
-        self.tree, self.module, self.imports, self.own = tree, module, imports, own
-        self.names = tree.read_module(module).names
+    def __init__(self, tree: SourceTree, module: str, statement: ast.stmt) -> None:
+        self.tree, self.module, self.own = tree, module, set(_find_defined(statement))
+        found = tree.read_module(module)
+        own_imports = _find_imports(statement)
+        self.imports = found.imports | own_imports
+        self.names = {name for name in found.names if name not in own_imports or name in self.own}
+        self.imported = frozenset(own_imports)
         self.uses: list[tuple[Key, ...]] = []
         self.local: frozenset[str] = frozenset()
 
@@ -245,7 +261,7 @@ class _Writer:
     def _write_field(self, node: ast.AST, name: str, value: object) -> str:
         """Return the text of a field, in whose scope names that are local stand for nothing outside."""
         outer = self.local
-        self.local |= _find_local(node, name)
+        self.local |= _find_local(node, name) - self.imported
         text = self.write(value)
         self.local = outer
         return text
@@ -268,7 +284,7 @@ class _Writer:
         return ""
 
     def _write_use(self, name: str, keys: tuple[Key, ...]) -> str:
-        if any(self.tree.is_left_out(module) for module, _ in keys):
+        if not keys or any(self.tree.is_left_out(module) for module, _ in keys):
             return f"<{name}>"
         self.uses.append(keys)
         # One statement can define several names, as ``WIDTH, DEPTH = 2, 3`` does.
@@ -305,6 +321,9 @@ def _is_empty(node: ast.expr) -> bool:
 
 
 def _is_unwritten(node: object) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        decorators = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
+        return any(isinstance(each, ast.Name) and each.id in UNWRITTEN_DECORATORS for each in decorators)
     return isinstance(node, ast.stmt) and _is_silent(node)
 
 

@@ -6,51 +6,51 @@ from functools import cache
 from pathlib import Path
 
 from msbench.config import MODELS, RunSpec
+from msbench.datasets import DATASETS
 from msbench.results.record import compute_run_id
 from msbench.runs.definition import Definition, SourceTree
 
 TRAINING = (
+    "msbench.training.loop:make_fabric",
     "msbench.training.loop:Trainer",
+    "msbench.training.process_group:ProcessGroup",
     "msbench.models:build",
-    "msbench.datasets.dataset:RaggedTokens",
-    "msbench.datasets.dataset:RaggedPairs",
-    "msbench.datasets.dataset:Samples",
+    "msbench.runs.execution:compute_metrics",
 )
-"""Definitions that every run has: its training, the seed of its model, and the batches of its data."""
-BATCHES = {
-    "cifar10": ("msbench.datasets.pixels",),
-    "mnist": ("msbench.datasets.pixels",),
-    "imagenet": ("msbench.datasets.imagenet.split:Pictures",),
-}
-"""Definitions of batches that are made while training, by dataset; other data are arrays with a digest."""
+"""Definitions that every run has, next to those of its model and its data."""
 WITHOUT = (
-    *("msbench.errors", "msbench.console", "msbench.results", "msbench.config"),
-    *("msbench.ops.operators", "msbench.ops.native_library"),
+    *("msbench.errors", "msbench.console", "msbench.environment", "msbench.results"),
+    *("msbench.config.models", "msbench.config.layers", "msbench.config.messages"),
+    *("msbench.ops.native_library", "msbench.ops.scan.native_engine", "msbench.ops.scan.triton_engine"),
 )
-"""Modules that decide no result; the settings and the data have digests of their own."""
-_SCAN = ("msbench.ops.scan.reference:selective_scan_reference", "msbench.ops.scan.reference:step_sizes")
-_BANK = ("msbench.ops.filters:TorchBankEngine",)
-REFERENCES: dict[str, tuple[str, ...]] = {
-    "msbench.ops.batch_norm:frozen_batch_norm": ("msbench.ops.batch_norm:apply_affine",),
-    "msbench.ops.batch_norm:masked_batch_norm": ("msbench.ops.batch_norm:masked_batch_norm_reference",),
-    "msbench.ops.filters:causal_conv": _BANK,
-    "msbench.ops.filters:decompose": _BANK,
+"""Modules that decide no result. Those of kernels do not, as their results are those of the reference."""
+KERNELS: dict[str, tuple[str, ...]] = {
+    "msbench.ops.batch_norm:_frozen_norm": (),
+    "msbench.ops.batch_norm:_norm": (),
+    "msbench.ops.batch_norm:is_norm_native": (),
+    "msbench.ops.filters:ENGINES": ("msbench.ops.filters:TorchBankEngine",),
+    "msbench.ops.filters:is_bank_native": (),
+    "msbench.ops.linear_scan:ENGINES": ("msbench.ops.linear_scan:TorchLinearEngine",),
     "msbench.ops.linear_scan:is_linear_native": (),
-    "msbench.ops.linear_scan:linear_scan": ("msbench.ops.linear_scan:linear_scan_reference",),
-    "msbench.ops.lti_scan:lti_scan": ("msbench.ops.lti_scan:lti_scan_reference",),
-    "msbench.ops.scan.dispatch:selective_scan": _SCAN[:1],
-    "msbench.ops.scan.fused:low_rank_scan": _SCAN,
-    "msbench.ops.scan.fused:makes_inputs": (),
-    "msbench.ops.scan.fused:multi_scale_scan": (*_BANK, *_SCAN),
+    "msbench.ops.lti_scan:ENGINES": ("msbench.ops.lti_scan:TorchLtiEngine",),
+    "msbench.ops.lti_scan:is_lti_native": (),
+    "msbench.ops.scan.dispatch:KERNELS": (
+        "msbench.ops.scan.engines:run_engine",
+        "msbench.ops.scan.reference:selective_scan_reference",
+    ),
+    "msbench.ops.scan.dispatch:get_engine": (),
+    "msbench.ops.scan.engines:ENGINES": ("msbench.ops.scan.torch_engine:TorchScanEngine",),
+    "msbench.ops.scan.fused:_fused_scan": (),
+    "msbench.ops.scan.fused:is_fused_native": (),
 }
-"""What counts for an operation that has kernels: its reference; for a choice among kernels: nothing.
+"""What counts in place of kernels in C++ and Triton: the same in PyTorch; for their choice, nothing.
 
-Every process checks the kernel that it uses against the reference. Kernels, their choice and their check are
-recorded, and a faster one changes no id.
+A process checks each of these kernels against a reference before it uses one. They are recorded, and a faster
+one changes no id.
 """
 OPERATIONS = ("ops/**/*.py", "ops/native/*.[chi]*")
 """Files of the operations, with their kernels in every language."""
-TREE = SourceTree(Path(__file__).parents[1], without=WITHOUT, instead=REFERENCES)
+TREE = SourceTree(Path(__file__).parents[1], without=WITHOUT, instead=KERNELS)
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,21 @@ class Identity:
 
 def identify(spec: RunSpec, data_digest: str) -> Identity:
     """Return the id of a run with these settings, on this data, by the present source."""
-    batches = BATCHES.get(spec.data.dataset, ())
-    found = define((f"{MODELS[spec.model_name].module}:build", *TRAINING, *batches))
-    return Identity(
-        compute_run_id(spec.digest, data_digest, found.digest), data_digest, found.digest, found.files
-    )
+    found = define(list_roots(spec))
+    run_id = compute_run_id(spec.digest, data_digest, found.digest)
+    return Identity(run_id, data_digest, found.digest, found.files)
+
+
+def list_roots(spec: RunSpec) -> tuple[str, ...]:
+    """Return the definitions at which the source of a run starts.
+
+    The classes of its settings are among them, because they compute values from the given ones, and so is the
+    function that makes splits of its data: the digest of data is of the arrays before it.
+    """
+    view = DATASETS[spec.data.dataset].view
+    named = (view, *(type(each) for each in (spec.data, spec.model, spec.train)))
+    roots = (f"{each.__module__}:{each.__qualname__}" for each in named)
+    return f"{MODELS[spec.model_name].module}:build", *roots, *TRAINING
 
 
 @cache

@@ -91,6 +91,11 @@ def test_a_kernel_that_raises_or_lies_is_not_used_with_one_warning(monkeypatch: 
         assert "it is wrong here" in choose_kernel("cpu").passed_over["cpp"]  # warned once
 
 
+def test_a_kernel_that_ignores_the_discretisation_is_found() -> None:
+    wrong = kernel(lambda arguments, **_: TORCH.scan(arguments, scaled=True))
+    assert "is off by" in check_kernel(wrong)
+
+
 def test_without_a_right_kernel_the_reference_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSBENCH_SCAN", "auto")
     for name in ("cpp", "torch"):

@@ -236,6 +236,52 @@ def test_a_name_outside_of_its_scope_is_the_modules(digest: Digest, body: str) -
     assert digest(model=model) != digest(model=model, layers=edit(LAYERS, "x - 1", "x - 2"))
 
 
+@pytest.mark.parametrize("line", ["from .layers import shift", "from package.layers import *"])
+def test_imports_that_cannot_be_followed_are_refused(digest: Digest, line: str) -> None:
+    with pytest.raises(LookupError, match="line 1: only absolute imports of names can be followed"):
+        digest(model=f"{line}\ndef build():\n    return shift(1)\n")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "def build():\n    from package.layers import shift\n    shift = list(shift)\n    return shift\n",
+        "def shift():\n    pass\ndef build():\n    from package.layers import shift\n    return shift(1)\n",
+        "try:\n    from package.layers import shift\nexcept ImportError:\n"
+        "    def shift(x):\n        return x\n"
+        "def build():\n    return shift(1)\n",
+    ],
+)
+def test_an_import_counts_where_the_name_is_defined_too(digest: Digest, model: str) -> None:
+    assert digest(model=model) != digest(model=model, layers=edit(LAYERS, "x - 1", "x - 2"))
+
+
+def test_the_order_of_effects_changes_the_digest(digest: Digest) -> None:
+    effects = "print(1)\nprint(2)\n"
+    model = effects + "def build():\n    return 1\n"
+    assert digest(model=model) != digest(model=model.replace(effects, "print(2)\nprint(1)\n"))
+
+
+def test_checks_of_settings_change_no_digest(digest: Digest) -> None:
+    model = """
+        from pydantic import BaseModel, field_validator
+
+        class build(BaseModel):
+            width: int = 1
+
+            @field_validator("width")
+            def check(cls, value):
+                return 1 / value
+
+            @property
+            def twice(self):
+                return 2 * self.width
+        """
+    assert digest(model=model) == digest(model=edit(model, "1 / value", "2 / value"))
+    assert digest(model=model) != digest(model=edit(model, "2 * self", "3 * self"))
+    assert digest(model=model) != digest(model=edit(model, "int = 1", "int = 2"))
+
+
 def test_a_module_that_is_passed_on_counts_as_a_whole(digest: Digest) -> None:
     model = "from package import layers\ndef build():\n    return vars(layers)\n"
     changed = edit(LAYERS, "x * 3", "x * 4")

@@ -12,11 +12,10 @@ from msbench.results.record import RunRecord, write_record
 from msbench.runs import identity
 from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.identity import identify
 from msbench.runs.launchers import SilentProgress
 from msbench.runs.memory import estimate_size
 from msbench.runs.plan import RESUMABLE, PlannedRun, plan_runs
-from msbench.runs.suite import Suite, load_suite, resolve_specs
+from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.signals import SignalFlag
 
@@ -170,18 +169,6 @@ def test_without_data_settings_and_source_are_still_compared(
     assert entry.action == "set up"
     assert "msbench setup listops --set data.train=60" in entry.reason
     assert {change.kind for change in entry.changes} == {"setting", "source"}
-
-
-def test_what_makes_the_batches_of_a_dataset_is_in_the_id() -> None:
-    names: dict[str, set[str]] = {
-        "scifar": {"datasets/pixels.py"},
-        "smnist": {"datasets/pixels.py"},
-        "imagenet": {f"datasets/{name}.py" for name in ("imagenet/split", "imagenet/pictures", "parallel")},
-        "quick": set(),
-    }
-    for suite, expected in names.items():
-        found = set(identify(resolve_specs(load_suite(suite))[0], "0" * 64).files)
-        assert {name for name in found if name.startswith("datasets/")} == {"datasets/dataset.py", *expected}
 
 
 def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: RunContext) -> None:

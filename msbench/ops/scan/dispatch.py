@@ -217,17 +217,26 @@ def check_kernel(kernel: Kernel, device: str = "cpu") -> str:
 
     One mixes two streams of an odd number of channels, the other has one stream, no mixer, and is large
     enough for several threads. Both have slow decays over many spans of steps, because a fast decay hides a
-    fault in the carried state.
+    fault in the carried state. The small one is discretised in both ways.
     """
     small, large = make_problem(2, 37, 2, 19, 5, mixed=True), make_problem(2, 100, 1, 144, 16, mixed=False)
-    return _check_problem(kernel, small, device) or _check_problem(kernel, large, device)
+    return (
+        _check_problem(kernel, small, device, "euler")
+        or _check_problem(kernel, small, device, "raw")
+        or _check_problem(kernel, large, device, "euler")
+    )
 
 
-def _check_problem(kernel: Kernel, arguments: list[Tensor], device: str) -> str:
+def _check_problem(
+    kernel: Kernel, arguments: list[Tensor], device: str, discretisation: Discretisation
+) -> str:
     missing = [None] * (len(NAMES) - 1 - len(arguments))
     on_device = [x.to(device) for x in arguments]
     return find_difference(
-        lambda *x: kernel.scan((*x, *missing), scaled=True), selective_scan_reference, on_device, NAMES
+        lambda *x: kernel.scan((*x, *missing), scaled=discretisation == "euler"),
+        partial(selective_scan_reference, discretisation=discretisation),
+        on_device,
+        NAMES,
     )
 
 

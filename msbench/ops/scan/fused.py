@@ -5,7 +5,8 @@ gradients. The C++ scan computes both a few cache lines at a time, recomputes th
 neither.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -127,7 +128,7 @@ def check_fused_scan() -> str:
     """Return the first wrong output or gradient of the kernel on a small problem, or an empty string.
 
     The problem has several spans of steps, slow decays, an odd number of channels, filters longer than a
-    span.
+    span; it is discretised in both ways.
     """
     b, length, d, n, r, levels, k = 2, 50, 19, 5, 5, 3, 6
     m, source = levels + 2, torch.Generator().manual_seed(0)
@@ -139,15 +140,32 @@ def check_fused_scan() -> str:
     steps = normal(b, length, m, r), normal(m, d, r) * 0.3, normal(m, d) - 3
     rest = -normal(m, d, n).abs(), normal(b, length, m, n), normal(b, length, m, n)
     arguments = (*signal, *steps, *rest, normal(m, d), normal(b, length, m))
-    return find_difference(lambda *x: run_fused(*x, discretisation="euler"), run_by_parts, arguments, NAMES)
+    faults = (
+        find_difference(
+            partial(run_fused, discretisation=each),
+            partial(run_by_parts, discretisation=each),
+            arguments,
+            NAMES,
+        )
+        for each in get_args(Discretisation)
+    )
+    return next(filter(None, faults), "")
 
 
 def run_by_parts(
-    x: Tensor, filters: Tensor, filter_bias: Tensor, low: Tensor, weight: Tensor, bias: Tensor, *rest: Tensor
+    x: Tensor,
+    filters: Tensor,
+    filter_bias: Tensor,
+    low: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    *rest: Tensor,
+    discretisation: Discretisation = "euler",
 ) -> Tensor:
     """Compute `multi_scale_scan` in separate PyTorch operations."""
     streams = apply_bank(x, filters, filter_bias, 1, engine="torch")
-    return selective_scan_reference(streams, step_sizes(low, weight, bias), *rest)
+    dt = step_sizes(low, weight, bias)
+    return selective_scan_reference(streams, dt, *rest, discretisation=discretisation)
 
 
 def run_fused(*tensors: Tensor | None, discretisation: Discretisation) -> Tensor:
