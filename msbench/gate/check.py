@@ -3,20 +3,14 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from msbench.errors import ConfigError, ExitCode, MsbenchError, Undecided, UnknownName, suggest_name
 from msbench.gate.baseline_file import find_baselines, read_baseline, read_suite_name
 from msbench.gate.baselines import list_hidden_baselines
-from msbench.gate.expectations import (
-    Answer,
-    BaselineExpectations,
-    FindExpectation,
-    GatedCell,
-    PaperExpectations,
-)
+from msbench.gate.expectations import Answer, FindExpectation, expect_baseline, expect_paper
 from msbench.gate.verdicts import (
     JudgedCell,
     choose_exit_code,
@@ -214,9 +208,9 @@ def build_judge(names: Sequence[str], against: str, results: Path, warn: Warn) -
             return None
         return _find_expectations(suite, against, results)[0] if only in (None, name) else None
 
-    def find_expectation(cell: GatedCell) -> Answer:
-        find = find_expectations(cell.suite)
-        return find(cell) if find else None
+    def find_expectation(column: Column, model: str, cell: Cell) -> Answer:
+        find = find_expectations(column.suite)
+        return find(column, model, cell) if find else None
 
     return lambda table: judge_table(table, find_expectation)
 
@@ -253,16 +247,10 @@ def _find_expectations(suite: Suite, against: str, results: Path) -> tuple[FindE
     if against == "paper":
         if problem := _explain_not_in_paper(suite):
             raise ConfigError(problem)
-        return PaperExpectations(suite.gate).find, "the paper"
+        return partial(expect_paper, suite), "the paper"
     paths = find_baselines(results, suite.name) if against == "baseline" else [_require_file(against)]
-    expectations = BaselineExpectations(
-        suite=suite.name,
-        models=suite.models,
-        gate=suite.gate,
-        baseline=read_baseline(paths[0], suite) if paths else None,
-        file=str(paths[0]) if paths else "no baseline",
-    )
-    return expectations.find, expectations.file
+    baseline, file = (read_baseline(paths[0], suite), str(paths[0])) if paths else (None, "no baseline")
+    return partial(expect_baseline, baseline, file, suite), file
 
 
 def _explain_not_in_paper(suite: Suite) -> str:

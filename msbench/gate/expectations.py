@@ -1,12 +1,13 @@
 """Expected results of cells, from the paper or a baseline. Rates are fractions throughout."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from msbench.gate.baseline_file import ANY, Baseline, BaselineEntry, explain_rate
-from msbench.reporting.tables.cells import Evidence, Judgement
+from msbench.reporting.tables.cells import UNITS, Cell, Column, Evidence, Judgement
 from msbench.results.record import get_metric_key
+from msbench.runs.suite import Suite
 from msbench.runs.suite_file import (
     DEFAULT_MARGIN,
     DEFAULT_REASON,
@@ -46,77 +47,47 @@ class Expectation:
         return self.mean - self.margin
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatedCell:
-    """A cell that may have an expectation.
-
-    `reported` is the paper's number, `scale` the factor from a fraction to its unit, and `metric` its name in
-    records.
-    """
-
-    suite: str
-    task: str
-    model: str
-    evidence: Evidence
-    reported: str
-    scale: float
-    metric: str
-
-
 Answer = Expectation | Judgement | None
 """A cell's expectation; a verdict if there is none; None if nothing is expected of the cell."""
-FindExpectation = Callable[[GatedCell], Answer]
+FindExpectation = Callable[[Column, str, Cell], Answer]
+"""A function of the column, the model and the cell."""
 
 
-@dataclass(frozen=True)
-class PaperExpectations:
-    """The paper's numbers: one value per cell, taken as exact, without digest, spread or number of seeds."""
-
-    gate: GateSettings
-
-    def find(self, cell: GatedCell) -> Answer:
-        """Return the paper's number; None for cells without one."""
-        if not cell.reported:
-            return None
-        mean = float(cell.reported) / cell.scale
-        expected = Expectation(mean=mean, metric=cell.metric, source="the paper's")
-        return _apply_settings(expected, self.gate, cell)
+def expect_paper(suite: Suite, column: Column, model: str, cell: Cell) -> Answer:
+    """Return the paper's number, exact and without digest, spread or seeds; None for cells without one."""
+    if not cell.reported:
+        return None
+    unit = UNITS[column.unit]
+    expected = Expectation(mean=float(cell.reported) / unit.scale, metric=unit.metric, source="the paper's")
+    return _apply_settings(expected, suite.gate, column.task, model)
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineExpectations:
-    """A baseline's numbers. A suite's own margin overrides the one written with them.
+def expect_baseline(
+    baseline: Baseline | None, file: str, suite: Suite, column: Column, model: str, cell: Cell
+) -> Answer:
+    """Return the baseline's entry for the cell's hardware; None for models that the suite does not list.
 
-    `models` are those that the suite lists: nothing is expected of others. `file` names the baseline in
-    messages. Without a `baseline`, every cell is missing.
+    `file` names the baseline in messages. Without a `baseline`, every cell is missing. A suite's own margin
+    overrides the one written with an entry.
     """
-
-    suite: str
-    models: Collection[str]
-    gate: GateSettings
-    baseline: Baseline | None = None
-    file: str = ""
-
-    def find(self, cell: GatedCell) -> Answer:
-        """Return the baseline's entry for the cell's class of hardware."""
-        if cell.model not in self.models:
-            return None
-        remedy = f"'msbench baseline {self.suite}' writes one from the present results"
-        if self.baseline is None:
-            return Judgement("missing", f"there is no baseline of {self.suite}; {remedy}")
-        models = self.baseline.cells.get(cell.task, {})
-        entries = models.get(cell.model, {})
-        if not entries:
-            return Judgement("missing", f"{self.file} has no expectation for it; {remedy}")
-        hardware = cell.evidence.hardware
-        kind = hardware if hardware in entries else ANY
-        if not cell.evidence.values:
-            kind = next(iter(entries))
-        if kind in entries:
-            return _apply_settings(_expect_entry(models, cell.model, kind), self.gate, cell)
-        measured = f"on {hardware}" if hardware else "on several kinds of hardware together"
-        known = ", ".join(entries)
-        return Judgement("missing", f"measured {measured}; {self.file} has {known}, and no '{ANY}'; {remedy}")
+    if model not in suite.models or cell.evidence is None:
+        return None
+    remedy = f"'msbench baseline {suite.name}' writes one from the present results"
+    if baseline is None:
+        return Judgement("missing", f"there is no baseline of {suite.name}; {remedy}")
+    models = baseline.cells.get(column.task, {})
+    entries = models.get(model, {})
+    if not entries:
+        return Judgement("missing", f"{file} has no expectation for it; {remedy}")
+    hardware = cell.evidence.hardware
+    kind = hardware if hardware in entries else ANY
+    if not cell.evidence.values:
+        kind = next(iter(entries))
+    if kind in entries:
+        return _apply_settings(_expect_entry(models, model, kind), suite.gate, column.task, model)
+    measured = f"on {hardware}" if hardware else "on several kinds of hardware together"
+    known = ", ".join(entries)
+    return Judgement("missing", f"measured {measured}; {file} has {known}, and no '{ANY}'; {remedy}")
 
 
 def _expect_entry(
@@ -139,16 +110,16 @@ def _expect_entry(
     )
 
 
-def _apply_settings(expected: Expectation, gate: GateSettings, cell: GatedCell) -> Expectation:
+def _apply_settings(expected: Expectation, gate: GateSettings, task: str, model: str) -> Expectation:
     """Return the expectation with what the suite states for the cell."""
-    layer = gate.for_cell(cell.task, cell.model)
+    layer = gate.for_cell(task, model)
     return replace(
         expected,
         margin=expected.margin if layer.margin is None else layer.margin,
         reason=layer.reason or expected.reason,
         known=None if layer.sd is None or layer.degrees is None else Pooled(layer.sd, layer.degrees),
         other_data=layer.other_data or "",
-        xfail=gate.expected_failure(cell.task, cell.model),
+        xfail=gate.expected_failure(task, model),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from msbench.errors import ExitCode
-from msbench.gate.expectations import FindExpectation, GatedCell
+from msbench.gate.expectations import FindExpectation
 from msbench.gate.judge import count_crashes, judge
 from msbench.reporting.tables.cells import (
     MODIFIED_GROUP,
@@ -114,23 +114,12 @@ def judge_table(table: Table, find_expectation: FindExpectation) -> Table:
 
 
 def _judge_cell(cell: Cell, column: Column, row: Row, find_expectation: FindExpectation) -> Cell:
-    unit = UNITS[column.unit]
     # Rows of trivial rules, and of models that nobody ran or planned, have no evidence.
     if cell.evidence is None or not cell.evidence.n_planned:
         return cell
-    if unit.metric not in RESULTS or row.group == MODIFIED_GROUP:
+    if UNITS[column.unit].metric not in RESULTS or row.group == MODIFIED_GROUP:
         return cell
-    answer = find_expectation(
-        GatedCell(
-            suite=column.suite,
-            task=column.task,
-            model=row.model,
-            evidence=cell.evidence,
-            reported=cell.reported,
-            scale=unit.scale,
-            metric=unit.metric,
-        )
-    )
+    answer = find_expectation(column, row.model, cell)
     if answer is None or isinstance(answer, Judgement):
         return replace(cell, judgement=answer)
     return replace(cell, judgement=judge(cell.evidence, answer))

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from msbench.config.layers import LocatedValues
 from msbench.gate.expectations import Expectation
 from msbench.reporting.tables.cells import Evidence
-from msbench.runs.suite_file import ExpectedFailure
+from msbench.runs.suite import Suite
+from msbench.runs.suite_file import ExpectedFailure, GateSettings
 
 RULES = {"majority": 0.17, "root operator only": 0.363, "top 1 level": 0.489}
 KNOWN_FAILURE = ExpectedFailure(
@@ -40,3 +42,19 @@ def expectation(mean: float = 0.62, **changes: Any) -> Expectation:
         "reason": "of the spread of seeds",
     }
     return Expectation(**{**found, **changes})
+
+
+def listing(*models: str, gate: GateSettings | None = None) -> Suite:
+    """A suite ``s`` that lists these models."""
+    return Suite(
+        name="s",
+        title="S",
+        protocol="paper",
+        caption="",
+        seeds=(0,),
+        reported=None,
+        tasks=("t",),
+        models=models,
+        source=LocatedValues({}, {}, "s.yaml"),
+        gate=gate or GateSettings(),
+    )

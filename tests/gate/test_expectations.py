@@ -1,32 +1,26 @@
-from dataclasses import replace
-
 import pytest
-from gate_cases import evidence
+from gate_cases import evidence, listing
 
 from msbench.gate.baseline_file import Baseline
-from msbench.gate.expectations import (
-    BaselineExpectations,
-    Expectation,
-    GatedCell,
-    PaperExpectations,
-)
-from msbench.reporting.tables.cells import Judgement
+from msbench.gate.expectations import Answer, Expectation, expect_baseline, expect_paper
+from msbench.reporting.tables.cells import Cell, Column, Evidence, Judgement
 from msbench.runs.suite_file import DEFAULT_MARGIN, DEFAULT_REASON, GateSettings
 from msbench.stats import Pooled
 
+Asked = tuple[Column, str, Cell]
 
-def asked(reported: str = "62.75", scale: float = 100.0, **changes: object) -> GatedCell:
+
+def asked(
+    reported: str = "62.75",
+    *,
+    unit: str = "percent",
+    task: str = "t",
+    model: str = "m",
+    found: Evidence | None = None,
+) -> Asked:
     """Model ``m`` on task ``t``, one seed on a CPU."""
-    cell = GatedCell(
-        suite="s",
-        task="t",
-        model="m",
-        evidence=evidence(0.6),
-        reported=reported,
-        scale=scale,
-        metric="test_accuracy",
-    )
-    return replace(cell, **changes)  # type: ignore[arg-type]
+    cell = Cell(reported=reported, n_planned=1, evidence=found or evidence(0.6))
+    return Column(task, "T", unit, "s"), model, cell
 
 
 def entry(*values: float, **changes: object) -> dict[str, object]:
@@ -58,21 +52,22 @@ def baseline(**classes: dict[str, object]) -> Baseline:
     return Baseline.model_validate({"suite": "s", "cells": cells})
 
 
-def expectations(
-    given: Baseline | None, *models: str, gate: GateSettings | None = None
-) -> BaselineExpectations:
-    return BaselineExpectations(
-        suite="s", models=models, gate=gate or GateSettings(), baseline=given, file="b.yaml"
-    )
+def of_baseline(
+    given: Baseline | None, cell: Asked, *models: str, gate: GateSettings | None = None
+) -> Answer:
+    return expect_baseline(given, "b.yaml", listing(*models, gate=gate), *cell)
 
 
-def of_baseline(given: Baseline, hardware: str = "cpu", gate: GateSettings | None = None) -> object:
-    return expectations(given, "m", "other", gate=gate).find(asked(evidence=evidence(0.6, hardware=hardware)))
+def of_entries(
+    gate: GateSettings | None = None, hardware: str = "cpu", **classes: dict[str, object]
+) -> Answer:
+    cell = asked(found=evidence(0.6, hardware=hardware))
+    return of_baseline(baseline(**classes), cell, "m", "other", gate=gate)
 
 
 class TestBaseline:
     def test_its_numbers_are_expected(self) -> None:
-        found = of_baseline(baseline(cpu=entry(0.6, 0.62)))
+        found = of_entries(cpu=entry(0.6, 0.62))
         assert isinstance(found, Expectation)
         assert (found.n, found.n_test, found.data_digest) == (2, 2000, "a" * 12)
         assert (found.margin, found.reason) == (0.03, "as written")
@@ -80,7 +75,7 @@ class TestBaseline:
 
     def test_the_suites_margin_wins(self) -> None:
         gate = GateSettings.model_validate({"tasks": {"t": {"margin": 0.05, "reason": "measured again"}}})
-        found = of_baseline(baseline(cpu=entry(0.6)), gate=gate)
+        found = of_entries(gate, cpu=entry(0.6))
         assert isinstance(found, Expectation)
         assert (found.margin, found.reason) == (0.05, "measured again")
 
@@ -93,7 +88,7 @@ class TestBaseline:
         ],
     )
     def test_other_hardware_is_not_held_against_it(self, hardware: str, words: str) -> None:
-        found = of_baseline(baseline(cpu=entry(0.6)), hardware)
+        found = of_entries(hardware=hardware, cpu=entry(0.6))
         assert isinstance(found, Judgement)
         assert found.verdict == "missing"
         assert words in found.reason
@@ -101,31 +96,29 @@ class TestBaseline:
 
     @pytest.mark.parametrize("hardware", ["NVIDIA H100", ""])
     def test_any_speaks_for_what_has_no_entry(self, hardware: str) -> None:
-        found = of_baseline(baseline(cpu=entry(0.6), any=entry(0.7)), hardware)
+        found = of_entries(hardware=hardware, cpu=entry(0.6), any=entry(0.7))
         assert isinstance(found, Expectation)
         assert found.mean == 0.7
 
     def test_the_own_class_wins_over_any(self) -> None:
-        found = of_baseline(baseline(cpu=entry(0.6), any=entry(0.7)))
+        found = of_entries(cpu=entry(0.6), any=entry(0.7))
         assert isinstance(found, Expectation)
         assert found.mean == 0.6
 
     def test_a_cell_that_it_lacks_is_missing(self) -> None:
-        known = expectations(baseline(cpu=entry(0.6)), "m", "other", "new")
         for cell in (asked(model="new"), asked(task="new")):
-            found = known.find(cell)
+            found = of_baseline(baseline(cpu=entry(0.6)), cell, "m", "other", "new")
             assert isinstance(found, Judgement)
             assert found.verdict == "missing"
             assert "b.yaml has no expectation for it" in found.reason
 
     def test_of_a_model_that_the_suite_does_not_list_nothing_is_asked(self) -> None:
-        known = expectations(baseline(cpu=entry(0.6)), "m")
-        assert known.find(asked(model="stranger")) is None
+        assert of_baseline(baseline(cpu=entry(0.6)), asked(model="stranger"), "m") is None
 
 
 class TestPaper:
     def test_a_printed_number_is_exact(self) -> None:
-        found = PaperExpectations(GateSettings()).find(asked())
+        found = expect_paper(listing("m"), *asked())
         assert isinstance(found, Expectation)
         assert found.mean == pytest.approx(0.6275)
         assert (found.n, found.n_test, found.data_digest) == (0, None, "")
@@ -133,16 +126,17 @@ class TestPaper:
 
     def test_a_stated_spread_is_known(self) -> None:
         gate = GateSettings(sd=0.004, degrees=18, margin=0.015, reason="18 degrees")
-        found = PaperExpectations(gate).find(asked("0.831", 1.0, metric="test_macro_auroc"))
+        found = expect_paper(listing("m", gate=gate), *asked("0.831", unit="auroc"))
         assert isinstance(found, Expectation)
+        assert found.metric == "test_macro_auroc"
         assert (found.mean, found.known, found.margin) == (0.831, Pooled(0.004, 18), 0.015)
 
     def test_where_it_prints_nothing_nothing_is_asked(self) -> None:
-        assert PaperExpectations(GateSettings()).find(asked("")) is None
+        assert expect_paper(listing("m"), *asked("")) is None
 
 
 def test_without_a_baseline_every_cell_is_missing() -> None:
-    found = expectations(None, "m").find(asked())
+    found = of_baseline(None, asked(), "m")
     assert isinstance(found, Judgement)
     assert found.verdict == "missing"
     assert "msbench baseline s" in found.reason

@@ -1,13 +1,15 @@
 """Verdicts: their exit codes, and how they come into the cells of a table."""
 
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import pytest
+from gate_cases import listing
 from report_runs import PlannedRun, build, printed, run
 
 from msbench.errors import ExitCode
-from msbench.gate.expectations import Answer, GatedCell, PaperExpectations
+from msbench.gate.expectations import Answer, Expectation, expect_paper
 from msbench.gate.verdicts import MEANINGS, PRECEDENCE, find_exit_code, judge_table, list_judged_cells
 from msbench.reporting.tables.cells import (
     MODIFIED_GROUP,
@@ -19,7 +21,6 @@ from msbench.reporting.tables.cells import (
     Table,
     Verdict,
 )
-from msbench.runs.suite_file import GateSettings
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -72,7 +73,7 @@ def test_the_most_fundamental_decides(
 SPECS = [PlannedRun("listops", model, seed) for model in ("mamba", "hawk") for seed in (0, 1, 2)]
 RUNS = [run(spec, 0.60 + 0.001 * spec.seed, chance=0.1) for spec in SPECS]
 REPORTED = [printed("Mamba", "60.10", model="mamba"), printed("RWKV", "59.00")]
-PAPER = PaperExpectations(GateSettings()).find
+PAPER = partial(expect_paper, listing("mamba", "hawk"))
 
 
 def by_row(table: Table) -> dict[str, Judgement | None]:
@@ -101,10 +102,10 @@ class Expectations:
     """Expectations that remember the cells they were asked for."""
 
     def __init__(self, answer: Answer) -> None:
-        self.answer, self.asked = answer, list[GatedCell]()
+        self.answer, self.asked = answer, list[tuple[Column, str, Cell]]()
 
-    def find(self, cell: GatedCell) -> Answer:
-        self.asked.append(cell)
+    def find(self, column: Column, model: str, cell: Cell) -> Answer:
+        self.asked.append((column, model, cell))
         return self.answer
 
 
@@ -125,9 +126,11 @@ def one_cell(unit: str, **changes: object) -> Table:
 def test_a_printed_number_goes_with_its_unit(unit: str, scale: float, metric: str) -> None:
     asked = Expectations(None)
     judge_table(one_cell(unit), asked.find)
-    (cell,) = asked.asked
-    assert (cell.suite, cell.task, cell.model) == ("s", "t", "m")
-    assert (cell.reported, cell.scale, cell.metric) == ("60.10", scale, metric)
+    ((column, model, cell),) = asked.asked
+    assert (column.suite, column.task, model, cell.reported) == ("s", "t", "m", "60.10")
+    expected = expect_paper(listing("m"), column, model, cell)
+    assert isinstance(expected, Expectation)
+    assert (expected.mean, expected.metric) == (pytest.approx(60.10 / scale), metric)
 
 
 def test_distances_are_not_judged() -> None:
