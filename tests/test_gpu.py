@@ -14,9 +14,9 @@ from msbench.errors import Interrupted
 from msbench.ops import selective_scan, selective_scan_reference
 from msbench.ops.scan import dispatch
 from msbench.ops.scan.dispatch import kernel_name
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.loop import Trainer, make_fabric
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 pytestmark = [
@@ -44,7 +44,7 @@ def test_a_run_that_starts_on_the_gpu_goes_on_on_the_cpu(
             directory=tmp_path,
             run_id="0123456789ab",
             fabric=fabric,
-            callback=SilentProgress(),
+            callback=ProgressCallback(),
             signals=flag,
         )
 

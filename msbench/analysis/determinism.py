@@ -21,8 +21,8 @@ from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
 from msbench.errors import Interrupted, NotDeterministic, UnknownName
 from msbench.models.classifier import Classifier
-from msbench.runs.launchers import SilentProgress
 from msbench.training.loop import Trainer, make_fabric
+from msbench.training.metrics import ProgressCallback
 from msbench.training.seeding import get_generator_states, restore_generators
 from msbench.training.signals import SignalFlag
 
@@ -297,7 +297,7 @@ class RepeatableTraining:
             directory=folder,
             run_id="0" * 12,
             fabric=fabric,
-            callback=SilentProgress(),
+            callback=ProgressCallback(),
             signals=flag,
         )
 

@@ -11,13 +11,13 @@ from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.console import command_line
 from msbench.results.record import RunRecord
-from msbench.runs.launchers import RunOptions, RunOutcome, SilentProgress
+from msbench.runs.launchers import RunOptions, RunOutcome
 from msbench.runs.launchers.slurm_jobs import locate_submission
 from msbench.runs.plan import PlannedRun, describe_run, name_run
+from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
 
 if TYPE_CHECKING:
     from msbench.runs.launchers.slurm import SubmissionResult
-    from msbench.training.metrics import EpochRow, StepReport
 
 
 def print_plan(entries: Sequence[PlannedRun]) -> None:
@@ -116,14 +116,14 @@ def tabulate_records(records: Sequence[RunRecord]) -> tuple[Sequence[str], Seque
     return header, rows
 
 
-class LogProgress(SilentProgress):
+class LogProgress(ProgressCallback):
     """Progress as a line per epoch and a line per note: for logs and pipes."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.name = name_run(spec)
         self.epochs = spec.train.epochs
 
-    def epoch(self, row: "EpochRow") -> None:
+    def epoch(self, row: EpochRow) -> None:
         """Print one line."""
         # The score that the best epoch is chosen by; an accuracy is shown without its name.
         named = "" if row.validation_macro_auroc is None else "macro AUROC "
@@ -165,7 +165,7 @@ class BarProgress(LogProgress):
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def step(self, report: "StepReport") -> None:
+    def step(self, report: StepReport) -> None:
         """Move the bar."""
         figures = (
             f"loss {report.loss:.3f} acc {report.accuracy:.1%} {report.tokens_per_second / 1e3:.1f}k tok/s"
@@ -177,10 +177,10 @@ class BarProgress(LogProgress):
         self.bar.console.print(console.printable(f"{self.name}: {text}"), markup=False, highlight=False)
 
 
-def show_progress(spec: RunSpec, *, quiet: bool) -> SilentProgress:
+def show_progress(spec: RunSpec, *, quiet: bool) -> ProgressCallback:
     """Return the display of a run's progress that suits the destination of stderr."""
     if quiet or console.muted():
-        return SilentProgress()
+        return ProgressCallback()
     # If the cursor cannot be moved, each update of a bar would be a new line.
     moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return BarProgress(spec) if moving else LogProgress(spec)

@@ -146,14 +146,10 @@ def find_faults(evidence: Evidence, expectation: Expectation) -> Iterator[str]:
         yield "measured on an unknown number of test examples, or on several numbers of them"
     elif evidence.n_test < 1:
         yield f"measured on {evidence.n_test} test examples"
-    same_data = evidence.data_digest == expectation.data_digest
-    if (
-        same_data
-        and None not in (evidence.n_test, expectation.n_test)
-        and evidence.n_test != expectation.n_test
-    ):
-        sizes = f"{evidence.n_test} test examples, expected on {expectation.n_test}"
-        yield f"measured on {sizes} of the same data"
+    sizes = {evidence.n_test, expectation.n_test} - {None}
+    if evidence.data_digest == expectation.data_digest and len(sizes) > 1:
+        counts = f"{evidence.n_test} test examples, expected on {expectation.n_test}"
+        yield f"measured on {counts} of the same data"
     if problem := explain_bound(expectation.mean, expectation.margin, evidence.chance):
         yield problem
 

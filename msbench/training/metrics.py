@@ -4,11 +4,12 @@ Rows are kept in the checkpoint, and the whole log is rewritten from them.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from msbench.training.processes import BatchResult
+    from msbench.training.processes import BatchResult
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,14 @@ class StepReport:
     tokens_per_second: float
 
 
-class ProgressCallback(Protocol):
-    """Receiver of reports on training."""
+class ProgressCallback:
+    """Receiver of reports on the training of a run, and a context around it; this one prints nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
 
     def step(self, report: StepReport) -> None:
         """Receive a report after a step, not necessarily after each."""
@@ -66,23 +73,25 @@ class ProgressCallback(Protocol):
 class EpochSums:
     """Running sums of one epoch, on the device."""
 
-    loss: torch.Tensor
-    correct: torch.Tensor
+    loss: "torch.Tensor"
+    correct: "torch.Tensor"
     seen: int = 0
     tokens: int = 0
     positions: int = 0
     seconds: float = 0.0
 
     @classmethod
-    def make_zero(cls, device: torch.device) -> "EpochSums":
+    def make_zero(cls, device: "torch.device") -> "EpochSums":
         """Return sums of zero."""
+        import torch
+
         # MPS and some others lack float64; the sum of at most 1e5 losses is fine in float32 there.
         kind = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
         return cls(
             torch.zeros((), dtype=kind, device=device), torch.zeros((), dtype=torch.int64, device=device)
         )
 
-    def add(self, result: BatchResult) -> None:
+    def add(self, result: "BatchResult") -> None:
         """Add a batch."""
         self.loss += result.loss
         self.correct += result.correct

@@ -11,8 +11,8 @@ from slurm_commands import Commands, install
 
 from msbench.cli import array_job
 from msbench.results import store
-from msbench.runs.launchers import SilentProgress, slurm_jobs
 from msbench.runs.launchers.slurm_jobs import Submission, SubmittedRun
+from msbench.training.metrics import ProgressCallback, slurm_jobs
 
 Start = Callable[..., int]
 
@@ -44,7 +44,7 @@ def start(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
             monkeypatch.setenv(f"SLURM_{name}", str(value))
         with monkeypatch.context() as patch:
             if number is not None:
-                patch.setattr(SilentProgress, "epoch", lambda *_: os.kill(os.getpid(), number))
+                patch.setattr(ProgressCallback, "epoch", lambda *_: os.kill(os.getpid(), number))
             return array_job.main()
 
     return started

@@ -7,9 +7,8 @@ import pytest
 
 from msbench.cli.display import BarProgress, LogProgress, show_progress
 from msbench.config import RunSpec
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
-from msbench.training.metrics import EpochRow, StepReport
+from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
 
 ROW = EpochRow(1, 16, 1e-3, 1.5, 0.25, 1.25, 0.5, 2.0, 12345.6, 0.1)
 
@@ -61,7 +60,7 @@ def test_a_terminal_gets_a_bar(
 
 def test_quiet_says_nothing(spec: RunSpec, capsys: pytest.CaptureFixture[str]) -> None:
     with show_progress(spec, quiet=True) as listener:
-        assert type(listener) is SilentProgress
+        assert type(listener) is ProgressCallback
         listener.epoch(ROW)
         listener.note("x")
     assert capsys.readouterr() == ("", "")

@@ -13,9 +13,9 @@ from msbench.config import RunSpec
 from msbench.results.record import RunRecord
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.auroc import macro_auroc
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 SUITE = """\
@@ -32,7 +32,7 @@ models: {mamba: {}}
 """
 
 
-class Notes(SilentProgress):
+class Notes(ProgressCallback):
     def __init__(self) -> None:
         self.texts: list[str] = []
 
@@ -47,7 +47,7 @@ def spec(tmp_path: Path) -> RunSpec:
     return resolve_specs(load_suite(str(path)))[0]
 
 
-def run(spec: RunSpec, folder: Path, listener: SilentProgress) -> tuple[RunRecord, Path]:
+def run(spec: RunSpec, folder: Path, listener: ProgressCallback) -> tuple[RunRecord, Path]:
     data.setup(spec.data, folder / "data", source=write_small(folder / "source"), processes=1)
     place = RunContext(folder / "results", folder / "data", "cpu", SignalFlag())
     record = execute.execute(spec, place, listener)

@@ -17,10 +17,10 @@ from msbench.results import files, store
 from msbench.results.record import RunRecord, read_record
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training import checkpoint
 from msbench.training.loop import Trainer
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 
@@ -35,7 +35,7 @@ def spec(tiny: Suite) -> RunSpec:
 
 
 def run(spec: RunSpec, place: RunContext, *, fresh: bool = False) -> RunRecord:
-    record = execute.execute(spec, place, SilentProgress(), fresh=fresh)
+    record = execute.execute(spec, place, ProgressCallback(), fresh=fresh)
     assert record is not None
     return record
 
@@ -198,10 +198,10 @@ def test_a_run_that_another_process_trains_is_left_to_it(spec: RunSpec, place: R
     with store.lock_run(folder(place, record), wait=False) as mine:
         assert mine
         assert (
-            execute.execute(spec, place, SilentProgress(), wait=False) == record
+            execute.execute(spec, place, ProgressCallback(), wait=False) == record
         )  # nothing is left to wait for
         (folder(place, record) / "run.json").unlink()
-        assert execute.execute(spec, place, SilentProgress(), wait=False) is None
+        assert execute.execute(spec, place, ProgressCallback(), wait=False) is None
 
 
 def test_fresh_resumes_what_was_stopped(spec: RunSpec, place: RunContext) -> None:

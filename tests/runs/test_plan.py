@@ -12,11 +12,11 @@ from msbench.results.record import RunRecord, write_record
 from msbench.runs import identity
 from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.memory import estimate_size
 from msbench.runs.plan import RESUMABLE, PlannedRun, plan_runs
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 pytestmark = pytest.mark.usefixtures("handmade_records")
@@ -57,7 +57,7 @@ def test_each_state_of_a_run_has_its_action_and_reason(
     spec = resolve_specs(tiny, ["mamba"])[0]
     datasets.setup(spec.data, place.data_root)
     assert (ask(tiny, place).action, ask(tiny, place).reason) == ("train", "no run yet")
-    record = execute(spec, place, SilentProgress())
+    record = execute(spec, place, ProgressCallback())
     assert record is not None
     entry = ask(tiny, place)
     assert (entry.action, entry.reason, entry.run_id) == ("keep", "finished", record.run_id)
@@ -78,7 +78,7 @@ def test_each_state_of_a_run_has_its_action_and_reason(
 
 def test_a_run_that_stopped_is_resumed(tiny: Suite, place: RunContext) -> None:
     spec = resolve_specs(tiny, ["mamba"])[0]
-    record = execute(spec, place, SilentProgress())
+    record = execute(spec, place, ProgressCallback())
     assert record is not None
     folder = store.get_run_folder(place.results, spec, record.run_id)
     (folder / "run.json").unlink()
@@ -89,7 +89,7 @@ def test_a_run_that_stopped_is_resumed(tiny: Suite, place: RunContext) -> None:
 
 def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: RunContext) -> None:
     spec = resolve_specs(tiny, ["mamba"])[0]
-    record = execute(spec, place, SilentProgress())
+    record = execute(spec, place, ProgressCallback())
     assert record is not None
     (store.get_run_folder(place.results, spec, record.run_id) / "run.json").write_text("{", encoding="utf-8")
     entry = ask(tiny, place)
@@ -99,7 +99,7 @@ def test_a_damaged_record_is_an_entry_of_its_own(tiny: Suite, place: RunContext)
 
 def test_sizes_are_those_of_the_run(tiny: Suite, place: RunContext) -> None:
     spec = resolve_specs(tiny, ["mamba"])[0]
-    record = execute(spec, place, SilentProgress())
+    record = execute(spec, place, ProgressCallback())
     assert record is not None
     row = estimate_size(ask(tiny, place), "cpu")
     assert (row["parameters"], row["steps"]) == (record.parameters, record.steps)

@@ -8,10 +8,10 @@ import torch
 from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import TaskInfo
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.memory import count_positions, estimate_memory
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.loop import Trainer, make_fabric
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 INFO = TaskInfo("tokens", 9, 2, 100, "accuracy", 0.5, {})
@@ -35,7 +35,7 @@ def test_a_step_keeps_about_what_is_estimated(tiny: Suite, tmp_path: Path, model
         directory=tmp_path,
         run_id="0" * 12,
         fabric=make_fabric("cpu", "float32"),
-        callback=SilentProgress(),
+        callback=ProgressCallback(),
         signals=SignalFlag(),
     )
     kept: dict[int, int] = {}

@@ -12,8 +12,8 @@ from msbench.errors import ConfigError
 from msbench.ops.scan.dispatch import KERNELS
 from msbench.ops.scan.mamba_ssm import MOST_STATES
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, find_faults, load_suite, resolve_specs
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 TOKENS = TaskInfo("tokens", 9, 2, 20, "accuracy", 0.5, {})
@@ -74,7 +74,7 @@ def test_what_only_the_data_shows_is_refused_before_training(
     place = RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag())
     monkeypatch.setattr("msbench.runs.execution._set_up_dataset", lambda *_: Shorter())
     with pytest.raises(ConfigError, match=r"train\.pad_to: 20 is beyond .* 19;"):
-        execute(spec, place, SilentProgress())
+        execute(spec, place, ProgressCallback())
 
 
 class Shorter:

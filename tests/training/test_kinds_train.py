@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from msbench import models
 from msbench.datasets.dataset import SPLITS, Batch, Dataset, Fixed, TaskInfo
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.auroc import macro_auroc
 from msbench.training.batches import BatchLoader
 from msbench.training.evaluation import Predictions, predict
 from msbench.training.loop import Trainer, make_fabric
-from msbench.training.metrics import EpochRow, TrainingProgress
+from msbench.training.metrics import EpochRow, ProgressCallback, TrainingProgress
 from msbench.training.signals import SignalFlag
 from msbench.training.step import compute_loss
 
@@ -113,7 +112,7 @@ def trained(kind: str, suite: Suite, folder: Path, *overrides: str, seed: int = 
         directory=folder,
         run_id="0" * 12,
         fabric=make_fabric("cpu", spec.train.precision),
-        callback=SilentProgress(),
+        callback=ProgressCallback(),
         signals=SignalFlag(),
     )
     run.run()

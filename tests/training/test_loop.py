@@ -13,19 +13,19 @@ from msbench import models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import Dataset
 from msbench.errors import Diverged, Interrupted
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.batches import BatchLoader
 from msbench.training.checkpoint import Checkpoint
 from msbench.training.evaluation import predict
 from msbench.training.loop import Trainer, make_fabric
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 from msbench.training.step import check_finite, compute_loss
 
 MODELS = ["msssm-s6", "mamba"]
 
 
-class Notes(SilentProgress):
+class Notes(ProgressCallback):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -48,7 +48,7 @@ def trainer(spec: RunSpec, folder: Path, signals: SignalFlag | None = None) -> T
         directory=folder,
         run_id="0123456789ab",
         fabric=fabric,
-        callback=SilentProgress(),
+        callback=ProgressCallback(),
         signals=signals or SignalFlag(),
     )
 

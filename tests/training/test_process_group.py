@@ -23,10 +23,10 @@ from msbench.models.classifier import Classifier
 from msbench.results import store
 from msbench.results.record import RunRecord
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.loop import Trainer, make_fabric
+from msbench.training.metrics import ProgressCallback
 from msbench.training.processes import SINGLE, Processes
 from msbench.training.signals import SignalFlag
 
@@ -73,7 +73,7 @@ def trained(
         directory=folder,
         run_id="0" * 12,
         fabric=fabric,
-        callback=SilentProgress(),
+        callback=ProgressCallback(),
         signals=flag,
         processes=processes,
     )
@@ -145,7 +145,7 @@ def outcome(spec: RunSpec, place: RunContext, spoil: Callable[[Processes], Any])
     """What a run comes to whose trainers, or one of them, are spoiled."""
     undo = spoil(place.processes)
     try:
-        record = execute(spec, place, SilentProgress())
+        record = execute(spec, place, ProgressCallback())
     finally:
         for owner, name, value in undo or ():
             setattr(owner, name, value)

@@ -10,16 +10,16 @@ from msbench import datasets as data
 from msbench import models
 from msbench.errors import OutOfMemory
 from msbench.models.classifier import Classifier
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.batches import split_batch
 from msbench.training.loop import Trainer, make_fabric
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 TRIED = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
-class Notes(SilentProgress):
+class Notes(ProgressCallback):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

@@ -12,15 +12,11 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
 from msbench.config import RunSpec
 from msbench.errors import ConfigError, ExitCode, UnknownName
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import RESULTS, build_command
-
-if TYPE_CHECKING:
-    from msbench.training.metrics import EpochRow, StepReport
 
 LAUNCHERS = ("local", "slurm")
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
@@ -107,25 +103,6 @@ class RunOutcome:
         if self.damaged or any(not record.finished for record in self.records):
             return ExitCode.RUN_FAILED
         return ExitCode.OK
-
-
-class SilentProgress:
-    """Receiver of reports on the training of a run that prints nothing; a context around the training."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def step(self, report: "StepReport") -> None:
-        """Do nothing."""
-
-    def epoch(self, row: "EpochRow") -> None:
-        """Do nothing."""
-
-    def note(self, text: str) -> None:
-        """Do nothing."""
 
 
 def check_options(options: RunOptions) -> None:

@@ -10,17 +10,14 @@ from msbench.console import say
 from msbench.errors import DamagedRecord, DataError
 from msbench.ops.scan.dispatch import force_kernel
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.launchers import BUSY, NO_WAIT, RunOptions, RunOutcome, SilentProgress
+from msbench.runs.launchers import BUSY, NO_WAIT, RunOptions, RunOutcome
 from msbench.runs.launchers.distributed import check_count, create_flag, join_processes
 from msbench.runs.launchers.pool import run_in_parallel
 from msbench.runs.plan import check_kernels, name_run
+from msbench.training.metrics import ProgressCallback
 
-ProgressFactory = Callable[[RunSpec], SilentProgress]
+ProgressFactory = Callable[[RunSpec], ProgressCallback]
 """Returns the receiver of reports on a run's training, which is a context around it."""
-
-
-def _create_silent_progress(_: RunSpec) -> SilentProgress:
-    return SilentProgress()
 
 
 @contextmanager
@@ -45,7 +42,9 @@ def apply_settings(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[st
 
 
 def run_locally(
-    specs: Sequence[RunSpec], options: RunOptions, progress: ProgressFactory = _create_silent_progress
+    specs: Sequence[RunSpec],
+    options: RunOptions,
+    progress: ProgressFactory = lambda _: ProgressCallback(),
 ) -> RunOutcome:
     """Execute all runs; a failed one does not stop the others.
 

@@ -13,9 +13,9 @@ from msbench.results.record import Failure, RunRecord
 from msbench.runs import identity
 from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
-from msbench.runs.launchers import SilentProgress
 from msbench.runs.reproduce import Reproduction
 from msbench.runs.suite import Suite, resolve_specs
+from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
 RUN = "a" * 12
@@ -146,7 +146,7 @@ def test_what_keeps_it_from_being_the_same_run_is_counted_and_named(
 def record(tiny: Suite, tmp_path: Path, data_folder: Path) -> RunRecord:
     spec = resolve_specs(tiny, ["mamba"], overrides=["train.max_steps=1"])[0]
     found = execute(
-        spec, RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag()), SilentProgress()
+        spec, RunContext(tmp_path / "results", data_folder, "cpu", SignalFlag()), ProgressCallback()
     )
     assert found is not None
     return found

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from msbench.cli import app
 from msbench.results import store
-from msbench.runs.launchers import SilentProgress
+from msbench.training.metrics import ProgressCallback
 
 
 def test_two_processes_that_start_at_once_train_each_run_once(tiny_file: Path, tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_signal_in_the_first_run_starts_no_other(
     arguments = ["run", str(tiny_file), "--model", "mamba", "--results", str(tmp_path / "results"), "--quiet"]
     arguments += [word for seed in ("0", "1", "2") for word in ("--seed", seed)]
     with monkeypatch.context() as patch:
-        patch.setattr(SilentProgress, "epoch", lambda *_: os.kill(os.getpid(), number))
+        patch.setattr(ProgressCallback, "epoch", lambda *_: os.kill(os.getpid(), number))
         assert CliRunner().invoke(app, arguments).exit_code == code
     (record,), _ = store.read_records(tmp_path / "results")
     assert (record.seed, record.status, record.metrics) == (0, "interrupted", {})
