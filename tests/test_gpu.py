@@ -11,9 +11,9 @@ from torch import Tensor
 from msbench import datasets as data
 from msbench import models
 from msbench.errors import Interrupted
-from msbench.ops import selective_scan, selective_scan_reference
 from msbench.ops.scan import dispatch
-from msbench.ops.scan.dispatch import kernel_name
+from msbench.ops.scan.dispatch import kernel_name, selective_scan
+from msbench.ops.scan.reference import selective_scan_reference
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import ProgressCallback

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from msbench import datasets
-from msbench.config import DATASETS, MODELS, ClassifierConfig, ListOpsConfig
+from msbench.config import DATASETS, MODELS, ClassifierConfig
+from msbench.config.data import ListOpsConfig
 from msbench.config.differences import compare_settings, flatten, format_yaml
 from msbench.config.run import SECTIONS
 from msbench.datasets.dataset import TaskInfo

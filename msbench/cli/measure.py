@@ -233,13 +233,13 @@ def describe_machine() -> list[tuple[str, str]]:
 
 def _describe_kernels(device: str) -> list[tuple[str, str]]:
     """Return the scan kernel of a device type, and the reason why each faster kernel is not used."""
-    from msbench import ops
+    from msbench.ops.scan import dispatch
 
     try:
-        choice = ops.choose_kernel(device)
+        choice = dispatch.choose_kernel(device)
     except ConfigError as error:  # a kernel is forced that this device type does not support; another may
         return [(f"scan on {device}", f"none: {error}")]
-    forced = f", forced by {ops.VARIABLE}" if ops.requested_kernel() != "auto" else ""
+    forced = f", forced by {dispatch.VARIABLE}" if dispatch.requested_kernel() != "auto" else ""
     return [
         (f"scan on {device}", choice.label + forced),
         *((f"not {engine} on {device}", why) for engine, why in choice.passed_over.items()),

@@ -11,7 +11,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
-from msbench.ops import choose_kernel, state_limit
+from msbench.ops.scan.dispatch import choose_kernel, state_limit
 
 NO_FIXED_ORDER = {
     "mamba-ssm": "its backward adds up the gradients of B and C by atomic additions, in no fixed order"

@@ -6,9 +6,9 @@ from typing import Any
 
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.classifier import Classifier
-from msbench.ops import kernel_name
 from msbench.ops.linear_scan import is_linear_native
 from msbench.ops.lti_scan import is_lti_native
+from msbench.ops.scan.dispatch import kernel_name
 
 
 def _is_causal(config: Any) -> bool:

@@ -44,7 +44,7 @@ from msbench.models.classifier import Classifier, Layer, build_directions
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import require_full_precision
 from msbench.models.selective import ShortConv
-from msbench.ops import linear_scan
+from msbench.ops.linear_scan import linear_scan
 from msbench.ops.local_attention import local_attention
 
 SHARPNESS = 8.0

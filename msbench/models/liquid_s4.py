@@ -32,7 +32,7 @@ from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family
 from msbench.models.lti import ConvolvedSystem, count_activations, count_states, to_complex
 from msbench.models.s4 import DiscreteS4, DplrSystem, compute_krylov_kernel, stack_parts
-from msbench.ops import long_convolution
+from msbench.ops.convolution import long_convolution
 
 
 class LiquidState(NamedTuple):

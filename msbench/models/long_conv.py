@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from msbench.ops import long_convolution
+from msbench.ops.convolution import long_convolution
 
 State = tuple[Tensor, Tensor]
 """The kernel (k, d) and the last k inputs (b, k, d), both oldest first."""

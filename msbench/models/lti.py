@@ -47,7 +47,7 @@ from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.layers import compute_decays, require_full_precision, shift_earlier
-from msbench.ops import long_convolution
+from msbench.ops.convolution import long_convolution
 
 Kernel = Callable[[int], Tensor]
 """Function from a length to a kernel with that many lags."""

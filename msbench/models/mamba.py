@@ -30,7 +30,7 @@ from msbench.models import selective
 from msbench.models.classifier import Classifier, build_classifier
 from msbench.models.family import Family, name_scan_kernel
 from msbench.models.layers import compute_decays
-from msbench.ops import low_rank_scan
+from msbench.ops.scan.fused import low_rank_scan
 
 State = tuple[Tensor, Tensor]
 """State of a block: the convolution's last inputs (b, k - 1, i), and the scan's states (b, 1, i, n)."""

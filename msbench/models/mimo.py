@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from msbench.config.linear import LinearConfig
 from msbench.models.layers import require_full_precision
-from msbench.ops import linear_scan
+from msbench.ops.linear_scan import linear_scan
 
 
 class DiscreteMimo(NamedTuple):

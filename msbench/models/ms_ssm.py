@@ -47,7 +47,7 @@ from msbench.models.selective import (
 )
 from msbench.models.stream_ssms import ComplexSsms, ConstantSsms, SelectiveSsms, StreamSsms
 from msbench.models.streams import Decomposition, ScaleMixer, is_only_scanned, mix_streams, split_states
-from msbench.ops import makes_inputs
+from msbench.ops.scan.fused import makes_inputs
 
 
 class MultiScale(nn.Module):

@@ -30,7 +30,7 @@ from msbench.models.blocks import GluBlock
 from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, count_no_states
 from msbench.models.long_conv import LongConv
-from msbench.ops import decompose
+from msbench.ops.filters import decompose
 from msbench.ops.scan.reference import sum_streams
 
 

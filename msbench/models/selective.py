@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from msbench.config.selective import SsmConfig
 from msbench.models.layers import require_full_precision
-from msbench.ops import causal_conv, makes_inputs, step_sizes
-from msbench.ops.scan.reference import working_dtype
+from msbench.ops.filters import causal_conv
+from msbench.ops.scan.fused import makes_inputs
+from msbench.ops.scan.reference import step_sizes, working_dtype
 
 SMALLEST_STEP = 1e-4
 """Lower bound of initial step sizes (the floor in Mamba's code)."""

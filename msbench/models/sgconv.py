@@ -37,7 +37,7 @@ from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, count_no_states
 from msbench.models.layers import shift_earlier
 from msbench.models.long_conv import LongConv, State
-from msbench.ops import long_convolution
+from msbench.ops.convolution import long_convolution
 
 
 def count_scales(longest: int, kernel_dim: int) -> int:

@@ -51,7 +51,9 @@ from msbench.models.streams import (
     mix_streams,
     split_states,
 )
-from msbench.ops import long_convolution, low_rank_scan, lti_scan, multi_scale_scan
+from msbench.ops.convolution import long_convolution
+from msbench.ops.lti_scan import lti_scan
+from msbench.ops.scan.fused import low_rank_scan, multi_scale_scan
 
 
 class StreamSsms(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from msbench.config.selective import MsSsmConfig
 from msbench.models.selective import ShortConv, initialise_decays
-from msbench.ops import decompose
+from msbench.ops.filters import decompose
 from msbench.ops.scan.reference import sum_streams
 
 

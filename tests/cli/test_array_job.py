@@ -11,8 +11,9 @@ from slurm_commands import Commands, install
 
 from msbench.cli import array_job
 from msbench.results import store
+from msbench.runs.launchers import slurm_jobs
 from msbench.runs.launchers.slurm_jobs import Submission, SubmittedRun
-from msbench.training.metrics import ProgressCallback, slurm_jobs
+from msbench.training.metrics import ProgressCallback
 
 Start = Callable[..., int]
 

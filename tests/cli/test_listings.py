@@ -7,7 +7,9 @@ from least_record import LEAST
 
 from msbench import datasets, models
 from msbench.cli.listings import build_listing
-from msbench.config import DATASETS, MODELS, ListOpsConfig, MambaConfig
+from msbench.config import DATASETS, MODELS
+from msbench.config.data import ListOpsConfig
+from msbench.config.selective import MambaConfig
 from msbench.errors import UnknownName
 from msbench.results.record import RunRecord, write_record
 from msbench.runs.suite import load_suite, resolve_specs

@@ -3,8 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from msbench.config import Cifar10Config, ImageNetConfig
-from msbench.config.data import STANDARDISATIONS
+from msbench.config.data import STANDARDISATIONS, Cifar10Config, ImageNetConfig
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msbench.config import MODELS, ListOpsConfig, MambaConfig, ModelEntry, MsSsmConfig, RunSpec, TrainConfig
+from msbench.config import MODELS, RunSpec, TrainConfig
+from msbench.config.data import ListOpsConfig
 from msbench.config.layers import LocatedValues, parse_yaml
+from msbench.config.models import ModelEntry
 from msbench.config.run import Label, resolve_data, resolve_model
+from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.errors import ConfigError, UnknownName
 
 VALUES: dict[str, Any] = {

@@ -5,7 +5,7 @@ import pytest
 from text_sources import accuracy, pairs, row, trained, write_archive, write_folder
 
 from msbench import datasets as data
-from msbench.config import AanConfig
+from msbench.config.data import AanConfig
 from msbench.datasets.aan import AAN
 from msbench.datasets.dataset import RaggedPairs
 from msbench.errors import DataError

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from msbench import datasets as data
-from msbench.config import Cifar10Config
+from msbench.config.data import Cifar10Config
 from msbench.datasets import cifar10
 from msbench.datasets.cifar10 import (
     BINARY,

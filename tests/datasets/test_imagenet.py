@@ -7,7 +7,7 @@ import pytest
 from image_files import damaged_inside, encoded, imagenet, jpeg, pixels, wnid
 
 from msbench import datasets as data
-from msbench.config import ImageNetConfig
+from msbench.config.data import ImageNetConfig
 from msbench.datasets.dataset import SPLITS
 from msbench.datasets.disk import distrust_stamps
 from msbench.errors import DataError

@@ -5,7 +5,7 @@ import pytest
 from image_files import wnid
 
 from msbench import datasets as data
-from msbench.config import ImageNetConfig
+from msbench.config.data import ImageNetConfig
 from msbench.datasets.dataset import SPLITS
 from msbench.datasets.imagenet.dataset import ARCHIVES
 from msbench.errors import DataError

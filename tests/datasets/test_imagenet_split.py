@@ -7,7 +7,7 @@ from image_files import damaged_inside, encoded, imagenet, jpeg, pixels, wnid
 from PIL import Image, ImageOps
 
 from msbench import datasets as data
-from msbench.config import ImageNetConfig
+from msbench.config.data import ImageNetConfig
 from msbench.datasets.imagenet import split
 from msbench.datasets.imagenet import split as ra
 from msbench.datasets.imagenet.pictures import decode_picture

@@ -6,7 +6,7 @@ import pytest
 from text_sources import accuracy, reviews, trained, write_archive, write_folder
 
 from msbench import datasets as data
-from msbench.config import ImdbConfig
+from msbench.config.data import ImdbConfig
 from msbench.datasets.dataset import RaggedTokens
 from msbench.datasets.imdb import IMDB, Review, choose_validation, parse_name
 from msbench.errors import DataError

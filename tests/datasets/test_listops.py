@@ -12,7 +12,7 @@ from listops_trees import words_of, write_rows
 
 from msbench import config as specs
 from msbench import datasets as data
-from msbench.config import ListOpsConfig
+from msbench.config.data import ListOpsConfig
 from msbench.datasets.archive_dataset import GENERATED
 from msbench.datasets.dataset import RaggedTokens
 from msbench.datasets.listops.dataset import FILES, LISTOPS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msbench import datasets as data
-from msbench.config import MnistConfig
+from msbench.config.data import MnistConfig
 from msbench.datasets.dataset import SPLITS
 from msbench.datasets.mnist import FILES, MNIST, find_files, parse_idx
 from msbench.errors import DataError

@@ -5,7 +5,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 from torch.utils.data import random_split as torchs
 
-from msbench.config import MnistConfig
+from msbench.config.data import MnistConfig
 from msbench.datasets.dataset import Samples
 from msbench.datasets.pixels import PixelTokens, convert_to_grey, keep_colours, split_images, split_randomly
 from msbench.errors import DataError

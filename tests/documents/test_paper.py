@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from msbench.config import MsSsmConfig, TrainConfig
+from msbench.config import TrainConfig
+from msbench.config.selective import MsSsmConfig
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "paper.md").read_text(encoding="utf-8")
 ROWS = [line for line in TEXT.splitlines() if re.match(r"\| (?!question)", line)]

@@ -7,9 +7,9 @@ import torch
 from model_cases import config_of, shaken
 from torch import Tensor
 
-from msbench.config import MsSsmConfig
+from msbench.config.selective import MsSsmConfig
 from msbench.models.ms_ssm import MultiScale
-from msbench.ops import causal_conv
+from msbench.ops.filters import causal_conv
 
 
 def ms_config(name: str = "msssm-s6", **options: Any) -> MsSsmConfig:

@@ -8,8 +8,8 @@ import torch
 from model_cases import INFO, config_of, layer_of, model_of, tokens
 
 from msbench import models
-from msbench.config import MODELS, MambaConfig, MsSsmConfig
-from msbench.config.selective import SsmConfig
+from msbench.config import MODELS
+from msbench.config.selective import MambaConfig, MsSsmConfig, SsmConfig
 from msbench.results.reported import read_all_reported
 
 REPORTED = Path(__file__).resolve().parents[2] / "results" / "reported"

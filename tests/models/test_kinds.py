@@ -9,7 +9,7 @@ from model_cases import INFO, config_of, model_of, tokens
 from torch.nn import functional
 
 from msbench import models
-from msbench.config import MambaConfig
+from msbench.config.selective import MambaConfig
 from msbench.models.classifier import PairHead
 from msbench.models.layers import Padding, normalise, pool
 from msbench.models.mamba import MambaBlock

@@ -6,9 +6,9 @@ import torch
 from model_cases import config_of, layer_of, model_of, tokens
 from numpy.typing import NDArray
 
-from msbench.config import MambaConfig
+from msbench.config.selective import MambaConfig
 from msbench.models.mamba import MambaBlock
-from msbench.ops import low_rank_scan
+from msbench.ops.scan.fused import low_rank_scan
 
 Array = NDArray[np.float64]
 

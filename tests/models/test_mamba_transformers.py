@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers import MambaConfig as PeerConfig
 from transformers.models.mamba.modeling_mamba import MambaMixer
 
-from msbench.config import MambaConfig
+from msbench.config.selective import MambaConfig
 from msbench.models.mamba import MambaBlock
 from msbench.models.selective import compute_dt_rank, compute_inner_width
 

@@ -9,7 +9,8 @@ from model_cases import INFO, config_of, known, layer_of, model_of, tokens
 from pydantic import ValidationError
 
 from msbench import models
-from msbench.config import MODELS, MambaConfig, MsSsmConfig
+from msbench.config import MODELS
+from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.errors import ConfigError, UnknownName
 from msbench.ops.scan.dispatch import KERNELS
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from msbench.models.ms_ssm import MultiScale
 from msbench.models.stream_ssms import find_padded_rows, pad_rows
 from msbench.models.streams import split_states
-from msbench.ops import causal_conv, selective_scan_reference
+from msbench.ops.filters import causal_conv
+from msbench.ops.scan.reference import selective_scan_reference
 
 
 def by_hand(core: MultiScale, x: Tensor, sizes: list[int], source: str, scanned: str) -> Tensor:

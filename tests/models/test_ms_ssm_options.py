@@ -8,11 +8,11 @@ from model_cases import model_of
 from ms_ssm_cases import core_of, ms_config, signal, streams_by_hand
 from pydantic import ValidationError
 
-from msbench.config import MsSsmConfig
+from msbench.config.selective import MsSsmConfig
 from msbench.models.ms_ssm import GatedBlock, MultiScale
 from msbench.models.stream_ssms import RealSsms
 from msbench.models.streams import list_stream_names, split_states
-from msbench.ops import causal_conv
+from msbench.ops.filters import causal_conv
 
 STEPS = ("scan.dt.weight", "scan.dt.bias")
 

@@ -11,7 +11,7 @@ from ms_ssm_cases import core_of, ms_config, signal
 from numpy.typing import NDArray
 
 from msbench import models
-from msbench.config import MambaConfig
+from msbench.config.selective import MambaConfig
 from msbench.models.mamba import MambaBlock
 from msbench.models.ms_ssm import GatedBlock, MultiScale
 from msbench.models.streams import Decomposition

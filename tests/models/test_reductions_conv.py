@@ -11,8 +11,8 @@ import torch
 from model_cases import config_of
 from torch import Tensor
 
-from msbench.config import MsSsmConfig
 from msbench.config.baselines import MultiResNetConfig
+from msbench.config.selective import MsSsmConfig
 from msbench.models.blocks import GluBlock
 from msbench.models.ms_ssm import MultiScale, build_block
 from msbench.models.multiresnet import MultiResConv

@@ -7,12 +7,13 @@ import torch
 from model_cases import config_of, model_of, stepped
 from torch import Tensor
 
-from msbench.config import MODELS, MambaConfig
+from msbench.config import MODELS
+from msbench.config.selective import MambaConfig
 from msbench.environment import use_deterministic
 from msbench.models.layers import Recurrent, start_layer, step_layer
 from msbench.models.mamba import MambaBlock
 from msbench.models.selective import ShortConv, start_scan, step_scan
-from msbench.ops import selective_scan_reference
+from msbench.ops.scan.reference import selective_scan_reference
 
 LENGTHS = (1, 3, 29, 30, 64)
 WHOLE = ("inceptiontime", "transformer")

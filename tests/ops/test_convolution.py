@@ -11,8 +11,8 @@ from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
-from msbench.ops import convolution, long_convolution, long_convolution_reference
-from msbench.ops.convolution import find_fast_size
+from msbench.ops import convolution
+from msbench.ops.convolution import find_fast_size, long_convolution, long_convolution_reference
 
 
 def arguments(

@@ -10,7 +10,8 @@ from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
-from msbench.ops import linear_scan, linear_scan_reference, native_library
+from msbench.ops import native_library
+from msbench.ops.linear_scan import linear_scan, linear_scan_reference
 
 built = pytest.mark.skipif(native_library.load_library() is None, reason="built without a C++ compiler")
 

@@ -10,7 +10,8 @@ from lti_cases import arguments
 from op_gradients import gradients
 from torch import Tensor
 
-from msbench.ops import lti_scan, lti_scan_reference, native_library
+from msbench.ops import native_library
+from msbench.ops.lti_scan import lti_scan, lti_scan_reference
 
 built = pytest.mark.skipif(native_library.load_library() is None, reason="built without a C++ compiler")
 NAMES = ("out", "u", "log_decay", "weight", "skip", "mix")

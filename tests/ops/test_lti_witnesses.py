@@ -10,7 +10,10 @@ from op_gradients import gradients
 from scipy import signal
 from torch import Tensor
 
-from msbench.ops import long_convolution, lti_scan, native_library, selective_scan
+from msbench.ops import native_library
+from msbench.ops.convolution import long_convolution
+from msbench.ops.lti_scan import lti_scan
+from msbench.ops.scan.dispatch import selective_scan
 
 built = pytest.mark.skipif(native_library.load_library() is None, reason="built without a C++ compiler")
 

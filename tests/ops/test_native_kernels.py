@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from msbench.errors import ConfigError
-from msbench.ops import batch_norm, causal_conv, decompose, linear_scan, lti_scan, native_library
+from msbench.ops import batch_norm, native_library
 from msbench.ops.batch_norm import (
     check_native_norm,
     frozen_batch_norm,
@@ -19,11 +19,16 @@ from msbench.ops.batch_norm import (
     masked_batch_norm,
 )
 from msbench.ops.filters import ENGINES as BANKS
-from msbench.ops.filters import NativeBankEngine, check_native_bank, is_bank_native
+from msbench.ops.filters import NativeBankEngine, causal_conv, check_native_bank, decompose, is_bank_native
 from msbench.ops.linear_scan import ENGINES as RECURRENCES
-from msbench.ops.linear_scan import NativeLinearEngine, check_native_linear_scan, is_linear_native
+from msbench.ops.linear_scan import (
+    NativeLinearEngine,
+    check_native_linear_scan,
+    is_linear_native,
+    linear_scan,
+)
 from msbench.ops.lti_scan import ENGINES as SYSTEMS
-from msbench.ops.lti_scan import NativeLtiEngine, check_native_lti_scan, is_lti_native
+from msbench.ops.lti_scan import NativeLtiEngine, check_native_lti_scan, is_lti_native, lti_scan
 from msbench.ops.scan import dispatch
 
 needs_native = pytest.mark.skipif(

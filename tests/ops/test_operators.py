@@ -7,19 +7,14 @@ import torch
 from scan_cases import arguments
 from torch import Tensor
 
-from msbench.ops import (
-    decompose,
-    kernel_name,
-    linear_scan,
-    long_convolution,
-    low_rank_scan,
-    lti_scan,
-    multi_scale_scan,
-    selective_scan,
-)
 from msbench.ops.batch_norm import frozen_batch_norm, masked_batch_norm
+from msbench.ops.convolution import long_convolution
+from msbench.ops.filters import decompose
+from msbench.ops.linear_scan import linear_scan
+from msbench.ops.lti_scan import lti_scan
 from msbench.ops.scan import dispatch
-from msbench.ops.scan.dispatch import KERNELS
+from msbench.ops.scan.dispatch import KERNELS, kernel_name, selective_scan
+from msbench.ops.scan.fused import low_rank_scan, multi_scale_scan
 
 HERE = [name for name in ("cpp", "torch") if not KERNELS[name].missing("cpu")]
 SOURCE = torch.Generator().manual_seed(5)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from msbench import models
-from msbench.config import MambaConfig, MsSsmConfig, RunSpec
+from msbench.config import RunSpec
+from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError
 from msbench.ops.scan.dispatch import KERNELS

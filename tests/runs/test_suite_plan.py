@@ -6,7 +6,9 @@ from typing import Literal
 import pytest
 
 from msbench import datasets
-from msbench.config import DATASETS, MODELS, DataConfig, ModelEntry, MsSsmConfig, RunSpec
+from msbench.config import DATASETS, MODELS, DataConfig, RunSpec
+from msbench.config.models import ModelEntry
+from msbench.config.selective import MsSsmConfig
 from msbench.errors import ConfigError, UnknownName
 from msbench.results.store import get_run_folder
 from msbench.runs.suite import (

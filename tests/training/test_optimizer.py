@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from msbench import models
-from msbench.config import ClassifierConfig, MambaConfig, MsSsmConfig, TrainConfig
+from msbench.config import ClassifierConfig, TrainConfig
+from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.training.optimizer import LearningRateSchedule, build_optimizer, make_parameter_groups
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from msbench import models, ops
+from msbench import models
 from msbench.analysis.benchmarks import contenders
 from msbench.analysis.benchmarks.measurement import (
     SLOW,
@@ -36,10 +36,11 @@ from msbench.analysis.benchmarks.step_models import (
     install_peer,
     make_runner,
 )
-from msbench.config import MambaConfig
+from msbench.config.selective import MambaConfig
 from msbench.environment import measure_free_memory
 from msbench.errors import UnknownName
 from msbench.models.selective import compute_inner_width
+from msbench.ops.scan.dispatch import kernel_name
 
 MODELS = ("mamba", "msssm-s6")
 PEER_REPEATS = 2
@@ -253,7 +254,7 @@ def time_shape(shape: StepShape, options: BenchmarkOptions, report: Report) -> l
 def list_entries(shape: StepShape, options: BenchmarkOptions, report: Report) -> list[StepEntry]:
     """Return the requested variants and peers."""
     only = options.only
-    label = ops.kernel_name(options.device)
+    label = kernel_name(options.device)
     entries = [
         StepEntry(name=name, variant=variant, label=label)
         for name, variant in shape.variants.items()

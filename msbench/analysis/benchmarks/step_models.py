@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from msbench import datasets, models
-from msbench.config import ClassifierConfig, MambaConfig, RunSpec, TrainConfig
+from msbench.config import ClassifierConfig, RunSpec, TrainConfig
+from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import Batch, TaskInfo
 from msbench.environment import measure_free_memory
 from msbench.errors import UnknownName

@@ -68,7 +68,7 @@ def compute_initial_poles(model: nn.Module, layer: int = 0) -> list[Poles]:
     Both directions of a bidirectional layer count as layers. Raises ValueError where the model has no such
     layer, or its layers have no SSMs.
     """
-    from msbench.config import MsSsmConfig
+    from msbench.config.selective import MsSsmConfig
     from msbench.models.ms_ssm import MultiScale
     from msbench.models.streams import list_stream_names
 
@@ -114,7 +114,8 @@ def collect_dots(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, 
 def _build_model(record: RunRecord) -> nn.Module | None:
     """Build the untrained MS-SSM of a run, without loading its data; return None for other models."""
     from msbench import datasets, models
-    from msbench.config import MsSsmConfig, RunSpec
+    from msbench.config import RunSpec
+    from msbench.config.selective import MsSsmConfig
 
     spec = RunSpec.resolve(LocatedValues(record.spec, {}, f"run {record.run_id}"))
     if not isinstance(spec.model, MsSsmConfig):

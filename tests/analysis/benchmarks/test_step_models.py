@@ -14,7 +14,7 @@ from msbench.analysis.benchmarks.step_models import (
     install_peer,
     make_suite_shape,
 )
-from msbench.config import MambaConfig
+from msbench.config.selective import MambaConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import UnknownName
 from msbench.models.mamba import MambaBlock
