@@ -50,8 +50,6 @@ MAGIC = {
     "xz": b"\xfd7zXZ\0",
     "bzip2": b"BZh",
     "zip": b"PK\x03\x04",
-    "idx": b"\0\0\x08",  # unsigned bytes, as all of MNIST
-    "parquet": b"PAR1",
 }
 COMPRESSED = ("gzip", "xz", "bzip2")
 BLOCK = 2**20
@@ -81,15 +79,13 @@ DAMAGE = (
 
 
 def is_kind(head: bytes, kind: str) -> bool:
-    """Return True if a file that begins with `head` is a `kind`: one of `MAGIC`, ``tar`` or ``text``."""
+    """Return True if a file that begins with `head` is a `kind`: one of `MAGIC`, or ``tar``."""
     if kind == "tar":
         try:  # the checksum of the first header, as the oldest format has no magic
             tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
         except tarfile.HeaderError:
             return False
         return True
-    if kind == "text":
-        return not is_web_page(head) and b"\0" not in head
     return head.startswith(MAGIC[kind])
 
 

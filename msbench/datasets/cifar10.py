@@ -49,7 +49,6 @@ ABOUT = DatasetDescription(
 REMOTE = RemoteFile(
     url=f"https://www.cs.toronto.edu/~kriz/{BINARY}",
     name=BINARY,
-    size=None,
     digest="md5:c32a1d4ab5d03f1284b67883e8d87530",
     kind="gzip",
     dataset="cifar10",

@@ -9,8 +9,8 @@
 
 A resumed request sends the version as If-Range, so that bytes of two versions are never joined: a server
 that has another version, or does not support ranges, sends all from the start, and the part begins anew.
-Each request runs in its own thread, because neither a read from a socket nor a name lookup can be
-interrupted: the caller's `progress` is called all the while, and may raise.
+Each call that waits for the network runs in its own thread, because neither a read from a socket nor a name
+lookup can be interrupted: the caller's `progress` is called all the while, and may raise.
 """
 
 from __future__ import annotations
@@ -19,37 +19,41 @@ import http.client
 import itertools
 import json
 import os
-import queue
 import re
 import socket
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from email.message import Message
+from functools import partial
+from http.client import HTTPResponse
 from pathlib import Path
+from typing import TypeVar
 
 from msbench.datasets.archive import HEAD, is_kind, is_web_page
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.disk import HashCache, describe_shortage, lock_path, sync_folder
 from msbench.errors import DataError
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class RemoteFile:
     """A published file.
 
-    `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits; it and `size` (bytes) are None where not
-    published. `kind` is the format that its first bytes must have: a key of `archive.MAGIC`, ``tar`` or
-    ``text``. `dataset` is the name for ``msbench setup``.
+    `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits, or None where it is not published. `kind` is
+    the format that its first bytes must have: a key of `archive.MAGIC`, or ``tar``. `dataset` is the name for
+    ``msbench setup``.
     """
 
     url: str
     name: str
-    size: int | None
     digest: str | None
     kind: str
     dataset: str = "DATASET"
@@ -88,18 +92,15 @@ def fetch_file(
 def _download(remote: RemoteFile, part: Path, path: Path, progress: Progress, policy: RetryPolicy) -> None:
     """Receive, verify, rename: in this order, so that only a verified file ever has the final name."""
     hashes = HashCache(path.parent)
-    request = DownloadRequest(remote.url, remote.size, remote.kind, certain=remote.digest is not None)
-    pieced = receive_file(request, part, progress, policy)
-    wrong = _describe_difference(remote, part, hashes, progress)
-    if wrong and pieced:  # perhaps pieces of two versions, or holes from a power cut
-        discard_part(part)
-        receive_file(request, part, progress, policy)
+    pieced = True
+    while pieced:  # perhaps pieces of two versions, or holes from a power cut: then once more, from the start
+        pieced = receive_file(remote, part, progress, policy)
         wrong = _describe_difference(remote, part, hashes, progress)
-    if wrong:
+        if not wrong:
+            hashes.rename(part, path)
+            return sync_folder(path.parent)
         discard_part(part)
-        raise DownloadFault(wrong)
-    hashes.rename(part, path)
-    sync_folder(path.parent)
+    raise DownloadFault(wrong)
 
 
 def _describe_difference(remote: RemoteFile, path: Path, hashes: HashCache, progress: Progress) -> str:
@@ -108,8 +109,6 @@ def _describe_difference(remote: RemoteFile, path: Path, hashes: HashCache, prog
         head = stream.read(HEAD)
     if not is_kind(head, remote.kind):
         return describe_wrong_kind(head, remote.kind, "it is", page=is_web_page(head))
-    if remote.size is not None and (wrong := describe_wrong_size(path.stat().st_size, remote.size)):
-        return f"it {wrong}"
     algorithm, _, expected = (remote.digest or "").partition(":")
     found = hashes.digest(path, algorithm, progress) if expected else expected
     if found == expected:
@@ -149,20 +148,6 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True)
-class DownloadRequest:
-    """Description of a download: its URL, its size in bytes if known, and the format of its first bytes.
-
-    `certain` is True if a digest will verify the result: then bytes of a server that does not state their
-    version may follow those received earlier.
-    """
-
-    url: str
-    size: int | None
-    kind: str
-    certain: bool
-
-
-@dataclass(frozen=True)
 class FileVersion:
     """File and version that a part belongs to; `total` is 0 where the server did not state it."""
 
@@ -171,16 +156,16 @@ class FileVersion:
     total: int
 
 
-def receive_file(request: DownloadRequest, part: Path, progress: Progress, policy: RetryPolicy) -> bool:
+def receive_file(remote: RemoteFile, part: Path, progress: Progress, policy: RetryPolicy) -> bool:
     """Write the whole file into `part`; return True if its bytes came in more than one attempt.
 
     Raises DownloadFault; received bytes are kept, and the next call resumes after them.
     """
     pieced, failed, furthest = False, 0, 0
     while True:
-        pieced = pieced or _count_usable(request, part) > 0
+        pieced = pieced or _count_usable(remote, part) > 0
         try:
-            _attempt(request, part, progress, policy)
+            _attempt(remote, part, progress, policy)
             return pieced
         except TemporaryFault as fault:
             reached = part.stat().st_size if part.exists() else 0
@@ -198,46 +183,66 @@ def discard_part(part: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _attempt(request: DownloadRequest, part: Path, progress: Progress, policy: RetryPolicy) -> None:
-    offset = _count_usable(request, part)
-    version = _read_version(part)
-    if offset and offset == (request.size or version.total):
+def _attempt(remote: RemoteFile, part: Path, progress: Progress, policy: RetryPolicy) -> None:
+    """Receive what the part lacks. Raises DownloadFault, or TemporaryFault for one that may pass."""
+    offset, version = _count_usable(remote, part), _read_version(part)
+    if offset and offset == version.total:
         return
-    what = f"fetching {part.name.removesuffix('.part')}"
-    with HttpResponse(_build_request(request, offset, version), policy.timeout) as feed:
-        answer = feed.answer(progress, what)
+    report = partial(progress, f"fetching {remote.name}")
+    with _open_url(_build_request(remote, offset, version), report, policy.timeout) as answer:
         if answer.status == 416 or (answer.status == 206 and not _is_continuation(answer, offset, version)):
             discard_part(part)
             raise TemporaryFault("the server sent another part of the file than requested")
         _refuse_status(answer)
-        total = _find_total(answer, offset)
         if answer.status != 206:
             offset = 0
-        done = _write_part(request, answer, feed.chunks(progress, what, offset, total), part, offset, total)
-    expected = total or request.size or done
-    if done < expected:
-        raise TemporaryFault(f"{describe_incomplete(done, expected)}: the connection ended")
+        total = _find_total(answer, offset)
+        chunks = _read_chunks(answer, report, policy.timeout, offset, total)
+        done = _write_part(remote, answer, chunks, part, offset, total)
+    if done < total:
+        raise TemporaryFault(f"{describe_incomplete(done, total)}: the connection ended")
 
 
-def _count_usable(request: DownloadRequest, part: Path) -> int:
-    """Return the number of bytes of the part after which the download can resume."""
+def _count_usable(remote: RemoteFile, part: Path) -> int:
+    """Return the number of bytes of the part after which the download can resume.
+
+    Bytes of a server that does not state their version may only follow earlier ones if a digest will verify
+    the result.
+    """
     version = _read_version(part)
-    known = version.url == request.url and (version.validator or request.certain)
+    known = version.url == remote.url and (version.validator or remote.digest)
     size = part.stat().st_size if part.exists() else 0
-    limit = request.size or version.total
-    return size if known and (not limit or size <= limit) else 0
+    return size if known and (not version.total or size <= version.total) else 0
 
 
-def _build_request(request: DownloadRequest, offset: int, version: FileVersion) -> urllib.request.Request:
+def _build_request(remote: RemoteFile, offset: int, version: FileVersion) -> urllib.request.Request:
     headers = {"User-Agent": "msbench", "Accept-Encoding": "identity"}
     if offset:
         headers["Range"] = f"bytes={offset}-"
         if version.validator:
             headers["If-Range"] = version.validator
-    return urllib.request.Request(request.url, headers=headers)
+    return urllib.request.Request(remote.url, headers=headers)
 
 
-def _is_continuation(answer: ResponseHead, offset: int, version: FileVersion) -> bool:
+@contextmanager
+def _open_url(
+    request: urllib.request.Request, report: Callable[[int, int], None], timeout: float
+) -> Iterator[HTTPResponse]:
+    """Yield the answer to a request, whatever its status."""
+    try:
+        send = partial(urllib.request.urlopen, request, timeout=timeout)
+        answer = call_in_thread(send, partial(report, 0, 1), timeout)
+    except urllib.error.HTTPError as error:
+        answer = error  # has the status, the reason and the headers too
+    except NETWORK_ERRORS as error:
+        raise _convert_error(error) from None
+    try:
+        yield answer
+    finally:  # in a thread too, as it waits for a read that was abandoned
+        threading.Thread(target=answer.close, daemon=True).start()
+
+
+def _is_continuation(answer: HTTPResponse, offset: int, version: FileVersion) -> bool:
     """Return True if a partial answer begins at `offset` and is, as far as it states, of the same version."""
     if not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
         return False
@@ -246,27 +251,23 @@ def _is_continuation(answer: ResponseHead, offset: int, version: FileVersion) ->
     return same_total and (not now or not version.validator or now == version.validator)
 
 
-def _refuse_status(answer: ResponseHead) -> None:
+def _refuse_status(answer: HTTPResponse) -> None:
     status = answer.status
-    if status in (200, 206):
-        return
-    if status in (404, 410):
-        raise DownloadFault(f"the server has no such file (HTTP {status})")
-    if status in (401, 403):
-        raise DownloadFault(f"the server refuses it (HTTP {status})")
     if status == 429 or status >= 500:
         raise TemporaryFault(f"the server is busy or broken (HTTP {status} {answer.reason})")
-    raise DownloadFault(f"the server answers HTTP {status} {answer.reason}")
+    if status in REFUSALS:
+        raise DownloadFault(f"{REFUSALS[status]} (HTTP {status})")
+    if status not in (200, 206):
+        raise DownloadFault(f"the server answers HTTP {status} {answer.reason}")
 
 
-def _find_total(answer: ResponseHead, offset: int) -> int:
+def _find_total(answer: HTTPResponse, offset: int) -> int:
     """Return the size of the whole file, or 0 where the server does not state it."""
-    if answer.status == 206:
-        total = answer.headers.get("Content-Range", "").rpartition("/")[2]
-        if total.isdecimal():
-            return int(total)
+    total = answer.headers.get("Content-Range", "").rpartition("/")[2]
+    if answer.status == 206 and total.isdecimal():
+        return int(total)
     length = answer.headers.get("Content-Length", "")
-    return int(length) + (offset if answer.status == 206 else 0) if length.isdecimal() else 0
+    return offset + int(length) if length.isdecimal() else 0
 
 
 def _find_validator(headers: Message) -> str:
@@ -275,25 +276,36 @@ def _find_validator(headers: Message) -> str:
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
 
 
+def _read_chunks(
+    answer: HTTPResponse, report: Callable[[int, int], None], timeout: float, done: int, total: int
+) -> Iterator[bytes]:
+    """Yield the bytes as they arrive, after `done` already stored; `total` is 0 where unknown."""
+    while True:
+        waiting = partial(report, done, max(total, done, 1))
+        try:
+            chunk = call_in_thread(partial(answer.read1, SOCKET_CHUNK), waiting, timeout)
+        except NETWORK_ERRORS as error:
+            raise TemporaryFault(f"{describe_incomplete(done, total)}: {_convert_error(error)}") from None
+        done += len(chunk)
+        if chunk:
+            yield chunk
+            report(done, max(total, done))
+        if not chunk or done == total:  # a server may leave the connection open
+            return
+
+
 def _write_part(
-    request: DownloadRequest,
-    answer: ResponseHead,
-    chunks: Iterator[bytes],
-    part: Path,
-    offset: int,
-    total: int,
+    remote: RemoteFile, answer: HTTPResponse, chunks: Iterator[bytes], part: Path, offset: int, total: int
 ) -> int:
     """Write the received bytes; return the size of the part."""
     if offset == 0:
-        chunks = _check_head(request, answer, chunks)
-    if request.size is not None and total and (wrong := describe_wrong_size(total, request.size)):
-        raise DownloadFault(f"the server's file {wrong}")
+        chunks = _check_head(remote.kind, answer, chunks)
     if lacking := describe_shortage(part.parent, total - offset):
         raise DownloadFault(lacking)
     try:
         with part.open("ab" if offset else "wb") as stream:
             if offset == 0:
-                version = FileVersion(request.url, _find_validator(answer.headers), total)
+                version = FileVersion(remote.url, _find_validator(answer.headers), total)
                 _version_file(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
             for chunk in chunks:
                 offset += stream.write(chunk)
@@ -304,26 +316,17 @@ def _write_part(
     return offset
 
 
-def _check_head(request: DownloadRequest, answer: ResponseHead, chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _check_head(kind: str, answer: HTTPResponse, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Return the same bytes, after checking the first. Raises DownloadFault for another kind of file."""
     head = b""
     while len(head) < HEAD and (chunk := next(chunks, b"")):
         head += chunk
     if not head:
         raise TemporaryFault("the server sent nothing")
-    if not is_kind(head, request.kind):
+    if not is_kind(head, kind):
         page = is_web_page(head) or answer.headers.get("Content-Type", "").startswith("text/html")
-        raise DownloadFault(describe_wrong_kind(head, request.kind, "the server sent", page=page))
+        raise DownloadFault(describe_wrong_kind(head, kind, "the server sent", page=page))
     return itertools.chain((head,), chunks)
-
-
-def describe_wrong_size(size: int, published: int) -> str:
-    """Describe a file of another size than was published; return an empty string for equal sizes."""
-    if size == published:
-        return ""
-    if size < published:
-        return f"is {describe_incomplete(size, published)}"
-    return f"has {size:,} bytes, the published one {published:,}: it is not what was published"
 
 
 def describe_wrong_kind(head: bytes, kind: str, prefix: str, *, page: bool) -> str:
@@ -360,9 +363,15 @@ def _read_version(part: Path) -> FileVersion:
         return FileVersion("", "", 0)
 
 
-SOCKET_CHUNK = 2**16
+SOCKET_CHUNK = 2**18
 LOOK_EVERY = 0.2
 """Seconds between two calls of `progress` while no data arrives."""
+NETWORK_ERRORS = (OSError, ValueError, http.client.HTTPException)
+"""Exceptions of urllib and of sockets."""
+REFUSALS = {
+    **dict.fromkeys((404, 410), "the server has no such file"),
+    **dict.fromkeys((401, 403), "the server refuses it"),
+}
 
 
 class DownloadFault(Exception):
@@ -373,85 +382,30 @@ class TemporaryFault(DownloadFault):
     """Temporary error; another request may succeed."""
 
 
-@dataclass(frozen=True)
-class ResponseHead:
-    """Status line and headers of a response; header names as in HTTP, in any case."""
+def call_in_thread(work: Callable[[], T], between: Callable[[], None], timeout: float) -> T:
+    """Return ``work()``; while it runs, `between` is called, which may raise: the work is then abandoned.
 
-    status: int
-    reason: str
-    headers: Message
-
-
-class HttpResponse:
-    """The answer to one request, then its bytes as they arrive.
-
-    Raises DownloadFault; TemporaryFault where the connection ended, or nothing arrived for `timeout` seconds.
+    Raises TimeoutError after `timeout` seconds.
     """
+    outcome: Future[T] = Future()
 
-    def __init__(self, request: urllib.request.Request, timeout: float) -> None:
-        self._request, self._timeout = request, timeout
-        self._items: queue.Queue[ResponseHead | bytes | Exception] = queue.Queue(maxsize=64)
-        self._stopped = threading.Event()
-        # A daemon: a name server that never answers must not keep the process alive.
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> HttpResponse:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-
-    def answer(self, progress: Progress, what: str) -> ResponseHead:
-        """Wait for the answer."""
-        item = self._next(progress, what, 0, 1)
-        if isinstance(item, Exception):
-            raise _convert_error(item)
-        assert isinstance(item, ResponseHead)
-        return item
-
-    def chunks(self, progress: Progress, what: str, done: int, total: int) -> Iterator[bytes]:
-        """Yield the bytes as they arrive, after `done` already stored; `total` is 0 where unknown."""
-        while item := self._next(progress, what, done, total):
-            if isinstance(item, Exception):
-                raise TemporaryFault(f"{describe_incomplete(done, total)}: {_convert_error(item)}")
-            assert isinstance(item, bytes)
-            done += len(item)
-            yield item
-            progress(what, done, max(total, done))
-            if done == total:  # a server may leave the connection open
-                return
-
-    def _next(self, progress: Progress, what: str, done: int, total: int) -> ResponseHead | bytes | Exception:
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                return self._items.get(timeout=min(LOOK_EVERY, self._timeout))
-            except queue.Empty:
-                progress(what, done, max(total, done, 1))
-                if time.monotonic() > deadline:
-                    return TimeoutError(f"nothing came for {self._timeout:g} s")
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            with urllib.request.urlopen(self._request, timeout=self._timeout) as response:
-                self._put(ResponseHead(response.status, response.reason, response.headers))
-                while (chunk := response.read1(SOCKET_CHUNK)) and not self._stopped.is_set():
-                    self._put(chunk)
-                self._put(b"")
-        except urllib.error.HTTPError as error:
-            with error:
-                self._put(ResponseHead(error.code, error.reason, error.headers))
+            outcome.set_result(work())
         except Exception as error:  # any error must reach the waiting thread
-            self._put(error)
+            outcome.set_exception(error)
 
-    def _put(self, item: ResponseHead | bytes | Exception) -> None:
-        while not self._stopped.is_set():
-            try:
-                return self._items.put(item, timeout=LOOK_EVERY)
-            except queue.Full:
-                continue
-        return None
+    # A daemon: a name server that never answers must not keep the process alive.
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + timeout
+    while thread.is_alive():
+        thread.join(min(LOOK_EVERY, timeout))
+        if thread.is_alive():
+            between()
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    return outcome.result()
 
 
 def describe_incomplete(done: int, total: int) -> str:
@@ -460,9 +414,7 @@ def describe_incomplete(done: int, total: int) -> str:
 
 
 def _convert_error(error: Exception) -> DownloadFault:
-    """Return the DownloadFault for an exception of urllib or of a socket; raise any other exception again."""
-    if not isinstance(error, (OSError, ValueError, http.client.HTTPException)):
-        raise error
+    """Return the DownloadFault for one of `NETWORK_ERRORS`."""
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
         return TemporaryFault("the server does not answer")

@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
 ARCHIVE = RemoteFile(
     url="http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
     name="aclImdb_v1.tar.gz",
-    size=None,
     digest="md5:7c2ac02c03563afcf9b574c7e56c153a",
     kind="gzip",
     dataset="imdb",

@@ -60,7 +60,6 @@ REMOTES = tuple(
     RemoteFile(
         url=f"https://ossci-datasets.s3.amazonaws.com/mnist/{file.stem}.gz",
         name=f"{file.stem}.gz",
-        size=None,
         digest=f"md5:{file.md5}",
         kind="gzip",
         dataset="mnist",

@@ -1,6 +1,6 @@
 """Fetch, unpack and build, killed before every step; after each kill, look at what is left and go on.
 
-Run as ``python crash_points.py URL SIZE DIGEST FOLDER``, a process without threads, so that it can fork. Its
+Run as ``python crash_points.py URL DIGEST FOLDER``, a process without threads, so that it can fork. Its
 child dies with SIGKILL before its n-th step, for n = 1, 2, ... until it gets to the end; a step is a call of
 `progress`, or anything that is done to a file in the folder. Prints before what each child was killed.
 """
@@ -90,7 +90,7 @@ def in_child(task: Callable[[], None]) -> int:
 def check(remote: RemoteFile, folder: Path, stage: int | None = None) -> None:
     """What has its final name is whole; after a `stage`, so much is there, and nothing else."""
     path, unpacked, dataset = (folder / name for name in FINAL)
-    assert not path.exists() or path.stat().st_size == remote.size
+    assert not path.exists() or f"md5:{disk.hash_file(path, 'md5')}" == remote.digest
     if unpacked.exists():
         assert len(list(unpacked.rglob("*.bin"))) == 6
         assert (unpacked / archive.UNPACKED).exists()
@@ -121,8 +121,8 @@ def dying(remote: RemoteFile, folder: Path, stage: int, step: int) -> None:
     STAGES[stage](remote, folder, die_before(step, folder))
 
 
-def main(url: str, size: str, digest: str, root: str) -> None:
-    remote = RemoteFile(url, FINAL[0], int(size), digest, "gzip", "tiny")
+def main(url: str, digest: str, root: str) -> None:
+    remote = RemoteFile(url, FINAL[0], digest, "gzip", "tiny")
     replace_syncs(lambda _what: None)
     disk.TICK_NS = 0  # nor does anybody change a file that was just hashed
     folder = Path(root) / "start"

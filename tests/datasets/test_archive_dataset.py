@@ -107,7 +107,7 @@ def test_another_version_of_the_view_is_other_data(file: Path, tmp_path: Path) -
 @pytest.mark.parametrize("right", [True, False])
 def test_an_archive_that_is_not_the_published_one_is_noted(file: Path, tmp_path: Path, right: bool) -> None:
     digest = hashlib.md5(file.read_bytes() + (b"" if right else b"6")).hexdigest()
-    remote = RemoteFile("http://x/numbers.txt", "numbers.txt", None, f"md5:{digest}", "text", "numbers")
+    remote = RemoteFile("http://x/numbers.txt", "numbers.txt", f"md5:{digest}", "gzip", "numbers")
     dataset = numbers((remote,)).setup(NumbersConfig(), tmp_path / "data", source=file)
     assert any("is not the published file" in note for note in dataset.manifest["notes"]) != right
 
@@ -130,7 +130,7 @@ def test_without_a_source_it_says_what_to_bring(tmp_path: Path) -> None:
 
 
 def test_what_can_be_fetched_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    remotes = tuple(RemoteFile("http://x/" + name, name, None, None, "text", "numbers") for name in "ab")
+    remotes = tuple(RemoteFile("http://x/" + name, name, None, "gzip", "numbers") for name in "ab")
     asked: list[tuple[RemoteFile, Path]] = []
 
     def fetch(remote: RemoteFile, folder: Path, _progress: Any) -> Path:

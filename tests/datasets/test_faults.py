@@ -32,7 +32,7 @@ from msbench.datasets.download import RemoteFile, fetch_file
 from msbench.errors import MsbenchError
 from msbench.training.signals import SignalFlag
 
-url, size, digest, folder = sys.argv[1:]
+url, digest, folder = sys.argv[1:]
 
 with SignalFlag() as signals:
     def progress(what, done, total):
@@ -40,7 +40,7 @@ with SignalFlag() as signals:
         if what.startswith("fetching") and done >= 0.4 * total:
             Path(folder, "fetching").write_text(str(os.getpid()))
     try:
-        fetch_file(RemoteFile(url, "data.tar.gz", int(size), digest, "gzip", "tiny"), Path(folder), progress)
+        fetch_file(RemoteFile(url, "data.tar.gz", digest, "gzip", "tiny"), Path(folder), progress)
     except MsbenchError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -48,7 +48,7 @@ with SignalFlag() as signals:
 
 
 def start(server: FaultyServer, folder: Path, **options: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", FETCH, server.url, str(len(CONTENT)), DIGEST, str(folder)]
+    command = [sys.executable, "-c", FETCH, server.url, DIGEST, str(folder)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]
 
 
@@ -76,7 +76,7 @@ def test_killed_before_every_step_it_goes_on(tmp_path: Path) -> None:
     digest = f"md5:{hashlib.md5(content).hexdigest()}"
     script = Path(__file__).with_name("crash_points.py")
     with serving(whole(content)) as server:
-        command = [sys.executable, str(script), server.url, str(len(content)), digest, str(tmp_path)]
+        command = [sys.executable, str(script), server.url, digest, str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr + done.stdout
     steps = done.stdout.splitlines()
@@ -106,7 +106,7 @@ def test_a_signal_in_the_middle_of_a_download(tmp_path: Path, number: signal.Sig
             _, message = process.communicate(timeout=30)
         assert process.returncode == {2: 130, 15: 143, 9: -9}[number], message
         assert not (tmp_path / "data.tar.gz").exists()
-        remote = RemoteFile(server.url, "data.tar.gz", len(CONTENT), DIGEST, "gzip", "tiny")
+        remote = RemoteFile(server.url, "data.tar.gz", DIGEST, "gzip", "tiny")
         assert fetch_file(remote, tmp_path, ignore_progress).read_bytes() == CONTENT
         assert rest_of(server) > 0.3 * len(CONTENT)
 
@@ -134,7 +134,7 @@ def test_a_disk_that_gets_full_is_one_message_and_what_came_is_kept(tmp_path: Pa
         assert message.count("\n") == 1
         assert "data.tar.gz.part cannot be written: File too large" in message
         assert not (tmp_path / "data.tar.gz").exists()
-        fetch_file(RemoteFile(server.url, "data.tar.gz", len(CONTENT), DIGEST, "gzip", "tiny"), tmp_path)
+        fetch_file(RemoteFile(server.url, "data.tar.gz", DIGEST, "gzip", "tiny"), tmp_path)
         assert rest_of(server) == len(CONTENT) // 2
 
 
@@ -143,7 +143,7 @@ def test_the_command_says_it_in_one_line_and_ends_in_6(
 ) -> None:
     monkeypatch.setenv("MSBENCH_DATA", str(tmp_path))
     with serving(status(403)) as server:
-        remote = RemoteFile(server.url, "data.tar.gz", None, None, "gzip", "listops")
+        remote = RemoteFile(server.url, "data.tar.gz", None, "gzip", "listops")
         monkeypatch.setattr(
             listops,
             "_generate",

@@ -60,7 +60,6 @@ REMOTE = RemoteFile(
     url="https://physionet.org/static/published-projects/ptb-xl/"
     "ptb-xl-a-large-publicly-available-electrocardiography-dataset-1.0.3.zip",
     name="ptb-xl-1.0.3.zip",
-    size=None,
     digest=None,
     kind="zip",
     dataset="ptbxl",
