@@ -159,6 +159,12 @@ def explain_errors(source: Path) -> Iterator[None]:
         raise DataError(f"{source}: is cut short or damaged: {error}: get it again") from error
 
 
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a file as it is. Raises DataError where it cannot be read."""
+    with explain_errors(path):
+        return path.read_bytes()
+
+
 @contextmanager
 def open_entries(source: Path, progress: Progress = ignore_progress) -> Iterator[Iterator[ArchiveEntry]]:
     """Yield all entries of `source`, with plain names; the source stays open meanwhile."""

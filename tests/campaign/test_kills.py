@@ -150,7 +150,7 @@ def point(name: str, url: str) -> None:
     kept = data.DATASETS[name]
     assert isinstance(kept, ArchiveDataset)
     (remote,) = kept.remotes
-    data.DATASETS[name] = replace(kept, remotes=(replace(remote, url=url, size=None, digest=None),))
+    data.DATASETS[name] = replace(kept, remotes=(replace(remote, url=url, digest=None),))
 
 
 def fetching(home: Home, url: str) -> Victim:

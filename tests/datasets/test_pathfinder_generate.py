@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pathfinder_statistics import Estimate, statistics
+from release_images import rows_of
 
 from msbench.datasets.pathfinder import generate as pathfinder_native
 from msbench.datasets.pathfinder.dataset import Release
 from msbench.datasets.pathfinder.generate import BATCH, BLOCK, Engine, generate_images
 from msbench.datasets.pathfinder.parameters import Parameters, find_preset
-from msbench.datasets.pathfinder.tables import Bytes
+from msbench.datasets.pathfinder.tables import Bytes, Integers
 
 HARD = "curv_contour_length_14"
 EASY = "curv_baseline"
@@ -24,10 +25,10 @@ GOLDEN = {
 }
 
 
-def images_of(parameters: Parameters, seed: int, images: int, **how: object) -> tuple[Bytes, list[str]]:
+def images_of(parameters: Parameters, seed: int, images: int, **how: object) -> tuple[Bytes, Integers]:
     blocks = list(generate_images(parameters, seed, images, **how))  # type: ignore[arg-type]
-    rows = [str(row) for block in blocks for row in block.rows]
-    return np.concatenate([block.images for block in blocks]), rows
+    labels = np.concatenate([block.labels for block in blocks])
+    return np.concatenate([block.images for block in blocks]), labels
 
 
 @pytest.mark.parametrize("size", GOLDEN)
@@ -42,19 +43,18 @@ def test_images_are_what_they_were(size: int, engine: Engine) -> None:
 
 def test_any_number_of_processes_draws_the_same() -> None:
     parameters = find_preset(32, EASY)
-    alone, rows = images_of(parameters, 4, 130, processes=1)
-    together, same_rows = images_of(parameters, 4, 130, processes=2)
+    alone, labels = images_of(parameters, 4, 130, processes=1)
+    together, same_labels = images_of(parameters, 4, 130, processes=2)
     assert (alone == together).all()
-    assert rows == same_rows
+    assert (labels == same_labels).all()
 
 
 def test_generation_starts_wherever_it_is_asked_to() -> None:
     parameters = find_preset(32, EASY)
-    all_of_them, rows = images_of(parameters, 4, BATCH + 30, processes=1)
-    some, their_rows = images_of(parameters, 4, BATCH + 30, first=BATCH - BLOCK - 7, processes=1)
+    all_of_them, labels = images_of(parameters, 4, BATCH + 30, processes=1)
+    some, their_labels = images_of(parameters, 4, BATCH + 30, first=BATCH - BLOCK - 7, processes=1)
     assert (all_of_them[BATCH - BLOCK - 7 :] == some).all()
-    assert rows[BATCH - BLOCK - 7 :] == their_rows
-    assert rows[BATCH + 3].startswith("imgs/1 sample_3.png 3 ")
+    assert (labels[BATCH - BLOCK - 7 :] == their_labels).all()
     assert len({image.tobytes() for image in all_of_them}) == BATCH + 30
 
 
@@ -73,29 +73,31 @@ def original(
 ) -> tuple[Bytes, np.ndarray[tuple[int], np.dtype[np.int64]], set[str]]:
     folder = sample("pathfinder", f"pathfinder{size}")
     read = list(Release(folder, HARD, size).images())
-    labels = np.array([row.label for row, _ in read])
-    return np.stack([image for _, image in read]), labels, {str(row).split(" ", 4)[4] for row, _ in read}
+    labels = np.array([label for label, _ in read])
+    metadata = (folder / HARD / "metadata").glob("*.npy")
+    settings = {line.split(" ", 4)[4] for path in metadata for line in path.read_text().splitlines()}
+    return np.stack([image for _, image in read]), labels, settings
 
 
 @pytest.mark.parametrize(("size", "count", "originals"), [(32, 2_000, 1_000), (128, 150, 32)])
 def test_images_are_like_those_of_the_original_generator(
     sample: Callable[..., Path], size: int, count: int, originals: int
 ) -> None:
-    theirs, labels, settings = original(sample, size)
+    theirs, their_labels, settings = original(sample, size)
     assert len(theirs) == originals
     parameters = find_preset(size, HARD, documented_distractors=True)
     blocks = list(generate_images(parameters, 1, count, processes=1))
-    rows = [row for block in blocks for row in block.rows]
-    assert {str(row).split(" ", 4)[4] for row in rows} == settings
+    assert {row.split(" ", 4)[4] for row in rows_of(parameters, 1, range(count))} == settings
     images = np.concatenate([block.images for block in blocks])
-    ours = statistics(images, np.array([row.label for row in rows]), parameters.marker_radius)
-    for name, estimate in statistics(theirs, labels, parameters.marker_radius).items():
+    labels = np.concatenate([block.labels for block in blocks]).astype(np.int64)
+    ours = statistics(images, labels, parameters.marker_radius)
+    for name, estimate in statistics(theirs, their_labels, parameters.marker_radius).items():
         assert abs(ours[name].deviations(estimate)) < 4, (name, ours[name], estimate)
 
 
 def test_a_label_says_nothing_of_how_bright_an_image_is() -> None:
-    images, rows = images_of(find_preset(32, EASY), 3, 600, processes=1)
-    found = statistics(images, np.array([int(row.split()[3]) for row in rows]), 1.5)
+    images, labels = images_of(find_preset(32, EASY), 3, 600, processes=1)
+    found = statistics(images, labels.astype(np.int64), 1.5)
     assert abs(found["brightness, label 0"].deviations(found["brightness, label 1"])) < 4
     assert abs(found["label"].deviations(Estimate(0.5, 0.0))) < 4
     assert found["brightest"] == Estimate(255.0, 0.0)

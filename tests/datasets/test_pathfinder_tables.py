@@ -1,13 +1,9 @@
 """Bounds in bytes against the original's bounds in real numbers, and what no image may depend on."""
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
 from msbench.datasets.pathfinder.parameters import SIZES, find_preset
 from msbench.datasets.pathfinder.tables import BLOCKED, DEGREES, OVERLAP, tables
-from msbench.errors import ConfigError
 
 HARD = "curv_contour_length_14"
 
@@ -58,8 +54,3 @@ def test_tables_are_laid_out_as_c_reads_them() -> None:
         arrays = [value for value in made if isinstance(value, np.ndarray)]
         assert all(array.flags.c_contiguous for array in arrays)
         assert {array.dtype for array in arrays} == {np.dtype(np.int32), np.dtype(np.uint8)}
-
-
-def test_a_seed_distance_within_a_paddle_is_refused() -> None:
-    with pytest.raises(ConfigError, match="seed_distance is too small"):
-        tables(replace(find_preset(256, HARD), seed_distance=2, padding=1))

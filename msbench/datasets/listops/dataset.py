@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msbench.datasets import manifest
-from msbench.datasets.archive import open_folder
+from msbench.datasets.archive import explain_errors, open_folder
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import SPLITS, Dataset, Progress, RaggedTokens, TaskInfo, ignore_progress
 from msbench.datasets.disk import hash_file
@@ -203,12 +203,8 @@ def find_release(source: Path) -> dict[str, SourceFile]:
 
 
 def _hash_source_file(path: Path) -> SourceFile:
-    try:
+    with explain_errors(path):
         return SourceFile(path, hash_file(path))
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_split(path: Path, progress: Progress = ignore_progress) -> RaggedTokens:

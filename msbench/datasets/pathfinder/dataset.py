@@ -25,22 +25,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from msbench.datasets import manifest
-from msbench.datasets.archive import open_folder
+from msbench.datasets.archive import open_folder, read_file
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import Samples, TaskInfo, score_majority_rule
 from msbench.datasets.disk import require_space
 from msbench.datasets.imagenet.pictures import BROKEN
 from msbench.datasets.pathfinder.generate import BATCH, VERSION, generate_images
-from msbench.datasets.pathfinder.parameters import (
-    CONTOUR_LENGTHS,
-    ImageMetadata,
-    Parameters,
-    find_preset,
-    parse_row,
-)
+from msbench.datasets.pathfinder.parameters import Parameters, find_preset, parse_row
 from msbench.datasets.pathfinder.tables import Bytes
 from msbench.datasets.pixels import split_randomly
-from msbench.errors import ConfigError, DataError
+from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import PathfinderConfig
@@ -130,9 +124,9 @@ def _generate(config: PathfinderConfig, parameters: Parameters, build: DatasetBu
         progress=build.progress,
     )
     for block in blocks:
-        end = done + len(block.rows)
-        values[done:end] = block.images.reshape(len(block.rows), -1, 1)
-        labels[done:end] = [row.label for row in block.rows]
+        end = done + len(block.labels)
+        values[done:end] = block.images.reshape(len(block.labels), -1, 1)
+        labels[done:end] = block.labels
         done = end
         if done % BATCH == 0:
             _record_progress(kept, done, values, labels)
@@ -206,9 +200,9 @@ def _read_release(release: Release, build: DatasetBuild) -> NDArray[np.uint8]:
     require_space(build.folder, listed * release.window**2, "pathfinder")
     values = manifest.create_array(build.folder, ALL, "values", (listed, release.window**2, 1), "u1")
     labels = bytearray()
-    for row, image in release.images():
+    for label, image in release.images():
         values[len(labels)] = image.reshape(-1, 1)
-        labels.append(row.label)
+        labels.append(label)
         if len(labels) % REPORT_EVERY == 0 or len(labels) == listed:
             build.progress("reading pathfinder", len(labels), listed)
     if release.skipped:
@@ -249,15 +243,8 @@ class Release:
     window: int
     skipped: int = field(default=0, init=False)
 
-    def __post_init__(self) -> None:
-        """Raise ConfigError for an unknown difficulty."""
-        if self.difficulty not in CONTOUR_LENGTHS:
-            raise ConfigError(
-                f"pathfinder: unknown difficulty {self.difficulty!r}; known: {', '.join(CONTOUR_LENGTHS)}"
-            )
-
-    def rows(self) -> Iterator[ImageMetadata]:
-        """Yield all rows in order, that of the empty image too. Raises DataError naming file and line."""
+    def rows(self) -> Iterator[tuple[str, int]]:
+        """Yield path and label of all images in order. Raises DataError naming file and line."""
         for path in self._metadata():
             lines = _read_lines(path)
             if not lines:
@@ -268,16 +255,16 @@ class Release:
                 except ValueError as error:
                     raise DataError(f"{path}, line {number}: {error}") from None
 
-    def images(self) -> Iterator[tuple[ImageMetadata, Bytes]]:
-        """Yield every row with its image (window, window). Raises DataError naming the file."""
+    def images(self) -> Iterator[tuple[int, Bytes]]:
+        """Yield every label with its image (window, window). Raises DataError naming the file."""
         self.skipped = 0
-        for row in self.rows():
-            name = f"{self.difficulty}/{row.subpath}/{row.filename}"
-            content = _read_content(self.folder / name)
+        for path, label in self.rows():
+            name = f"{self.difficulty}/{path}"
+            content = read_file(self.folder / name)
             if not content and name == EMPTY:
                 self.skipped += 1
                 continue
-            yield row, _decode_image(self.folder / name, content, self.window)
+            yield label, _decode_image(self.folder / name, content, self.window)
 
     def _metadata(self) -> list[Path]:
         folder = self.folder / self.difficulty / "metadata"
@@ -292,18 +279,9 @@ class Release:
         return sorted(paths, key=lambda path: int(path.stem))
 
 
-def _read_content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file, though the metadata list it") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-
-
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a metadata file: text in the release, an array from the public generator itself."""
-    content = _read_content(path)
+    content = read_file(path)
     if content.startswith(NUMPY_MAGIC):
         return [" ".join(values) for values in _parse_array(path, content).tolist()]
     try:

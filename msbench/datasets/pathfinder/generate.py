@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.parallel import count_default_processes, run_in_order
 from msbench.datasets.pathfinder import snakes as pathfinder_snakes
-from msbench.datasets.pathfinder.parameters import ImageMetadata, Parameters, build_row
+from msbench.datasets.pathfinder.parameters import Parameters
 from msbench.datasets.pathfinder.snakes import (
     MOST_ATTEMPTS,
     Drawings,
@@ -39,7 +39,15 @@ from msbench.datasets.pathfinder.snakes import (
     hash_first_state,
     report_no_room,
 )
-from msbench.datasets.pathfinder.tables import BLOCKED, LEAST_WEIGHT, Bytes, Tables, add_marker, tables
+from msbench.datasets.pathfinder.tables import (
+    BLOCKED,
+    LEAST_WEIGHT,
+    Bytes,
+    Integers,
+    Tables,
+    add_marker,
+    tables,
+)
 
 Engine = Literal["cpp", "python"]
 
@@ -205,10 +213,10 @@ ENGINES = {"cpp": draw_natively, "python": pathfinder_snakes.draw_snakes}
 
 @dataclass(frozen=True)
 class DrawnImages:
-    """Consecutive images (n, window, window) of one batch, and their rows."""
+    """Consecutive images (n, window, window) of one batch; a label (n,) is 1 for markers on one snake."""
 
     images: Bytes
-    rows: tuple[ImageMetadata, ...]
+    labels: Integers
 
 
 def choose_engine() -> Engine:
@@ -239,7 +247,7 @@ def generate_images(
     with closing(run_in_order(work, processes)) as blocks:
         done = 0
         for block in islice(blocks, len(starts)):
-            done += len(block.rows)
+            done += len(block.labels)
             yield block
             progress("generating pathfinder", done, images - first)
 
@@ -256,10 +264,4 @@ def _draw_block(
     """Draw block `block`, which is empty after the last: workers run ahead of what is requested."""
     numbers = range(*starts[block : block + 2]) if block + 1 < len(starts) else range(0)
     drawings = draw_images(parameters, seed, numbers, engine)
-    labels = drawings.labels.tolist()
-    margins = [parameters.paddle_margins[margin] for margin in drawings.margins.tolist()]
-    rows = (
-        build_row(parameters, *divmod(number, BATCH), label, margin)
-        for number, label, margin in zip(numbers, labels, margins, strict=True)
-    )
-    return DrawnImages(render_images(parameters, drawings), tuple(rows))
+    return DrawnImages(render_images(parameters, drawings), drawings.labels)

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from msbench.datasets.pathfinder.parameters import Parameters
-from msbench.errors import ConfigError
 
 Integers = NDArray[np.int32]
 
@@ -241,8 +240,6 @@ def _kernel(mask: Bytes, half: int, reach: int) -> NDArray[np.int64]:
     y, x = (np.argwhere(mask == 255) - half + 1).T
     inside = (np.abs(y) <= reach) & (np.abs(x) <= reach)
     kernel = np.stack([y[inside], x[inside]], axis=1)
-    if not len(kernel):
-        raise ConfigError("pathfinder: paddles are so thin that no pixel of their mask is full")
     return kernel[:0] if _is_blind(kernel, reach) else kernel
 
 
@@ -265,8 +262,6 @@ def _cells(parameters: Parameters, kernel: NDArray[np.int64]) -> tuple[int, int,
         return 0, 0, 0, 0
     frame = max(2 * parameters.seed_distance, parameters.padding)
     low, high = kernel.min(axis=0), kernel.max(axis=0)
-    if max(-low.min(), high.max()) >= frame:
-        raise ConfigError("pathfinder: seed_distance is too small for the length of the paddles")
     first = frame - low
     counts = np.maximum(parameters.window - frame - high - first, 0)
     return int(first[0]), int(counts[0]), int(first[1]), int(counts[1])
