@@ -29,7 +29,7 @@ class ListOpsConfig(DataConfig):
     validation: PositiveInt = 2_000
     test: PositiveInt = 2_000
     min_length: NonNegativeInt = 500
-    max_length: Annotated[PositiveInt, Field(ge=2)] = 2_000
+    max_length: Annotated[PositiveInt, Field(ge=2, le=100_000)] = 2_000
     max_depth: Annotated[int, Field(ge=2, le=20)] = 10
     max_args: Annotated[int, Field(ge=2, le=20)] = 10
     seed: DataSeed = 0
@@ -39,6 +39,13 @@ class ListOpsConfig(DataConfig):
         if self.max_length - self.min_length < 2:
             low, high = f"min_length {self.min_length}", f"max_length {self.max_length}"
             raise ValueError(f"no length lies strictly between {low} and {high}")
+        return self
+
+    @model_validator(mode="after")
+    def _every_option_acts(self) -> Self:
+        names = (name for name in type(self).model_fields if name != "source")
+        if self.source == "release" and (changed := self.changed(names)):
+            raise ValueError(f"source: release takes the data as published; remove {', '.join(changed)}")
         return self
 
 

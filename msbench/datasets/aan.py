@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msbench.datasets import manifest, texts
+from msbench.datasets import texts
 from msbench.datasets.archive import read_lines
-from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription, compare_counts
 from msbench.datasets.dataset import SPLITS, Progress, RaggedPairs, Split, TaskInfo, score_majority_rule
 from msbench.datasets.manifest import Arrays
 from msbench.errors import DataError
@@ -51,7 +51,7 @@ class AanTable:
 
     def __init__(self, name: str, config: AanConfig, spool: texts.Spool) -> None:
         self.names, self.spool = [name], spool
-        self.counts = texts.CharacterCounts()
+        self.counts = texts.CharacterCounts(config)
         self.labels = array("B")
         self.pairs: list[bytes] = []
         self.bytes = self.empty = 0
@@ -77,12 +77,16 @@ class AanTable:
                 raise ValueError("an empty text has no token; set data.eos to true")
             self.empty += not kept
             self.spool.add(kept)
-            if self._config.tokens == "characters":
-                self.counts.add(kept)
+            self.counts.add(kept)
         self.labels.append(label)
         self.pairs.append(pair)
         self._hash.update(line)
         self.bytes += len(line)
+
+    def save(self, build: DatasetBuild, split: str, encoder: texts.TokenEncoder) -> dict[str, Any]:
+        """Write the split and return its manifest entry."""
+        labels, names = np.array(self.labels, np.uint8), b"\n".join(self.pairs)
+        return texts.save_texts(build, split, self.spool, self.spool.lengths, encoder, labels, names)
 
 
 def parse_row(line: bytes) -> tuple[int, bytes, list[bytes]]:
@@ -152,9 +156,9 @@ def fill(config: AanConfig, build: DatasetBuild) -> None:
     """Write the three splits. Raises DataError naming the file and the line that is wrong."""
     with ExitStack() as stack:
         found = read_tables(config, build, stack)
-        vocabulary = found["train"].counts.vocabulary(config)
+        vocabulary = found["train"].counts.vocabulary()
         encoder = texts.TokenEncoder(config, vocabulary)
-        splits = {split: _save_split(build, split, found[split], encoder) for split in SPLITS}
+        splits = {split: found[split].save(build, split, encoder) for split in SPLITS}
     tables = {
         split: {"file": table.name, "bytes": table.bytes, "sha256": table.sha256}
         for split, table in found.items()
@@ -162,28 +166,9 @@ def fill(config: AanConfig, build: DatasetBuild) -> None:
     train = set(found["train"].pairs)
     repeated = {split: len(train.intersection(found[split].pairs)) for split in SPLITS[1:]}
     facts = {"empty texts": {split: found[split].empty for split in SPLITS}, "pairs in train": repeated}
-    build.finish(
-        config, splits, vocabulary=vocabulary, tables=tables, notes=_describe_differences(found), **facts
-    )
-
-
-def _save_split(
-    build: DatasetBuild, split: str, table: AanTable, encoder: texts.TokenEncoder
-) -> dict[str, Any]:
-    """Write a split and return its manifest entry; its `ids` is a digest of the pairs of ids, in order."""
-    lengths, labels = table.spool.lengths, np.array(table.labels, np.uint8)
-    texts.save_texts(build, split, table.spool, lengths, encoder)
-    manifest.save_array(build.folder, split, "labels", labels)
-    ids = hashlib.sha256(b"\n".join(table.pairs)).hexdigest()
-    return {**manifest.describe_split(labels, lengths), "ids": ids}
-
-
-def _describe_differences(found: Mapping[str, AanTable]) -> list[str]:
-    return [
-        f"{found[split].name} has {len(found[split].labels):,} rows, the published file {count:,}"
-        for split, count in PUBLISHED.items()
-        if len(found[split].labels) != count
-    ]
+    rows = {table.name: len(table.labels) for table in found.values()}
+    notes = compare_counts(rows, {found[split].name: count for split, count in PUBLISHED.items()}, "rows")
+    build.finish(config, splits, vocabulary=vocabulary, tables=tables, notes=notes, **facts)
 
 
 def view(config: AanConfig, arrays: Arrays, facts: Mapping[str, Any]) -> tuple[TaskInfo, Mapping[str, Split]]:

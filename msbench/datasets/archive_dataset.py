@@ -171,7 +171,7 @@ class ArchiveDataset(Generic[C]):
 
     def is_ready(self, config: C, root: Path) -> bool:
         """Return True if `open_dataset` finds every file with its size; contents are verified on opening."""
-        return manifest.is_complete(self.folder_of(config, root))
+        return manifest.find_manifest(self.folder_of(config, root)) is not None
 
     def stored_digest(self, config: C, root: Path) -> str | None:
         """Return the digest as `open_dataset` would, from the manifest alone; None without a whole one."""
@@ -232,6 +232,17 @@ def _describe_view(
         return {"config": asked}
     counts = {name: manifest.describe_split(split.targets, split.lengths) for name, split in splits.items()}
     return {"config": asked, "kept": facts["splits"], "splits": counts}
+
+
+def compare_counts(
+    found: Mapping[str, int], published: Mapping[str, int], unit: str, what: str = "the published file"
+) -> list[str]:
+    """Return a note for each name of which there are more or fewer than published."""
+    return [
+        f"{name} has {found[name]:,} {unit}, {what} {count:,}"
+        for name, count in published.items()
+        if found[name] != count
+    ]
 
 
 def describe_source(source: Path, progress: Progress = ignore_progress) -> dict[str, Any]:

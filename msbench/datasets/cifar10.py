@@ -146,9 +146,7 @@ def fill(config: Cifar10Config, build: DatasetBuild) -> None:
         blocks = [block for name, block in found.items() if (name == TEST) == (split == "test")]
         images = np.concatenate([block.images for block in blocks])
         labels = np.concatenate([block.labels for block in blocks])
-        manifest.save_array(build.folder, split, "images", images)
-        manifest.save_array(build.folder, split, "labels", labels)
-        described[split] = manifest.describe_split(labels, np.full(len(labels), PIXELS, np.int64))
+        described[split] = manifest.save_split(build.folder, split, PIXELS, images=images, labels=labels)
     batches = {name: {"images": len(block.labels), "md5": block.md5} for name, block in found.items()}
     notes = [*describe_differences(found), *_describe_unverified(build.sources[0], found)]
     build.finish(config, described, batches=batches, notes=notes)
@@ -167,11 +165,6 @@ def view(
     rules = {"majority": score_majority_rule(arrays["train"]["labels"], arrays["test"]["labels"])}
     look = keep_colours if config.colour == "rgb" else convert_to_grey
     return _describe_task(config, rules), split_images(config, arrays, look, _choose_split(config))
-
-
-def outline(config: Cifar10Config) -> TaskInfo:
-    """Return the facts known without data: all but the accuracy of trivial rules."""
-    return _describe_task(config, {})
 
 
 def _choose_split(config: Cifar10Config) -> Callable[[Bytes, Bytes], Split]:
@@ -202,7 +195,7 @@ CIFAR10: ArchiveDataset[Cifar10Config] = ArchiveDataset(
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=outline,
+    outline=lambda config: _describe_task(config, {}),
     remotes=(REMOTE,),
     other_digests=frozenset({PICKLED_DIGEST}),
     views=frozenset({"colour", "pixels", "standardisation", "validation", "split_seed"}),

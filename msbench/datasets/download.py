@@ -97,7 +97,7 @@ def _download(remote: RemoteFile, part: Path, path: Path, progress: Progress, po
         pieced = receive_file(remote, part, progress, policy)
         wrong = _describe_difference(remote, part, hashes, progress)
         if not wrong:
-            hashes.rename(part, path)
+            part.replace(path)
             return sync_folder(path.parent)
         discard_part(part)
     raise DownloadFault(wrong)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets import manifest, texts
 from msbench.datasets.archive import read_members
-from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription, compare_counts
 from msbench.datasets.dataset import SPLITS, RaggedTokens, Split, TaskInfo, score_majority_rule
 from msbench.datasets.download import RemoteFile
 from msbench.datasets.manifest import Arrays
@@ -73,15 +73,16 @@ def fill(config: ImdbConfig, build: DatasetBuild) -> None:
         "validation": {review: halves["train"][review] for review in sorted(chosen)},
         "test": halves["test"],
     }
-    vocabulary = _count_vocabulary(halves["train"].values(), config)
+    counts = texts.CharacterCounts(config)
+    for text in halves["train"].values():
+        counts.add(text)
+    vocabulary = counts.vocabulary()
     encoder = texts.TokenEncoder(config, vocabulary)
     described = {name: _save_split(config, build, name, split, encoder) for name, split in splits.items()}
-    facts = {
-        "vocabulary": vocabulary,
-        "duplicates": _count_duplicates(splits),
-        "notes": _describe_differences(halves),
-    }
-    build.finish(config, described, **facts)
+    counts_of_halves = {half: len(reviews) for half, reviews in halves.items()}
+    notes = compare_counts(counts_of_halves, PUBLISHED, "reviews", "the published data")
+    duplicates = _count_duplicates(splits)
+    build.finish(config, described, vocabulary=vocabulary, duplicates=duplicates, notes=notes)
 
 
 def read_halves(config: ImdbConfig, build: DatasetBuild) -> dict[str, Half]:
@@ -137,25 +138,15 @@ def _hash_review(review: Review, seed: int) -> bytes:
     return hashlib.sha256(f"{seed} {review}".encode()).digest()
 
 
-def _count_vocabulary(kept: Iterable[bytes], config: ImdbConfig) -> str:
-    counts = texts.CharacterCounts()
-    for text in kept:
-        if config.tokens == "characters":
-            counts.add(text)
-    return counts.vocabulary(config)
-
-
 def _save_split(
     config: ImdbConfig, build: DatasetBuild, name: str, split: Half, encoder: texts.TokenEncoder
 ) -> dict[str, Any]:
-    """Write a split and return its manifest entry; its `ids` is a digest of the reviews in it, in order."""
+    """Write a split and return its manifest entry."""
     lengths = np.array([texts.count_tokens(text, config) for text in split.values()], np.int64)
     labels = np.array([review.label for review in split], np.uint8)
-    texts.save_texts(build, name, split.values(), lengths, encoder)
-    manifest.save_array(build.folder, name, "labels", labels)
     manifest.save_array(build.folder, name, "ids", np.array([review.number for review in split], np.int32))
-    named = "".join(f"{review}\n" for review in split)
-    return {**manifest.describe_split(labels, lengths), "ids": hashlib.sha256(named.encode()).hexdigest()}
+    named = "".join(f"{review}\n" for review in split).encode()
+    return texts.save_texts(build, name, split.values(), lengths, encoder, labels, named)
 
 
 def _count_duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
@@ -166,14 +157,6 @@ def _count_duplicates(splits: Mapping[str, Half]) -> dict[str, int]:
         f"{name} in train": len(distinct[name] & distinct["train"]) for name in ("validation", "test")
     }
     return {**within, **of_train}
-
-
-def _describe_differences(halves: Mapping[str, Half]) -> list[str]:
-    return [
-        f"{half} has {len(halves[half]):,} reviews, the published data {count:,}"
-        for half, count in PUBLISHED.items()
-        if len(halves[half]) != count
-    ]
 
 
 def view(

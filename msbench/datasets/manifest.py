@@ -18,7 +18,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,12 @@ def path_next_to(building: Path, name: str) -> Path:
 
 def write_token_splits(folder: Path, splits: Splits, facts: Mapping[str, Any]) -> None:
     """Write splits of tokens, then the manifest: `facts`, a summary of the examples, a hash of every file."""
-    for name, split in splits.items():
-        for array in ("tokens", "offsets", "labels"):
-            save_array(folder, name, array, getattr(split, array))
-    described = {name: describe_split(split.labels, split.lengths) for name, split in splits.items()}
+    described = {
+        name: save_split(
+            folder, name, split.lengths, tokens=split.tokens, offsets=split.offsets, labels=split.labels
+        )
+        for name, split in splits.items()
+    }
     write_manifest(folder, facts, described, digest_splits(splits))
 
 
@@ -108,7 +111,7 @@ def write_manifest(
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         with path.open("rb") as stream:
-            _flush(stream.fileno())
+            os.fsync(stream.fileno())  # so that no power cut leaves a manifest without its arrays
         files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
     named = "".join(f"{name} {entry['sha256']}\n" for name, entry in files.items())
     manifest = {
@@ -124,7 +127,16 @@ def write_manifest(
         # A lone surrogate is a byte of a path that is not UTF-8; as a JSON escape it is read back unchanged.
         stream.write(text.encode(errors="backslashreplace"))
         stream.flush()
-        _flush(stream.fileno())
+        os.fsync(stream.fileno())
+
+
+def save_split(
+    folder: Path, split: str, lengths: NDArray[np.int64] | int, **arrays: NDArray[Any]
+) -> dict[str, Any]:
+    """Save the arrays of a split, ``labels`` among them; return what `describe_split` does."""
+    for name, array in arrays.items():
+        save_array(folder, split, name, array)
+    return describe_split(arrays["labels"], lengths)
 
 
 def save_array(folder: Path, split: str, name: str, array: NDArray[Any]) -> None:
@@ -145,20 +157,16 @@ def create_array(folder: Path, split: str, name: str, shape: tuple[int, ...], dt
     return array
 
 
-def _flush(descriptor: int) -> None:
-    """Flush to the disk, so that no power cut leaves a manifest without its arrays."""
-    os.fsync(descriptor)
-
-
 def _compute_checksum(manifest: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def describe_split(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str, Any]:
+def describe_split(labels: NDArray[Any], lengths: NDArray[np.int64] | int) -> dict[str, Any]:
     """Return the number of examples, of each label, and the lengths in positions (tokens with ``<eos>``).
 
-    For labels (n, classes), the count of a class is the number of examples that have it.
+    For labels (n, classes), the count of a class is the number of examples that have it. `lengths` may be the
+    one that all examples have.
     """
     if labels.ndim == 2:
         values, counts = np.arange(labels.shape[1]), labels.sum(axis=0, dtype=np.int64)
@@ -168,10 +176,10 @@ def describe_split(labels: NDArray[Any], lengths: NDArray[np.int64]) -> dict[str
         "examples": len(labels),
         "labels": {str(value): int(count) for value, count in zip(values, counts, strict=True)},
         "length": {
-            "min": int(lengths.min()),
-            "mean": round(float(lengths.mean()), 3),
+            "min": int(np.min(lengths)),
+            "mean": round(float(np.mean(lengths)), 3),
             "median": float(np.median(lengths)),
-            "max": int(lengths.max()),
+            "max": int(np.max(lengths)),
         },
     }
 
@@ -194,11 +202,6 @@ def digest_splits(splits: Splits) -> str:
     return total.hexdigest()
 
 
-def is_complete(folder: Path) -> bool:
-    """Return True if the manifest can be read and every file has its size; compute no hashes."""
-    return find_manifest(folder) is not None
-
-
 def find_manifest(folder: Path) -> dict[str, Any] | None:
     """Return the manifest of a folder in which every file has its size, else None; compute no hashes."""
     try:
@@ -213,14 +216,8 @@ def find_manifest(folder: Path) -> dict[str, Any] | None:
 def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
     """Read the manifest of `folder`. Raises DataError, ending in `remedy`, where it is missing or damaged."""
     path = folder / MANIFEST
-    try:
+    with _explain_errors(path, remedy):
         manifest = parse_json(read_bytes(path))
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file: {remedy}") from None
-    except OSError as error:
-        raise _report_unreadable(path, error) from None
-    except ValueError as error:
-        raise DataError(f"{path}: is damaged ({error}): {remedy}") from None
     if not isinstance(manifest, dict) or manifest.get("checksum") != _compute_checksum(manifest):
         raise DataError(f"{path}: was changed after it was written: {remedy}")
     if manifest["format"] != FORMAT:
@@ -239,20 +236,16 @@ def load_arrays(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
     for name, entry in manifest["files"].items():
         path = folder / name
         _check_size(path, entry, remedy)
-        try:
+        with _explain_errors(path, remedy):
             found = hashes.digest(path)
-        except OSError as error:
-            raise _report_unreadable(path, error) from None
         if found != entry["sha256"]:
             raise DataError(f"{path}: is damaged, its sha256 is not the one in {MANIFEST}: {remedy}")
     arrays: Arrays = {}
     for name in manifest["files"]:
         split, _, file = name.rpartition("/")
         if file.endswith(".npy"):
-            try:
+            with _explain_errors(folder / name, remedy):
                 arrays.setdefault(split, {})[file.removesuffix(".npy")] = _open_array(folder / name)
-            except OSError as error:
-                raise _report_unreadable(folder / name, error) from None
     return arrays, {**manifest, "made_seconds": read_build_seconds(folder)}
 
 
@@ -275,18 +268,24 @@ def _open_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def _report_unreadable(path: Path, error: OSError) -> DataError:
-    """Return the error for a file that cannot be read but may be whole: its remedy is never to delete it."""
-    return DataError(f"{path}: cannot be read ({error.strerror}): make it readable; it need not be damaged")
-
-
-def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
+@contextmanager
+def _explain_errors(path: Path, remedy: str) -> Iterator[None]:
+    """Turn errors into a DataError; the remedy for a file that may be whole is never to delete it."""
     try:
-        size = path.stat().st_size
+        yield
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path}: no such file: {remedy}") from None
     except OSError as error:
-        raise _report_unreadable(path, error) from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}): make it readable; it need not be damaged"
+        ) from None
+    except ValueError as error:
+        raise DataError(f"{path}: is damaged ({error}): {remedy}") from None
+
+
+def _check_size(path: Path, entry: Mapping[str, Any], remedy: str) -> None:
+    with _explain_errors(path, remedy):
+        size = path.stat().st_size
     if size != entry["bytes"]:
         raise DataError(f"{path}: has {size:,} bytes instead of {entry['bytes']:,}: {remedy}")
 

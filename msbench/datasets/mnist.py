@@ -100,9 +100,9 @@ def fill(config: MnistConfig, build: DatasetBuild) -> None:
     for split, arrays in splits.items():
         _check_arrays(paths, split, arrays["images"], arrays["labels"])
         images = arrays["images"].reshape(-1, PIXELS, 1)
-        manifest.save_array(build.folder, split, "images", images)
-        manifest.save_array(build.folder, split, "labels", arrays["labels"])
-        described[split] = manifest.describe_split(arrays["labels"], np.full(len(images), PIXELS, np.int64))
+        described[split] = manifest.save_split(
+            build.folder, split, PIXELS, images=images, labels=arrays["labels"]
+        )
     counts = {split: len(arrays["labels"]) for split, arrays in splits.items()}
     build.finish(config, described, notes=list(_describe_differences(paths, counts)))
 
@@ -156,11 +156,6 @@ def permute_pixels(images: Bytes) -> Bytes:
     return images[:, np.random.RandomState(PERMUTATION_SEED).permutation(PIXELS)]
 
 
-def outline(_config: MnistConfig) -> TaskInfo:
-    """Return the facts known without data: all but the accuracy of trivial rules."""
-    return _describe_task({})
-
-
 def _describe_task(rules: Mapping[str, float]) -> TaskInfo:
     return TaskInfo(
         kind="signal",
@@ -180,7 +175,7 @@ MNIST: ArchiveDataset[MnistConfig] = ArchiveDataset(
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=outline,
+    outline=lambda _config: _describe_task({}),
     remotes=REMOTES,
     views=frozenset({"permuted", "validation", "split_seed"}),
 )

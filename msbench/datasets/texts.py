@@ -15,11 +15,12 @@ character, the first of them stay.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,21 +65,23 @@ def count_token_ids(config: TextConfig, vocabulary: str) -> int:
 class CharacterCounts:
     """Frequencies of all characters."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: TextConfig) -> None:
+        self._config = config
         self._counts = np.zeros(CODES, np.int64)
 
     def add(self, kept: bytes) -> None:
-        """Count the characters of a text."""
+        """Count the characters of a text, unless tokens are bytes."""
+        if self._config.tokens == "bytes":
+            return
         if kept.isascii():
             self._counts[:128] += np.bincount(np.frombuffer(kept, np.uint8), minlength=128)
         else:
             codes, counts = np.unique(_decode_characters(kept), return_counts=True)
             self._counts[codes] += counts
 
-    def vocabulary(self, config: TextConfig) -> str:
+    def vocabulary(self) -> str:
         """Return the characters with an id, in its order; none for bytes. Raises DataError for too many."""
-        if config.tokens == "bytes":
-            return ""
+        config = self._config
         known = np.flatnonzero(self._counts >= config.min_frequency)
         if len(known) > 256 - FIRST:
             raise DataError(
@@ -142,9 +145,18 @@ class Spool:
 
 
 def save_texts(
-    build: DatasetBuild, split: str, kept: Iterable[bytes], lengths: NDArray[np.int64], encoder: TokenEncoder
-) -> None:
-    """Save texts, of `lengths` tokens (n,), as the arrays ``tokens`` and ``offsets`` of a split."""
+    build: DatasetBuild,
+    split: str,
+    kept: Iterable[bytes],
+    lengths: NDArray[np.int64],
+    encoder: TokenEncoder,
+    labels: NDArray[np.uint8],
+    names: bytes,
+) -> dict[str, Any]:
+    """Save texts, of `lengths` tokens (n,), as ``tokens`` and ``offsets`` of a split, and their `labels`.
+
+    Returns its manifest entry; ``ids`` in it is a digest of `names`: those of the examples, in order.
+    """
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     manifest.save_array(build.folder, split, "offsets", offsets)
     require_space(build.folder, int(offsets[-1]), f"{split} in token ids")  # else SIGBUS on a full disk
@@ -154,3 +166,5 @@ def save_texts(
             build.progress(f"encoding {split}", number, len(lengths))
         tokens[offsets[number] : offsets[number + 1]] = encoder(text)
     build.progress(f"encoding {split}", len(lengths), len(lengths))
+    described = manifest.save_split(build.folder, split, lengths, labels=labels)
+    return {**described, "ids": hashlib.sha256(names).hexdigest()}

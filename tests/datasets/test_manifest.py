@@ -69,7 +69,7 @@ def test_what_was_written_is_read(built: Path) -> None:
         "labels": {"1": 2},
         "length": {"min": 2, "mean": 2.5, "median": 2.5, "max": 3},
     }
-    assert manifest.is_complete(built)
+    assert manifest.find_manifest(built)
 
 
 def test_digest_is_of_the_examples_whatever_their_storage() -> None:
@@ -189,7 +189,7 @@ def test_a_file_cut_short_or_gone_is_named(built: Path) -> None:
     path = built / "test" / "tokens.npy"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    assert not manifest.is_complete(built)
+    assert not manifest.find_manifest(built)
     with pytest.raises(
         DataError, match=rf"{path}: has {len(whole) - 1} bytes instead of {len(whole)}: remedy"
     ):
@@ -204,7 +204,7 @@ def test_a_manifest_that_is_none_is_named(built: Path) -> None:
     written = json.loads(path.read_text())
     for text in ("", "{", "[]", "{}", json.dumps({**written, "digest": "0"})):
         path.write_text(text)
-        assert not manifest.is_complete(built)
+        assert not manifest.find_manifest(built)
         with pytest.raises(DataError, match=r"manifest\.json: .*remedy"):
             manifest.load_arrays(built, "remedy")
     path.unlink()
@@ -249,14 +249,14 @@ def test_a_killed_build_blocks_nobody_and_is_cleared_away(tmp_path: Path) -> Non
     assert not folder.exists()
     assert list(folder.parent.glob(".key.building-*/half"))
     manifest.build_folder(folder, fill, ignore_progress)
-    assert manifest.is_complete(folder)
+    assert manifest.find_manifest(folder)
     assert list(folder.parent.glob(".key.building-*")) == []
 
 
 def test_a_folder_without_manifest_is_built_again(built: Path) -> None:
     (built / manifest.MANIFEST).unlink()
     manifest.build_folder(built, fill, ignore_progress)
-    assert manifest.is_complete(built)
+    assert manifest.find_manifest(built)
 
 
 def test_what_is_built_is_left_alone(built: Path) -> None:

@@ -1,4 +1,5 @@
 import gc
+import hashlib
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -33,10 +34,10 @@ def encoded(text: str, vocabulary: str, chosen: TextConfig) -> list[int]:
 
 
 def vocabulary(kept: list[str], chosen: TextConfig) -> str:
-    counts = texts.CharacterCounts()
+    counts = texts.CharacterCounts(chosen)
     for text in kept:
         counts.add(text.encode())
-    return counts.vocabulary(chosen)
+    return counts.vocabulary()
 
 
 def test_bytes_are_those_of_utf8() -> None:
@@ -117,7 +118,9 @@ def test_a_spool_gives_back_what_it_took_and_leaves_nothing(tmp_path: Path) -> N
         assert list(spool) == kept
         assert spool.lengths.tolist() == [4, 1, 16]
         build = DatasetBuild(tmp_path, (), None, lambda *step: said.append(step), "none")
-        texts.save_texts(build, "train", spool, spool.lengths, texts.TokenEncoder(chosen, "one"))
+        encoder, labels = texts.TokenEncoder(chosen, "one"), np.zeros(3, np.uint8)
+        entry = texts.save_texts(build, "train", spool, spool.lengths, encoder, labels, b"names")
+    assert (entry["examples"], entry["ids"]) == (3, hashlib.sha256(b"names").hexdigest())
     assert said == [("encoding train", 0, 3), ("encoding train", 3, 3)]
     gc.collect()
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
@@ -133,7 +136,8 @@ def test_a_disk_without_room_is_reported_before_it_is_full(
         DatasetBuild(tmp_path, (), None, ignore_progress, "none"),
         texts.TokenEncoder(config(), "a"),
     )
-    texts.save_texts(build, "test", [b"aaa"], np.array([4]), encoder)
+    label = np.zeros(1, np.uint8)
+    texts.save_texts(build, "test", [b"aaa"], np.array([4]), encoder, label, b"")
     with pytest.raises(DataError, match=r"train in token ids: 5 bytes are needed and .* has 4 free"):
-        texts.save_texts(build, "train", [b"aaaa"], np.array([5]), encoder)
+        texts.save_texts(build, "train", [b"aaaa"], np.array([5]), encoder, label, b"")
     assert not (tmp_path / "train" / "tokens.npy").exists()

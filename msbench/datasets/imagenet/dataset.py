@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import ImageNetConfig
 
 CLASSES = 1000
-INDEXED = ("names", "offsets", "sizes", "checksums", "labels")
 ABOUT = DatasetDescription(
     what="ILSVRC 2012: folders train and val, or ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and\n"
     "ILSVRC2012_devkit_t12.tar.gz",
@@ -58,12 +57,17 @@ def fill(config: ImageNetConfig, build: DatasetBuild) -> None:
     _refuse_faults(config, tree, found)
     described = {}
     for split, each in found.items():
-        labels = each.listed.labels
         names, offsets = join_names(each.listed.names)
-        index = Index(tree.root, names, offsets, each.sizes, each.checksums, labels)
-        for name in INDEXED:
-            manifest.save_array(build.folder, split, name, getattr(index, name))
-        described[split] = manifest.describe_split(labels, np.full(len(labels), config.positions, np.int64))
+        described[split] = manifest.save_split(
+            build.folder,
+            split,
+            config.positions,
+            names=names,
+            offsets=offsets,
+            sizes=each.sizes,
+            checksums=each.checksums,
+            labels=each.listed.labels,
+        )
     skipped = {split: each.faults for split, each in found.items() if each.faults}
     build.finish(
         config,
@@ -156,11 +160,6 @@ def _draw_validation(config: ImageNetConfig, count: int) -> tuple[Numbers, Numbe
     return np.sort(order[:held_back]), np.sort(order[held_back:])
 
 
-def outline(config: ImageNetConfig) -> TaskInfo:
-    """Return the facts known without data: the classes are those of ImageNet-1K."""
-    return _describe_task(config, CLASSES, {})
-
-
 def _describe_task(config: ImageNetConfig, classes: int, rules: Mapping[str, float]) -> TaskInfo:
     return TaskInfo(
         kind="patches",
@@ -212,7 +211,7 @@ IMAGENET = ImageNet(
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=outline,
+    outline=lambda config: _describe_task(config, CLASSES, {}),
     views=frozenset({"image_size", "patch", "crop", "augmentation", "erasing", "validation", "split_seed"}),
 )
 

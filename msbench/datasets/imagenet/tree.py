@@ -34,10 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.datasets.archive import OWN, read_members
+from msbench.datasets.archive_dataset import compare_counts
 from msbench.errors import DataError
 
 ROOTS = (".", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 VALS = ("val", "validation")
+PUBLISHED = {"train": 1_281_167, "test": 50_000}
 WNID = re.compile(r"n\d{8}")
 
 
@@ -172,11 +174,8 @@ def describe_differences(tree: ImageTree) -> Iterator[str]:
     """Yield the differences from ImageNet-1K as published."""
     if tree.passed_over:
         yield f"passed over {tree.passed_over:,} hidden entries and files between the folders of classes"
-    named = {"train": 1_281_167, "test": 50_000}
-    for split, count in named.items():
-        found = len(getattr(tree, split).names)
-        if found != count:
-            yield f"{split} has {found:,} images, ImageNet-1K {count:,}"
+    found = {"train": len(tree.train.names), "test": len(tree.test.names)}
+    yield from compare_counts(found, PUBLISHED, "images", "ImageNet-1K")
     if len(tree.classes) != 1000:
         yield f"{len(tree.classes):,} classes, ImageNet-1K has 1,000"
     if not all(WNID.fullmatch(name) for name in tree.classes):

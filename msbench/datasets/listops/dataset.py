@@ -17,8 +17,8 @@ import numpy as np
 
 from msbench.datasets import manifest
 from msbench.datasets.archive import explain_errors, open_folder
-from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.dataset import SPLITS, Dataset, Progress, RaggedTokens, TaskInfo, ignore_progress
+from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription, compare_counts
+from msbench.datasets.dataset import SPLITS, Progress, RaggedTokens, TaskInfo, ignore_progress
 from msbench.datasets.disk import hash_file
 from msbench.datasets.listops.expressions import (
     CLASSES,
@@ -30,12 +30,12 @@ from msbench.datasets.listops.expressions import (
 )
 from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar, collect_expressions
 from msbench.datasets.manifest import Arrays
-from msbench.errors import ConfigError, DataError
+from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import ListOpsConfig
 
-PUBLISHED = {"train": 96_000, "validation": 2_000, "test": 2_000}
+PUBLISHED = {"basic_train.tsv": 96_000, "basic_val.tsv": 2_000, "basic_test.tsv": 2_000}
 ABOUT = DatasetDescription(
     what="basic_train.tsv, basic_val.tsv, basic_test.tsv: listops-1000 in Long Range Arena's lra_release.gz",
     licence="the code is Apache-2.0; for the data none is stated, so msbench does not pass them on",
@@ -43,7 +43,7 @@ ABOUT = DatasetDescription(
 )
 
 
-FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+FILES = dict(zip(SPLITS, PUBLISHED, strict=True))
 FOLDERS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
 PATHS = frozenset(PurePosixPath(folder, file).as_posix() for folder in FOLDERS for file in FILES.values())
 """Possible paths of the files in a folder or an archive."""
@@ -76,23 +76,9 @@ def view(
     return _describe_task(longest, facts["baselines"]), splits
 
 
-def outline(config: ListOpsConfig) -> TaskInfo:
-    """Return the facts known without data: the longest length is its upper bound; no baselines."""
-    return _describe_task(config.max_length, {})
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListOps(ArchiveDataset["ListOpsConfig"]):
-    """The ListOps dataset; the published files are taken as they are, without any option."""
-
-    def setup(self, config: ListOpsConfig, root: Path, **options: Any) -> Dataset:
-        """Generate or import where absent, verify, open. Raises DataError; ConfigError for contradictions."""
-        names = (name for name in type(config).model_fields if name != "source")
-        if config.source == "release" and (changed := config.changed(names)):
-            raise ConfigError(
-                f"listops: source: release takes the data as published; remove {', '.join(changed)}"
-            )
-        return super().setup(config, root, **options)
+    """The ListOps dataset; the published files are taken as they are."""
 
     def folder_of(self, config: ListOpsConfig, root: Path) -> Path:
         """Return the folder of this config's data: one for each grammar, one for the published files."""
@@ -122,7 +108,7 @@ LISTOPS = ListOps(
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=outline,
+    outline=lambda config: _describe_task(config.max_length, {}),
     is_generated=lambda config: config.source == "generated",
 )
 
@@ -172,11 +158,7 @@ def _import(build: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any
             {"file": file.path.name, "bytes": file.path.stat().st_size, "sha256": file.sha256}
             for file in files.values()
         ]
-    notes = [
-        f"{FILES[name]} has {len(splits[name]):,} rows, the published file {rows:,}"
-        for name, rows in PUBLISHED.items()
-        if len(splits[name]) != rows
-    ]
+    notes = compare_counts({FILES[name]: len(split) for name, split in splits.items()}, PUBLISHED, "rows")
     kept = manifest.count_duplicates(splits.values())
     return splits, {"sources": sources, "notes": notes, "duplicates_kept": kept}
 

@@ -31,7 +31,6 @@ from msbench.errors import DataError
 
 VERSION = 1
 NODES_PER_BLOCK = 2**23  # limits the memory of the worst grammar to about 100 MB
-LONGEST = 100_000
 DRAWN = 40  # a uniform draw below 40: below 10 (1/4) an operator, else a digit: its last decimal
 
 Bytes = NDArray[np.uint8]
@@ -52,14 +51,6 @@ class Grammar:
     def draws_per_block(self) -> int:
         """Number of expressions drawn, kept or not, in each block."""
         return max(64, min(4096, NODES_PER_BLOCK // self.max_length))
-
-    @property
-    def longest(self) -> int:
-        """Number of tokens of the grammar's longest expression, regardless of the bounds."""
-        length = 1
-        for _ in range(self.max_depth - 1):
-            length = 2 + self.max_args * length
-        return length
 
 
 class Level(NamedTuple):
@@ -238,23 +229,10 @@ def collect_expressions(
 
     Raises DataError where the grammar has too few, or so few that they would not be found in reasonable time.
     """
-    _refuse_impossible(grammar)
     if processes is None:
         processes = 1 if wanted <= ALONE else count_default_processes()
     with closing(run_in_order(partial(draw_block, grammar), processes)) as blocks:
         return _fill(grammar, wanted, blocks, progress)
-
-
-def _refuse_impossible(grammar: Grammar) -> None:
-    if grammar.max_length > LONGEST:
-        raise DataError(
-            f"listops: max_length {grammar.max_length:,} is above {LONGEST:,}, the longest supported"
-        )
-    if grammar.longest <= grammar.min_length:
-        raise DataError(
-            f"listops: no expression is longer than min_length {grammar.min_length:,}: at max_depth "
-            f"{grammar.max_depth} and max_args {grammar.max_args} the longest has {grammar.longest:,} tokens"
-        )
 
 
 def _fill(

@@ -76,18 +76,13 @@ def view(
     return _describe_task(config, rules), splits
 
 
-def outline(config: PathfinderConfig) -> TaskInfo:
-    """Return the facts of the task known without data."""
-    return _describe_task(config, {})
-
-
 PATHFINDER = ArchiveDataset["PathfinderConfig"](
     name="pathfinder",
     version=1,
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=outline,
+    outline=lambda config: _describe_task(config, {}),
     views=frozenset({"centred"}),
     is_generated=lambda config: config.source == "generated",
 )
@@ -107,7 +102,7 @@ def _describe_task(config: PathfinderConfig, rules: Mapping[str, float]) -> Task
 
 
 def _describe_images(config: PathfinderConfig, labels: NDArray[np.uint8]) -> dict[str, Any]:
-    return {ALL: manifest.describe_split(labels, np.full(len(labels), config.size**2, np.int64))}
+    return {ALL: manifest.describe_split(labels, config.size**2)}
 
 
 def _generate(config: PathfinderConfig, parameters: Parameters, build: DatasetBuild) -> NDArray[np.uint8]:

@@ -107,11 +107,6 @@ def view(
     return _describe_task(len(labels.names)), splits
 
 
-def outline(config: PtbXlConfig) -> TaskInfo:
-    """Return all facts of the task, which are known without data."""
-    return _describe_task(CLASS_COUNTS[config.labels])
-
-
 @dataclass(frozen=True)
 class PtbXl(ArchiveDataset["PtbXlConfig"]):
     """The PTB-XL dataset; its manifest also describes the chosen labels."""
@@ -128,7 +123,7 @@ PTBXL = PtbXl(
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=outline,
+    outline=lambda config: _describe_task(CLASS_COUNTS[config.labels]),
     remotes=(REMOTE,),
     views=frozenset({"labels", "min_likelihood", "standardise"}),
 )
