@@ -10,7 +10,7 @@ from listops_trees import parse, trees_of, value, words_of
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from msbench.config import ListOpsConfig
+from msbench.config.data import ListOpsConfig
 from msbench.datasets.dataset import RaggedTokens
 from msbench.datasets.listops import generate as listops_generate
 from msbench.datasets.listops.expressions import (
