@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     from msbench import datasets as data
     from msbench.errors import MsbenchError
-    from msbench.config import ListOpsConfig
+    from msbench.config.data import ListOpsConfig
     from msbench.training.signals import SignalFlag
 
     with SignalFlag() as signals:

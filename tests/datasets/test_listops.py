@@ -33,7 +33,7 @@ SETS_UP = """\
 import sys
 from pathlib import Path
 from msbench import datasets as data
-from msbench.config import ListOpsConfig
+from msbench.config.data import ListOpsConfig
 
 stages = set()
 def progress(stage, done, total):

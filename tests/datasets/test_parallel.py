@@ -31,7 +31,7 @@ UNGUARDED = """\
 import sys
 from pathlib import Path
 from msbench import datasets as data
-from msbench.config import ListOpsConfig
+from msbench.config.data import ListOpsConfig
 
 config = ListOpsConfig(train=2000, validation=10, test=10, min_length=5, max_length=60)
 data.setup(config, Path(sys.argv[1]), processes=2)
