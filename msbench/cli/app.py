@@ -1,9 +1,10 @@
 """The command itself: options that verbs share, and their handling of errors."""
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from msbench.config import RunSpec
 
 P = ParamSpec("P")
+T = TypeVar("T")
 MOST = 2**16
 """Limit of processes, devices and threads: more than any machine has, and accepted by each library."""
 
@@ -30,7 +32,7 @@ app = typer.Typer(
     ),
 )
 
-Results = Annotated[Path, typer.Option("--results", help="Folder of the runs.")]
+Results = Annotated[Path, typer.Option(help="Folder of the runs.")]
 Json = Annotated[bool, typer.Option("--json/--no-json", help="One JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only results and errors.")]
 Models = Annotated[list[str] | None, typer.Option("--model", help="Only this model; repeatable.")]
@@ -43,13 +45,11 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override, such as train.lr=1e-3; repeatable."),
 ]
 Scan = Annotated[
-    str | None,
-    typer.Option("--scan", help="Scan kernel: auto, triton, cpp, torch, mamba-ssm or reference."),
+    str | None, typer.Option(help="Scan kernel: auto, triton, cpp, torch, mamba-ssm or reference.")
 ]
 Deterministic = Annotated[
     bool,
     typer.Option(
-        "--deterministic/--no-deterministic",
         envvar="MSBENCH_DETERMINISTIC",
         help="Give the same bits on the same machine, or an error that names what cannot.",
     ),
@@ -86,14 +86,10 @@ Profile = Annotated[
     Path | None,
     typer.Option(help="Limits of Slurm's jobs; default slurm.yaml, here or in the user's settings."),
 ]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="With slurm: return when all have ended.")]
-Container = Annotated[
-    str | None, typer.Option("--container", help="Run inside a container: docker, podman or apptainer.")
-]
-Image = Annotated[
-    str | None, typer.Option("--image", help="Its image, instead of msbench:cpu or msbench:cuda.")
-]
-Out = Annotated[Path, typer.Option("--out", help="Folder for files; created if absent.")]
+Wait = Annotated[bool, typer.Option(help="With slurm: return when all have ended.")]
+Container = Annotated[str | None, typer.Option(help="Run inside a container: docker, podman or apptainer.")]
+Image = Annotated[str | None, typer.Option(help="Its image, instead of msbench:cpu or msbench:cuda.")]
+Out = Annotated[Path, typer.Option(help="Folder for files; created if absent.")]
 RESULTS = Path("results")
 REPORTS = Path("reports")
 
@@ -118,6 +114,22 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
     return guarded
+
+
+def collect(make: Callable[..., T], values: Mapping[str, Any]) -> T:
+    """Call `make`, for example an options class, with those values that it has parameters for.
+
+    `values` are the parameters of a verb by name: unset ones (None) are left to the defaults of `make`, and
+    lists become tuples.
+    """
+    given = {name: values[name] for name in inspect.signature(make).parameters if name in values}
+    return make(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value is not None
+        }
+    )
 
 
 def select_specs(

@@ -23,6 +23,7 @@ from msbench.cli.app import (
     Seeds,
     Sets,
     Tasks,
+    collect,
     select_specs,
     verb,
 )
@@ -32,7 +33,7 @@ Untrained = Annotated[
     bool, typer.Option("--untrained/--trained", help="Models as they start, instead of finished runs.")
 ]
 Channels = Annotated[int | None, typer.Option(help="Output channels, always the same; all if unset.")]
-Again = Annotated[bool, typer.Option("--fresh/--no-fresh", help="Measure again what was measured before.")]
+Again = Annotated[bool, typer.Option(help="Measure again what was measured before.")]
 
 
 @verb
@@ -41,26 +42,20 @@ def mixing(
     model: Models = None,
     task: Tasks = None,
     seed: Seeds = None,
-    sets: Sets = None,
+    overrides: Sets = None,
     untrained: Untrained = False,
     examples: Annotated[int, typer.Option(help="Test examples, always the same.")] = 64,
     channels: Channels = None,
     scope: Annotated[str, typer.Option(help="layers, each by itself, or the whole network")] = "layers",
     entries: Annotated[str, typer.Option(help="Weight of a position: l1, l2 or same-channel.")] = "l1",
     normaliser: Annotated[str, typer.Option(help="absolute, or printed as in the paper")] = "absolute",
-    residual: Annotated[
-        bool, typer.Option("--residual/--no-residual", help="Layers with their residual.")
-    ] = False,
+    residual: Annotated[bool, typer.Option(help="Layers with their residual.")] = False,
     position: Annotated[str, typer.Option(help="Output position: last, or a number from 0.")] = "last",
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
     device: Device = "auto",
     fresh: Again = False,
-    csv: Annotated[
-        bool, typer.Option("--csv/--no-csv", help="Write CSV: a row a layer and sequence.")
-    ] = False,
-    figure: Annotated[
-        bool, typer.Option("--figure/--no-figure", help="Write figures: SVG, PDF, PNG.")
-    ] = False,
+    csv: Annotated[bool, typer.Option(help="Write CSV: a row a layer and sequence.")] = False,
+    figure: Annotated[bool, typer.Option(help="Write figures: SVG, PDF, PNG.")] = False,
     out: Out = REPORTS,
     results: Results = RESULTS,
     as_json: Json = False,
@@ -71,29 +66,11 @@ def mixing(
     from msbench.results.files import refuse_file
 
     refuse_file(out)  # before hours of measuring, not after them
-    measure = parse_measure_options(
-        position,
-        examples=examples,
-        channels=channels,
-        scope=scope,
-        entries=entries,
-        normaliser=normaliser,
-        residual=residual,
-        dtype=dtype,
-    )
-    specs = select_specs(suite, model, task, seed, sets)
+    measure = parse_measure_options(locals())
+    specs = select_specs(suite, model, task, seed, overrides)
     from msbench.analysis.mixing import command, table
 
-    options = MixingOptions(
-        results=results,
-        measure=measure,
-        trained=not untrained,
-        device=device,
-        fresh=fresh,
-        quiet=quiet,
-        suite=suite,
-        overrides=tuple(sets or ()),
-    )
+    options = collect(MixingOptions, {**locals(), "measure": measure, "trained": not untrained})
     found = command.measure_runs(specs, options)
     written = table.write_outputs(found.documents, out, csv=csv, figure=figure)
     if as_json:
@@ -117,44 +94,27 @@ def bench(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this scan, model or dataset; repeatable.")
     ] = None,
-    b: Annotated[int | None, typer.Option("--b", help="scan: examples.")] = None,
-    length: Annotated[int | None, typer.Option("--l", help="scan: steps.")] = None,
-    m: Annotated[int | None, typer.Option("--m", help="scan: streams.")] = None,
-    d: Annotated[int | None, typer.Option("--d", help="scan: channels.")] = None,
-    n: Annotated[int | None, typer.Option("--n", help="scan: states of a stream.")] = None,
-    shape: Annotated[
-        list[str] | None, typer.Option(help="step: quick, deep or listops (large); repeatable.")
+    b: Annotated[int | None, typer.Option(help="scan: examples.")] = None,
+    l: Annotated[int | None, typer.Option(help="scan: steps.")] = None,  # noqa: E741 (the field's letter)
+    m: Annotated[int | None, typer.Option(help="scan: streams.")] = None,
+    d: Annotated[int | None, typer.Option(help="scan: channels.")] = None,
+    n: Annotated[int | None, typer.Option(help="scan: states of a stream.")] = None,
+    shapes: Annotated[
+        list[str] | None, typer.Option("--shape", help="step: quick, deep or listops (large); repeatable.")
     ] = None,
-    scaling: Annotated[
-        bool, typer.Option("--scaling/--no-scaling", help="scan: time over length and states.")
-    ] = True,
-    quick: Annotated[bool, typer.Option("--quick/--no-quick", help="Smaller: below a minute.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="File for the JSON document.")] = None,
-    compare: Annotated[
-        Path | None, typer.Option("--compare", help="An older document; ratios to it.")
-    ] = None,
+    scaling: Annotated[bool, typer.Option(help="scan: time over length and states.")] = True,
+    quick: Annotated[bool, typer.Option(help="Smaller: below a minute.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File for the JSON document.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="An older document; ratios to it.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure speed and memory next to public implementations, checked in the same run."""
     from msbench.analysis.benchmarks import command, terminal
-    from msbench.analysis.benchmarks.options import parse_options
+    from msbench.analysis.benchmarks.options import BenchmarkOptions, resolve_flags
 
-    options = parse_options(
-        what=what,
-        device=device,
-        threads=threads,
-        repeats=repeats,
-        only=tuple(only or ()),
-        size={"b": b, "l": length, "m": m, "d": d, "n": n},
-        shapes=tuple(shape or ()),
-        scaling=scaling,
-        quick=quick,
-        out=out,
-        compare=compare,
-        quiet=quiet,
-    )
-    found = command.run_benchmark(options)
+    flags = locals()
+    found = command.run_benchmark(collect(BenchmarkOptions, flags | resolve_flags(flags)))
     if as_json:
         console.out_json(found)
     else:
@@ -168,11 +128,10 @@ def doctor(
     determinism: Annotated[
         bool,
         typer.Option(
-            "--determinism/--no-determinism",
             help="Train each model twice, and once with a stop and resume: does the same give the same?",
         ),
     ] = False,
-    model: Models = None,
+    models: Models = None,
     device: Device = "auto",
     deterministic: Deterministic = False,
     as_json: Json = False,
@@ -182,18 +141,14 @@ def doctor(
     if determinism:
         from msbench.analysis.determinism import DeterminismOptions, check_models, print_report
 
-        report = check_models(
-            DeterminismOptions(
-                models=tuple(model or ()), device=device, deterministic=deterministic, quiet=quiet
-            )
-        )
+        report = check_models(collect(DeterminismOptions, locals()))
         if as_json:
             console.out_json(report.as_dict())
         else:
             print_report(report)
         report.require_equal()
         return
-    if model or device != "auto":
+    if models or device != "auto":
         raise ConfigError("--model and --device go with --determinism: they choose what it trains, and where")
     facts = describe_machine()
     if as_json:

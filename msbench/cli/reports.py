@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from msbench import console
-from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, verb
+from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, collect, verb
 from msbench.errors import ConfigError, GateFailed, Undecided
 
 if TYPE_CHECKING:
@@ -19,33 +19,17 @@ Tables = Annotated[
         help="Suites, the paper's tables (ablation, table-5, 5) or paper for all; none: what has runs.",
     ),
 ]
-Latex = Annotated[bool, typer.Option("--latex/--no-latex", help="Write LaTeX tables.")]
-Csv = Annotated[bool, typer.Option("--csv/--no-csv", help="Write CSV, long and wide.")]
-Html = Annotated[
-    bool, typer.Option("--html/--no-html", help="Write one page with every run, to open offline.")
-]
-Figures = Annotated[
-    bool, typer.Option("--figures/--no-figures", help="Write figures, and their numbers as CSV.")
-]
-Initialisation = Annotated[
-    bool, typer.Option("--initialisation/--no-initialisation", help="Draw where MS-SSM's states start too.")
-]
-Modified = Annotated[
-    bool, typer.Option("--modified/--no-modified", help="Show runs under overrides, marked.")
-]
-Against = Annotated[
-    str | None, typer.Option("--against", help="Show verdicts: paper, baseline, or a baseline file.")
-]
+Latex = Annotated[bool, typer.Option(help="Write LaTeX tables.")]
+Csv = Annotated[bool, typer.Option(help="Write CSV, long and wide.")]
+Html = Annotated[bool, typer.Option(help="Write one page with every run, to open offline.")]
+Figures = Annotated[bool, typer.Option(help="Write figures, and their numbers as CSV.")]
+Initialisation = Annotated[bool, typer.Option(help="Draw where MS-SSM's states start too.")]
+Modified = Annotated[bool, typer.Option(help="Show runs under overrides, marked.")]
+Against = Annotated[str | None, typer.Option(help="Show verdicts: paper, baseline, or a baseline file.")]
 Versus = Annotated[
-    str | None,
-    typer.Option("--versus", metavar="MODEL", help="Mark models that are better or worse than this."),
+    str | None, typer.Option(metavar="MODEL", help="Mark models that are better or worse than this.")
 ]
-Validation = Annotated[
-    bool,
-    typer.Option(
-        "--validation/--no-validation", help="Show validation scores, which settings are chosen by."
-    ),
-]
+Validation = Annotated[bool, typer.Option(help="Show validation scores, which settings are chosen by.")]
 
 
 @verb
@@ -74,22 +58,8 @@ def report(
         from msbench.gate.check import build_judge
 
         judge = build_judge(names or [], against, results, _warn)
-    options = ReportOptions(
-        names=names or (),
-        results=results,
-        validation=validation,
-        modified=modified,
-        judge=judge,
-        versus=versus,
-        out=out,
-        csv=csv,
-        latex=latex,
-        html=html,
-        figures=figures,
-        initialisation=initialisation,
-    )
     # Files first: they are written even if the reader of the table goes away.
-    done = run_report(options)
+    done = run_report(collect(ReportOptions, {**locals(), "judge": judge}))
     if as_json:
         console.out_json([table.as_dict() for table in done.tables])
     else:
@@ -109,26 +79,21 @@ def report(
 def check(
     suites: Annotated[list[str] | None, typer.Argument(help="Suites; none means all that have runs.")] = None,
     against: Annotated[
-        str, typer.Option("--against", metavar="paper|baseline|FILE", help="Reference to check against.")
+        str, typer.Option(metavar="paper|baseline|FILE", help="Reference to check against.")
     ] = "baseline",
-    junit: Annotated[Path | None, typer.Option("--junit", help="File for JUnit XML.")] = None,
-    github: Annotated[
-        bool, typer.Option("--github/--no-github", help="Write annotations and the step's summary.")
-    ] = False,
+    junit: Annotated[Path | None, typer.Option(help="File for JUnit XML.")] = None,
+    github: Annotated[bool, typer.Option(help="Write annotations and the step's summary.")] = False,
     strict: Annotated[
-        bool,
-        typer.Option("--strict/--no-strict", help="Fail for undecided, missing and improved results, too."),
+        bool, typer.Option(help="Fail for undecided, missing and improved results, too.")
     ] = False,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate/--no-calibrate", help="Only print the margins that the seeds allow.")
-    ] = False,
+    calibrate: Annotated[bool, typer.Option(help="Only print the margins that the seeds allow.")] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
     """Check whether results still hold. The gate for CI: pass, fail, or not decided by these seeds."""
     from msbench.gate.check import CheckOptions, GateResult, SuiteVerdicts, check_suites
 
-    options = CheckOptions(suites=suites or (), against=against, results=results, strict=strict)
+    options = collect(CheckOptions, locals())
     if calibrate:
         if junit or github or strict:
             raise ConfigError("--calibrate judges nothing: it goes without --junit, --github and --strict")
@@ -183,24 +148,17 @@ def _print_verdicts(result: "GateResult") -> None:
 def baseline(
     suite: Name,
     out: Annotated[
-        Path | None, typer.Option("--out", help="File; baseline/SUITE.yaml in the results if unset.")
+        Path | None, typer.Option(help="File; baseline/SUITE.yaml in the results if unset.")
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace/--no-replace", help="Replace entries with other numbers.")
-    ] = False,
-    any_hardware: Annotated[
-        bool, typer.Option("--any-hardware/--no-any-hardware", help="Entries apply to all hardware.")
-    ] = False,
+    replace: Annotated[bool, typer.Option(help="Replace entries with other numbers.")] = False,
+    any_hardware: Annotated[bool, typer.Option(help="Entries apply to all hardware.")] = False,
     results: Results = RESULTS,
     as_json: Json = False,
 ) -> None:
     """Record results as the baseline that later ones are checked against; prints old -> new."""
     from msbench.gate.baselines import HEADER, BaselineOptions, write_baseline
 
-    options = BaselineOptions(
-        suite=suite, results=results, out=out, replace=replace, any_hardware=any_hardware
-    )
-    path, changes = write_baseline(options, _warn)
+    path, changes = write_baseline(collect(BaselineOptions, locals()), _warn)
     if as_json:
         console.out_json([change.as_dict() for change in changes])
     elif changes:

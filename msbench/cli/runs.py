@@ -29,6 +29,7 @@ from msbench.cli.app import (
     Tasks,
     Threads,
     Wait,
+    collect,
     select_specs,
     verb,
 )
@@ -66,7 +67,7 @@ def set_up(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override, such as data.size=128; repeatable."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check/--no-check", help="Only verify what is there.")] = False,
+    check: Annotated[bool, typer.Option(help="Only verify what is there.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -84,24 +85,19 @@ def set_up(
 @verb
 def run(
     suite: Name,
-    model: Models = None,
-    task: Tasks = None,
-    seed: Seeds = None,
-    sets: Sets = None,
+    models: Models = None,
+    tasks: Tasks = None,
+    seeds: Seeds = None,
+    overrides: Sets = None,
     device: Device = "auto",
     devices: Devices = 1,
     jobs: Jobs = 1,
     threads: Threads = None,
     scan: Scan = None,
     deterministic: Deterministic = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run/--no-dry-run", help="Print the plan and touch nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option(help="Print the plan and touch nothing.")] = False,
     fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh/--no-fresh", help="Train completed runs anew, archiving the old; stopped ones resume."
-        ),
+        bool, typer.Option(help="Train completed runs anew, archiving the old; stopped ones resume.")
     ] = False,
     launcher: Launcher = "local",
     profile: Profile = None,
@@ -115,30 +111,9 @@ def run(
     """Train, evaluate and record runs. Finished runs are kept, stopped ones resume."""
     from msbench.runs.launchers import RunOptions, check_options
 
-    options = RunOptions(
-        suite=suite,
-        models=tuple(model or ()),
-        tasks=tuple(task or ()),
-        seeds=tuple(seed or ()),
-        overrides=tuple(sets or ()),
-        device=device,
-        devices=devices,
-        jobs=jobs,
-        threads=threads,
-        scan=scan,
-        deterministic=deterministic,
-        dry_run=dry_run,
-        fresh=fresh,
-        launcher=launcher,
-        profile=profile,
-        wait=wait,
-        container=container,
-        image=image,
-        results=results,
-        quiet=quiet,
-    )
+    options = collect(RunOptions, locals())
     check_options(options)
-    specs = select_specs(suite, model, task, seed, sets)
+    specs = select_specs(suite, models, tasks, seeds, overrides)
     if options.launcher == "slurm":
         _submit(specs, options, as_json=as_json)
     elif options.container is not None:

@@ -1,5 +1,6 @@
 """Options of ``msbench bench``, checked and resolved for this machine."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,40 +46,31 @@ class BenchmarkOptions:
         return {name: value for name, value in asdict(self).items() if name in SETTINGS}
 
 
-def parse_options(
-    *,
-    device: str = "auto",
-    threads: int | None = None,
-    repeats: int | None = None,
-    quick: bool = False,
-    size: dict[str, int | None],
-    **others: Any,
-) -> BenchmarkOptions:
-    """Return options from the command line, where None is unset; ConfigError names an invalid flag.
+def resolve_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that depend on others or on this machine: device, threads, repeats and size.
 
-    An option of another benchmark is an error, as it would be ignored silently. `size` has the flags ``--b``,
-    ``--l``, ``--m``, ``--d`` and ``--n``.
+    `flags` are the values of the command line, where None is unset. ConfigError names an invalid one; an
+    option of another benchmark is an error too, as it would be ignored silently.
     """
-    what = others.get("what", "scan")
-    given = {name: value for name, value in size.items() if value is not None}
+    what, quick = flags.get("what", "scan"), flags.get("quick", False)
+    threads, repeats = flags.get("threads"), flags.get("repeats")
+    size = {name: flags[name] for name in asdict(DEFAULT_SIZE) if flags.get(name) is not None}
     if what not in BENCHMARKS:
         raise UnknownName("benchmark", what, BENCHMARKS)
-    if what != "scan" and given:
+    if what != "scan" and size:
         raise ConfigError("--b --l --m --d --n are the sizes of `bench scan`; `bench step` has --shape")
-    if what != "step" and others.get("shapes"):
+    if what != "step" and flags.get("shapes"):
         raise ConfigError("--shape is of `bench step`; `bench scan` has --b --l --m --d --n")
-    for name, value in given.items():
+    for name, value in size.items():
         if not 1 <= value < LARGEST_COUNT:
             raise ConfigError(f"--{name} {value}: must be 1 or more, and less than {LARGEST_COUNT}")
     if threads is not None and threads < 1:
         raise ConfigError(f"--threads {threads}: must be 1 or more")
     if repeats is not None and repeats < FEWEST:
         raise ConfigError(f"--repeats {repeats}: a spread needs {FEWEST} or more")
-    return BenchmarkOptions(
-        device=choose_accelerator(device),
-        threads=torch.get_num_threads() if threads is None else threads,
-        repeats=repeats or (QUICK_REPEATS if quick else REPEATS),
-        quick=quick,
-        size=replace(QUICK_SIZE if quick else DEFAULT_SIZE, **given),
-        **others,
-    )
+    return {
+        "device": choose_accelerator(flags.get("device", "auto")),
+        "threads": threads or torch.get_num_threads(),
+        "repeats": repeats or (QUICK_REPEATS if quick else REPEATS),
+        "size": replace(QUICK_SIZE if quick else DEFAULT_SIZE, **size),
+    }

@@ -3,7 +3,7 @@
 At a terminal each column takes three characters besides its text: six columns leave 61 for the text.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msbench import console
@@ -11,9 +11,9 @@ from msbench import console
 Row = Mapping[str, Any]
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Title, heading, rows."""
+Format = Callable[[Row], str]
 
 MODES = ("forward", "forward_backward")
-SIZED = ("model", "parameters", "states", "MiB", "first, s", "calls")
 BOUNDS = {
     "registers": "the C++ kernel's arithmetic without memory, measured in turns",
     "exp": "a GPU's exponentials, one a state and pass, by its clock",
@@ -77,46 +77,25 @@ def format_rates(rates: Mapping[str, Any]) -> list[str]:
 def list_tables(found: Mapping[str, Any]) -> list[Table]:
     """Return the tables in reading order."""
     rows = [row for row in found["rows"] if row["status"] == "measured"]
-    match found["what"]:
-        case "scan":
-            body = make_scan_tables(found, rows)
-        case "step":
-            body = make_step_tables(found, rows)
-        case _:
-            body = make_data_tables(rows)
-    return [*body, make_comparison_table(found.get("comparison", {"rows": []}))]
+    tables: list[Table] = []
+    for shape in found.get("shapes", ()):
+        own = [row for row in rows if row["shape"] == shape["name"]]
+        tables.append(make_table(f"{shape['name']}: {shape['title']}", STEP_TIMES, own))
+        tables.append(make_table("Size; memory of a step in MiB", STEP_SIZES, own))
+        tables.append(make_table("Time per token", STEP_RATIOS, shape["ratios"]))
+    tables += [make_table(title, cells, rows) for title, cells in TABLES.get(found["what"], {}).items()]
+    tables += [make_scaling_table(table) for table in found.get("scaling", ())]
+    return [*tables, make_comparison_table(found.get("comparison", {"rows": []}))]
 
 
-def make_scan_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
-    """Return tables of times, speed, bounds, checks and scaling."""
-    return [
-        (
-            "Time in ms: median [20th-80th percentile]",
-            ("scan", "b x l", "forward", "forward + backward"),
-            [(row["name"], format_batch(row), *(format_spread(row[mode]) for mode in MODES)) for row in rows],
-        ),
-        (
-            "Forward + backward; ratios are per token",
-            ("scan", "Mtoken/s", "Gstate/s", "x loop", "x mambapy"),
-            [(row["name"], *format_speeds(row)) for row in rows],
-        ),
-        (
-            "Forward alone; share of the bound's speed, forward and with backward",
-            ("scan", "Gstate/s", "x loop", "forward", "both", "binds"),
-            [(row["name"], *format_bound_shares(row)) for row in rows],
-        ),
-        (
-            "Memory beyond arguments, output, gradients; worst error against float64",
-            ("scan", "MiB", "x arguments", "error", "of"),
-            [(row["name"], *format_memory(row), *format_worst_error(row)) for row in rows],
-        ),
-        (
-            "First call in s; timed calls; CPU over wall time; equal to the last bit",
-            ("scan", "first", "calls", "CPU/wall", "two runs", "1, 2 threads"),
-            [(row["name"], *format_calls(row)) for row in rows],
-        ),
-        *(make_scaling_table(table) for table in found["scaling"]),
-    ]
+def make_table(title: str, cells: Mapping[str, Format], rows: Sequence[Row]) -> Table:
+    """Return a table with a column for each of `cells`: its heading, and its text from a row."""
+    return title, tuple(cells), [[form(row) for form in cells.values()] for row in rows]
+
+
+def format_name(row: Row) -> str:
+    """Return the name of a row."""
+    return str(row["name"])
 
 
 def format_batch(row: Row) -> str:
@@ -134,32 +113,11 @@ def format_ms(seconds: float) -> str:
     return format_number(seconds * 1e3)
 
 
-def format_number(value: float) -> str:
-    """Format with three significant digits, without an exponent."""
+def format_number(value: float | None) -> str:
+    """Format with three significant digits, without an exponent; a dash if there is no value."""
+    if value is None:
+        return "--"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def format_speeds(row: Row) -> list[str]:
-    """Format the speeds of forward and backward together."""
-    both = row["forward_backward"]
-    return [
-        f"{both['tokens_per_second'] / 1e6:.3g}",
-        f"{both['states_per_second'] / 1e9:.3g}",
-        format_speedup(row, "over_loop", "forward_backward"),
-        format_speedup(row, "over_peer", "forward_backward"),
-    ]
-
-
-def format_bound_shares(row: Row) -> list[str]:
-    """Format the shares of the bound's speed, forward and both."""
-    forward, both = row["forward"], row["forward_backward"]
-    return [
-        f"{forward['states_per_second'] / 1e9:.3g}",
-        format_speedup(row, "over_loop", "forward"),
-        format_share(forward),
-        format_share(both),
-        "/".join(dict.fromkeys(mode["bound"] or "--" for mode in (forward, both))),
-    ]
 
 
 def format_share(mode: Row) -> str:
@@ -167,35 +125,110 @@ def format_share(mode: Row) -> str:
     return "--" if mode["of_bound"] is None else f"{mode['of_bound']:.1%}"
 
 
+def format_bounds(row: Row) -> str:
+    """Return the names of the bounds of both modes, once if they are the same."""
+    return "/".join(dict.fromkeys(row[mode]["bound"] or "--" for mode in MODES))
+
+
 def format_speedup(row: Row, name: str, mode: str) -> str:
     """Format a speed-up, or a dash if there is nothing to compare with."""
     return f"{row[name][mode]:.3g}x" if name in row else "--"
 
 
-def format_memory(row: Row) -> list[str]:
-    """Format the peak in MiB and relative to the arguments."""
-    if row["peak_bytes"] is None:
-        return ["--", "--"]
-    return [f"{row['peak_bytes'] / 2**20:.0f}", format_number(row["peak_per_input"])]
+def format_memory(row: Row) -> str:
+    """Format the peak in MiB, or a dash if it is unknown."""
+    return "--" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:.0f}"
 
 
-def format_worst_error(row: Row) -> list[str]:
-    """Return the worst error and the name of its tensor."""
-    name = max(row["errors"], key=lambda key: row["errors"][key])
-    return [f"{row['errors'][name]:.1e}", name]
-
-
-def format_calls(row: Row) -> list[str]:
-    """Format the first call, calls of either mode, CPU over wall time, and bit equality."""
-    both = row["forward_backward"]
-    number = "/".join(str(row[mode]["calls"]) for mode in MODES)
-    equal = [format_flag(row["bit_equal"].get(key)) for key in ("runs", "threads")]
-    return [format_number(row["first_call_s"]), number, f"{both['cpu'] / both['median']:.2f}", *equal]
+def find_worst_error(row: Row) -> tuple[str, float]:
+    """Return the tensor with the largest error, and that error."""
+    errors: dict[str, float] = row["errors"]
+    return max(errors.items(), key=lambda item: item[1])
 
 
 def format_flag(value: bool | None) -> str:
     """Format a truth value as a word."""
     return "--" if value is None else "yes" if value else "NO"
+
+
+FORWARD, BOTH = MODES
+TABLES: dict[str, dict[str, dict[str, Format]]] = {
+    "scan": {
+        "Time in ms: median [20th-80th percentile]": {
+            "scan": format_name,
+            "b x l": format_batch,
+            "forward": lambda row: format_spread(row[FORWARD]),
+            "forward + backward": lambda row: format_spread(row[BOTH]),
+        },
+        "Forward + backward; ratios are per token": {
+            "scan": format_name,
+            "Mtoken/s": lambda row: f"{row[BOTH]['tokens_per_second'] / 1e6:.3g}",
+            "Gstate/s": lambda row: f"{row[BOTH]['states_per_second'] / 1e9:.3g}",
+            "x loop": lambda row: format_speedup(row, "over_loop", BOTH),
+            "x mambapy": lambda row: format_speedup(row, "over_peer", BOTH),
+        },
+        "Forward alone; share of the bound's speed, forward and with backward": {
+            "scan": format_name,
+            "Gstate/s": lambda row: f"{row[FORWARD]['states_per_second'] / 1e9:.3g}",
+            "x loop": lambda row: format_speedup(row, "over_loop", FORWARD),
+            "forward": lambda row: format_share(row[FORWARD]),
+            "both": lambda row: format_share(row[BOTH]),
+            "binds": format_bounds,
+        },
+        "Memory beyond arguments, output, gradients; worst error against float64": {
+            "scan": format_name,
+            "MiB": format_memory,
+            "x arguments": lambda row: format_number(row["peak_per_input"]),
+            "error": lambda row: f"{find_worst_error(row)[1]:.1e}",
+            "of": lambda row: find_worst_error(row)[0],
+        },
+        "First call in s; timed calls; CPU over wall time; equal to the last bit": {
+            "scan": format_name,
+            "first": lambda row: format_number(row["first_call_s"]),
+            "calls": lambda row: "/".join(str(row[mode]["calls"]) for mode in MODES),
+            "CPU/wall": lambda row: f"{row[BOTH]['cpu'] / row[BOTH]['median']:.2f}",
+            "two runs": lambda row: format_flag(row["bit_equal"].get("runs")),
+            "1, 2 threads": lambda row: format_flag(row["bit_equal"].get("threads")),
+        },
+    },
+    "data": {
+        "Made once": {
+            "suite task": format_name,
+            "examples": lambda row: f"{row['examples']:,}",
+            "MiB": lambda row: f"{row['bytes'] / 2**20:,.1f}",
+            "s": lambda row: format_number(row["made_seconds"]),
+            "examples/s": lambda row: f"{row['made_per_second']:,.0f}" if row["made_per_second"] else "--",
+        },
+        "Opened again, and fed to the device in training order": {
+            "suite task": format_name,
+            "open, ms": lambda row: format_spread(row["open"]),
+            "examples/s": lambda row: f"{row['examples_per_second']:,.0f}",
+            "Mposition/s": lambda row: f"{row['positions_per_second'] / 1e6:.3g}",
+            "kept there": lambda row: "yes" if row["resident_bytes"] else "no",
+        },
+    },
+}
+"""Tables by benchmark and title, each a formatter of a row's cell by column heading."""
+STEP_TIMES: dict[str, Format] = {
+    "model": format_name,
+    "b x l": format_batch,
+    "step, ms": lambda row: format_spread(row["step"]),
+    "ktoken/s": lambda row: f"{row['tokens_per_second'] / 1e3:.3g}",
+}
+STEP_SIZES: dict[str, Format] = {
+    "model": format_name,
+    "parameters": lambda row: f"{row['parameters']:,}",
+    "states": lambda row: str(row["states_per_channel"]),
+    "MiB": format_memory,
+    "first, s": lambda row: format_number(row["first_call_s"]),
+    "calls": lambda row: str(row["step"]["calls"]),
+}
+STEP_RATIOS: dict[str, Format] = {
+    "model": format_name,
+    "over": lambda row: row["over"],
+    "ratio": lambda row: f"{row['ratio']:.2f}x",
+    "which": lambda row: row["what"],
+}
 
 
 def make_scaling_table(table: Row) -> Table:
@@ -214,62 +247,6 @@ def make_scaling_table(table: Row) -> Table:
         body.append(cells)
     title = f"Time of {table['engine']} over {varied} in ms, and over the line before ({format_size(fixed)})"
     return title, (varied, "forward", "ratio", "with backward", "ratio"), body
-
-
-def make_step_tables(found: Mapping[str, Any], rows: Sequence[Row]) -> list[Table]:
-    """Return three tables per shape: times, sizes, and ratios of times."""
-    result: list[Table] = []
-    for shape in found["shapes"]:
-        own = [row for row in rows if row["shape"] == shape["name"]]
-        title = f"{shape['name']}: {shape['title']}"
-        steps = [
-            (row["name"], format_batch(row), format_spread(row["step"]), format_token_rate(row))
-            for row in own
-        ]
-        sized = [(row["name"], *format_step_sizes(row)) for row in own]
-        pairs = [(x["name"], x["over"], f"{x['ratio']:.2f}x", x["what"]) for x in shape["ratios"]]
-        result.append((title, ("model", "b x l", "step, ms", "ktoken/s"), steps))
-        result.append(("Size; memory of a step in MiB", SIZED, sized))
-        result.append(("Time per token", ("model", "over", "ratio", "which"), pairs))
-    return result
-
-
-def format_token_rate(row: Row) -> str:
-    """Format thousands of tokens per second, padding not counted."""
-    return f"{row['tokens_per_second'] / 1e3:.3g}"
-
-
-def format_step_sizes(row: Row) -> list[str]:
-    """Format parameters, states, memory, first call, timed calls."""
-    peak = row["peak_bytes"]
-    return [
-        f"{row['parameters']:,}",
-        str(row["states_per_channel"]),
-        "--" if peak is None else f"{peak / 2**20:.0f}",
-        format_number(row["first_call_s"]),
-        str(row["step"]["calls"]),
-    ]
-
-
-def make_data_tables(rows: Sequence[Row]) -> list[Table]:
-    """Return two tables: size and generation of the datasets; opening and feeding them."""
-    made, used = [], []
-    for row in rows:
-        seconds, rate = row["made_seconds"], row["made_per_second"]
-        cost = ["--", "--"] if seconds is None or rate is None else [format_number(seconds), f"{rate:,.0f}"]
-        made.append((row["name"], f"{row['examples']:,}", f"{row['bytes'] / 2**20:,.1f}", *cost))
-        rates = (f"{row['examples_per_second']:,.0f}", f"{row['positions_per_second'] / 1e6:.3g}")
-        used.append(
-            (row["name"], format_spread(row["open"]), *rates, "yes" if row["resident_bytes"] else "no")
-        )
-    return [
-        ("Made once", ("suite task", "examples", "MiB", "s", "examples/s"), made),
-        (
-            "Opened again, and fed to the device in training order",
-            ("suite task", "open, ms", "examples/s", "Mposition/s", "kept there"),
-            used,
-        ),
-    ]
 
 
 def make_comparison_table(found: Mapping[str, Any]) -> Table:

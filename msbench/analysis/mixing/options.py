@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -73,18 +74,13 @@ class MixingOptions:
     overrides: tuple[str, ...] = ()
 
 
-def parse_measure_options(position: str = "last", **flags: Any) -> MeasureOptions:
-    """Return options from the command line; ConfigError names an invalid flag."""
-    values = {**flags, "position": None if position == "last" else _parse_number(position)}
+def parse_measure_options(flags: Mapping[str, Any]) -> MeasureOptions:
+    """Return options from those of the command line's values; ConfigError names an invalid flag."""
+    values = {name: value for name, value in flags.items() if name in MeasureOptions.model_fields}
+    if values.get("position") == "last":
+        values["position"] = None
     origins: dict[KeyPath, str] = {(key,): f"--{key}" for key in values}
     return validate(MeasureOptions, LocatedValues(values, origins, "msbench mixing"))
-
-
-def _parse_number(text: str) -> int | str:
-    try:
-        return int(text)
-    except ValueError:
-        return text
 
 
 def choose_sample(available: int, count: int) -> NDArray[np.int64]:

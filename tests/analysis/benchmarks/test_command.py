@@ -12,7 +12,7 @@ from step_cases import tiny
 from typer.testing import CliRunner, Result
 
 from msbench.analysis.benchmarks import command
-from msbench.analysis.benchmarks.options import QUICK_SIZE, BenchmarkOptions, parse_options
+from msbench.analysis.benchmarks.options import QUICK_SIZE, BenchmarkOptions, resolve_flags
 from msbench.analysis.benchmarks.problem import Size
 from msbench.analysis.benchmarks.step_models import SHAPES
 from msbench.cli import app
@@ -153,9 +153,9 @@ def test_threads_are_set_for_the_measurement_alone(monkeypatch: pytest.MonkeyPat
 
 def test_sizes_and_repeats_of_options() -> None:
     unset = dict.fromkeys("blmdn")
-    assert parse_options(size=unset | {"l": 7, "n": 3}).size == Size(8, 7, 5, 128, 3)
-    assert parse_options(size=unset, quick=True).size == QUICK_SIZE
-    assert [parse_options(size=unset, quick=quick).repeats for quick in (False, True)] == [5, 3]
-    assert parse_options(size=unset, quick=True, repeats=9).repeats == 9
+    assert resolve_flags(unset | {"l": 7, "n": 3})["size"] == Size(8, 7, 5, 128, 3)
+    assert resolve_flags({**unset, "quick": True})["size"] == QUICK_SIZE
+    assert [resolve_flags({"quick": quick})["repeats"] for quick in (False, True)] == [5, 3]
+    assert resolve_flags({"quick": True, "repeats": 9})["repeats"] == 9
     with pytest.raises(ConfigError):
-        parse_options(size=unset, repeats=0)
+        resolve_flags({"repeats": 0})

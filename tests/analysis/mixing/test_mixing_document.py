@@ -110,9 +110,9 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
     assert MeasureOptions().is_default
-    assert parse_measure_options("last", examples=64) == MeasureOptions()
-    assert parse_measure_options("0").position == 0
-    assert not parse_measure_options("0").is_default
+    assert parse_measure_options({"position": "last", "examples": 64}) == MeasureOptions()
+    assert parse_measure_options({"position": "0"}).position == 0
+    assert not parse_measure_options({"position": "0"}).is_default
     assert (
         len({MeasureOptions().digest, MeasureOptions(position=0).digest, MeasureOptions(entries="l2").digest})
         == 3
@@ -123,10 +123,10 @@ def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
         ("dtype", "float16", "--dtype: must be 'float32' or 'float64'"),
     ):
         with pytest.raises(ConfigError, match=re.escape(words)):
-            parse_measure_options("last", **{key: value})
+            parse_measure_options({"position": "last", key: value})
     for position in ("first", "-1"):
         with pytest.raises(ConfigError, match="--position: must be"):
-            parse_measure_options(position)
+            parse_measure_options({"position": position})
 
 
 def test_the_sample_is_fixed_and_grows() -> None:
