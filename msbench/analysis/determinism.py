@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from msbench.config.layers import LocatedValues
 from msbench.config.run import resolve_data
 from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
-from msbench.errors import Interrupted, NotDeterministic, UnknownName
+from msbench.errors import Interrupted, NotDeterministic, UnknownName, get_first_line
 from msbench.models.classifier import Classifier
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import ProgressCallback
@@ -146,31 +147,22 @@ class DeterminismReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: the problem, the environment, and each model's first differences."""
-        return {
-            "device": self.device,
-            "threads": list(self.threads),
-            "problem": asdict(self.problem),
-            "environment": dict(self.environment),
-            "equal": all(finding.equal for finding in self.findings),
-            "models": [{**asdict(finding), "equal": finding.equal} for finding in self.findings],
-        }
+        found = {name: value for name, value in asdict(self).items() if name != "findings"}
+        models = [{**asdict(finding), "equal": finding.equal} for finding in self.findings]
+        return found | {"equal": all(finding.equal for finding in self.findings), "models": models}
 
     def require_equal(self) -> None:
         """Raise NotDeterministic, naming the models, if a promised comparison was not equal."""
-        names = {
-            status: ", ".join(finding.model for finding in self.findings if finding.status == status)
-            for status in ("differs", "failed")
+        messages = {
+            "differs": "not equal when repeated or resumed: {}; runs cannot be reproduced bit for bit here",
+            "failed": "could not be trained, so nothing was compared: {}",
         }
-        messages = []
-        if names["differs"]:
-            messages.append(
-                f"not equal when repeated or resumed: {names['differs']}; their runs cannot be reproduced bit"
-                " for bit here"
-            )
-        if names["failed"]:
-            messages.append(f"could not be trained, so nothing was compared: {names['failed']}")
-        if messages:
-            raise NotDeterministic("\n".join(messages))
+        lines = []
+        for status, message in messages.items():
+            if names := [finding.model for finding in self.findings if finding.status == status]:
+                lines.append(message.format(", ".join(names)))
+        if lines:
+            raise NotDeterministic("\n".join(lines))
 
 
 def check_models(options: DeterminismOptions) -> DeterminismReport:
@@ -206,14 +198,21 @@ def check_model(model: str, device: str, problem: DeterminismProblem, build: Bui
 
     An exception is reported in the finding; random generators and process settings are restored.
     """
-    kernel = models.find_family(model).name_kernel(problem.spec(model).model, device)
-    training = RepeatableTraining(model, device, problem, build)
+    spec = problem.spec(model)
+    kernel = models.find_family(model).name_kernel(spec.model, device)
+    train = partial(record_training, spec, problem.dataset(), device, build)
     before = get_generator_states()
     try:
-        compared = _compare(training, device)
+        once = train(None)
+        compared: dict[Comparison, TensorDifference | None] = {
+            "twice": find_first_difference(once, train(None)),
+            "resumed": find_first_difference(once, train(problem.stop, None)),
+        }
+        if device == "cpu":
+            with use_threads(other_threads()):
+                compared["threads"] = find_first_difference(once, train(problem.threads_steps))
     except Exception as error:
-        first_line = next(iter(str(error).strip().splitlines()), "")
-        return Finding(model, kernel, failure=f"{type(error).__name__}: {first_line}")
+        return Finding(model, kernel, failure=f"{type(error).__name__}: {get_first_line(error)}")
     finally:
         restore_generators(*before)
     return Finding(model, kernel, compared)
@@ -224,116 +223,67 @@ def other_threads() -> int:
     return 2 if torch.get_num_threads() == 1 else 1
 
 
-def _compare(training: "RepeatableTraining", device: str) -> dict[Comparison, TensorDifference | None]:
-    once = training.run()
-    found: dict[Comparison, TensorDifference | None] = {
-        "twice": find_first_difference(once, training.run()),
-        "resumed": find_first_difference(once, training.run_with_resume()),
-    }
-    if device == "cpu":
-        with use_threads(other_threads()):
-            found["threads"] = find_first_difference(once, training.run_first_steps())
-    return found
+def record_training(
+    spec: RunSpec, dataset: Dataset, device: str, build: Build, *stops: int | None
+) -> list[Moment]:
+    """Train in one folder up to each of the steps `stops` (None: the end), resuming every time."""
+    recorder = TraceRecorder()
+    with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
+        for stop in stops:
+            flag = SignalFlag()
+            # As in another process: what is not seeded or restored must not continue from the last state.
+            torch.seed()
+            np.random.seed()
+            random.seed()
+            trainer = Trainer(
+                spec,
+                build(spec.model_name, spec.model, dataset.info, spec.seed),
+                dataset,
+                directory=Path(folder),
+                run_id="0" * 12,
+                fabric=make_fabric(device, spec.train.precision),
+                callback=ProgressCallback(),
+                signals=flag,
+            )
+            recorder.watch(trainer, partial(_stop_at, stop, flag))
+            try:
+                trainer.run()
+            except Interrupted:
+                if stop is None:
+                    raise
+                continue
+            if stop is not None:
+                raise AssertionError("a run continued although it was stopped")
+            recorder.record_evaluation(trainer)
+    return recorder.moments
 
 
-class RepeatableTraining:
-    """A training that can be repeated; each run returns its moments."""
-
-    def __init__(self, model: str, device: str, problem: DeterminismProblem, build: Build) -> None:
-        self.spec, self.dataset = problem.spec(model), problem.dataset()
-        self.device, self.problem, self.build = device, problem, build
-
-    def run(self) -> list[Moment]:
-        """Train without interruption."""
-        return self._record(None)
-
-    def run_with_resume(self) -> list[Moment]:
-        """Train with a stop, and resume from the checkpoint."""
-        return self._record(self.problem.stop, None)
-
-    def run_first_steps(self) -> list[Moment]:
-        """Train up to `DeterminismProblem.threads_steps`."""
-        return self._record(self.problem.threads_steps)
-
-    def _record(self, *stops: int | None) -> list[Moment]:
-        """Train in one folder up to each of these steps (None: the end), resuming every time."""
-        recorder = TraceRecorder()
-        with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
-            for stop in stops:
-                self._train(recorder, Path(folder), stop)
-        return recorder.moments
-
-    def _train(self, recorder: TraceRecorder, folder: Path, stop: int | None) -> None:
-        flag = SignalFlag()
-
-        def stop_at(step: int) -> None:
-            if step == stop:
-                flag.received = signal.SIGTERM
-
-        trainer = self._trainer(folder, flag)
-        recorder.watch(trainer, stop_at)
-        try:
-            trainer.run()
-        except Interrupted:
-            if stop is None:
-                raise
-            return
-        if stop is not None:
-            raise AssertionError("a run continued although it was stopped")
-        recorder.record_evaluation(trainer)
-
-    def _trainer(self, folder: Path, flag: SignalFlag) -> Trainer:
-        # As in another process: what is not seeded or restored must not continue from the last run's state.
-        torch.seed()
-        np.random.seed()
-        random.seed()
-        spec, info = self.spec, self.dataset.info
-        fabric = make_fabric(self.device, spec.train.precision)
-        model = self.build(spec.model_name, spec.model, info, spec.seed)
-        return Trainer(
-            spec,
-            model,
-            self.dataset,
-            directory=folder,
-            run_id="0" * 12,
-            fabric=fabric,
-            callback=ProgressCallback(),
-            signals=flag,
-        )
+def _stop_at(stop: int | None, flag: SignalFlag, step: int) -> None:
+    if step == stop:
+        flag.received = signal.SIGTERM
 
 
 def print_report(report: DeterminismReport) -> None:
     """Print a row per model; the first difference is in the last column, or below its row."""
     names: list[Comparison] = [*PROMISED]
-    if len(report.threads) > 1:
+    if report.device == "cpu":
         names.append("threads")
-    titles = ["twice", "resumed", *map(_count_threads, report.threads[1:])]
+    counts = [f"{number} thread{'' if number == 1 else 's'}" for number in report.threads]
     rows = [_row(finding, names) for finding in report.findings]
-    console.out_rows(("model", "kernel", *titles, "first difference"), rows, below=1)
-    console.say(_summary(report))
+    console.out_rows(("model", "kernel", *PROMISED, *counts[1:], "first difference"), rows, below=1)
+    problem, equal = report.problem, sum(finding.equal for finding in report.findings)
+    text = (
+        f"{equal} of {len(report.findings)} models equal in every bit on {report.device}, {counts[0]}:"
+        f" {problem.steps} steps twice, and with a stop and resume at step {problem.stop}"
+    )
+    if report.device == "cpu":
+        text += f"; {problem.threads_steps} steps with {counts[1]}, where nothing is promised"
+    console.say(text)
 
 
 def _row(finding: Finding, names: list[Comparison]) -> tuple[str, ...]:
     if finding.failure:
         return (finding.model, finding.kernel, *("failed" for _ in names), finding.failure)
-    found = {name: finding.compared.get(name) for name in names}
-    results = ("differs" if found[name] else "equal" for name in names)
-    differences = "; ".join(f"{name}: {difference}" for name, difference in found.items() if difference)
-    return (finding.model, finding.kernel, *results, differences)
-
-
-def _summary(report: DeterminismReport) -> str:
-    problem, equal = report.problem, sum(finding.equal for finding in report.findings)
-    here = f"{report.device}, {_count_threads(report.threads[0])}"
-    text = (
-        f"{equal} of {len(report.findings)} models equal in every bit on {here}: {problem.steps} steps twice,"
-        f" and with a stop and resume at step {problem.stop}"
-    )
-    if report.device != "cpu":
-        return text
-    other = _count_threads(report.threads[1])
-    return f"{text}; {problem.threads_steps} steps with {other}, where nothing is promised"
-
-
-def _count_threads(threads: int) -> str:
-    return f"{threads} thread{'' if threads == 1 else 's'}"
+    results = ("differs" if finding.compared[name] else "equal" for name in names)
+    differences = (f"{name}: {found}" for name, found in finding.compared.items() if found)
+    return (finding.model, finding.kernel, *results, "; ".join(differences))
