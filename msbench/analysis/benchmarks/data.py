@@ -35,7 +35,6 @@ class DatasetEntry(BenchmarkEntry):
     `fed` are the examples and the positions of one epoch, `resident` the bytes kept on the device.
     """
 
-    name: str
     config: DataConfig
     dataset: Dataset | None = None
     resident: int = 0
@@ -97,9 +96,9 @@ def start_entry(entry: DatasetEntry, options: BenchmarkOptions, room: int) -> No
 
 def describe_entry(entry: DatasetEntry) -> dict[str, Any]:
     """Return an entry as plain values."""
-    found: dict[str, Any] = {"name": entry.name, "dataset": entry.config.dataset, "status": entry.status}
+    found = entry.describe() | {"dataset": entry.config.dataset}
     if not entry.is_measured or entry.dataset is None:
-        return found | {"reason": entry.reason}
+        return found
     opened, epoch = entry.calls["open"].spread, entry.calls["epoch"].spread
     assert opened is not None, "a measured row was timed"
     assert epoch is not None

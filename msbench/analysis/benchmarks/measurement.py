@@ -117,15 +117,29 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+@dataclass(frozen=True)
+class MemoryPeak:
+    """Bytes above those held before the call; None, with the reason, if unknown."""
+
+    bytes: int | None
+    reason: str = ""
+
+
+UNKNOWN = MemoryPeak(None, "not measured")
+
+
 @dataclass(kw_only=True)
 class BenchmarkEntry:
     """A row of a benchmark while it is measured."""
 
+    name: str
     status: str = "measured"
     """``measured``, ``invalid`` (wrong numbers), ``skipped`` (it could not start) or ``failed``."""
     reason: str = ""
     label: str = ""
     calls: dict[str, TimedCall] = field(default_factory=dict)
+    first_call: float = 0.0
+    peak: MemoryPeak = UNKNOWN
 
     @property
     def is_measured(self) -> bool:
@@ -140,6 +154,11 @@ class BenchmarkEntry:
     def stop(self, status: str, reason: str) -> None:
         """Stop measuring this entry, with status and reason."""
         self.status, self.reason, self.calls = status, reason, {}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the rows of all benchmarks have, as plain values."""
+        reason = "note" if self.is_measured else "reason"
+        return {"name": self.name, "status": self.status, "label": self.label, reason: self.reason}
 
 
 def time_entries(
@@ -180,17 +199,6 @@ def describe_error(error: Exception) -> str:
         return "out of memory"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-@dataclass(frozen=True)
-class MemoryPeak:
-    """Bytes above those held before the call; None, with the reason, if unknown."""
-
-    bytes: int | None
-    reason: str = ""
-
-
-UNKNOWN = MemoryPeak(None, "not measured")
 
 
 def measure_peak(call: Callable[[], Any], device: str) -> tuple[MemoryPeak, Any]:

@@ -4,7 +4,7 @@ The default kernel is also timed over the length and over the number of states (
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -14,25 +14,21 @@ from torch import Tensor, equal
 from msbench.analysis.benchmarks.bounds import PeakRates, RateMeter
 from msbench.analysis.benchmarks.contenders import BASELINE, PEER, Contender, choose_contenders
 from msbench.analysis.benchmarks.measurement import (
-    UNKNOWN,
     BenchmarkEntry,
     MemoryPeak,
     Report,
     Spread,
     TimedCall,
-    catch_error,
     count_bytes,
     estimate_seconds,
     measure_peak,
     time_call,
     time_entries,
-    time_in_turns,
 )
 from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.analysis.benchmarks.problem import (
     NOTED_ERROR,
     BenchmarkProblem,
-    Scan,
     ScanReference,
     Size,
     crop_problem,
@@ -44,10 +40,7 @@ from msbench.analysis.benchmarks.problem import (
 from msbench.environment import measure_free_memory, use_threads
 from msbench.ops.scan.dispatch import choose_kernel
 
-MODES: dict[str, Callable[[Scan, BenchmarkProblem], object]] = {
-    "forward": run_forward,
-    "forward_backward": run_both,
-}
+MODES = ("forward", "forward_backward")
 LENGTHS = (256, 1024, 4096, 16384)
 """Each four times the previous: the time of a linear scan grows by four."""
 STATES = (1, 16, 26, 64, 128, 256)
@@ -62,10 +55,8 @@ class ScanEntry(BenchmarkEntry):
     contender: Contender
     given: BenchmarkProblem | None = None
     found: list[Tensor] = field(default_factory=list)
-    first_call: float = 0.0
     errors: dict[str, float] = field(default_factory=dict)
     bit_equal: dict[str, bool] = field(default_factory=dict)
-    peak: MemoryPeak = UNKNOWN
 
     @property
     def problem(self) -> BenchmarkProblem:
@@ -94,7 +85,7 @@ def measure_scan(
     reference = ScanReference(whole, options.device)
     for entry in entries:
         if entry.is_measured:
-            report(f"first call and check of {entry.contender.name}")
+            report(f"first call and check of {entry.name}")
         entry.attempt(partial(start_entry, entry, options.device))
         entry.attempt(partial(check_entry, entry, reference))
     time_entries(entries, options.repeats, report, meter.calls)
@@ -102,7 +93,7 @@ def measure_scan(
     scaling = measure_scaling(options, report) if options.scaling else []
     for entry in entries:
         if entry.is_measured:
-            report(f"repeatability and memory of {entry.contender.name}")
+            report(f"repeatability and memory of {entry.name}")
         entry.attempt(partial(check_bits, entry, options.device))
         entry.found = []
     # Last: it slows down allocations.
@@ -115,13 +106,16 @@ def measure_scan(
 
 def prepare_entry(contender: Contender, whole: BenchmarkProblem, device: str) -> ScanEntry:
     """Return an entry with its part of the problem, or with the reason for which it is skipped."""
+    entry = ScanEntry(name=contender.name, contender=contender)
     if fault := contender.missing(device):
-        return ScanEntry(contender=contender, status="skipped", reason=fault)
-    size, note = contender.fit(whole.size, measure_free_memory(device))
+        entry.stop("skipped", fault)
+        return entry
+    size, entry.reason = contender.fit(whole.size, measure_free_memory(device))
     if size is None:
-        return ScanEntry(contender=contender, status="skipped", reason=note)
-    given = crop_problem(whole, size)
-    return ScanEntry(contender=contender, reason=note, label=contender.label(), given=given)
+        entry.stop("skipped", entry.reason)
+        return entry
+    entry.given, entry.label = crop_problem(whole, size), contender.label()
+    return entry
 
 
 def start_entry(entry: ScanEntry, device: str) -> None:
@@ -170,13 +164,8 @@ def measure_memory(entry: ScanEntry, device: str) -> None:
 
 def describe_entry(entry: ScanEntry, rates: PeakRates) -> dict[str, Any]:
     """Return an entry as plain values; speed and memory only if results are right and times possible."""
-    found: dict[str, Any] = {
-        "name": entry.contender.name,
-        "status": entry.status,
-        "label": entry.label,
-        "note" if entry.status == "measured" else "reason": entry.reason,
-        "errors": {name: value if math.isfinite(value) else None for name, value in entry.errors.items()},
-    }
+    errors = {name: value if math.isfinite(value) else None for name, value in entry.errors.items()}
+    found = entry.describe() | {"errors": errors}
     if entry.given is not None:
         found |= {"size": asdict(entry.problem.size), "first_call_s": entry.first_call}
     if entry.status != "measured":
@@ -251,51 +240,31 @@ def measure_scaling(options: BenchmarkOptions, report: Report) -> list[dict[str,
     """Time the default kernel of this device at each of `list_scaling_sizes`: a table per dimension."""
     engine = choose_kernel(options.device).engine
     (contender,) = choose_contenders((engine,))
-    found = []
+    tables = []
     for varied, sizes in list_scaling_sizes(quick=options.quick).items():
         report(f"scaling of {engine} over {varied}")
-        rows = time_sizes(contender, sizes, options)
-        found.append({"engine": engine, "varied": varied, "rows": rows})
-    return found
+        entries = [
+            ScanEntry(name=engine, contender=contender, given=make_problem(size, options.device))
+            for size in sizes
+        ]
+        for entry in entries:
+            entry.attempt(partial(start_entry, entry, options.device))
+            entry.found = []
+        time_entries(entries, options.repeats, report)
+        rows: list[dict[str, Any]] = []
+        for entry in entries:
+            rows.append(describe_size(entry, rows[-1] if rows else {}))
+        tables.append({"engine": engine, "varied": varied, "rows": rows})
+    return tables
 
 
-def time_sizes(
-    contender: Contender, sizes: Iterable[Size], options: BenchmarkOptions
-) -> list[dict[str, Any]]:
-    """Time one kernel at each size, with the ratio to the previous row."""
-    found: list[tuple[Size, dict[str, TimedCall]]] = []
-    for size in sizes:
-        given = make_problem(size, options.device)
-        calls = {
-            mode: warm_up(TimedCall(partial(run, contender.scan, given), options.device))
-            for mode, run in MODES.items()
-        }
-        found.append((size, calls))
-    time_in_turns([call for _, calls in found for call in calls.values()], options.repeats)
-    rows: list[dict[str, Any]] = []
-    for size, calls in found:
-        rows.append(describe_size(size, calls, rows[-1] if rows else {}))
-    return rows
-
-
-def warm_up(call: TimedCall) -> TimedCall:
-    """Make a call twice to estimate its time; its error is kept if it fails."""
-
-    def run_twice() -> None:
-        call.call()
-        call.expected, _ = time_call(call.call, call.device)
-
-    call.error = catch_error(run_twice)
-    return call
-
-
-def describe_size(size: Size, calls: Mapping[str, TimedCall], before: Mapping[str, Any]) -> dict[str, Any]:
+def describe_size(entry: ScanEntry, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of one size; `before` is the row that its ratios refer to."""
-    found: dict[str, Any] = {"size": asdict(size)}
-    for mode, call in calls.items():
-        if call.spread is None:
-            found["error"] = call.error
-            continue
+    found: dict[str, Any] = {"size": asdict(entry.problem.size)}
+    if not entry.is_measured:
+        return found | {"error": entry.reason}
+    for mode, call in entry.calls.items():
+        assert call.spread is not None, "a measured row was timed"
         found[mode] = asdict(call.spread)
         found[f"{mode}_ratio"] = call.spread.median / before[mode]["median"] if mode in before else None
     return found

@@ -5,7 +5,7 @@ Our Mamba has a peer, the Mamba of `transformers`, which must agree with it on l
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,7 @@ from msbench import models
 from msbench.analysis.benchmarks import contenders
 from msbench.analysis.benchmarks.measurement import (
     SLOW,
-    UNKNOWN,
     BenchmarkEntry,
-    MemoryPeak,
     Report,
     TimedCall,
     estimate_seconds,
@@ -45,8 +43,8 @@ from msbench.ops.scan.dispatch import kernel_name
 MODELS = ("mamba", "msssm-s6")
 PEER_REPEATS = 2
 """Repeats of a peer whose step is slow."""
-STEP_PEERS = {"transformers": False, "transformers-mambapy": True}
-"""Peers by scan: False for a loop over time, the default; True for mambapy's (option ``use_mambapy``)."""
+STEP_PEERS = {"transformers": ("transformers",), "transformers-mambapy": ("transformers", "mambapy")}
+"""Packages by peer: with mambapy its scan (option ``use_mambapy``), else a loop over time, the default."""
 LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 """Relative to a parameter's largest gradient: float32 through 20 layers with batch norm."""
@@ -62,93 +60,92 @@ PROBED = 16
 """The probe uses 1/PROBED of the length."""
 
 
-@dataclass(frozen=True)
-class StepPeer:
-    """A peer of the variant `of`, on the first `examples` of the batch, or `skipped` for a reason."""
+@dataclass(kw_only=True)
+class StepEntry(BenchmarkEntry):
+    """A variant, or a peer of the variant `of`, on the first `examples` of the batch, with its results."""
 
-    name: str
-    of: str
     variant: Variant
     examples: int
-    note: str = ""
-    skipped: str = ""
+    of: str | None = None
+    runner: StepRunner | None = None
+    parameters: int = 0
+    agreement: dict[str, float] = field(default_factory=dict)
+
+    def stop(self, status: str, reason: str) -> None:
+        """Stop measuring, and release the model."""
+        super().stop(status, reason)
+        self.runner = None
 
     @property
-    def parallel(self) -> bool:
-        """Return True if it uses mambapy's scan."""
-        return STEP_PEERS[self.name]
-
-    @property
-    def packages(self) -> list[str]:
-        """Return the packages that it needs."""
-        return ["transformers", "mambapy"] if self.parallel else ["transformers"]
-
-    def label(self) -> str:
-        """Return names and versions of the packages."""
-        return " + ".join(map(contenders.label_package, self.packages))
-
-    def missing(self, device: str) -> str:
-        """Return why it is unavailable; empty if it is available."""
-        return next(filter(None, (contenders.PEERS[name].missing(device) for name in self.packages)), "")
-
-    def build(
-        self, shape: StepShape, device: str, length: int | None = None
-    ) -> tuple[StepRunner, dict[str, str]]:
-        """Build our model with the peer's mixers; return it with our parameter names mapped to the peer's."""
-        ours = make_runner(self.variant, shape, device, self.examples, length)
-        names = install_peer(ours.model, parallel=self.parallel)
-        ours.model.recompute_layers(on=False)
-        return StepRunner(ours.model, ours.batch, shape), names
-
-    def compare(self, shape: StepShape, device: str) -> tuple[StepRunner, dict[str, float]]:
-        """Build a fresh peer; return it with its loss and gradient errors on the same batch and weights."""
-        loss, gradients = make_runner(self.variant, shape, device, self.examples).gradients()
-        theirs, names = self.build(shape, device)
-        their_loss, their_gradients = theirs.gradients()
-        renamed = {name: their_gradients[other] for name, other in names.items()}
-        return theirs, {
-            "loss": abs(their_loss - loss) / abs(loss),
-            "gradients": measure_gradient_error(gradients, renamed),
-        }
+    def ready(self) -> StepRunner:
+        """Return the runner that `start_entry` has built."""
+        assert self.runner is not None
+        return self.runner
 
 
-def list_peers(shape: StepShape, device: str, only: Sequence[str]) -> list[StepPeer]:
-    """Return the peers of the shape's first Mamba, with the batch that fits, or why they are skipped.
-
-    A peer whose step takes minutes is timed only if `only` names it.
-    """
+def list_entries(shape: StepShape, options: BenchmarkOptions, report: Report) -> list[StepEntry]:
+    """Return the requested variants and peers of a shape; of a peer with the reason if it is skipped."""
+    only, whole = options.only, len(shape.batch.labels)
+    label = kernel_name(options.device)
+    entries = [
+        StepEntry(name=name, variant=variant, label=label, examples=whole)
+        for name, variant in shape.variants.items()
+        if not only or variant.model in only
+    ]
     of, variant = next((name, one) for name, one in shape.variants.items() if one.model == "mamba")
-    whole = len(shape.batch.labels)
-    found = []
     for name in STEP_PEERS:
-        peer = StepPeer(name, of, variant, whole)
-        if fault := peer.missing(device):
-            found.append(replace(peer, skipped=fault))
-            continue
-        examples, fault = fit_examples(variant, shape, SHARE * measure_free_memory(device))
-        note = "" if examples == whole else f"b {whole} would take too much memory; ratios are per token"
-        peer = replace(peer, examples=examples, note=note, skipped=fault)
-        is_slow = not peer.parallel and shape.batch.inputs.shape[1] > LONG
-        if is_slow and not fault and name not in only:
-            peer = replace(peer, skipped=explain_slow_step(peer, shape, device))
-        found.append(peer)
-    return found
+        if not only or name in only:
+            report(f"{shape.name}: {name}")
+            peer = StepEntry(name=name, variant=variant, examples=whole, of=of)
+            prepare_peer(peer, shape, options)
+            entries.append(peer)
+    return entries
 
 
-def explain_slow_step(found: StepPeer, shape: StepShape, device: str) -> str:
-    """Return why a peer's step is too slow to time; an empty string if it is not.
+def prepare_peer(peer: StepEntry, shape: StepShape, options: BenchmarkOptions) -> None:
+    """Give a peer its label and the batch that fits; stop it if it is unavailable, too large or too slow."""
+    packages = [contenders.PEERS[name] for name in STEP_PEERS[peer.name]]
+    for package in packages:
+        if fault := package.missing(options.device):
+            peer.stop("skipped", fault)
+            return
+    peer.label = " + ".join(package.label() for package in packages)
+    whole = peer.examples
+    peer.examples, fault = fit_examples(peer.variant, shape, SHARE * measure_free_memory(options.device))
+    if not fault and peer.name not in options.only:
+        fault = explain_slow_step(peer, shape, options.device)
+    if fault:
+        peer.stop("skipped", fault)
+    elif peer.examples < whole:
+        peer.reason = f"b {whole} would take too much memory; ratios are per token"
+
+
+def build_peer(
+    peer: StepEntry, shape: StepShape, device: str, examples: int, length: int | None = None
+) -> tuple[StepRunner, dict[str, str]]:
+    """Build our model with the peer's mixers; return it with our parameter names mapped to the peer's."""
+    ours = make_runner(peer.variant, shape, device, examples, length)
+    names = install_peer(ours.model, parallel="mambapy" in STEP_PEERS[peer.name])
+    ours.model.recompute_layers(on=False)
+    return StepRunner(ours.model, ours.batch, shape), names
+
+
+def explain_slow_step(peer: StepEntry, shape: StepShape, device: str) -> str:
+    """Return why a step takes minutes, too slow unless the peer is requested; an empty string if it does not.
 
     A step on one example of a short length is timed to decide this; it appears in no result.
     """
-    length = shape.batch.inputs.shape[1] // PROBED
-    small_runner, _ = replace(found, examples=1).build(shape, device, length)
+    length = shape.batch.inputs.shape[1]
+    if "mambapy" in STEP_PEERS[peer.name] or length <= LONG:
+        return ""
+    small_runner, _ = build_peer(peer, shape, device, 1, length // PROBED)
     seconds, _ = time_call(small_runner.step, device)
-    expected = seconds * PROBED**2 * found.examples
+    expected = seconds * PROBED**2 * peer.examples
     if expected <= PATIENCE:
         return ""
     return (
         f"a step may take {expected / 60:.0f} minutes (its backward is quadratic in the length);"
-        f" --only {found.name} waits for it"
+        f" --only {peer.name} waits for it"
     )
 
 
@@ -193,31 +190,6 @@ def explain_disagreement(agreement: Mapping[str, float]) -> str:
     return ""
 
 
-@dataclass(kw_only=True)
-class StepEntry(BenchmarkEntry):
-    """A variant or a peer in this run, with its results."""
-
-    name: str
-    variant: Variant
-    peer: StepPeer | None = None
-    runner: StepRunner | None = None
-    parameters: int = 0
-    first_call: float = 0.0
-    peak: MemoryPeak = UNKNOWN
-    agreement: dict[str, float] = field(default_factory=dict)
-
-    def stop(self, status: str, reason: str) -> None:
-        """Stop measuring, and release the model."""
-        super().stop(status, reason)
-        self.runner = None
-
-    @property
-    def ready(self) -> StepRunner:
-        """Return the runner that `start_entry` has built."""
-        assert self.runner is not None
-        return self.runner
-
-
 def measure_steps(options: BenchmarkOptions, report: Report) -> dict[str, Any]:
     """Measure every shape, as plain values; a shape whose data cannot be set up ends the benchmark."""
     for name in options.only:
@@ -251,66 +223,44 @@ def time_shape(shape: StepShape, options: BenchmarkOptions, report: Report) -> l
     return entries
 
 
-def list_entries(shape: StepShape, options: BenchmarkOptions, report: Report) -> list[StepEntry]:
-    """Return the requested variants and peers."""
-    only = options.only
-    label = kernel_name(options.device)
-    entries = [
-        StepEntry(name=name, variant=variant, label=label)
-        for name, variant in shape.variants.items()
-        if not only or variant.model in only
-    ]
-    if only and not set(only) & set(STEP_PEERS):
-        return entries
-    report(f"{shape.name}: peers")
-    for peer in list_peers(shape, options.device, only):
-        if not only or peer.name in only:
-            entry = StepEntry(name=peer.name, variant=peer.variant, peer=peer)
-            if peer.skipped:
-                entry.stop("skipped", peer.skipped)
-            entries.append(entry)
-    return entries
-
-
 def start_entry(entry: StepEntry, shape: StepShape, device: str) -> None:
     """Build the model, compare it if it is a peer; take the first step and, if that was short, a second."""
-    if entry.peer is None:
-        entry.runner = make_runner(entry.variant, shape, device)
-    else:
-        entry.label = entry.peer.label()
-        entry.runner, entry.agreement = entry.peer.compare(shape, device)
+    entry.runner = make_runner(entry.variant, shape, device, entry.examples)
+    if entry.of is not None:
+        loss, gradients = entry.runner.gradients()
+        entry.runner, names = build_peer(entry, shape, device, entry.examples)
+        their_loss, their_gradients = entry.runner.gradients()
+        renamed = {name: their_gradients[other] for name, other in names.items()}
+        entry.agreement = {
+            "loss": abs(their_loss - loss) / abs(loss),
+            "gradients": measure_gradient_error(gradients, renamed),
+        }
         if fault := explain_disagreement(entry.agreement):
             entry.stop("invalid", fault)
             return
-        entry.reason = entry.peer.note
     entry.parameters = models.count_parameters(entry.ready.model)
     step = entry.ready.step
     entry.first_call, _ = time_call(step, device)
     seconds = estimate_seconds(step, entry.first_call, device)
-    repeats = PEER_REPEATS if entry.peer and seconds > SLOW else None
+    repeats = PEER_REPEATS if entry.of and seconds > SLOW else None
     entry.calls["step"] = TimedCall(step, device, repeats, seconds)
 
 
 def measure_memory(entry: StepEntry, device: str) -> None:
     """Measure the peak of one more step, beyond parameters and optimiser state."""
     entry.peak, _ = measure_peak(entry.ready.step, device)
-    entry.runner = None if entry.peer else entry.runner  # a peer's layers are large
+    entry.runner = None if entry.of else entry.runner  # a peer's layers are large
 
 
 def describe_entry(entry: StepEntry, shape: StepShape) -> dict[str, Any]:
     """Return an entry as plain values."""
-    examples = entry.peer.examples if entry.peer else len(shape.batch.labels)
-    tokens = int(shape.batch.lengths[:examples].sum())
-    found: dict[str, Any] = {
+    tokens = int(shape.batch.lengths[: entry.examples].sum())
+    found = entry.describe() | {
         "shape": shape.name,
-        "name": entry.name,
-        "status": entry.status,
-        "label": entry.label,
-        "note" if entry.status == "measured" else "reason": entry.reason,
         "states_per_channel": models.count_states_per_channel(entry.variant.model, entry.variant.config),
-        "peer_of": entry.peer.of if entry.peer else None,
+        "peer_of": entry.of,
         "agreement": entry.agreement,
-        "size": {"b": examples, "l": int(shape.batch.inputs.shape[1]), "tokens": tokens},
+        "size": {"b": entry.examples, "l": int(shape.batch.inputs.shape[1]), "tokens": tokens},
     }
     if not entry.is_measured:
         return found

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msbench import console
+from msbench.analysis.benchmarks.scan import MODES
 
 Row = Mapping[str, Any]
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """Title, heading, rows."""
 Format = Callable[[Row], str]
 
-MODES = ("forward", "forward_backward")
 BOUNDS = {
     "registers": "the C++ kernel's arithmetic without memory, measured in turns",
     "exp": "a GPU's exponentials, one a state and pass, by its clock",

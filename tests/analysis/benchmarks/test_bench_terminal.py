@@ -9,7 +9,7 @@ from msbench.analysis.benchmarks import terminal
 from msbench.analysis.benchmarks.bounds import make_cpu_rates, make_gpu_rates
 from msbench.analysis.benchmarks.command import build_document, compare_documents
 from msbench.analysis.benchmarks.options import BenchmarkOptions
-from msbench.analysis.benchmarks.scan import measure_scan
+from msbench.analysis.benchmarks.scan import MODES, measure_scan
 from msbench.analysis.benchmarks.step import measure_steps
 from msbench.analysis.benchmarks.step_models import SHAPES, make_deep_shape
 
@@ -39,7 +39,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_tables_of_the_scan_fit_a_terminal(found: dict[str, Any]) -> None:
     for median in (1e-5, 12.3456):
         for one in found["rows"][:2]:
-            for mode in terminal.MODES:
+            for mode in MODES:
                 one[mode] |= {"median": median, "p20": median * 0.98, "p80": median * 1.02, "cpu": 2 * median}
         tables = [table for table in terminal.list_tables(found) if table[2]]
         assert len(tables) == 5

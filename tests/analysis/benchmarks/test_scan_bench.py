@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -214,16 +214,22 @@ def test_each_line_refers_to_the_one_before(monkeypatch: pytest.MonkeyPatch) -> 
         assert second[f"{mode}_ratio"] == pytest.approx(second[mode]["median"] / first[mode]["median"])
 
 
-def test_a_size_that_fails_leaves_the_others() -> None:
-    def fail() -> None:
-        raise MemoryError
+def test_a_size_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: Arguments) -> Tensor:
+        if arguments[0].shape[1] == 16:
+            raise MemoryError
+        return right(arguments)
 
-    made = scan.warm_up(TimedCall(fail))
-    found = scan.describe_size(Size(), {"forward": made}, {})
-    assert found["error"] == "out of memory"
-    assert "forward" not in found
-    after = scan.describe_size(Size(), {"forward": scan.warm_up(TimedCall(lambda: None))}, found)
-    assert "error" in after  # never timed
+    sizes = [Size(1, length, 2, 3, 4) for length in (4, 16, 64)]
+    monkeypatch.setattr(scan, "list_scaling_sizes", lambda quick: {"l": sizes} if quick else {})
+    monkeypatch.setattr(scan, "choose_contenders", lambda _only: [contender("fails", fail)])
+    (table,) = scan.measure_scaling(BenchmarkOptions(repeats=3, quick=True), silent)
+    first, second, third = table["rows"]
+    assert second == {"size": asdict(sizes[1]), "error": "out of memory"}
+    for row in (first, third):
+        assert "error" not in row
+        assert row["forward"]["calls"] >= 3
+        assert row["forward_ratio"] is None
 
 
 def test_default_tables_have_lengths_in_steps_of_four() -> None:

@@ -153,23 +153,29 @@ def test_a_peer_gets_the_batch_that_fits() -> None:
     assert "b 2 takes about" in fault
 
 
+def peers(*only: str) -> list[step.StepEntry]:
+    entries = step.list_entries(tiny_shape(), replace(OPTIONS, only=only), silent)
+    return [entry for entry in entries if entry.of is not None]
+
+
 def test_a_peer_that_takes_minutes_is_waited_for_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step, "LONG", 4)
     monkeypatch.setattr(step, "PROBED", 2)
     monkeypatch.setattr(step, "PATIENCE", 0.0)
-    loop, parallel = step.list_peers(tiny_shape(), "cpu", ())
-    assert "--only transformers waits for it" in loop.skipped
-    assert parallel.skipped == ""
-    loop, _ = step.list_peers(tiny_shape(), "cpu", ("transformers",))
-    assert loop.skipped == ""
+    loop, parallel = peers()
+    assert loop.status == "skipped"
+    assert "--only transformers waits for it" in loop.reason
+    assert parallel.is_measured
+    (loop,) = peers("transformers")
+    assert loop.is_measured
 
 
 def test_a_peer_that_is_not_there_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = replace(contenders.PEERS["mambapy"], missing=lambda _device: "not installed")
     monkeypatch.setitem(contenders.PEERS, "mambapy", absent)
-    loop, parallel = step.list_peers(tiny_shape(), "cpu", ())
-    assert loop.skipped == ""
-    assert parallel.skipped == "not installed"
+    loop, parallel = peers()
+    assert loop.is_measured
+    assert (parallel.status, parallel.reason) == ("skipped", "not installed")
 
 
 def test_agreement_is_judged_on_the_loss_and_on_gradients() -> None:
