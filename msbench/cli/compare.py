@@ -5,15 +5,16 @@ from typing import Annotated
 import typer
 
 from msbench import console
-from msbench.cli.app import RESULTS, Json, Results, Run, SuiteFile, verb
+from msbench.cli import flags
+from msbench.cli.app import verb
 
 
 @verb
 def show(
-    run_id: Run,
-    suite: SuiteFile = None,
-    results: Results = RESULTS,
-    as_json: Json = False,
+    run_id: flags.Run,
+    suite: flags.SuiteFile = None,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
 ) -> None:
     """Show one run: its result, the command that reproduces it, and all that is known of it."""
     from msbench import datasets
@@ -31,7 +32,9 @@ def show(
 
 
 @verb
-def diff(first: Run, second: Run, results: Results = RESULTS, as_json: Json = False) -> None:
+def diff(
+    first: flags.Run, second: flags.Run, results: flags.Results = flags.RESULTS, as_json: flags.Json = False
+) -> None:
     """Compare two runs: their differences, and a paired test of their results. Always ends with 0."""
     from msbench.reporting.compare.diff import build_document, build_page, compare_runs
     from msbench.reporting.compare.lookup import find_run
@@ -55,8 +58,8 @@ def trace(
             metavar="TABLE:ROW:COLUMN", help="A cell; three words where a name has a colon in it."
         ),
     ],
-    results: Results = RESULTS,
-    as_json: Json = False,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
 ) -> None:
     """Trace a number of a table to its place in the paper, its runs and the commands that reproduce it."""
     from msbench import datasets

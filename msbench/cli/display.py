@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from msbench import console
-from msbench.cli.app import RESULTS
+from msbench.cli import flags
 from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.console import command_line
@@ -66,7 +66,7 @@ def print_submission(result: "SubmissionResult", options: RunOptions, *, as_json
     if submission is None:
         console.say("nothing to submit")
         return
-    where = "" if options.results == RESULTS else f" --results {command_line([str(options.results)])}"
+    where = "" if options.results == flags.RESULTS else f" --results {command_line([str(options.results)])}"
     folder = locate_submission(options.results, submission.name)
     console.say(f"submitted {len(submission.runs)} runs as job {submission.job_id}, {submission.name}")
     console.say(f"watch:  msbench list runs{where}   or   squeue --name={submission.name}")

@@ -8,25 +8,8 @@ from typing import Annotated
 import typer
 
 from msbench import __version__, console
-from msbench.cli.app import (
-    MOST,
-    REPORTS,
-    RESULTS,
-    Deterministic,
-    Device,
-    Json,
-    Models,
-    Name,
-    Out,
-    Quiet,
-    Results,
-    Seeds,
-    Sets,
-    Tasks,
-    collect,
-    select_specs,
-    verb,
-)
+from msbench.cli import flags
+from msbench.cli.app import collect, select_specs, verb
 from msbench.errors import ConfigError, Undecided
 
 Untrained = Annotated[
@@ -38,11 +21,11 @@ Again = Annotated[bool, typer.Option(help="Measure again what was measured befor
 
 @verb
 def mixing(
-    suite: Name,
-    model: Models = None,
-    task: Tasks = None,
-    seed: Seeds = None,
-    overrides: Sets = None,
+    suite: flags.Name,
+    model: flags.Models = None,
+    task: flags.Tasks = None,
+    seed: flags.Seeds = None,
+    overrides: flags.Sets = None,
     untrained: Untrained = False,
     examples: Annotated[int, typer.Option(help="Test examples, always the same.")] = 64,
     channels: Channels = None,
@@ -52,14 +35,14 @@ def mixing(
     residual: Annotated[bool, typer.Option(help="Layers with their residual.")] = False,
     position: Annotated[str, typer.Option(help="Output position: last, or a number from 0.")] = "last",
     dtype: Annotated[str, typer.Option(help="float32 or float64")] = "float32",
-    device: Device = "auto",
+    device: flags.Device = "auto",
     fresh: Again = False,
     csv: Annotated[bool, typer.Option(help="Write CSV: a row a layer and sequence.")] = False,
     figure: Annotated[bool, typer.Option(help="Write figures: SVG, PDF, PNG.")] = False,
-    out: Out = REPORTS,
-    results: Results = RESULTS,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    out: flags.Out = flags.REPORTS,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Measure the mean mixing distance of each layer: how far back its last output draws."""
     from msbench.analysis.mixing.options import MixingOptions, parse_measure_options
@@ -86,9 +69,9 @@ def mixing(
 @verb
 def bench(
     what: Annotated[str, typer.Argument(help="scan, step (whole training steps) or data")] = "scan",
-    device: Device = "auto",
+    device: flags.Device = "auto",
     threads: Annotated[
-        int | None, typer.Option(max=MOST, help="Threads of the CPU; PyTorch's number if unset.")
+        int | None, typer.Option(max=flags.MOST, help="Threads of the CPU; PyTorch's number if unset.")
     ] = None,
     repeats: Annotated[int | None, typer.Option(help="Turns of each; 5, quick 3.")] = None,
     only: Annotated[
@@ -106,15 +89,15 @@ def bench(
     quick: Annotated[bool, typer.Option(help="Smaller: below a minute.")] = False,
     out: Annotated[Path | None, typer.Option(help="File for the JSON document.")] = None,
     compare: Annotated[Path | None, typer.Option(help="An older document; ratios to it.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Measure speed and memory next to public implementations, checked in the same run."""
     from msbench.analysis.benchmarks import command, terminal
     from msbench.analysis.benchmarks.options import BenchmarkOptions, resolve_flags
 
-    flags = locals()
-    found = command.run_benchmark(collect(BenchmarkOptions, flags | resolve_flags(flags)))
+    given = locals()
+    found = command.run_benchmark(collect(BenchmarkOptions, given | resolve_flags(given)))
     if as_json:
         console.out_json(found)
     else:
@@ -131,11 +114,11 @@ def doctor(
             help="Train each model twice, and once with a stop and resume: does the same give the same?",
         ),
     ] = False,
-    models: Models = None,
-    device: Device = "auto",
-    deterministic: Deterministic = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    models: flags.Models = None,
+    device: flags.Device = "auto",
+    deterministic: flags.Deterministic = False,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Show what this machine can do, and which kernels are in use."""
     if determinism:

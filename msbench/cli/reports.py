@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from msbench import console
-from msbench.cli.app import REPORTS, RESULTS, Json, Name, Out, Results, collect, verb
+from msbench.cli import flags
+from msbench.cli.app import collect, verb
 from msbench.errors import ConfigError, GateFailed, Undecided
 
 if TYPE_CHECKING:
@@ -38,15 +39,15 @@ def report(
     latex: Latex = False,
     csv: Csv = False,
     html: Html = False,
-    out: Out = REPORTS,
+    out: flags.Out = flags.REPORTS,
     figures: Figures = False,
     initialisation: Initialisation = False,
     modified: Modified = False,
     against: Against = None,
     versus: Versus = None,
     validation: Validation = False,
-    results: Results = RESULTS,
-    as_json: Json = False,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
 ) -> None:
     """Show the paper's tables: reported next to measured numbers."""
     from msbench.reporting.command import run_report
@@ -87,8 +88,8 @@ def check(
         bool, typer.Option(help="Fail for undecided, missing and improved results, too.")
     ] = False,
     calibrate: Annotated[bool, typer.Option(help="Only print the margins that the seeds allow.")] = False,
-    results: Results = RESULTS,
-    as_json: Json = False,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
 ) -> None:
     """Check whether results still hold. The gate for CI: pass, fail, or not decided by these seeds."""
     from msbench.gate.check import CheckOptions, GateResult, SuiteVerdicts, check_suites
@@ -146,14 +147,14 @@ def _print_verdicts(result: "GateResult") -> None:
 
 @verb
 def baseline(
-    suite: Name,
+    suite: flags.Name,
     out: Annotated[
         Path | None, typer.Option(help="File; baseline/SUITE.yaml in the results if unset.")
     ] = None,
     replace: Annotated[bool, typer.Option(help="Replace entries with other numbers.")] = False,
     any_hardware: Annotated[bool, typer.Option(help="Entries apply to all hardware.")] = False,
-    results: Results = RESULTS,
-    as_json: Json = False,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
 ) -> None:
     """Record results as the baseline that later ones are checked against; prints old -> new."""
     from msbench.gate.baselines import HEADER, BaselineOptions, write_baseline

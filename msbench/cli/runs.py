@@ -8,31 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from msbench import console
-from msbench.cli.app import (
-    RESULTS,
-    Container,
-    Deterministic,
-    Device,
-    Devices,
-    Image,
-    Jobs,
-    Json,
-    Launcher,
-    Models,
-    Name,
-    Profile,
-    Quiet,
-    Results,
-    Scan,
-    Seeds,
-    Sets,
-    Tasks,
-    Threads,
-    Wait,
-    collect,
-    select_specs,
-    verb,
-)
+from msbench.cli import flags
+from msbench.cli.app import collect, select_specs, verb
 
 if TYPE_CHECKING:
     from msbench.config import RunSpec
@@ -42,8 +19,8 @@ if TYPE_CHECKING:
 @verb
 def list_entries(
     what: Annotated[str, typer.Argument(help="suites, models, datasets or runs")],
-    results: Results = RESULTS,
-    as_json: Json = False,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
 ) -> None:
     """List suites, models, datasets or runs."""
     from msbench.cli.listings import build_listing
@@ -68,8 +45,8 @@ def set_up(
         typer.Option("--set", metavar="KEY=VALUE", help="Override, such as data.size=128; repeatable."),
     ] = None,
     check: Annotated[bool, typer.Option(help="Only verify what is there.")] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Fetch, generate, import and verify data."""
     from msbench.runs.setup import setup_by_name
@@ -84,29 +61,29 @@ def set_up(
 
 @verb
 def run(
-    suite: Name,
-    models: Models = None,
-    tasks: Tasks = None,
-    seeds: Seeds = None,
-    overrides: Sets = None,
-    device: Device = "auto",
-    devices: Devices = 1,
-    jobs: Jobs = 1,
-    threads: Threads = None,
-    scan: Scan = None,
-    deterministic: Deterministic = False,
+    suite: flags.Name,
+    models: flags.Models = None,
+    tasks: flags.Tasks = None,
+    seeds: flags.Seeds = None,
+    overrides: flags.Sets = None,
+    device: flags.Device = "auto",
+    devices: flags.Devices = 1,
+    jobs: flags.Jobs = 1,
+    threads: flags.Threads = None,
+    scan: flags.Scan = None,
+    deterministic: flags.Deterministic = False,
     dry_run: Annotated[bool, typer.Option(help="Print the plan and touch nothing.")] = False,
     fresh: Annotated[
         bool, typer.Option(help="Train completed runs anew, archiving the old; stopped ones resume.")
     ] = False,
-    launcher: Launcher = "local",
-    profile: Profile = None,
-    wait: Wait = False,
-    container: Container = None,
-    image: Image = None,
-    results: Results = RESULTS,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    launcher: flags.Launcher = "local",
+    profile: flags.Profile = None,
+    wait: flags.Wait = False,
+    container: flags.Container = None,
+    image: flags.Image = None,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
+    quiet: flags.Quiet = False,
 ) -> None:
     """Train, evaluate and record runs. Finished runs are kept, stopped ones resume."""
     from msbench.runs.launchers import RunOptions, check_options
@@ -165,13 +142,13 @@ def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool
 
 @verb
 def explain(
-    suite: Name,
-    model: Models = None,
-    task: Tasks = None,
-    seed: Seeds = None,
-    sets: Sets = None,
-    results: Results = RESULTS,
-    as_json: Json = False,
+    suite: flags.Name,
+    model: flags.Models = None,
+    task: flags.Tasks = None,
+    seed: flags.Seeds = None,
+    sets: flags.Sets = None,
+    results: flags.Results = flags.RESULTS,
+    as_json: flags.Json = False,
 ) -> None:
     """Explain why each run of a suite would or would not be trained."""
     from msbench import datasets
