@@ -29,19 +29,17 @@ def print_sized_plan(entries: Sequence[PlannedRun], device: str, devices: int, *
     """Print a row for each run, also with its size on so many devices."""
     from msbench.runs.memory import estimate_size
 
-    rows = []
-    for entry in entries:
-        row, size = describe_run(entry), estimate_size(entry, device, devices)
-        if not as_json:  # for 80 columns: short names, and last what may go under the row
-            last = {"run": row.pop("run"), "why": row.pop("why")}
-            short = {"parameters": "params", "states per channel": "states"}
-            size = {short.get(name, name): value for name, value in size.items()}
-            size |= {"memory": format_bytes(size["memory"]), **last}
-        rows.append(row | size)
+    rows = [describe_run(entry) | estimate_size(entry, device, devices) for entry in entries]
     if as_json:
         console.out_json(rows)
-    else:
-        _print_rows(rows, below=2)
+        return
+    for row in rows:
+        row["memory"] = format_bytes(row["memory"])
+    # For 80 columns: short names, and last what may go under the row.
+    short = {"parameters": "params", "states per channel": "states"}
+    names = [*(name for name in rows[0] if name not in ("run", "why")), "run", "why"]
+    header = [short.get(name, name) for name in names]
+    console.out_rows(header, [[row[name] for name in names] for row in rows], below=2)
 
 
 def print_submission(result: "SubmissionResult", options: RunOptions, *, as_json: bool) -> None:

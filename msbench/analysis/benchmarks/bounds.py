@@ -131,9 +131,8 @@ class RateMeter:
         self._missing = explain_no_bounds()
         if self._missing:
             return
-        passes = zip(("forward", "backward"), (False, True), count_traffic(size), strict=True)
-        for name, backward, moved in passes:
-            self._gauges[f"{name} updates"] = RateGauge(ArithmeticLoop(size.n, backward), device)
+        for name, moved in zip(("forward", "backward"), count_traffic(size), strict=True):
+            self._gauges[f"{name} updates"] = RateGauge(ArithmeticLoop(size.n, name == "backward"), device)
             self._gauges[f"{name} bytes"] = RateGauge(TrafficLoop(*moved), device)
 
     @property
@@ -143,17 +142,17 @@ class RateMeter:
 
     def rates(self) -> PeakRates:
         """Return the best rates measured; RuntimeError if a call failed."""
+        found = {name: gauge.rate for name, gauge in self._gauges.items()}
         if self._device == "cuda":
             properties = torch.cuda.get_device_properties(torch.cuda.current_device())
             clocks = properties.multi_processor_count * properties.clock_rate * 1e3
-            return make_gpu_rates(clocks, self._gauges["copy"].rate)
+            return make_gpu_rates(clocks, found["copy"])
         if self._missing:
             return PeakRates({}, None, {"source": f"no bounds: {self._missing}"})
-        updates, moved = (
-            (self._gauges[f"forward {unit}"].rate, self._gauges[f"backward {unit}"].rate)
-            for unit in ("updates", "bytes")
+        return make_cpu_rates(
+            (found["forward updates"], found["backward updates"]),
+            (found["forward bytes"], found["backward bytes"]),
         )
-        return make_cpu_rates(updates, moved)
 
 
 def make_cpu_rates(updates: Passes, moved: Passes) -> PeakRates:

@@ -27,13 +27,8 @@ SCHEMA = "msbench-bench"
 VERSION = 1
 SMALLEST_CHANGE = 0.03
 """Changes below 3 % count as noise: spreads within a run do not cover the variation between runs."""
-MODE_LABELS = {
-    "forward": "forward",
-    "forward_backward": "both",
-    "step": "step",
-    "open": "open",
-    "epoch": "epoch",
-}
+TIMED = ("forward", "forward_backward", "step", "open", "epoch")
+"""Keys of the times of a row, in any benchmark."""
 
 Row = Mapping[str, Any]
 CONDITIONS = {
@@ -72,6 +67,7 @@ def run_benchmark(options: BenchmarkOptions) -> dict[str, Any]:
 def build_document(options: BenchmarkOptions, seconds: float, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return `found` with the machine, the versions and the settings."""
     env = describe_environment()
+    names = env["gpus"] if options.device == "cuda" else [env["cpu"]]
     return {
         "schema": SCHEMA,
         "schema_version": VERSION,
@@ -79,7 +75,7 @@ def build_document(options: BenchmarkOptions, seconds: float, found: Mapping[str
         "msbench": __version__,
         "git": env["git"],
         "environment": env,
-        "device": _name_device(options.device, env),
+        "device": {"type": options.device, "name": names[0] if names else ""},
         "threads": options.threads,
         "dtype": "float32",
         "settings": options.settings,
@@ -87,12 +83,6 @@ def build_document(options: BenchmarkOptions, seconds: float, found: Mapping[str
         "seconds": seconds,
         **found,
     }
-
-
-def _name_device(device: str, env: Mapping[str, Any]) -> dict[str, str]:
-    """Return the type and the name of the measured device."""
-    names = env["gpus"] if device == "cuda" else [env["cpu"]]
-    return {"type": device, "name": names[0] if names else ""}
 
 
 def list_measured_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -156,8 +146,9 @@ def _compare_row(name: str, new: Row | None, old: Row | None) -> Iterator[dict[s
     if new["status"] != old["status"]:
         yield {"row": name, "verdict": f"{new['status']}, was {old['status']}"}
         return
-    for mode, label in MODE_LABELS.items():
+    for mode in TIMED:
         if mode in new and mode in old:
+            label = "both" if mode == "forward_backward" else mode
             yield {"row": name, "mode": label, **compare_times(new[mode], old[mode])}
 
 
@@ -178,12 +169,8 @@ def _half_width(spread: Row) -> float:
 
 def _list_differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
     """Return the conditions that differ and may explain a ratio instead of the code."""
-    found = []
-    for label, path in CONDITIONS.items():
-        now, then = _at(new, path), _at(old, path)
-        if now != then:
-            found.append(f"{label}: {now}, was {then}")
-    return found
+    pairs = {label: (_at(new, path), _at(old, path)) for label, path in CONDITIONS.items()}
+    return [f"{label}: {now}, was {then}" for label, (now, then) in pairs.items() if now != then]
 
 
 def _at(found: Mapping[str, Any], path: tuple[str, ...]) -> Any:

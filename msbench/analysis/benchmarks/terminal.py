@@ -44,34 +44,21 @@ def format_heading(found: Mapping[str, Any]) -> str:
         f" {found['dtype']}",
     ]
     if found["what"] == "scan":
-        lines += _scan_heading(found)
+        size = found["size"]
+        lines.append(f"{format_size(size)}: {size['m'] * size['n']} states per channel")
+        lines += format_rates(found["rates"])
     return "\n".join(lines)
 
 
-def _scan_heading(found: Mapping[str, Any]) -> list[str]:
-    """Return the problem size and the machine's peak rates."""
-    size = found["size"]
-    return [f"{format_size(size)}: {size['m'] * size['n']} states per channel", *format_rates(found["rates"])]
-
-
 def format_rates(rates: Mapping[str, Any]) -> list[str]:
-    """Return the rates that bounds are computed from."""
-    if "instructions_per_second" in rates:
-        return [
-            f"at best: {rates['instructions_per_second'] / 1e9:.1f} G instructions/s,"
-            f" {rates['exp_per_second'] / 1e9:.2f} G exp/s, copy"
-            f" {rates['copy_bytes_per_second'] / 1e9:.1f} GB/s"
-        ]
-    if "forward_updates_per_second" not in rates:
-        return [rates["source"]]
-    updates, moved = (
-        [rates[f"{name}_{unit}_per_second"] / 1e9 for name in ("forward", "backward")]
-        for unit in ("updates", "bytes")
-    )
-    return [
-        f"at best: {updates[0]:.3g} G states/s forward, {updates[1]:.3g} backward in registers;"
-        f" {min(moved):.3g} GB/s"
+    """Return the rates that bounds are computed from, a line each, and their source."""
+    suffix = "_per_second"
+    lines = [
+        f"at best: {format_number(rate / 1e9)} G {name.removesuffix(suffix).replace('_', ' ')}/s"
+        for name, rate in rates.items()
+        if name.endswith(suffix)
     ]
+    return lines or [rates["source"]]
 
 
 def list_tables(found: Mapping[str, Any]) -> list[Table]:
