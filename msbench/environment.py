@@ -3,7 +3,7 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import metadata
@@ -166,6 +166,11 @@ def read_git_state() -> dict[str, Any] | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return {"commit": commit, "dirty": dirty}
+
+
+def describe_commit(git: Mapping[str, Any] | None, before: str) -> str:
+    """Return the commit of a git state, after the text `before`; an empty string without one."""
+    return f"{before}{git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -1,6 +1,5 @@
 """Verbs that measure models and this machine."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -143,18 +142,15 @@ def doctor(
 def describe_machine() -> list[tuple[str, str]]:
     """Return pairs of a topic and what this machine has, in reading order."""
     from msbench import datasets
-    from msbench.environment import describe_environment
+    from msbench.environment import describe_commit, describe_environment
     from msbench.ops import native_library
 
     found = describe_environment()
     packages = found["packages"]
-    git = found["git"]
     root = datasets.data_root()
+    nearest = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     return [
-        (
-            "msbench",
-            __version__ + (f" at {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""),
-        ),
+        ("msbench", __version__ + describe_commit(found["git"], " at ")),
         ("python", found["python"]),
         ("platform", found["platform"]),
         ("cpu", f"{found['cpu']}, {found['cores']} cores, {found['threads']} threads"),
@@ -165,7 +161,7 @@ def describe_machine() -> list[tuple[str, str]]:
         *(_describe_kernels("cuda") if found["gpus"] else []),
         ("triton", packages.get("triton", "not installed")),
         ("mamba-ssm", packages.get("mamba-ssm", "not installed: optional, not needed")),
-        ("data", f"{root}, {_measure_free_space(root)} free"),
+        ("data", f"{root}, {shutil.disk_usage(nearest).free / 1e9:.0f} GB free"),
     ]
 
 
@@ -182,11 +178,3 @@ def _describe_kernels(device: str) -> list[tuple[str, str]]:
         (f"scan on {device}", choice.label + forced),
         *((f"not {engine} on {device}", why) for engine, why in choice.passed_over.items()),
     ]
-
-
-def _measure_free_space(path: os.PathLike[str]) -> str:
-    """Return the free space at the nearest folder that exists."""
-    folder = os.path.abspath(path)
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    return f"{shutil.disk_usage(folder).free / 1e9:.0f} GB"

@@ -34,7 +34,8 @@ from msbench.results.record import RunRecord
 from msbench.results.store import StoredRuns
 from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.runs.suite_file import DEFAULT_MARGIN, DEFAULT_REASON
-from msbench.stats import compute_sd, find_learned_rule
+from msbench.stats.proportion import find_learned_rule
+from msbench.stats.summary import compute_sd
 
 HEADER = ("task", "model", "hardware", "before", "now", "change", "margin")
 UNCOMPARED = {"date", "msbench", "checksum"}

@@ -14,7 +14,8 @@ from msbench.gate.check import CheckOptions, check_reference
 from msbench.results import store
 from msbench.runs.suite import Suite, load_suite
 from msbench.runs.suite_file import WIDEST_MARGIN
-from msbench.stats import compute_power, pool_sd
+from msbench.stats.noninferiority import compute_power
+from msbench.stats.summary import pool_sd
 
 RELIABLY = 0.95
 """Probability with which a result as good as expected should pass."""

@@ -15,7 +15,7 @@ from msbench.runs.suite_file import (
     GateSettings,
     check_margin,
 )
-from msbench.stats import Pooled
+from msbench.stats.summary import Pooled
 
 
 @dataclass(frozen=True, kw_only=True)

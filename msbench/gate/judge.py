@@ -13,16 +13,9 @@ from typing import Any
 from msbench.gate.expectations import Expectation, find_faults
 from msbench.reporting.tables.cells import Evidence, Judgement, Verdict
 from msbench.runs.suite_file import DEFAULT_REASON
-from msbench.stats import (
-    Noninferiority,
-    Pooled,
-    compute_sampling_sd,
-    compute_sd,
-    count_seeds_needed,
-    decide_noninferiority,
-    find_learned_rule,
-    pool_sd,
-)
+from msbench.stats.noninferiority import Noninferiority, count_seeds_needed, decide_noninferiority
+from msbench.stats.proportion import compute_sampling_sd, find_learned_rule
+from msbench.stats.summary import Pooled, compute_sd, pool_sd
 
 CRASHES = ("failed", "out-of-memory")
 """Statuses of runs that broke; a diverged run is a result of its own."""

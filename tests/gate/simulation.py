@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from msbench.stats import compute_power
+from msbench.stats.noninferiority import compute_power
 
 CONFIDENCE = 0.95
 MARGIN = 1.0

@@ -5,7 +5,7 @@ from msbench.gate.baseline_file import Baseline
 from msbench.gate.expectations import Answer, Expectation, expect_baseline, expect_paper
 from msbench.reporting.tables.cells import Cell, Column, Evidence, Judgement
 from msbench.runs.suite_file import DEFAULT_MARGIN, DEFAULT_REASON, GateSettings
-from msbench.stats import Pooled
+from msbench.stats.summary import Pooled
 
 Asked = tuple[Column, str, Cell]
 

@@ -11,7 +11,8 @@ from msbench.gate.expectations import Expectation
 from msbench.gate.judge import compare_means, count_crashes, judge, pool_seed_spread
 from msbench.reporting.tables.cells import Evidence
 from msbench.runs.suite_file import DEFAULT_REASON
-from msbench.stats import Pooled, count_seeds_needed, decide_noninferiority
+from msbench.stats.noninferiority import count_seeds_needed, decide_noninferiority
+from msbench.stats.summary import Pooled
 
 PASSING = ("pass", "improved", "xfail")
 

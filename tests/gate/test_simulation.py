@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from simulation import DRAWS, HEADER, MARGIN, SETTINGS, Setting, draw, row, simulated, states
 
-from msbench.stats import Pooled, decide_noninferiority
+from msbench.stats.noninferiority import decide_noninferiority
+from msbench.stats.summary import Pooled
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "gate.md"
 

@@ -12,7 +12,7 @@ from msbench.reporting.tables.measure import average_cells, measure_distances, m
 from msbench.reporting.tables.selection import select_runs
 from msbench.results.mixing_documents import Distances, read_distances
 from msbench.results.record import RunRecord, Status
-from msbench.stats import compute_sd
+from msbench.stats.summary import compute_sd
 
 COLUMN = Column("listops", "Accuracy (%)")
 

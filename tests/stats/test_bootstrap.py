@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from msbench.stats import bootstrap_difference, mcnemar
+from msbench.stats.bootstrap import bootstrap_difference
+from msbench.stats.difference import mcnemar
 
 Answers = NDArray[np.bool_]
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from msbench.stats import bootstrap, bootstrap_auroc, bootstrap_auroc_difference
+from msbench.stats import bootstrap
+from msbench.stats.bootstrap import bootstrap_auroc, bootstrap_auroc_difference
 from msbench.training.auroc import macro_auroc
 
 Labels = NDArray[np.int64]

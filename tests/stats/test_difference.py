@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_ind
 
-from msbench.stats import holm, mcnemar, welch
+from msbench.stats.difference import holm, mcnemar, welch
 
 FIRST, SECOND = [0.612, 0.624, 0.633], [0.601, 0.603, 0.598, 0.611, 0.605]
 

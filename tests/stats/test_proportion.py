@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from msbench.stats import Interval, compute_sampling_sd, find_learned_rule, wilson
-from msbench.stats.proportion import compute_standard_error
+from msbench.stats.proportion import (
+    Interval,
+    compute_sampling_sd,
+    compute_standard_error,
+    find_learned_rule,
+    wilson,
+)
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])

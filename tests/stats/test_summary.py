@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msbench.stats import Summary, pool_sd, summarise
+from msbench.stats.summary import Summary, pool_sd, summarise
 
 FINITE = st.floats(-1e6, 1e6)
 

@@ -11,20 +11,10 @@ from typing import Any
 
 from torch import Tensor, equal
 
+from msbench.analysis.benchmarks import measurement
 from msbench.analysis.benchmarks.bounds import PeakRates, RateMeter
 from msbench.analysis.benchmarks.contenders import BASELINE, PEER, Contender, choose_contenders
-from msbench.analysis.benchmarks.measurement import (
-    BenchmarkEntry,
-    MemoryPeak,
-    Report,
-    Spread,
-    TimedCall,
-    count_bytes,
-    estimate_seconds,
-    measure_peak,
-    time_call,
-    time_entries,
-)
+from msbench.analysis.benchmarks.measurement import BenchmarkEntry, Report, TimedCall
 from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.analysis.benchmarks.problem import (
     NOTED_ERROR,
@@ -88,7 +78,7 @@ def measure_scan(
             report(f"first call and check of {entry.name}")
         entry.attempt(partial(start_entry, entry, options.device))
         entry.attempt(partial(check_entry, entry, reference))
-    time_entries(entries, options.repeats, report, meter.calls)
+    measurement.time_entries(entries, options.repeats, report, meter.calls)
     rates = meter.rates()
     scaling = measure_scaling(options, report) if options.scaling else []
     for entry in entries:
@@ -121,13 +111,13 @@ def prepare_entry(contender: Contender, whole: BenchmarkProblem, device: str) ->
 def start_entry(entry: ScanEntry, device: str) -> None:
     """Make the first call, including compilation, and a second one to estimate the time of a call."""
     outcome: list[list[Tensor]] = []
-    entry.first_call, _ = time_call(lambda: outcome.append(entry.run()), device)
+    entry.first_call, _ = measurement.time_call(lambda: outcome.append(entry.run()), device)
     entry.found = outcome[0]
     forward = partial(run_forward, entry.contender.scan, entry.problem)
     entry.calls = {
-        "forward": TimedCall(forward, device, expected=time_call(forward, device)[0]),
+        "forward": TimedCall(forward, device, expected=measurement.time_call(forward, device)[0]),
         "forward_backward": TimedCall(
-            entry.run, device, expected=estimate_seconds(entry.run, entry.first_call, device)
+            entry.run, device, expected=measurement.estimate_seconds(entry.run, entry.first_call, device)
         ),
     }
 
@@ -156,9 +146,9 @@ def are_equal(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
 
 def measure_memory(entry: ScanEntry, device: str) -> None:
     """Measure peak memory beyond arguments, outputs and gradients."""
-    found, returned = measure_peak(entry.run, device)
+    found, returned = measurement.measure_peak(entry.run, device)
     if found.bytes is not None:
-        found = MemoryPeak(max(0, found.bytes - count_bytes(returned)))
+        found = measurement.MemoryPeak(max(0, found.bytes - measurement.count_bytes(returned)))
     entry.peak = found
 
 
@@ -171,14 +161,14 @@ def describe_entry(entry: ScanEntry, rates: PeakRates) -> dict[str, Any]:
     if entry.status != "measured":
         return found
     size = entry.problem.size
-    speeds = {name: describe_speed(call.spread, size, rates, name) for name, call in entry.calls.items()}
+    speeds = {mode: describe_speed(call, size, rates, mode) for mode, call in entry.calls.items()}
     if fault := explain_impossible(speeds):
         del found["note"]
         return found | {"status": "invalid", "reason": fault}
     worst = max(entry.errors.values())
     if worst > NOTED_ERROR:
         found["note"] = "; ".join(filter(None, (entry.reason, f"an error of {worst:.1e}")))
-    inputs = count_bytes(entry.problem.arguments)
+    inputs = measurement.count_bytes(entry.problem.arguments)
     extra = entry.peak.bytes
     return found | {
         **speeds,
@@ -189,8 +179,9 @@ def describe_entry(entry: ScanEntry, rates: PeakRates) -> dict[str, Any]:
     }
 
 
-def describe_speed(spread: Spread | None, size: Size, rates: PeakRates, mode: str) -> dict[str, Any]:
+def describe_speed(call: TimedCall, size: Size, rates: PeakRates, mode: str) -> dict[str, Any]:
     """Return a timing and derived rates; forward with backward counts as one update of every state."""
+    spread = call.spread
     assert spread is not None, "a measured row was timed"
     bound = rates.bound(size, backward=mode == "forward_backward")
     name, seconds = bound or (None, None)
@@ -250,7 +241,7 @@ def measure_scaling(options: BenchmarkOptions, report: Report) -> list[dict[str,
         for entry in entries:
             entry.attempt(partial(start_entry, entry, options.device))
             entry.found = []
-        time_entries(entries, options.repeats, report)
+        measurement.time_entries(entries, options.repeats, report)
         rows: list[dict[str, Any]] = []
         for entry in entries:
             rows.append(describe_size(entry, rows[-1] if rows else {}))

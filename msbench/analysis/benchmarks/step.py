@@ -12,17 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from msbench import models
-from msbench.analysis.benchmarks import contenders
-from msbench.analysis.benchmarks.measurement import (
-    SLOW,
-    BenchmarkEntry,
-    Report,
-    TimedCall,
-    estimate_seconds,
-    measure_peak,
-    time_call,
-    time_entries,
-)
+from msbench.analysis.benchmarks import contenders, measurement
+from msbench.analysis.benchmarks.measurement import BenchmarkEntry, Report, TimedCall
 from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.analysis.benchmarks.step_models import (
     SHAPES,
@@ -139,7 +130,7 @@ def explain_slow_step(peer: StepEntry, shape: StepShape, device: str) -> str:
     if "mambapy" in STEP_PEERS[peer.name] or length <= LONG:
         return ""
     small_runner, _ = build_peer(peer, shape, device, 1, length // PROBED)
-    seconds, _ = time_call(small_runner.step, device)
+    seconds, _ = measurement.time_call(small_runner.step, device)
     expected = seconds * PROBED**2 * peer.examples
     if expected <= PATIENCE:
         return ""
@@ -219,7 +210,7 @@ def time_shape(shape: StepShape, options: BenchmarkOptions, report: Report) -> l
         if entry.is_measured:
             report(f"{shape.name}: first step of {entry.name}")
         entry.attempt(partial(start_entry, entry, shape, options.device))
-    time_entries(entries, options.repeats, lambda text: report(f"{shape.name}: {text}"))
+    measurement.time_entries(entries, options.repeats, lambda text: report(f"{shape.name}: {text}"))
     return entries
 
 
@@ -240,15 +231,15 @@ def start_entry(entry: StepEntry, shape: StepShape, device: str) -> None:
             return
     entry.parameters = models.count_parameters(entry.ready.model)
     step = entry.ready.step
-    entry.first_call, _ = time_call(step, device)
-    seconds = estimate_seconds(step, entry.first_call, device)
-    repeats = PEER_REPEATS if entry.of and seconds > SLOW else None
+    entry.first_call, _ = measurement.time_call(step, device)
+    seconds = measurement.estimate_seconds(step, entry.first_call, device)
+    repeats = PEER_REPEATS if entry.of and seconds > measurement.SLOW else None
     entry.calls["step"] = TimedCall(step, device, repeats, seconds)
 
 
 def measure_memory(entry: StepEntry, device: str) -> None:
     """Measure the peak of one more step, beyond parameters and optimiser state."""
-    entry.peak, _ = measure_peak(entry.ready.step, device)
+    entry.peak, _ = measurement.measure_peak(entry.ready.step, device)
     entry.runner = None if entry.of else entry.runner  # a peer's layers are large
 
 

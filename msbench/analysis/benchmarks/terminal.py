@@ -8,6 +8,7 @@ from typing import Any
 
 from msbench import console
 from msbench.analysis.benchmarks.scan import MODES
+from msbench.environment import describe_commit
 
 Row = Mapping[str, Any]
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
@@ -35,8 +36,7 @@ def print_document(found: Mapping[str, Any]) -> None:
 
 def format_heading(found: Mapping[str, Any]) -> str:
     """Return the heading: versions, device and settings of the measurement."""
-    git, device = found["git"], found["device"]
-    commit = f", commit {git['commit'][:12]}{' (changed)' if git['dirty'] else ''}" if git else ""
+    device, commit = found["device"], describe_commit(found["git"], ", commit ")
     packages = found["environment"]["packages"]
     lines = [
         f"msbench bench {found['what']}: msbench {found['msbench']}{commit}",

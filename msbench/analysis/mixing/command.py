@@ -29,7 +29,7 @@ from msbench.results.mixing_documents import (
 )
 from msbench.runs import plan as run_plan
 from msbench.runs.identity import define
-from msbench.runs.plan import PlannedRun
+from msbench.runs.plan import PlannedRun, name_run
 from msbench.runs.reproduce import build_command
 from msbench.training.checkpoint import CheckpointFolder, UnreadableCheckpoint, load_weights
 from msbench.training.memory import describe_memory_error, is_out_of_memory
@@ -70,11 +70,7 @@ def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> MixingResu
 
 def _describe_missing(entry: PlannedRun, options: MixingOptions) -> str:
     train = _training_command(entry.spec, options, fresh=entry.action in ("keep", "damaged"))
-    return f"{_title(entry.spec)} has no finished run ({entry.reason}); train it: {train}"
-
-
-def _title(spec: RunSpec) -> str:
-    return f"{spec.task} · {spec.model_name} · seed {spec.seed}"
+    return f"{name_run(entry.spec)} has no finished run ({entry.reason}); train it: {train}"
 
 
 def _training_command(spec: RunSpec, options: MixingOptions, *, fresh: bool) -> str:
@@ -180,7 +176,7 @@ def _measure_split(
 
     def note(text: str) -> None:
         if not options.quiet:
-            say(f"{_title(spec)}: {text}")
+            say(f"{name_run(spec)}: {text}")
 
     measured = measure_model(model, batches, options.measure, note)
     return measured, np.repeat(np.concatenate(taken), sequences).tolist()

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench import stats
 from msbench.errors import DataError
 from msbench.reporting.compare.lookup import FoundRun
 from msbench.results.metrics_log import read_log
 from msbench.results.predictions import FILE, read_correct, read_examples, read_scores
 from msbench.results.record import Metric, get_metric_key
+from msbench.stats.bootstrap import Paired, bootstrap_auroc, bootstrap_auroc_difference, bootstrap_difference
+from msbench.stats.difference import mcnemar
+from msbench.stats.proportion import wilson
 from msbench.training.auroc import macro_auroc
 
 CLOSE = 1e-6
@@ -101,7 +103,7 @@ def describe_interval(found: FoundRun) -> str:
     if not 0 <= record.result <= 1:
         return "no interval: it is no fraction from 0 to 1; is it a percentage?"
     if record.metric == "accuracy":
-        bounds = stats.wilson(round(record.result * record.n_test), record.n_test)
+        bounds = wilson(round(record.result * record.n_test), record.n_test)
         how = f"Wilson, {record.n_test:,} test examples"
         return f"95 % interval {bounds.low:.2%} to {bounds.high:.2%} ({how})"
     try:
@@ -109,7 +111,7 @@ def describe_interval(found: FoundRun) -> str:
     except DataError as error:
         return f"no interval: {error}"
     assert answers.scores is not None, "a macro AUROC is of scores"
-    drawn = stats.bootstrap_auroc(answers.labels, answers.scores, SEED, AUROC_DRAWS)
+    drawn = bootstrap_auroc(answers.labels, answers.scores, SEED, AUROC_DRAWS)
     how = f"bootstrap of {record.n_test:,} test examples"
     return f"95 % interval {drawn.low:.2%} to {drawn.high:.2%} ({how})"
 
@@ -133,7 +135,7 @@ class PairedTest:
 
     n: int
     draws: int
-    bootstrap: stats.Paired
+    bootstrap: Paired
     counts: PairedCounts | None = None
     mcnemar: float | None = None
 
@@ -147,14 +149,14 @@ def run_paired_test(first: FoundRun, second: FoundRun) -> PairedTest:
         raise DataError("the two were tested on other examples, or these have other labels")
     n = len(ours.examples)
     if ours.scores is not None and theirs.scores is not None:
-        drawn = stats.bootstrap_auroc_difference(ours.labels, theirs.scores, ours.scores, SEED, AUROC_DRAWS)
+        drawn = bootstrap_auroc_difference(ours.labels, theirs.scores, ours.scores, SEED, AUROC_DRAWS)
         return PairedTest(n, AUROC_DRAWS, drawn)
     a, b = ours.correct, theirs.correct
     assert a is not None, "without scores there is one label per example"
     assert b is not None, "both runs have the same metric"
     counts = PairedCounts(*(int(each.sum()) for each in (a & b, a & ~b, ~a & b, ~a & ~b)))
-    drawn = stats.bootstrap_difference(b, a, SEED, DRAWS)
-    return PairedTest(n, DRAWS, drawn, counts, stats.mcnemar(counts.only_first, counts.only_second))
+    drawn = bootstrap_difference(b, a, SEED, DRAWS)
+    return PairedTest(n, DRAWS, drawn, counts, mcnemar(counts.only_first, counts.only_second))
 
 
 def _require_comparable(first: FoundRun, second: FoundRun) -> None:

@@ -23,7 +23,7 @@ from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_r
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.runs.identity import identify
 from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, dump_spec, resolve_record
-from msbench.stats import find_learned_rule
+from msbench.stats.proportion import find_learned_rule
 
 FILES = 12
 """The most changed source files that are named."""

@@ -25,7 +25,7 @@ from msbench.reporting.figures.style import (
 from msbench.reporting.tables.cells import Column
 from msbench.reporting.tables.notes import format_run_count
 from msbench.results.record import RunRecord
-from msbench.stats import compute_sd
+from msbench.stats.summary import compute_sd
 
 SEVERAL = "several machines"
 TIMES = ((1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "days"))

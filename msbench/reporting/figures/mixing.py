@@ -35,7 +35,7 @@ from msbench.reporting.figures.style import (
     thin_lines,
 )
 from msbench.results.mixing_documents import Distances, MixingDocument
-from msbench.stats import compute_sd
+from msbench.stats.summary import compute_sd
 
 DOCUMENT_SIZE = (5.5, 3.4)
 """Width and height in inches of the figures of documents."""

@@ -11,7 +11,8 @@ from msbench.reporting.tables.notes import format_run_count
 from msbench.reporting.tables.selection import CellRuns, is_usable
 from msbench.results.mixing_documents import Distances, find_comparable
 from msbench.results.record import RunRecord
-from msbench.stats import compute_sd, find_learned_rule
+from msbench.stats.proportion import find_learned_rule
+from msbench.stats.summary import compute_sd
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")
 """Statuses by priority: the first that any seed has is the status of a cell without a result."""

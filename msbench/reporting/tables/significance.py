@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from msbench.errors import DataError
 from msbench.results.predictions import read_correct, read_scores
 from msbench.results.record import Metric, RunRecord
-from msbench.stats import Difference, Paired, bootstrap_auroc_difference, bootstrap_difference, mcnemar, welch
+from msbench.stats.bootstrap import Paired, bootstrap_auroc_difference, bootstrap_difference
+from msbench.stats.difference import Difference, mcnemar, welch
 
 LEVEL = 0.05
 """Significance level for adjusted p-values; intervals have the confidence level 1 - `LEVEL`."""

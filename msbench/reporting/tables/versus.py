@@ -29,7 +29,7 @@ from msbench.results.mixing_documents import find_comparable
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite_file import Claim
-from msbench.stats import holm
+from msbench.stats.difference import holm
 
 CellIndex = tuple[int, int]
 """Row and column of a table, counted from 0."""

@@ -98,7 +98,7 @@ def test_no_shape_is_timed_after_memory_was_measured(monkeypatch: pytest.MonkeyP
         done.append("times")
         time_in_turns(calls, repeats, report)
 
-    monkeypatch.setattr(step, "measure_peak", peak)
+    monkeypatch.setattr(measurement, "measure_peak", peak)
     monkeypatch.setattr(measurement, "time_in_turns", interleave)
     for name in ("one", "other"):
         monkeypatch.setitem(SHAPES, name, tiny())
