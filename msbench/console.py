@@ -167,15 +167,8 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _indent(text: str, columns: int) -> str:
     """Wrap text under a row to at most `columns`; a longer path or command is not broken."""
-    indent = "    "
-    return textwrap.fill(
-        text,
-        columns,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines = textwrap.wrap(text, columns - 4, break_long_words=False, break_on_hyphens=False)
+    return textwrap.indent("\n".join(lines), "    ")
 
 
 def _print_ruled(cells: Sequence[Sequence[str]], title: str, *, must_fit: bool) -> bool:

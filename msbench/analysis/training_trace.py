@@ -52,7 +52,7 @@ class TraceRecorder:
             self.moments.append(Moment(step, "resume" if step else "start", state=copy_state(trainer)))
 
         def record_step(step: int) -> None:
-            results = _copy(_results(trainer))
+            results = _copy(_get_results(trainer))
             self.moments.append(Moment(step, "step", results, copy_state(trainer)))
             then(step)
 
@@ -74,29 +74,23 @@ def copy_state(trainer: Trainer) -> Tensors:
     module = trainer.module
     named: Tensors = {f"parameter {name}": value for name, value in module.named_parameters()}
     named |= {f"buffer {name}": value for name, value in module.named_buffers()}
-    optimizer = get_optimizer_tensors(module, trainer.optimizer.optimizer)
-    named |= {name.replace("/", " ", 1): value for name, value in optimizer.items()}
-    return _copy(named | _generators())
-
-
-def _results(trainer: Trainer) -> Tensors:
-    gradients = {
-        f"gradient of {name}": parameter.grad
-        for name, parameter in trainer.module.named_parameters()
-        if parameter.grad is not None
-    }
-    return {"loss": trainer.sums.loss / trainer.sums.seen, **gradients}
-
-
-def _generators() -> Tensors:
-    tensors, plain = get_generator_states()
+    generators, plain = get_generator_states()
+    kept = get_optimizer_tensors(module, trainer.optimizer.optimizer)
+    named |= {name.replace("/", " ", 1): value for name, value in kept.items()}
+    named |= {name.replace("rng/", "generator "): value for name, value in generators.items()}
     _, keys, *numpy = plain["numpy"]
     _, words, gauss = plain["python"]
-    others = {"numpy": [*keys, *numpy], "python": [*words, gauss or 0.0]}
-    named = {name.replace("rng/", "generator "): value for name, value in tensors.items()}
-    return named | {
-        f"generator {name}": torch.tensor(values, dtype=torch.float64) for name, values in others.items()
-    }
+    for name, values in (("numpy", [*keys, *numpy]), ("python", [*words, gauss or 0.0])):
+        named[f"generator {name}"] = torch.tensor(values, dtype=torch.float64)
+    return _copy(named)
+
+
+def _get_results(trainer: Trainer) -> Tensors:
+    named = {"loss": trainer.sums.loss / trainer.sums.seen}
+    for name, parameter in trainer.module.named_parameters():
+        if parameter.grad is not None:
+            named[f"gradient of {name}"] = parameter.grad
+    return named
 
 
 def _copy(tensors: Tensors) -> Tensors:

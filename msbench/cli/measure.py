@@ -53,16 +53,16 @@ def mixing(
     from msbench.analysis.mixing import command, table
 
     options = collect(MixingOptions, {**locals(), "measure": measure, "trained": not untrained})
-    found = command.measure_runs(specs, options)
-    written = table.write_outputs(found.documents, out, csv=csv, figure=figure)
+    documents, missing = command.measure_runs(specs, options)
+    written = table.write_outputs(documents, out, csv=csv, figure=figure)
     if as_json:
-        console.out_json(found.documents)
+        console.out_json(documents)
     else:
-        table.print_documents(found.documents)
+        table.print_documents(documents)
     for path in written:
         console.say(str(path))
-    if found.missing:
-        raise Undecided("not measured, as there is no trained model:\n" + "\n".join(found.missing))
+    if missing:
+        raise Undecided("not measured, as there is no trained model:\n" + "\n".join(missing))
 
 
 @verb

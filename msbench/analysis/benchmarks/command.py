@@ -23,6 +23,8 @@ from msbench.errors import ConfigError
 from msbench.results.files import parse_json, read_bytes, write_file
 
 MEASURES = {"scan": measure_scan, "step": measure_steps, "data": measure_datasets}
+SETTINGS = ("device", "threads", "repeats", "only", "quick", "scaling")
+"""Options that are part of a result."""
 SCHEMA = "msbench-bench"
 VERSION = 1
 SMALLEST_CHANGE = 0.03
@@ -78,7 +80,7 @@ def build_document(options: BenchmarkOptions, seconds: float, found: Mapping[str
         "device": {"type": options.device, "name": names[0] if names else ""},
         "threads": options.threads,
         "dtype": "float32",
-        "settings": options.settings,
+        "settings": {name: getattr(options, name) for name in SETTINGS},
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": seconds,
         **found,

@@ -16,7 +16,6 @@ from msbench.errors import ConfigError, UnknownName
 BENCHMARKS = ("scan", "step", "data")
 REPEATS, QUICK_REPEATS = 5, 3
 DEFAULT_SIZE, QUICK_SIZE = Size(), Size(2, 256, 5, 64, 26)
-SETTINGS = ("device", "threads", "repeats", "only", "quick", "scaling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +38,6 @@ class BenchmarkOptions:
     out: Path | None = None
     compare: Path | None = None
     quiet: bool = False
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Return the options that are part of the result, for its document."""
-        return {name: value for name, value in asdict(self).items() if name in SETTINGS}
 
 
 def resolve_flags(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Our Mamba has a peer, the Mamba of `transformers`, which must agree with it on loss and gradients.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ from msbench import models
 from msbench.analysis.benchmarks import contenders, measurement
 from msbench.analysis.benchmarks.measurement import BenchmarkEntry, Report, TimedCall
 from msbench.analysis.benchmarks.options import BenchmarkOptions
+from msbench.analysis.benchmarks.problem import compute_error
 from msbench.analysis.benchmarks.step_models import (
     SHAPES,
     StepRunner,
@@ -163,13 +163,11 @@ def estimate_bytes(variant: Variant, shape: StepShape, examples: int) -> int:
 
 def measure_gradient_error(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
     """Return the largest error of a gradient relative to that parameter's largest; infinite if not finite."""
-    worst = 0.0
+    errors = []
     for name, value in ours.items():
         gradient = convert_to_peer(name, value)
-        largest = float(gradient.abs().max())
-        distance = float((gradient - theirs[name].view_as(gradient)).abs().max()) / (largest or 1.0)
-        worst = max(worst, distance if math.isfinite(distance) else math.inf)
-    return worst
+        errors.append(compute_error(theirs[name].view_as(gradient), gradient))
+    return max(errors)
 
 
 def explain_disagreement(agreement: Mapping[str, float]) -> str:

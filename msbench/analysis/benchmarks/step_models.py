@@ -113,32 +113,24 @@ def _plan_specs(suite: str, overrides: Sequence[str]) -> dict[str, RunSpec]:
 def _make_shape(
     name: str, title: str, specs: dict[str, RunSpec], info: TaskInfo, batch: Batch, states: Sequence[int]
 ) -> StepShape:
-    """Return a shape with the suite's own variants, then both models with each of these numbers of states."""
-    configs = [(model, spec.model) for model, spec in specs.items()]
-    for count in states:
-        configs += [(model, spec.model.model_copy(update={"state": count})) for model, spec in specs.items()]
-    variants = {f"{model}/{_count_states(config)}": Variant(model, config) for model, config in configs}
+    """Return a shape with the suite's own variants, then both models with each of these numbers of states.
+
+    Pairs are MS-SSM over Mamba: as in the suite, and at each equal number of states.
+    """
+    variants: dict[str, Variant] = {}
+    pairs: list[tuple[str, str, str]] = []
+    for count in (None, *states):
+        update = {} if count is None else {"state": count}
+        configs = {model: spec.model.model_copy(update=update) for model, spec in specs.items()}
+        found = {model: config.model_dump()["state"] for model, config in configs.items()}
+        ours, theirs = (f"{model}/{found[model]}" for model in ("msssm-s6", "mamba"))
+        equal = found["msssm-s6"] == found["mamba"]
+        pairs.append((ours, theirs, "equal states" if equal else "as in the suite"))
+        variants |= {f"{model}/{found[model]}": Variant(model, config) for model, config in configs.items()}
     b, length = batch.inputs.shape
-    config = specs["mamba"].model
+    config, train = specs["mamba"].model, specs["mamba"].train
     size = f"{config.layers} layers of {config.d_model}, b {b}, l {length}, norm {config.norm}"
-    train = specs["mamba"].train
-    return StepShape(name, f"{title}: {size}", variants, train, info, batch, _pair_variants(specs, states))
-
-
-def _pair_variants(specs: dict[str, RunSpec], states: Sequence[int]) -> tuple[tuple[str, str, str], ...]:
-    """Return pairs of MS-SSM over Mamba: as in the suite, and at each equal number of states."""
-    own = [(_count_states(specs["msssm-s6"].model), _count_states(specs["mamba"].model))]
-    chosen = own + [(count, count) for count in states]
-    return tuple(
-        (f"msssm-s6/{ours}", f"mamba/{theirs}", "equal states" if ours == theirs else "as in the suite")
-        for ours, theirs in dict.fromkeys(chosen)
-    )
-
-
-def _count_states(config: ClassifierConfig) -> int:
-    """Return the option ``state``."""
-    value: Any = config.model_dump()["state"]
-    return int(value)
+    return StepShape(name, f"{title}: {size}", variants, train, info, batch, tuple(dict.fromkeys(pairs)))
 
 
 SHAPES: dict[str, Callable[[], StepShape]] = {

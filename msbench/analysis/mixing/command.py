@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import numpy as np
@@ -38,19 +37,12 @@ SOURCES = ("msbench.analysis.mixing.measure", "msbench.analysis.mixing.document"
 """Modules that, with their imports, determine a measure besides the run: if they change, it is repeated."""
 
 
-@dataclass
-class MixingResult:
-    """Documents of the measured runs, in order, and a line for each run that is not available."""
-
-    documents: list[MixingDocument] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-
-def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> MixingResult:
+def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> tuple[list[MixingDocument], list[str]]:
     """Measure every planned run, or reuse its earlier measure with the same options.
 
-    All data are checked before anything is measured. Raises DataError if they are not set up, CheckpointError
-    if a run has lost its weights, ConfigError and RunError as `measure_model` does.
+    Returns the documents in order, and a line for each run that is not available. All data are checked before
+    anything is measured. Raises DataError if they are not set up, CheckpointError if a run has lost its
+    weights, ConfigError and RunError as `measure_model` does.
     """
     device = choose_accelerator(options.device)
     run_plan.check_kernels(specs, device)
@@ -58,14 +50,14 @@ def measure_runs(specs: Sequence[RunSpec], options: MixingOptions) -> MixingResu
     for entry in planned:
         if entry.dataset is None:
             raise DataError(entry.reason)
-    result = MixingResult()
+    documents: list[MixingDocument] = []
+    missing: list[str] = []
     for entry in planned:
-        assert entry.dataset is not None
         if options.trained and (entry.record is None or not entry.record.finished):
-            result.missing.append(_describe_missing(entry, options))
+            missing.append(_describe_missing(entry, options))
         else:
-            result.documents.append(_load_or_measure(entry, entry.dataset, options, device))
-    return result
+            documents.append(_load_or_measure(entry, options, device))
+    return documents, missing
 
 
 def _describe_missing(entry: PlannedRun, options: MixingOptions) -> str:
@@ -87,21 +79,19 @@ def _training_command(spec: RunSpec, options: MixingOptions, *, fresh: bool) -> 
     return command_line((*words, *(("--fresh",) if fresh else ())))
 
 
-def _load_or_measure(
-    entry: PlannedRun, dataset: Dataset, options: MixingOptions, device: str
-) -> MixingDocument:
+def _load_or_measure(entry: PlannedRun, options: MixingOptions, device: str) -> MixingDocument:
     """Read the document, or measure and write it."""
     assert entry.directory is not None
+    assert entry.dataset is not None
     path = document_path(entry.directory, options.measure.digest, trained=options.trained)
     # A run trained again under the same id may have other weights, for example on another device.
     ended = entry.record.ended if options.trained and entry.record else None
-    digest = define(SOURCES).digest
-    origin = {"source_digest": digest, "run_ended": ended}
+    origin = {"source_digest": define(SOURCES).digest, "run_ended": ended}
     old = None if options.fresh else read_document(path)
     if old is not None and {key: old.get(key) for key in origin} == origin:
         return old
     require_writable(path.parent)  # before hours of measuring, not after them
-    document = _measure_run(entry, dataset, options, device) | origin
+    document = _measure_run(entry, entry.dataset, options, device) | origin
     write_document(path, document)
     return document
 
