@@ -111,17 +111,13 @@ class InceptionTimeConfig(ClassifierConfig):
     """Number of modules that a shortcut spans."""
 
     @model_validator(mode="after")
-    def _branches_share_the_width(self) -> Self:
+    def _options_fit(self) -> Self:
         branches = len(self.kernels) + 1
         if self.d_model % branches:
             raise ValueError(
                 f"d_model {self.d_model} is not shared evenly by {branches} branches, one for each of"
                 f" kernels {list(self.kernels)} and the pooling; make it a multiple of {branches}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _norms_stand_behind_the_convolutions(self) -> Self:
         if self.prenorm:
             raise ValueError(
                 "prenorm: true is not supported: the norms of inceptiontime follow its convolutions;"

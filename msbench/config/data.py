@@ -213,13 +213,9 @@ class TextConfig(DataConfig):
     """Characters with fewer occurrences in training texts share one token: unknown. Bytes are all known."""
 
     @model_validator(mode="after")
-    def _some_text_is_left(self) -> Self:
+    def _every_option_acts(self) -> Self:
         if self.eos and self.max_length < 2:
             raise ValueError(f"max_length {self.max_length} has room for <eos> alone; set eos to false")
-        return self
-
-    @model_validator(mode="after")
-    def _every_option_acts(self) -> Self:
         if self.tokens == "bytes" and self.changed(["min_frequency"]):
             raise ValueError("min_frequency counts characters; with tokens: bytes leave it out")
         return self

@@ -53,14 +53,11 @@ class Change:
         return {"kind": self.kind, "name": self.name} | {key: value for key, value, there in sides if there}
 
 
-def compare_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
+def compare_settings(
+    before: Mapping[str, Any], now: Mapping[str, Any], kind: Kind = "setting"
+) -> tuple[Change, ...]:
     """Return the dotted keys in which two nested mappings differ; lists and tuples count as leaves."""
-    return tuple(_find_differing("setting", flatten(before), flatten(now)))
-
-
-def compare_environments(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Return the dotted keys in which the machines of two runs differ."""
-    return tuple(_find_differing("environment", flatten(before), flatten(now)))
+    return tuple(_find_differing(kind, flatten(before), flatten(now)))
 
 
 def compare_sources(

@@ -31,6 +31,7 @@ PREFIXED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 NAN = re.compile(r"\.(nan|NaN|NAN)")
+FORBIDDEN = re.compile(f"\t|{Reader.NON_PRINTABLE.pattern}")
 
 LONGEST_NUMBER = 300
 """Limit in digits. No setting has more, and Python refuses to convert some thousands of them."""
@@ -72,28 +73,18 @@ def parse(text: str | bytes, locate: LineLocator) -> tuple[Any, dict[KeyPath, in
 
 def decode(text: str | bytes, locate: LineLocator) -> str:
     """Return the text without BOM; ConfigError unless it is UTF-8 without tabs and control characters."""
-    if isinstance(text, bytes):
-        text = _decode_utf8(text, locate)
-    text = text.removeprefix("\ufeff")
-    tab = text.find("\t")
-    if tab >= 0:
-        _refuse(locate, _find_position(text, tab), "a tab; use spaces (or \\t in double quotes)")
-    if bad := Reader.NON_PRINTABLE.search(text):
-        _refuse(
-            locate, _find_position(text, bad.start()), f"character U+{ord(bad.group()):04X} is not allowed"
-        )
-    return text
-
-
-def _decode_utf8(data: bytes, locate: LineLocator) -> str:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in (data[:1], data[1:2]):
-        _refuse(locate, (0, 0), "not UTF-8 but UTF-16 or UTF-32; save the file as UTF-8")
     try:
-        return data.decode()
+        decoded = (text if isinstance(text, str) else text.decode()).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode()
-        problem = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        before = error.object[: error.start].decode()
+        problem = f"byte 0x{error.object[error.start]:02x} is not UTF-8; save the file as UTF-8"
         _refuse(locate, _find_position(before, len(before)), problem)
+    if bad := FORBIDDEN.search(decoded):
+        problem = f"character U+{ord(bad.group()):04X} is not allowed"
+        if bad.group() == "\t":
+            problem = "a tab; use spaces (or \\t in double quotes)"
+        _refuse(locate, _find_position(decoded, bad.start()), problem)
+    return decoded
 
 
 def _find_position(text: str, index: int) -> tuple[int, int]:

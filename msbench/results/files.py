@@ -197,22 +197,12 @@ def list_shared_folders(results: Path, name: str) -> list[Path]:
 def list_installed_folders(name: str) -> list[Path]:
     """Return the folders ``share/msbench/<name>`` where wheels put data files: system, user, target.
 
-    Unreadable folders are left out: the home folder may belong to another user than the current one.
+    Absent and unreadable ones are left out: the home folder may belong to another user than the current one.
     """
     prefixes = (
         sysconfig.get_path("data"),
         sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")),
         str(Path(__file__).resolve().parents[2]),
     )
-    folders = [Path(prefix) / "share" / "msbench" / name for prefix in prefixes]
-    return [folder for folder in folders if not _is_closed(folder)]
-
-
-def _is_closed(folder: Path) -> bool:
-    try:
-        folder.stat()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return not os.access(folder, os.R_OK | os.X_OK)
+    folders = (Path(prefix) / "share" / "msbench" / name for prefix in prefixes)
+    return [folder for folder in folders if os.access(folder, os.R_OK | os.X_OK)]

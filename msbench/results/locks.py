@@ -38,7 +38,8 @@ def hold_file(
             raise
         if error.errno in NEVER:
             path.unlink(missing_ok=True)
-        raise ConfigError(_refusal(path.parent, error, choice)) from None
+        reason = f"its file system refuses file locks: {error.strerror or error}"
+        raise ConfigError(f"{path.parent}: {reason}; choose another {choice}, on a local disk") from None
     try:
         yield mine
     finally:
@@ -58,11 +59,6 @@ def _acquire(lock: filelock.BaseFileLock, wait: bool, between: Callable[[], None
             between()
         else:
             return True
-
-
-def _refusal(folder: Path, error: OSError, choice: str) -> str:
-    reason = error.strerror or error
-    return f"{folder}: its file system refuses file locks: {reason}; choose another {choice}, on a local disk"
 
 
 @contextmanager

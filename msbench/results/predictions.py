@@ -78,17 +78,12 @@ def read_scores(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[n
     Raises DataError as `read_correct` does.
     """
     path = folder / FILE
-    classes = sum(name.startswith("label_") for name in _names(path)) or 1
+    classes = sum(name.startswith("label_") for name in _opened(path).schema_arrow.names) or 1
     columns = _read(
         path, run_id, [f"{kind}_{index}" for kind in ("label", "logit") for index in range(classes)]
     )
     labels, scores = np.stack(columns[:classes], axis=1), np.stack(columns[classes:], axis=1)
     return labels.astype(np.int64), scores.astype(np.float64)
-
-
-def _names(path: Path) -> list[str]:
-    names: list[str] = _opened(path).schema_arrow.names
-    return names
 
 
 def _read(path: Path, run_id: str, names: Sequence[str]) -> list[NDArray[Any]]:

@@ -8,6 +8,8 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,19 +27,14 @@ MAPPINGS = ("git", "packages", "cudnn", "container")
 LARGEST = 2**63
 
 
-def check_plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return `values` if all numbers are finite and integers fit in 64 bits; raise ValueError if not."""
+def check_plain(values: dict[str, Any], mappings: Iterable[str] = ()) -> dict[str, Any]:
+    """Return `values` if numbers are finite and fit in 64 bits, and `mappings` are; else raise ValueError."""
+    for name in mappings:
+        if not isinstance(values.get(name) or {}, dict):
+            raise ValueError(f"{name} is not a mapping")
     if not _is_plain(values):
         raise ValueError("has a number that is not finite, or too large")
     return values
-
-
-def check_spec(values: dict[str, Any]) -> dict[str, Any]:
-    """Return `values` if every section of a run's settings is a mapping; raise ValueError if not."""
-    for name in SECTIONS:
-        if not isinstance(values.get(name) or {}, dict):
-            raise ValueError(f"{name} is not a mapping")
-    return check_plain(values)
 
 
 def _is_plain(value: Any) -> bool:
@@ -52,16 +49,13 @@ def _is_plain(value: Any) -> bool:
 
 def check_environment(values: dict[str, Any]) -> dict[str, Any]:
     """Return `values` if its entries have the types that msbench writes; raise ValueError if not."""
-    for name in MAPPINGS:
-        if not isinstance(values.get(name) or {}, dict):
-            raise ValueError(f"{name} is not a mapping")
     gpus = values.get("gpus") or []
     if not isinstance(gpus, list) or not all(isinstance(each, str) for each in gpus):
         raise ValueError("gpus is not a list of names")
-    return check_plain(values)
+    return check_plain(values, MAPPINGS)
 
 
-Spec = Annotated[dict[str, Any], AfterValidator(check_spec)]
+Spec = Annotated[dict[str, Any], AfterValidator(partial(check_plain, mappings=SECTIONS))]
 Environment = Annotated[dict[str, Any], AfterValidator(check_environment)]
 # Strict: pydantic would otherwise convert true and "0.6" to the numbers 1.0 and 0.6.
 Number = Annotated[FiniteFloat, Field(ge=-1e100, le=1e100, strict=True)]

@@ -4,42 +4,43 @@ Values stay as printed: trailing zeros are kept, and a model named None, NA, 1e5
 """
 
 import csv
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, Literal, NoReturn
 
-from msbench.errors import ConfigError, suggest_name
+from pydantic import Field
+
+from msbench.config.base import Config
+from msbench.config.layers import LocatedValues, validate
+from msbench.errors import ConfigError
 from msbench.results.files import list_shared_folders
 
-UNITS = ("percent", "auroc", "tokens")
-NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-REQUIRED = ("table", "label", "row", "column", "unit", "source")
+Required = Annotated[str, Field(min_length=1)]
+Number = Annotated[str, Field(pattern=r"^(-?[0-9]+(\.[0-9]+)?)?$")]
+"""A plain number as printed, or empty where the paper prints ``-``."""
 
 
-@dataclass(frozen=True)
-class ReportedCell:
+class ReportedCell(Config):
     """One cell of a table of the paper; the fields are the header of the CSV.
 
-    `value` and `sd` are as printed and empty where the paper prints ``-``. `model` is the msbench model that
-    the row stands for, or empty. `note` records where the value disagrees with its own source.
+    `model` is the msbench model that the row stands for, or empty. `note` records where the value disagrees
+    with its own source.
     """
 
-    table: str
-    label: str
+    table: Required
+    label: Required
     group: str
-    row: str
+    row: Required
     model: str
-    column: str
-    value: str
-    sd: str
-    unit: str
-    source: str
+    column: Required
+    value: Number
+    sd: Number
+    unit: Literal["percent", "auroc", "tokens"]
+    source: Required
     note: str
 
 
-HEADER = [field.name for field in fields(ReportedCell)]
+HEADER = list(ReportedCell.model_fields)
 
 
 def read_reported(path: Path) -> list[ReportedCell]:
@@ -111,23 +112,10 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _cell(path: Path, line: int, row: list[str]) -> ReportedCell:
     if len(row) != len(HEADER):
         _refuse_line(path, line, f"{len(row)} fields where the header has {len(HEADER)}")
-    cell = ReportedCell(*row)
-    for name in REQUIRED:
-        if not getattr(cell, name):
-            _refuse_line(path, line, f"{name} is empty")
+    values = dict(zip(HEADER, row, strict=True))
+    cell = validate(ReportedCell, LocatedValues(values, {}, f"{path}:{line}"))
     if cell.table != path.stem:
         _refuse_line(path, line, f"table {cell.table!r} in a file named {path.name}")
-    if cell.unit not in UNITS:
-        _refuse_line(
-            path, line, f"unit {cell.unit!r}{suggest_name(cell.unit, UNITS)}; known: {', '.join(UNITS)}"
-        )
-    for name in ("value", "sd"):
-        if (text := getattr(cell, name)) and not NUMBER.fullmatch(text):
-            _refuse_line(
-                path,
-                line,
-                f"{name} {text!r} is not a plain number; leave it empty where the paper prints '-'",
-            )
     if cell.sd and not cell.value:
         _refuse_line(path, line, f"sd {cell.sd!r} without a value")
     return cell

@@ -153,7 +153,7 @@ class SuiteFile(TaskLayer):
     models: Annotated[dict[Label, ModelLayer | None], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _names_exist(self) -> "SuiteFile":
+    def _agrees(self) -> "SuiteFile":
         for task in self.reported.columns if self.reported else ():
             if task not in self.tasks:
                 raise ValueError(f"reported.columns: no task {task!r}{suggest_name(task, self.tasks)}")
@@ -168,17 +168,9 @@ class SuiteFile(TaskLayer):
             known = self.tasks if kind == "task" else self.models
             if name not in known:
                 raise ValueError(f"gate.{key}: the suite has no {kind} {name!r}{suggest_name(name, known)}")
-        return self
-
-    @model_validator(mode="after")
-    def _claims_are_distinct(self) -> "SuiteFile":
         named = [(claim.table, claim.task) for claim in self.claims]
         if len(set(named)) < len(named):
             raise ValueError("claims: a table is claimed twice for one task")
-        return self
-
-    @model_validator(mode="after")
-    def _reported_has_the_papers_protocol(self) -> "SuiteFile":
         if self.reported and self.protocol != "paper":
             raise ValueError(
                 f"reported: numbers of protocol {self.protocol!r} are never shown next to the paper's; put"

@@ -15,7 +15,7 @@ from msbench.analysis.mixing.options import MeasureOptions
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
 from msbench.config.layers import LocatedValues, validate
 from msbench.errors import ConfigError
-from msbench.results.record import check_spec
+from msbench.results.record import check_plain
 from msbench.runs.launchers.slurm_profile import SlurmProfile
 from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.runs.suite_file import GateLayer, SuiteFile
@@ -102,7 +102,7 @@ def test_what_a_config_takes_a_record_takes(name: str, field: FieldInfo) -> None
     values = [each for value in (*WHOLE, *REAL) for each in taken(field, value)]
     assert values, "no value was taken"
     for value in values:
-        check_spec({"model": {name: list(value) if isinstance(value, tuple) else value}})
+        check_plain({"model": {name: list(value) if isinstance(value, tuple) else value}})
         if isinstance(value, float):
             assert abs(value) <= 1e100
 

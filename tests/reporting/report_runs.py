@@ -104,7 +104,7 @@ def printed(row: str, value: str, **changes: str) -> ReportedCell:
         "source": "gu2023mamba; baselines: somewhere",
         "note": "",
     }
-    return ReportedCell(**{**values, **changes})
+    return ReportedCell.model_validate({**values, **changes})
 
 
 def build(

@@ -1,6 +1,5 @@
 """Safe reading of files, and the folders of an installed package."""
 
-import errno
 import os
 import sysconfig
 from pathlib import Path
@@ -46,27 +45,24 @@ def test_what_is_nested_too_deeply_is_an_error() -> None:
         parse_json("[" * 10**5)
 
 
-def test_the_system_comes_before_the_user_and_a_target_folder_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders of suites of the system, the user and a target, all of which exist."""
+    monkeypatch.setattr(sysconfig, "get_path", lambda _, scheme="system": tmp_path / scheme.split("_")[-1])
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "target" / "msbench" / "results" / "files.py"))
+    folders = [tmp_path / name / "share" / "msbench" / "suites" for name in ("system", "user", "target")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    return folders
+
+
+def test_the_system_comes_before_the_user_and_a_target_folder_last(installed: list[Path]) -> None:
+    assert files.list_installed_folders("suites") == installed
+
+
+def test_a_home_of_somebody_else_is_passed_over(
+    installed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sysconfig, "get_path", lambda _, scheme="system": f"/{scheme.split('_')[-1]}")
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "msbench" / "results" / "files.py"))
-    assert files.list_installed_folders("suites") == [
-        Path("/system/share/msbench/suites"),
-        Path("/user/share/msbench/suites"),
-        tmp_path / "share" / "msbench" / "suites",
-    ]
-
-
-def test_a_home_of_somebody_else_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sysconfig, "get_path", lambda _, scheme="system": f"/{scheme.split('_')[-1]}")
-    plain = Path.stat
-
-    def stat(path: Path, **options: bool) -> os.stat_result:
-        if path.is_relative_to("/user"):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return plain(path, **options)
-
-    monkeypatch.setattr(Path, "stat", stat)
-    assert Path("/user/share/msbench/suites") not in files.list_installed_folders("suites")
-    assert Path("/system/share/msbench/suites") in files.list_installed_folders("suites")
+    system, user, target = installed
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != user)
+    assert files.list_installed_folders("suites") == [system, target]

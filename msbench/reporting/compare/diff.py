@@ -4,13 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from msbench.config.differences import (
-    Change,
-    compare_data,
-    compare_environments,
-    compare_settings,
-    compare_sources,
-)
+from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
 from msbench.errors import DataError
 from msbench.reporting.compare.lookup import FoundRun, format_run_title
 from msbench.reporting.compare.outcomes import Epoch, PairedTest, read_curve, run_paired_test
@@ -74,8 +68,10 @@ def compare_runs(first: FoundRun, second: FoundRun) -> RunDifference:
         "settings": compare_settings(_select_settings(ours), _select_settings(theirs)),
         "data": compare_data(ours.data_digest, theirs.data_digest),
         "sources": compare_sources(ours.sources, theirs.sources, (ours.source_digest, theirs.source_digest)),
-        "environment": compare_environments(
-            {"kernel": ours.kernel, **ours.environment}, {"kernel": theirs.kernel, **theirs.environment}
+        "environment": compare_settings(
+            {"kernel": ours.kernel, **ours.environment},
+            {"kernel": theirs.kernel, **theirs.environment},
+            kind="environment",
         ),
     }
     test, no_test = None, ""

@@ -234,8 +234,9 @@ def _strip_numbers(
         if name not in rows:
             raise UnknownName("reported row", name, rows, definition.where)
     (heading,) = (column.label for column in definition.columns)
+    blank = {"column": heading, "value": "", "sd": "", "note": ""}
     bare = [
-        replace(cell, model=claim.rows.get(cell.row, cell.model), column=heading, value="", sd="", note="")
+        cell.model_copy(update={"model": claim.rows.get(cell.row, cell.model), **blank})
         for cell in printed
         if cell.column == claim.column
     ]
