@@ -10,7 +10,6 @@ Both are a bank of filters: S levels with one or two sides (low-pass, high-pass)
 
 import ctypes
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -77,30 +76,15 @@ def check_bias(bias: Tensor | None, shape: tuple[int, ...]) -> None:
         raise ValueError(f"the bias of the filters must be {shape}; got {tuple(bias.shape)}")
 
 
-class BankEngine(Protocol):
-    """An implementation of a bank and its gradients."""
+class TorchBankEngine:
+    """A bank and its gradients in PyTorch operations; low-pass signals between levels are kept."""
 
     def forward(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> tuple[Tensor, Tensor]:
         """Filter x (b, l, d) with taps (S, sides, k, d) and bias (S, sides, d).
 
-        Returns the streams, and the tensor that `backward` needs. The streams are (b, l, S + 2, d), or with
-        one side, where S is 1, (b, l, 1, d).
+        Returns the streams, (b, l, S + 2, d), or with one side, where S is 1, (b, l, 1, d); and the low-pass
+        signals (S - 1, b, l, d), which `backward` needs.
         """
-
-    def backward(
-        self, g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients of x, taps and bias (even without a bias) from that of the streams."""
-
-    def kept_shape(self, x: Tensor, taps: Tensor) -> tuple[int, ...]:
-        """Return the shape of the tensor that `forward` keeps."""
-
-
-class TorchBankEngine:
-    """A bank in PyTorch operations; low-pass signals between levels are kept for the backward."""
-
-    def forward(self, x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> tuple[Tensor, Tensor]:
-        """Return the streams, and the low-pass signals (S - 1, b, l, d)."""
         b, length, d = x.shape
         levels, sides = taps.shape[:2]
         streams = x.new_empty(b, length, levels + 2 if sides == 2 else 1, d)
@@ -111,7 +95,10 @@ class TorchBankEngine:
     def backward(
         self, g: Tensor, x: Tensor, taps: Tensor, bias: Tensor | None, kept: Tensor, dilation: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients of x, taps and bias, computed from the coarsest level to the finest."""
+        """Return the gradients of x, taps and bias (even without a bias) from that of the streams.
+
+        They are computed from the coarsest level to the finest.
+        """
         del bias  # the low-pass signals hold it already
         signals = [x, *kept.unbind(0)]
         g_taps, g_bias = torch.zeros_like(taps), taps.new_empty(*taps.shape[:2], x.shape[2])
@@ -227,11 +214,14 @@ def _make_dense(x: Tensor) -> Tensor:
     return x if x.stride(2) == 1 else x.contiguous()
 
 
-ENGINES: dict[str, BankEngine] = {"torch": TorchBankEngine(), "cpp": NativeBankEngine()}
+ENGINES: dict[str, TorchBankEngine | NativeBankEngine] = {
+    "torch": TorchBankEngine(),
+    "cpp": NativeBankEngine(),
+}
 
 
 def _apply_bank(x: Tensor, taps: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
-    """Call `BankEngine.forward`, differentiably; `dilation` is that of the first level."""
+    """Call the forward of an engine, differentiably; `dilation` is that of the first level."""
     dtype = torch.promote_types(x.dtype, taps.dtype)
     x, taps, bias = x.to(dtype), taps.to(dtype), None if bias is None else bias.to(dtype)
     native = native_library.is_supported(x) and is_bank_native()

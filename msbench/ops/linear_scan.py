@@ -8,7 +8,6 @@ their cumulative products underflow to 0/0 after a few fast steps.
 """
 
 import ctypes
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -62,16 +61,6 @@ def check_linear_shapes(a: Tensor, x: Tensor) -> None:
         )
 
 
-class LinearEngine(Protocol):
-    """An implementation of the recurrence: a (b or 1, l or 1, d) and x (b, l, d) of one dtype."""
-
-    def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        """Return h, contiguous."""
-
-    def backward(self, gh: Tensor, a: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradients of a and x, contiguous, from that of h."""
-
-
 def run_recurrence(a: Tensor, x: Tensor, *, log: bool = False) -> Tensor:
     """Return h (b, l, d) of a (b or 1, l or 1, d or 1) and x (b, l, d); with `log`, a holds log decays.
 
@@ -99,14 +88,14 @@ def run_reversed(a: Tensor, g: Tensor, *, log: bool = False) -> Tensor:
 
 
 class TorchLinearEngine:
-    """See `LinearEngine`."""
+    """The recurrence in PyTorch operations: a (b or 1, l or 1, d) and x (b, l, d) of one dtype."""
 
     def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        """See `LinearEngine`."""
+        """Return h, contiguous."""
         return run_recurrence(a, x)
 
     def backward(self, gh: Tensor, a: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """See `LinearEngine`."""
+        """Return the gradients of a and x, contiguous, from that of h."""
         gx = run_reversed(a.conj(), gh)
         products = gx[:, 1:] * h[:, :-1].conj()
         if a.shape[1] > 1:
@@ -119,14 +108,14 @@ class NativeLinearEngine:
     """The recurrence in C++ (``native/recurrences.cpp``): on the CPU, real or complex, and not empty."""
 
     def forward(self, a: Tensor, x: Tensor) -> Tensor:
-        """See `LinearEngine`."""
+        """See `TorchLinearEngine`."""
         a, x = _make_dense(a), _make_dense(x)
         h = x.new_empty(x.shape)
         native_library.call("linear_forward", x, make_linear_problem(a, x), h)
         return h
 
     def backward(self, gh: Tensor, a: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """See `LinearEngine`."""
+        """See `TorchLinearEngine`."""
         a, gh = _make_dense(a), _make_dense(gh)
         ga, gx = a.new_empty(a.shape), gh.new_empty(gh.shape)
         native_library.call("linear_backward", gh, make_linear_problem(a, gh), h.contiguous(), gx, ga)
@@ -164,7 +153,10 @@ def _make_dense(x: Tensor) -> Tensor:
     return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()
 
 
-ENGINES: dict[str, LinearEngine] = {"torch": TorchLinearEngine(), "cpp": NativeLinearEngine()}
+ENGINES: dict[str, TorchLinearEngine | NativeLinearEngine] = {
+    "torch": TorchLinearEngine(),
+    "cpp": NativeLinearEngine(),
+}
 
 
 @mark_constant

@@ -12,7 +12,7 @@ of logarithms, never products of decays, so slow ones do not drift. Streams are 
 """
 
 import ctypes
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -94,16 +94,6 @@ def check_lti_shapes(tensors: Tensors) -> None:
         "mix": (mix, (b, length, m)),
     }
     check_sizes(u, sizes)
-
-
-class LtiEngine(Protocol):
-    """An implementation of the system and its gradients, for tensors of one dtype (float32 or float64)."""
-
-    def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """Return the output, contiguous, and with `keep` the unmixed outputs, for the gradient of mix."""
-
-    def backward(self, gout: Tensor, tensors: Tensors, kept: Tensor) -> Tensors:
-        """Return contiguous gradients; that of mix only if `kept` is not empty."""
 
 
 class LtiStream(NamedTuple):
@@ -206,10 +196,10 @@ def sum_diagonals(x: Tensor) -> Tensor:
 
 
 class TorchLtiEngine:
-    """See `LtiEngine`."""
+    """The system and its gradients in PyTorch operations, for tensors of one dtype (float32 or float64)."""
 
     def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `LtiEngine`."""
+        """Return the output, contiguous, and with `keep` the unmixed outputs, for the gradient of mix."""
         u, log_decay, weight, skip, mix = tensors
         y = u.new_empty(u.shape)
         for s in range(u.shape[2]):
@@ -221,7 +211,7 @@ class TorchLtiEngine:
         return out, y if keep else u.new_empty(0)
 
     def backward(self, gout: Tensor, tensors: Tensors, kept: Tensor) -> Tensors:
-        """See `LtiEngine`."""
+        """Return contiguous gradients; that of mix only if `kept` is not empty."""
         u, log_decay, weight, skip, mix = tensors
         gu, g_decay, g_weight = u.new_empty(u.shape), torch.empty_like(log_decay), torch.empty_like(weight)
         g_skip = None if skip is None else torch.empty_like(skip)
@@ -242,7 +232,7 @@ class NativeLtiEngine:
     """The system in C++: on the CPU, and not empty."""
 
     def forward(self, tensors: Tensors, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `LtiEngine`."""
+        """See `TorchLtiEngine`."""
         u, *_, mix = tensors = _put_channels_last(tensors)
         b, length, m, d = u.shape
         out = u.new_empty((b, length, m, d) if mix is None else (b, length, d))
@@ -251,7 +241,7 @@ class NativeLtiEngine:
         return out, kept
 
     def backward(self, gout: Tensor, tensors: Tensors, kept: Tensor) -> Tensors:
-        """See `LtiEngine`."""
+        """See `TorchLtiEngine`."""
         tensors, gout = _put_channels_last(tensors), gout.contiguous()
         u, log_decay, weight, skip, mix = apply_each(torch.empty_like, tensors)
         if not kept.numel():
@@ -291,7 +281,7 @@ def _put_channels_last(tensors: Tensors) -> Tensors:
     return ready
 
 
-ENGINES: dict[str, LtiEngine] = {"torch": TorchLtiEngine(), "cpp": NativeLtiEngine()}
+ENGINES: dict[str, TorchLtiEngine | NativeLtiEngine] = {"torch": TorchLtiEngine(), "cpp": NativeLtiEngine()}
 
 
 def _run(tensors: Tensors, engine: str) -> Tensor:

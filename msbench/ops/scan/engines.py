@@ -1,6 +1,6 @@
 """The scan as a PyTorch operator, for all engines."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,21 +10,7 @@ from msbench.ops.scan import native_engine, torch_engine, triton_engine
 from msbench.ops.scan.reference import Arguments
 
 
-class ScanEngine(Protocol):
-    """An implementation of the scan and its gradients, for arguments of one dtype (float32 or float64)."""
-
-    def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """Return the output, contiguous, and the tensor that `backward` needs (empty unless `keep`).
-
-        `scaled`: the input is multiplied by its step size.
-        """
-
-    def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
-        """Return contiguous gradients of all arguments from `gy`, that of the output."""
-
-    def kept_shape(self, u: Tensor, A: Tensor) -> tuple[int, ...]:
-        """Return the shape of the tensor that `forward` keeps."""
-
+ScanEngine = torch_engine.TorchScanEngine | native_engine.NativeScanEngine | triton_engine.TritonScanEngine
 
 ENGINES: dict[str, ScanEngine] = {
     "triton": triton_engine.ENGINE,

@@ -51,14 +51,14 @@ def describe_kernel() -> str:
 
 
 class NativeScanEngine:
-    """See `msbench.ops.scan.engines.ScanEngine`; one state in 16 is kept."""
+    """See `msbench.ops.scan.torch_engine.TorchScanEngine`; one state in 16 is kept."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.scan.engines.ScanEngine`."""
+        """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
         return run_forward((*make_contiguous(arguments), *NOT_FUSED), scaled=scaled, keep=keep)
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
-        """See `msbench.ops.scan.engines.ScanEngine`."""
+        """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
         arguments = make_contiguous(arguments)
         gradients: Arguments = apply_each(lambda x: x.new_empty(x.shape), arguments)
         run_backward((*arguments, *NOT_FUSED), (*gradients, *NOT_FUSED), kept, gy, scaled=scaled)

@@ -227,15 +227,18 @@ def multiply_inner(x: Tensor, y: Tensor) -> Tensor:
 
 
 class TorchScanEngine:
-    """See `msbench.ops.scan.engines.ScanEngine`."""
+    """The scan and its gradients in PyTorch operations, for arguments of one dtype (float32 or float64)."""
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.scan.engines.ScanEngine`."""
+        """Return the output, contiguous, and the tensor that `backward` needs (empty unless `keep`).
+
+        `scaled`: the input is multiplied by its step size.
+        """
         y, kept = forward(prepare_inputs(arguments), scaled=scaled, keep=keep)
         return (y if arguments[6] is None else y.squeeze(2)), kept if keep else y.new_empty(0)
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
-        """See `msbench.ops.scan.engines.ScanEngine`."""
+        """Return contiguous gradients of all arguments from `gy`, that of the output."""
         C, mix = arguments[4], arguments[6]
         u, dt, A, B, g_read, skip, g_mix = backward(
             prepare_inputs(arguments), kept, gy if mix is None else gy.unsqueeze(2), scaled=scaled

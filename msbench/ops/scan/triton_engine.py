@@ -54,7 +54,7 @@ def use_device_of(x: Tensor) -> AbstractContextManager[object]:
 
 
 class TritonScanEngine:
-    """See `msbench.ops.scan.engines.ScanEngine`; the state before every `every` steps is kept.
+    """See `msbench.ops.scan.torch_engine.TorchScanEngine`; the state before every `every` steps is kept.
 
     Results are bit-equal in every run: all sums have a fixed order, and blocks depend on sizes alone.
     """
@@ -63,7 +63,7 @@ class TritonScanEngine:
         self.every, self.schedulers = every, schedulers
 
     def forward(self, arguments: Arguments, *, scaled: bool, keep: bool) -> tuple[Tensor, Tensor]:
-        """See `msbench.ops.scan.engines.ScanEngine`."""
+        """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
         if arguments[0].dtype == torch.float64:
             return torch_engine.ENGINE.forward(arguments, scaled=scaled, keep=keep)
         tensors = make_contiguous(arguments)
@@ -83,7 +83,7 @@ class TritonScanEngine:
         return (y if mix is None else y.squeeze(2)), kept
 
     def backward(self, arguments: Arguments, kept: Tensor, gy: Tensor, *, scaled: bool) -> Arguments:
-        """See `msbench.ops.scan.engines.ScanEngine`."""
+        """See `msbench.ops.scan.torch_engine.TorchScanEngine`."""
         if arguments[0].dtype == torch.float64:
             return torch_engine.ENGINE.backward(arguments, kept, gy, scaled=scaled)
         tensors, kept, gy = make_contiguous(arguments), kept.contiguous(), gy.contiguous()
