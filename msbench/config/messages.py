@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from msbench.errors import suggest_name
@@ -34,16 +34,22 @@ def describe_error(cls: type[BaseModel], detail: ErrorDetails, owner: str = "") 
         least = context["min_length"]
         return "must not be empty" if least == 1 else f"must have at least {least} entries"
     if kind == "literal_error":
-        return _describe_choice(value, context["expected"])
+        near = (
+            suggest_name(value, re.findall(r"'([^']*)'", context["expected"]))
+            if isinstance(value, str)
+            else ""
+        )
+        return f"must be {context['expected']}, not {format_value(value)}{near}"
     if kind in MUST_BE:
         return f"must be {MUST_BE[kind]}, not {format_value(value)}"
     return f"{re.sub(r'^.*? should ', 'must ', detail['msg'])}, not {format_value(value)}"
 
 
-def _describe_choice(value: Any, expected: str) -> str:
-    """Return the message for a wrong literal; `expected` is pydantic's list: ``'a', 'b' or 'c'``."""
-    near = suggest_name(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
-    return f"must be {expected}, not {format_value(value)}{near}"
+def describe_first_fault(error: ValidationError) -> str:
+    """Return the key and pydantic's message of the first fault of a document that msbench itself wrote."""
+    detail = error.errors()[0]
+    key = ".".join(map(str, detail["loc"])) or "the file"
+    return f"{key:.200}: {detail['msg'].removeprefix('Value error, '):.200}"
 
 
 def describe_unknown_key(key: str, known: list[str], owner: str = "") -> str:

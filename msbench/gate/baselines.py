@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from msbench import __version__
 from msbench.config import RunSpec
+from msbench.config.messages import describe_first_fault
 from msbench.errors import ConfigError, Undecided
 from msbench.gate.baseline_file import (
     ANY,
@@ -223,9 +224,7 @@ def _collect_entry(
             },
         )
     except ValidationError as error:
-        fault = error.errors()[0]
-        problem = fault["msg"].removeprefix("Value error, ")
-        return f"the records are invalid: {fault['loc'][0]}: {problem}; train these runs again"
+        return f"the records are invalid: {describe_first_fault(error)}; train these runs again"
 
 
 def merge_entries(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from msbench.config.messages import describe_first_fault
 from msbench.console import encodable
 from msbench.errors import DamagedRecord
 from msbench.results.files import parse_json, read_bytes, write_file
@@ -103,11 +104,8 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
         except OSError as error:
             warnings.append(f"{path}: cannot be read: {error.strerror}")
         except ValidationError as error:
-            detail = error.errors()[0]
-            key = ".".join(map(str, detail["loc"])) or "the file"
-            warnings.append(
-                f"{path}: no mixing distances: {key}: {detail['msg']}; delete it, or measure again"
-            )
+            fault = describe_first_fault(error)
+            warnings.append(f"{path}: no mixing distances: {fault}; delete it, or measure again")
         else:
             if measured.run_id == run_folder.name:
                 found.append(measured)

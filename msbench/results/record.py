@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from msbench.config.messages import describe_first_fault
 from msbench.config.run import SECTIONS, Label, compute_spec_digest
 from msbench.console import encodable
 from msbench.errors import ConfigError, DamagedRecord
@@ -203,9 +204,7 @@ def _explain_fault(data: bytes, error: ValidationError) -> str:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         known = f"has schema version {version!s:.20}, and this msbench reads up to {SCHEMA_VERSION}"
         return f"{known}: use a newer one, or train again with --fresh, which archives it"
-    detail = error.errors()[0]
-    key = ".".join(str(part) for part in detail["loc"]) or "the file"
-    return f"not a run record: {key:.200}: {detail['msg']:.200}; delete it, or train again with --fresh"
+    return f"not a run record: {describe_first_fault(error)}; delete it, or train again with --fresh"
 
 
 def _find_contradiction(record: RunRecord) -> str:

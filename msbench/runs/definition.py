@@ -249,7 +249,8 @@ class _Writer:
             return text
         if isinstance(node, ast.JoinedStr):
             # Some versions of Python end the format of an f-string's field with an empty text.
-            return f"JoinedStr({self.write([each for each in node.values if not _is_empty(each)])})"
+            parts = [each for each in node.values if getattr(each, "value", None) != ""]
+            return f"JoinedStr({self.write(parts)})"
         # Versions of Python differ in the fields that they leave empty, not in those with a value.
         fields = [
             f"{name}={self._write_field(node, name, value)}"
@@ -314,10 +315,6 @@ def _find_local(node: ast.AST, field: str) -> frozenset[str]:
         first = {each.id for each in ast.walk(node.generators[0].iter) if isinstance(each, ast.Name)}
         return frozenset(targets - first)
     return frozenset()
-
-
-def _is_empty(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value == ""
 
 
 def _is_unwritten(node: object) -> bool:

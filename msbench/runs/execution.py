@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from msbench import datasets, models
 from msbench.config import RunSpec
+from msbench.config.messages import describe_first_fault
 from msbench.console import encodable
 from msbench.datasets.dataset import Dataset, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, measure_split_memory
@@ -256,11 +257,8 @@ class _RunAttempt:
         try:
             RunRecord.model_validate_json(encode_record(self._build_record("interrupted")))
         except ValidationError as error:
-            detail = error.errors()[0]
-            key = ".".join(map(str, detail["loc"]))
-            raise ConfigError(
-                f"{name_run(self.spec)}: no record could hold {key:.200}: {detail['msg']:.200}"
-            ) from None
+            fault = describe_first_fault(error)
+            raise ConfigError(f"{name_run(self.spec)}: no record could hold {fault}") from None
 
     def _remove_earlier_record(self) -> None:
         """Remove the record of an earlier attempt: it would pass for this one's if this one died."""

@@ -117,13 +117,16 @@ def plan_with_data(
 def _set_up(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> SetupResult:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from PATH")
-    root, print_tenths = datasets.data_root(), _TenthsPrinter()
+    root, printed = datasets.data_root(), ("", -1)
     with SignalFlag() as signals:
 
         def progress(what: str, done: int, total: int) -> None:
+            nonlocal printed
             signals.check()
-            if not quiet:
-                print_tenths(what, done, total)
+            tenth = (what, done * 10 // total)
+            if not quiet and tenth != printed:
+                printed = tenth
+                say(f"{what}: {done:,} of {total:,}")
 
         def work(config: DataConfig) -> Dataset:
             if check_only:
@@ -175,16 +178,3 @@ def _count_facts(item: DatasetSetup) -> tuple[str, ...]:
         return ("not ready", "", "", "", "")
     counts = [f"{len(item.dataset.splits[name]):,}" for name in ("train", "validation", "test")]
     return (*counts, f"{item.dataset.info.longest:,}", item.dataset.digest[:12])
-
-
-class _TenthsPrinter:
-    """Printer of each tenth of a task's progress, once, for steps of any size."""
-
-    def __init__(self) -> None:
-        self._printed = ("", -1)
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        tenth = (what, done * 10 // total)
-        if tenth != self._printed:
-            self._printed = tenth
-            say(f"{what}: {done:,} of {total:,}")

@@ -75,14 +75,13 @@ def list_suites(
 
     An invalid file is skipped and reported to `on_error`; without one, ConfigError is raised.
     """
-    list_suite_names = sorted(_find_files(folder))
-    if on_error is None:
-        return run_checks(*(partial(load_suite, name, folder) for name in list_suite_names))
     found: list[Suite] = []
-    for name in list_suite_names:
+    for name in list_suite_names(folder):
         try:
             found.append(load_suite(name, folder))
         except ConfigError as error:
+            if on_error is None:
+                raise
             on_error(error)
     return found
 
@@ -125,18 +124,13 @@ def resolve_specs(
 def _read_suite(path: Path) -> Suite:
     source = load_yaml(path)
     head = validate(SuiteFile, source)
+    same = ("name", "title", "protocol", "caption", "seeds", "reported", "claims")
     suite = Suite(
-        name=head.name,
-        title=head.title,
-        protocol=head.protocol,
-        caption=head.caption,
-        seeds=head.seeds,
-        reported=head.reported,
+        **{name: getattr(head, name) for name in same},
         tasks=tuple(head.tasks),
         models=tuple(head.models),
         source=source,
         gate=head.gate or GateSettings(),
-        claims=head.claims,
     )
     for model in suite.models:
         if model not in MODELS:

@@ -9,7 +9,6 @@ from msbench.ops.operators import needs_gradient, register_differentiable
 from msbench.ops.scan import native_engine, torch_engine, triton_engine
 from msbench.ops.scan.reference import Arguments
 
-
 ScanEngine = torch_engine.TorchScanEngine | native_engine.NativeScanEngine | triton_engine.TritonScanEngine
 
 ENGINES: dict[str, ScanEngine] = {

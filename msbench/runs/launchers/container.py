@@ -5,9 +5,7 @@ read-only, there is no network, the user is the caller; only the data, the resul
 be written.
 """
 
-import csv
 import hashlib
-import io
 import json
 import os
 import posixpath
@@ -24,6 +22,7 @@ from msbench.config import RunSpec
 from msbench.console import command_line, encodable, say
 from msbench.environment import CONTAINER
 from msbench.errors import ConfigError, UnknownName
+from msbench.results.files import encode_csv
 from msbench.runs.launchers import RunOptions
 from msbench.runs.launchers.distributed import forward_signals
 from msbench.runs.setup import setup_fetched_data
@@ -70,9 +69,8 @@ class Mount:
     def words(self) -> tuple[str, str]:
         """The option, which all three engines parse as one line of CSV: a path may hold commas and quotes."""
         fields = ["type=bind", f"source={self.source}", f"destination={self.target}"]
-        line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(fields if self.writable else [*fields, "ro"])
-        return ("--mount", line.getvalue())
+        line = encode_csv(fields if self.writable else [*fields, "ro"], [])
+        return ("--mount", line.decode().removesuffix("\n"))
 
 
 @dataclass(frozen=True)
@@ -246,7 +244,11 @@ def run_in_container(specs: Sequence[RunSpec], options: RunOptions, arguments: S
         code = setup_fetched_data(specs, quiet=options.quiet)
         if code:
             return code
-        _make_folders(options.results, datasets.data_root())
+        for folder in (options.results, datasets.data_root()):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"{folder}: cannot be made: {error.strerror}") from None
     command = ContainerCommand(
         image=image,
         words=drop_container_options(arguments),
@@ -260,14 +262,6 @@ def run_in_container(specs: Sequence[RunSpec], options: RunOptions, arguments: S
     if not options.quiet:
         say(f"msbench: {command_line(command.command)}")
     return run_command(command)
-
-
-def _make_folders(*folders: Path) -> None:
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{folder}: cannot be made: {error.strerror}") from None
 
 
 def run_command(command: ContainerCommand) -> int:

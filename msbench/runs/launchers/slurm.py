@@ -179,10 +179,10 @@ def lock_submissions(results: Path) -> Iterator[None]:
     Raises ConfigError if nothing can be written, or if the path cannot be used in a batch script.
     """
     place = str(results.absolute())
-    if "%" in place:
-        raise ConfigError(f"--results {results}: Slurm replaces '%' in the path of a log; choose another")
-    if not place.isprintable():
-        raise ConfigError(f"--results {results}: a path in a batch script ends with the line; choose another")
+    if "%" in place or not place.isprintable():
+        raise ConfigError(
+            f"--results {results}: a batch script takes no path with '%' or a line break; choose another"
+        )
     folder = results / slurm_jobs.FOLDER
 
     @cache  # printed once, however long it takes

@@ -20,6 +20,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from msbench.config.messages import describe_first_fault
 from msbench.errors import ConfigError
 from msbench.results.files import read_bytes, write_atomically
 from msbench.results.record import RunId, RunRecord
@@ -104,9 +105,8 @@ def read_submission(path: Path) -> Submission:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        detail = error.errors()[0]
-        key = ".".join(map(str, detail["loc"])) or "the file"
-        raise ConfigError(f"{path}: not a submission: {key}: {detail['msg']}; delete its folder") from None
+        fault = describe_first_fault(error)
+        raise ConfigError(f"{path}: not a submission: {fault}; delete its folder") from None
 
 
 def list_submissions(results: Path) -> tuple[list[Submission], list[str]]:

@@ -16,15 +16,13 @@ from msbench.cli import app, array_job
 from msbench.errors import CAUGHT
 from msbench.results import store
 from msbench.runs.launchers.distributed import forward_signals
-from msbench.runs.launchers.pool import record_signals
 from msbench.training.signals import SignalFlag
 
 IGNORED = (signal.SIGHUP, signal.SIGINT)
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
 INSTALLERS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "run": SignalFlag,
-    "jobs": record_signals,
-    "devices and containers": lambda: forward_signals([]),
+    "jobs, devices and containers": lambda: forward_signals([]),
     "slurm": array_job._record_signals,
 }
 

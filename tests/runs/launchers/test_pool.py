@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from ranks import until
 
-from msbench.runs.launchers.distributed import LIFELINE, ONCE, create_flag
-from msbench.runs.launchers.pool import WorkerPool, build_slots, choose_worst, record_signals
+from msbench.runs.launchers.distributed import LIFELINE, ONCE, create_flag, forward_signals
+from msbench.runs.launchers.local import WorkerPool, build_slots, choose_worst
 
 HEAD = (
     "import os, signal, sys, time; from pathlib import Path; folder, mine = Path(sys.argv[1]), sys.argv[2]\n"
@@ -98,7 +98,7 @@ def test_one_that_is_looked_after_takes_two_signals_for_one(monkeypatch: pytest.
 
 def test_signals_are_noted_and_handled_as_before_after() -> None:
     before = signal.getsignal(signal.SIGUSR1)
-    with record_signals() as received:
+    with forward_signals([]) as received:
         os.kill(os.getpid(), signal.SIGUSR1)
         until(lambda: received == [signal.SIGUSR1])
     assert signal.getsignal(signal.SIGUSR1) is before
@@ -107,7 +107,7 @@ def test_signals_are_noted_and_handled_as_before_after() -> None:
 def test_places_share_the_cores_and_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MSBENCH_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("msbench.runs.launchers.pool.count_cores", lambda: 8)
+    monkeypatch.setattr("msbench.environment.count_cores", lambda: 8)
     assert build_slots(3, "cpu") == [{"TERM": "dumb", "MSBENCH_THREADS": "2"}] * 3
     assert build_slots(20, "cpu")[0]["MSBENCH_THREADS"] == "1"
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

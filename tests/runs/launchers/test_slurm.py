@@ -173,7 +173,7 @@ def test_a_folder_that_a_shell_would_take_apart_stays_one_word(tmp_path: Path, c
     assert "'%'" in percent.stderr
     lines = run(tmp_path, "--results", str(tmp_path / "a\ntouch gone"))
     assert lines.exit_code == 2
-    assert "ends with the line" in lines.stderr
+    assert "a line break" in lines.stderr
     assert commands.times("submissions") == 1
 
 
