@@ -1,7 +1,8 @@
 """Listings of suites, models, datasets and runs."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,8 @@ from msbench.environment import choose_accelerator
 from msbench.errors import ConfigError, UnknownName
 from msbench.results import store
 from msbench.results.record import RunRecord
-from msbench.runs.launchers.slurm_jobs import Job, find_jobs
+from msbench.runs.launchers.slurm_jobs import find_jobs
 from msbench.runs.suite import Suite, list_suites, load_suite, resolve_specs
-
-KINDS = ("suites", "models", "datasets", "runs")
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,9 @@ class Listing:
 
 def build_listing(what: str, results: Path) -> Listing:
     """Return the listing that ``msbench list`` prints; UnknownName for anything but the four kinds."""
-    match what:
-        case "suites":
-            return _list_suites()
-        case "models":
-            return _list_models()
-        case "datasets":
-            return _list_datasets()
-        case "runs":
-            return _list_runs(results)
-    raise UnknownName("listing", what, KINDS)
+    if what not in KINDS:
+        raise UnknownName("listing", what, KINDS)
+    return KINDS[what](results)
 
 
 def _list_suites() -> Listing:
@@ -103,11 +95,8 @@ def _describe_model(name: str, suite: Suite | None, device: str, warnings: list[
 def _choose_size(name: str, suite: Suite | None) -> tuple[ClassifierConfig, TaskInfo, str]:
     """Return a model's config in a suite, the task, and the suite's name; or the model's defaults."""
     if suite is not None:
-        try:
+        with suppress(ConfigError):  # its own options may be incompatible with the suite's
             spec = resolve_specs(suite, [name], suite.tasks[:1], suite.seeds[:1])[0]
-        except ConfigError:  # its own options are incompatible with the suite's
-            pass
-        else:
             return spec.model, datasets.outline(spec.data), suite.name
     entry = MODELS[name]
     return entry.config(**entry.preset), datasets.outline(ListOpsConfig()), "defaults"
@@ -127,9 +116,18 @@ def _list_runs(results: Path) -> Listing:
     found, warnings = store.read_records(results)
     left, unread = find_jobs(results, found)
     apart = describe_differences(found)
-    rows = [(*_describe_run(record, left.pop(record.run_id, None)), apart[id(record)]) for record in found]
+    rows: list[tuple[Any, ...]] = []
+    for record in found:
+        job = left.pop(record.run_id, None)
+        place = (record.run_id, record.suite, record.task, record.model, record.seed)
+        status = job.state if job is not None and job.active else record.status
+        result = None if record.result is None else f"{record.result:.2%}"
+        rows.append((*place, status, record.metric, result, record.ended, apart[id(record)]))
+    for job in left.values():
+        place = (job.run.run_id, job.submission.suite, job.run.task, job.run.model, job.run.seed)
+        rows.append((*place, job.state, None, None, None, ""))
     if left:
-        rows = sorted([*rows, *map(_describe_submitted, left.values())], key=lambda row: (*row[1:4], row[0]))
+        rows.sort(key=lambda row: (*row[1:4], row[0]))
     header = ("run", "suite", "task", "model", "seed", "status", "metric", "test", "ended", "with")
     return Listing(header, rows, [*warnings, *unread], below=4)
 
@@ -144,37 +142,15 @@ def describe_differences(records: Sequence[RunRecord]) -> dict[int, str]:
         first, *others = specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
         # Usually they are the same: this avoids flattening thousands of runs.
         differ = {change.name for each in others if each != first for change in compare_settings(first, each)}
-        texts = [_format_settings(spec, sorted(differ)) for spec in specs]
+        flat = [flatten(spec) if differ else {} for spec in specs]
+        texts = [
+            {name: format_yaml(values[name]) for name in sorted(differ) if name in values} for values in flat
+        ]
         common = {name: Counter(text.get(name) for text in texts).most_common(1)[0][0] for name in differ}
         for run, text in zip(runs, texts, strict=True):
             own = (f"{name} {value}" for name, value in text.items() if value != common[name])
             found[id(run)] = ", ".join(own)
     return found
-
-
-def _format_settings(spec: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Return the settings of these names, as a file spells them."""
-    values = flatten(spec) if names else {}
-    return {name: format_yaml(values[name]) for name in names if name in values}
-
-
-def _describe_run(record: RunRecord, job: Job | None) -> tuple[Any, ...]:
-    return (
-        record.run_id,
-        record.suite,
-        record.task,
-        record.model,
-        record.seed,
-        job.state if job is not None and job.active else record.status,
-        record.metric,
-        _format_percent(record.result),
-        record.ended,
-    )
-
-
-def _describe_submitted(job: Job) -> tuple[Any, ...]:
-    run = job.run
-    return (run.run_id, job.submission.suite, run.task, run.model, run.seed, job.state, None, None, None, "")
 
 
 def _format_cell(column: str, value: Any) -> Any:
@@ -183,5 +159,9 @@ def _format_cell(column: str, value: Any) -> Any:
     return f"{value:,}" if column == "parameters" and value is not None else value
 
 
-def _format_percent(fraction: float | None) -> str | None:
-    return None if fraction is None else f"{fraction:.2%}"
+KINDS: dict[str, Callable[[Path], Listing]] = {
+    "suites": lambda _results: _list_suites(),
+    "models": lambda _results: _list_models(),
+    "datasets": lambda _results: _list_datasets(),
+    "runs": _list_runs,
+}
