@@ -137,7 +137,7 @@ def _drawn(
 ) -> NDArray[np.float64]:
     """Return the macro AUROC of each draw, (models, draws), for each model's `scores`."""
     classes = np.flatnonzero(scorable(labels))
-    ranked = [[_Ranked.of(labels[:, each], one[:, each]) for each in classes] for one in scores]
+    ranked = [[_Ranked(labels[:, each], one[:, each]) for each in classes] for one in scores]
     left_out = np.any if every_class else np.all
     batches: list[NDArray[np.float64]] = []
     found = 0
@@ -163,35 +163,23 @@ def _weights(n: int, seed: int, most: int) -> Iterator[NDArray[np.int32]]:
         yield np.bincount(places.ravel(), minlength=number * n).reshape(number, n).astype(np.int32)
 
 
-@dataclass(frozen=True)
 class _Ranked:
     """The examples of one class, sorted once by score; a draw only reweights them.
 
     With positives of weight w and, for each, the weight of negatives with a lower (L) and an equal score (E),
     AUROC = Σ w (L + E/2) / (weight of positives · weight of negatives). So negatives are summed between the
     scores of the positives, and no draw is sorted.
+
+    `positives` and `negatives` are the examples labelled 1 and 0, by score; for each positive, `below` is the
+    number of negatives with a lower score, `not_above` that with a lower or an equal one.
     """
 
-    positives: NDArray[np.intp]
-    """Examples labelled 1, by score."""
-    negatives: NDArray[np.intp]
-    """Examples labelled 0, by score."""
-    below: NDArray[np.intp]
-    """For each positive, the number of negatives with a lower score."""
-    not_above: NDArray[np.intp]
-    """For each positive, the number of negatives with a lower or an equal score."""
-
-    @staticmethod
-    def of(labels: NDArray[np.integer], scores: NDArray[np.floating]) -> "_Ranked":
+    def __init__(self, labels: NDArray[np.integer], scores: NDArray[np.floating]) -> None:
         order = np.argsort(scores, kind="stable")
-        positives, negatives = order[labels[order] == 1], order[labels[order] == 0]
-        held, against = scores[positives], scores[negatives]
-        return _Ranked(
-            positives,
-            negatives,
-            np.searchsorted(against, held, side="left"),
-            np.searchsorted(against, held, side="right"),
-        )
+        self.positives, self.negatives = order[labels[order] == 1], order[labels[order] == 0]
+        held, against = scores[self.positives], scores[self.negatives]
+        self.below = np.searchsorted(against, held, side="left")
+        self.not_above = np.searchsorted(against, held, side="right")
 
     def auroc(self, weights: NDArray[np.int32]) -> NDArray[np.float64]:
         """Return the AUROC of each draw (draws,) from weights (draws, n); NaN if one label is absent."""

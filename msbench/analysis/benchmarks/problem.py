@@ -36,9 +36,6 @@ class Size:
     d: int = 128
     n: int = 26
 
-    def __str__(self) -> str:
-        return f"b {self.b}, l {self.l}, m {self.m}, d {self.d}, n {self.n}"
-
     @property
     def tokens(self) -> int:
         """Return the steps of all examples."""

@@ -4,6 +4,7 @@ At a terminal each column takes three characters besides its text: six columns l
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from msbench import console
@@ -80,11 +81,6 @@ def make_table(title: str, cells: Mapping[str, Format], rows: Sequence[Row]) -> 
     return title, tuple(cells), [[form(row) for form in cells.values()] for row in rows]
 
 
-def format_name(row: Row) -> str:
-    """Return the name of a row."""
-    return str(row["name"])
-
-
 def format_batch(row: Row) -> str:
     """Format examples and steps."""
     return f"{row['size']['b']} x {row['size']['l']}"
@@ -142,20 +138,20 @@ FORWARD, BOTH = MODES
 TABLES: dict[str, dict[str, dict[str, Format]]] = {
     "scan": {
         "Time in ms: median [20th-80th percentile]": {
-            "scan": format_name,
+            "scan": itemgetter("name"),
             "b x l": format_batch,
             "forward": lambda row: format_spread(row[FORWARD]),
             "forward + backward": lambda row: format_spread(row[BOTH]),
         },
         "Forward + backward; ratios are per token": {
-            "scan": format_name,
+            "scan": itemgetter("name"),
             "Mtoken/s": lambda row: f"{row[BOTH]['tokens_per_second'] / 1e6:.3g}",
             "Gstate/s": lambda row: f"{row[BOTH]['states_per_second'] / 1e9:.3g}",
             "x loop": lambda row: format_speedup(row, "over_loop", BOTH),
             "x mambapy": lambda row: format_speedup(row, "over_peer", BOTH),
         },
         "Forward alone; share of the bound's speed, forward and with backward": {
-            "scan": format_name,
+            "scan": itemgetter("name"),
             "Gstate/s": lambda row: f"{row[FORWARD]['states_per_second'] / 1e9:.3g}",
             "x loop": lambda row: format_speedup(row, "over_loop", FORWARD),
             "forward": lambda row: format_share(row[FORWARD]),
@@ -163,14 +159,14 @@ TABLES: dict[str, dict[str, dict[str, Format]]] = {
             "binds": format_bounds,
         },
         "Memory beyond arguments, output, gradients; worst error against float64": {
-            "scan": format_name,
+            "scan": itemgetter("name"),
             "MiB": format_memory,
             "x arguments": lambda row: format_number(row["peak_per_input"]),
             "error": lambda row: f"{find_worst_error(row)[1]:.1e}",
             "of": lambda row: find_worst_error(row)[0],
         },
         "First call in s; timed calls; CPU over wall time; equal to the last bit": {
-            "scan": format_name,
+            "scan": itemgetter("name"),
             "first": lambda row: format_number(row["first_call_s"]),
             "calls": lambda row: "/".join(str(row[mode]["calls"]) for mode in MODES),
             "CPU/wall": lambda row: f"{row[BOTH]['cpu'] / row[BOTH]['median']:.2f}",
@@ -180,14 +176,14 @@ TABLES: dict[str, dict[str, dict[str, Format]]] = {
     },
     "data": {
         "Made once": {
-            "suite task": format_name,
+            "suite task": itemgetter("name"),
             "examples": lambda row: f"{row['examples']:,}",
             "MiB": lambda row: f"{row['bytes'] / 2**20:,.1f}",
             "s": lambda row: format_number(row["made_seconds"]),
             "examples/s": lambda row: f"{row['made_per_second']:,.0f}" if row["made_per_second"] else "--",
         },
         "Opened again, and fed to the device in training order": {
-            "suite task": format_name,
+            "suite task": itemgetter("name"),
             "open, ms": lambda row: format_spread(row["open"]),
             "examples/s": lambda row: f"{row['examples_per_second']:,.0f}",
             "Mposition/s": lambda row: f"{row['positions_per_second'] / 1e6:.3g}",
@@ -197,13 +193,13 @@ TABLES: dict[str, dict[str, dict[str, Format]]] = {
 }
 """Tables by benchmark and title, each a formatter of a row's cell by column heading."""
 STEP_TIMES: dict[str, Format] = {
-    "model": format_name,
+    "model": itemgetter("name"),
     "b x l": format_batch,
     "step, ms": lambda row: format_spread(row["step"]),
     "ktoken/s": lambda row: f"{row['tokens_per_second'] / 1e3:.3g}",
 }
 STEP_SIZES: dict[str, Format] = {
-    "model": format_name,
+    "model": itemgetter("name"),
     "parameters": lambda row: f"{row['parameters']:,}",
     "states": lambda row: str(row["states_per_channel"]),
     "MiB": format_memory,
@@ -211,10 +207,10 @@ STEP_SIZES: dict[str, Format] = {
     "calls": lambda row: str(row["step"]["calls"]),
 }
 STEP_RATIOS: dict[str, Format] = {
-    "model": format_name,
-    "over": lambda row: row["over"],
+    "model": itemgetter("name"),
+    "over": itemgetter("over"),
     "ratio": lambda row: f"{row['ratio']:.2f}x",
-    "which": lambda row: row["what"],
+    "which": itemgetter("what"),
 }
 
 
