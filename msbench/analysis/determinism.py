@@ -15,10 +15,8 @@ import torch
 
 from msbench import console, models
 from msbench.analysis.training_trace import Moment, TensorDifference, TraceRecorder, find_first_difference
-from msbench.config import MODELS, RunSpec
-from msbench.config.layers import LocatedValues
-from msbench.config.run import resolve_data
-from msbench.datasets.dataset import SPLITS, Dataset, RaggedTokens, TaskInfo
+from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
+from msbench.datasets.dataset import Dataset, RaggedTokens, TaskInfo
 from msbench.environment import choose_accelerator, describe_environment, use_deterministic, use_threads
 from msbench.errors import Interrupted, NotDeterministic, UnknownName, get_first_line
 from msbench.models.classifier import Classifier
@@ -67,11 +65,8 @@ class DeterminismProblem:
     def dataset(self) -> Dataset:
         """Generate random tokens of unequal length; the first one decides the class."""
         info = TaskInfo("tokens", TOKENS, CLASSES, self.longest, "accuracy", 1 / CLASSES, {})
-        counts = (self.epoch * self.batch, self.batch, self.batch)
-        splits = {
-            name: self._split(count, seed)
-            for seed, (name, count) in enumerate(zip(SPLITS, counts, strict=True))
-        }
+        counts = {"train": self.epoch * self.batch, "validation": self.batch, "test": self.batch}
+        splits = {name: self._split(count, seed) for seed, (name, count) in enumerate(counts.items())}
         return Dataset(info, splits, "0" * 64, {})
 
     def _split(self, examples: int, seed: int) -> RaggedTokens:
@@ -100,14 +95,14 @@ class DeterminismProblem:
             task="determinism",
             model_name=model,
             seed=0,
-            data=resolve_data(LocatedValues({"dataset": "listops"}, {}, "doctor")),
+            data=DATASETS["listops"](dataset="listops"),
             model=entry.config(**{**known, **entry.preset}),
-            train={  # type: ignore[arg-type]  # pydantic converts it
-                "epochs": -(-self.steps // self.epoch),
-                "max_steps": self.steps,
-                "batch_size": self.batch,
-                "clip": 1e3,  # never reached: once clipped, every gradient would carry the difference of any
-            },
+            train=TrainConfig(
+                epochs=-(-self.steps // self.epoch),
+                max_steps=self.steps,
+                batch_size=self.batch,
+                clip=1e3,  # never reached: once clipped, every gradient would carry the difference of any
+            ),
         )
 
 
