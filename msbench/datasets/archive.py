@@ -19,6 +19,7 @@ files, a damaged header in its middle, bytes after the end, and a damaged list o
 """
 
 import bz2
+import csv
 import gzip
 import hashlib
 import io
@@ -30,12 +31,12 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import IO, BinaryIO
 
 from msbench.datasets import manifest
 from msbench.datasets.dataset import Progress, ignore_progress
@@ -165,6 +166,32 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
 
 
+def decode_text(content: bytes, where: str) -> str:
+    """Return UTF-8 text without a byte order mark. Raises DataError naming the line that is no such text."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{where}, line {line}: is not UTF-8") from None
+
+
+def read_csv(content: bytes, where: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the location of each row, and its fields by column. Raises DataError naming the line."""
+    reader = csv.reader(io.StringIO(decode_text(content, where), newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        if lacking := [name for name in columns if header.count(name) != 1]:
+            listed = ", ".join(name or "(the unnamed first one)" for name in lacking)
+            raise DataError(f"{where}, line 1: the header must name these columns once: {listed}")
+        for fields in reader:
+            line = f"{where}, line {reader.line_num}"
+            if len(fields) != len(header):
+                raise DataError(f"{line}: {len(fields)} fields instead of {len(header)}")
+            yield line, dict(zip(header, fields, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{where}, line {reader.line_num}: {error}") from None
+
+
 @contextmanager
 def open_entries(source: Path, progress: Progress = ignore_progress) -> Iterator[Iterator[ArchiveEntry]]:
     """Yield all entries of `source`, with plain names; the source stays open meanwhile."""
@@ -219,14 +246,14 @@ def _read_folder(
         if entry.is_dir():
             yield from _read_folder(path, look, f"{name}/", (*above, here))
         elif entry.is_file():
-            yield _plain(name, "", entry.stat().st_size, partial(_read_file, path))
+            yield _plain(name, "", entry.stat().st_size, partial(_read_stream, partial(io.FileIO, path)))
         else:
             special = "a broken link" if entry.is_symlink() else "no file"
             yield _plain(name, special, 0, lambda: iter(()))
 
 
-def _read_file(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
+def _read_stream(open_stream: Callable[[], IO[bytes]]) -> Iterator[bytes]:
+    with open_stream() as stream:
         yield from iter(partial(stream.read, BLOCK), b"")
 
 
@@ -235,14 +262,9 @@ def _read_zip(archive: zipfile.ZipFile, progress: Callable[[int, int], None]) ->
     infos = [info for info in archive.infolist() if not info.is_dir()]
     for done, info in enumerate(infos):
         progress(done, len(infos))
-        blocks = partial(_read_zip_file, archive, info)
+        blocks = partial(_read_stream, partial(archive.open, info))
         yield _plain(info.filename, _find_special_zip(info), info.file_size, blocks)
     progress(max(len(infos), 1), max(len(infos), 1))
-
-
-def _read_zip_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    with archive.open(info) as stream:
-        yield from iter(partial(stream.read, BLOCK), b"")
 
 
 def _find_special_zip(info: zipfile.ZipInfo) -> str:
@@ -381,13 +403,18 @@ def _read_tar(blocks: Iterator[bytes]) -> Iterator[ArchiveEntry]:
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # can be millions; only links need them
             if not member.isdir():
-                special = (
-                    "a link" if member.issym() or member.islnk() else "" if member.isreg() else "no file"
-                )
-                special = "a sparse file" if member.issparse() else special
+                special = _find_special_tar(member)
                 entry = _plain(member.name, special, member.size, partial(_tar_blocks, stream, member))
                 yield replace(entry, start=member.offset_data)
         stream.require_end()
+
+
+def _find_special_tar(member: tarfile.TarInfo) -> str:
+    if member.issparse():
+        return "a sparse file"
+    if member.isreg():
+        return ""
+    return "a link" if member.issym() or member.islnk() else "no file"
 
 
 def _tar_blocks(stream: TarStream, member: tarfile.TarInfo) -> Iterator[bytes]:
@@ -488,7 +515,7 @@ def read_lines(
     if source.is_dir():
         for name in names:
             if (source / name).is_file():
-                yield name, _explain_lines(source, _read_file(source / name))
+                yield name, _explain_lines(source, _read_stream(partial(io.FileIO, source / name)))
         return
     seen: set[str] = set()
     with explain_errors(source), open_entries(source, progress) as found:
@@ -521,14 +548,29 @@ def split_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield line
 
 
-class FileTree(Protocol):
-    """Files by name; for one process and one thread."""
+class FileTree:
+    """Entries that can be read at any time, by name; for one process and one thread."""
+
+    def __init__(self, source: Path, found: list[ArchiveEntry]) -> None:
+        self._source = source
+        self._entries: dict[str, ArchiveEntry] = {}
+        seen = SeenFiles()
+        for entry in found:
+            seen.check_spelling(entry.name)
+            first = self._entries.setdefault(entry.name, entry)
+            if first is not entry and entry.read() != first.read():
+                raise RefusedEntry(f"{entry.name} comes twice, with different bytes")
 
     def names(self) -> list[str]:
         """Return all names, in the order of the source."""
+        return list(self._entries)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one file. Raises DataError where it is missing or damaged."""
+        if name not in self._entries:
+            raise DataError(f"{self._source}: holds no {name}")
+        with explain_errors(self._source):
+            return self._entries[name].read()
 
 
 @contextmanager
@@ -546,39 +588,16 @@ def open_tree(source: Path, progress: Progress = ignore_progress) -> Iterator[Fi
             if kind == "tar":
                 with source.open("rb") as stream:
                     blocks = partial(_read_at, stream)
-                    yield EntryTree(
+                    yield FileTree(
                         source, [replace(each, open_blocks=partial(blocks, each)) for each in found]
                     )
             else:
-                yield EntryTree(source, list(found))
+                yield FileTree(source, list(found))
 
 
 def _read_at(stream: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
     stream.seek(entry.start)
     yield stream.read(entry.size)
-
-
-class EntryTree:
-    """The `FileTree` of entries that can be read at any time."""
-
-    def __init__(self, source: Path, found: list[ArchiveEntry]) -> None:
-        self._source = source
-        self._entries: dict[str, ArchiveEntry] = {}
-        seen = SeenFiles()
-        for entry in found:
-            seen.check_spelling(entry.name)
-            first = self._entries.setdefault(entry.name, entry)
-            if first is not entry and entry.read() != first.read():
-                raise RefusedEntry(f"{entry.name} comes twice, with different bytes")
-
-    def names(self) -> list[str]:
-        return list(self._entries)
-
-    def read(self, name: str) -> bytes:
-        if name not in self._entries:
-            raise DataError(f"{self._source}: holds no {name}")
-        with explain_errors(self._source):
-            return self._entries[name].read()
 
 
 def unpack(source: Path, folder: Path, progress: Progress = ignore_progress, *, nested: bool = False) -> None:

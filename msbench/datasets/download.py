@@ -19,7 +19,6 @@ import http.client
 import itertools
 import json
 import os
-import re
 import socket
 import threading
 import time
@@ -108,7 +107,7 @@ def _describe_difference(remote: RemoteFile, path: Path, hashes: HashCache, prog
     with path.open("rb") as stream:
         head = stream.read(HEAD)
     if not is_kind(head, remote.kind):
-        return describe_wrong_kind(head, remote.kind, "it is", page=is_web_page(head))
+        return describe_wrong_kind(remote.kind, "it is", page=is_web_page(head))
     algorithm, _, expected = (remote.digest or "").partition(":")
     found = hashes.digest(path, algorithm, progress) if expected else expected
     if found == expected:
@@ -325,20 +324,13 @@ def _check_head(kind: str, answer: HTTPResponse, chunks: Iterator[bytes]) -> Ite
         raise TemporaryFault("the server sent nothing")
     if not is_kind(head, kind):
         page = is_web_page(head) or answer.headers.get("Content-Type", "").startswith("text/html")
-        raise DownloadFault(describe_wrong_kind(head, kind, "the server sent", page=page))
+        raise DownloadFault(describe_wrong_kind(kind, "the server sent", page=page))
     return itertools.chain((head,), chunks)
 
 
-def describe_wrong_kind(head: bytes, kind: str, prefix: str, *, page: bool) -> str:
+def describe_wrong_kind(kind: str, prefix: str, *, page: bool) -> str:
     """Describe a file that does not begin as a `kind`."""
-    name = f" ({find_title(head)})" if find_title(head) else ""
-    return f"{prefix} {f'a web page{name}' if page else 'something'} that is no {kind} file"
-
-
-def find_title(head: bytes) -> str:
-    """Return the title of a web page, or an empty string."""
-    found = re.search(rb"<title[^>]*>(.*?)</title", head, re.IGNORECASE | re.DOTALL)
-    return " ".join(found[1].decode(errors="replace").split())[:80] if found else ""
+    return f"{prefix} {'a web page' if page else 'something'} that is no {kind} file"
 
 
 def _wait(seconds: float, progress: Progress) -> None:

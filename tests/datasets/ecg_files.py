@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from msbench.datasets.archive import FileTree
 from msbench.datasets.ptbxl.ecg import LEADS
 from msbench.errors import DataError
 
@@ -24,7 +25,7 @@ COLUMNS = "ecg_id,patient_id,report,scp_codes,strat_fold,filename_lr,filename_hr
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(FileTree):
     """Files that are only in memory."""
 
     content: dict[str, bytes]

@@ -43,7 +43,6 @@ from msbench.datasets.archive import (
     unpack,
 )
 from msbench.datasets.dataset import ignore_progress
-from msbench.datasets.download import find_title
 from msbench.errors import DataError
 
 TAR_END = -(-len(tar_bytes(FILES).rstrip(b"\0")) // 512) * 512
@@ -618,8 +617,6 @@ def test_no_other_kind_is_gzip() -> None:
 @pytest.mark.parametrize("head", [b"<!DOCTYPE html>", b"\n <HTML lang=en>", b"\xef\xbb\xbf<html>", b"<head>"])
 def test_web_pages(head: bytes) -> None:
     assert is_web_page(head)
-    assert find_title(head) == ""
-    assert find_title(head + b"<Title id=1>\n Quota  exceeded</title>") == "Quota exceeded"
 
 
 def test_what_is_no_web_page() -> None:

@@ -114,7 +114,7 @@ def test_lists_by_number_need_numbered_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("image,label\na,b\n", "line 1: must name the columns"),
+        ("image,label\na,b\n", "line 1: the header must name these columns once: ImageId, Pred"),
         ("ImageId,PredictionString\na,\n", "line 2: names no"),
     ],
 )

@@ -21,7 +21,6 @@ Labels of a flat val folder are those of the first of these lists:
   that of their names and is given only by the former.
 """
 
-import csv
 import io
 import os
 import re
@@ -33,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.archive import OWN, read_members
+from msbench.datasets.archive import OWN, decode_text, read_csv, read_members
 from msbench.datasets.archive_dataset import compare_counts
 from msbench.errors import DataError
 
@@ -224,35 +223,20 @@ def _read_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
     path = folder / CSV
     if not path.is_file():
         return {}
-    rows = csv.DictReader(io.StringIO(_read_text(path)))
-    if not {"ImageId", "PredictionString"} <= set(rows.fieldnames or ()):
-        raise DataError(f"{path}, line 1: must name the columns ImageId and PredictionString")
     known: dict[str, str] = {}
-    try:
-        for row in rows:
-            words = (row["PredictionString"] or "").split()
-            if not words:
-                raise DataError(f"{path}, line {rows.line_num}: names no class of {row['ImageId']}")
-            known[row["ImageId"]] = words[0]
-    except csv.Error as error:
-        raise DataError(f"{path}, line {rows.line_num}: {error}") from None
+    for where, row in read_csv(path.read_bytes(), str(path), ("ImageId", "PredictionString")):
+        words = row["PredictionString"].split()
+        if not words:
+            raise DataError(f"{where}: names no class of {row['ImageId']}")
+        known[row["ImageId"]] = words[0]
     return known
-
-
-def _read_text(path: Path) -> str:
-    content = path.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}, line {line}: is not UTF-8") from None
 
 
 def _read_synsets(folder: Path, images: Sequence[str]) -> dict[str, str]:
     path = folder / SYNSETS
     if not path.is_file():
         return {}
-    return _label_by_number(path, _read_text(path).split(), images)
+    return _label_by_number(path, decode_text(path.read_bytes(), str(path)).split(), images)
 
 
 def _read_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:

@@ -35,17 +35,7 @@ from msbench.datasets.manifest import Arrays
 from msbench.datasets.parallel import count_default_processes
 from msbench.datasets.ptbxl import labels as ptbxl_labels
 from msbench.datasets.ptbxl.ecg import LEADS, RATE, STEPS, UNITS_PER_MILLIVOLT, Blocks, read_all
-from msbench.datasets.ptbxl.labels import (
-    CLASS_COUNTS,
-    DATABASE,
-    SETS,
-    STATEMENTS,
-    SUBSET,
-    DatabaseRow,
-    Statement,
-    compare_with_published,
-    find_version,
-)
+from msbench.datasets.ptbxl.labels import DATABASE, STATEMENTS, DatabaseRow, Statement
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -83,11 +73,11 @@ def fill(config: PtbXlConfig, build: DatasetBuild) -> None:
     build.finish(
         config,
         {RECORDS: {"examples": len(entries)}},
-        version=find_version(len(entries)),
+        version=ptbxl_labels.find_version(len(entries)),
         leads=list(LEADS),
         repairs=dict(sorted(repairs.items())),
         statements={code: asdict(statement) for code, statement in statements.items()},
-        set_classes={name: list(ptbxl_labels.list_classes(name, statements)) for name in SETS},
+        set_classes={name: list(ptbxl_labels.list_classes(name, statements)) for name in ptbxl_labels.SETS},
     )
 
 
@@ -123,7 +113,7 @@ PTBXL = PtbXl(
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=lambda config: _describe_task(CLASS_COUNTS[config.labels]),
+    outline=lambda config: _describe_task(ptbxl_labels.CLASS_COUNTS[config.labels]),
     remotes=(REMOTE,),
     views=frozenset({"labels", "min_likelihood", "standardise"}),
 )
@@ -226,12 +216,12 @@ def _describe_labels(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     dropped = records - sum(map(len, labels.values()))
     notes = [*facts["notes"]]
     notes += [f"repaired: {count:,} {name.replace('_', ' ')}" for name, count in facts["repairs"].items()]
-    if facts["version"] == SUBSET:
+    if facts["version"] == ptbxl_labels.SUBSET:
         notes.append(f"no published version of PTB-XL has {records:,} records: taken as a subset of one")
     if dropped:
         notes.append(f"{dropped:,} records dropped: no label in this set ({config.labels})")
     if not config.min_likelihood:
-        notes += compare_with_published(facts["version"], config.labels, names, labels)
+        notes += ptbxl_labels.compare_with_published(facts["version"], config.labels, names, labels)
     return {
         "classes": names,
         "records_dropped": dropped,

@@ -9,14 +9,13 @@ published counts: those of 1.0.1 are behind the published predictions of Strodth
 """
 
 import ast
-import csv
-import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from msbench.datasets.archive import read_csv
 from msbench.datasets.dataset import SPLITS
 from msbench.errors import DataError
 
@@ -66,13 +65,13 @@ class Labels:
 
 def parse_statements(content: bytes) -> dict[str, Statement]:
     """Read every statement by its code. Raises DataError naming the line."""
-    columns = ("diagnostic", "form", "rhythm", "diagnostic_class", "diagnostic_subclass")
+    columns = ("", "diagnostic", "form", "rhythm", "diagnostic_class", "diagnostic_subclass")
     found: dict[str, Statement] = {}
-    for where, row in _read_rows(content, STATEMENTS, columns, index=""):
+    for where, row in read_csv(content, STATEMENTS, columns):
         code = row[""]
         if not code or code in found:
             raise DataError(f"{where}: {'a statement without a code' if not code else f'{code!r} again'}")
-        diagnostic, form, rhythm = (_parse_flag(row[name], f"{where}: {name}") for name in columns[:3])
+        diagnostic, form, rhythm = (_parse_flag(row[name], f"{where}: {name}") for name in columns[1:4])
         sub, super_ = row["diagnostic_subclass"], row["diagnostic_class"]
         statement = Statement(diagnostic, form, rhythm, sub, super_)
         if statement.diagnostic and not (statement.subclass and statement.superclass):
@@ -88,9 +87,9 @@ def parse_database(content: bytes, statements: Mapping[str, Statement]) -> list[
 
     Also refused: a record that occurs twice, and a patient with records in two splits.
     """
-    columns = ("patient_id", "scp_codes", "strat_fold", "filename_lr", "filename_hr")
+    columns = ("ecg_id", "patient_id", "scp_codes", "strat_fold", "filename_lr", "filename_hr")
     entries: dict[int, DatabaseRow] = {}
-    for where, row in _read_rows(content, DATABASE, columns, index="ecg_id"):
+    for where, row in read_csv(content, DATABASE, columns):
         entry = _parse_row(row, statements, where)
         if entry.ecg_id in entries:
             raise DataError(f"{where}: ecg_id {entry.ecg_id} is there twice")
@@ -116,30 +115,6 @@ def _parse_row(row: Mapping[str, str], statements: Mapping[str, Statement], wher
         filename_100=row["filename_lr"],
         filename_500=row["filename_hr"],
     )
-
-
-def _read_rows(
-    content: bytes, file: str, columns: Sequence[str], index: str
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the location of each row, and its fields by column."""
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{file}, line {line}: is not UTF-8") from None
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = next(reader, [])
-        if lacking := [name for name in (index, *columns) if header.count(name) != 1]:
-            listed = ", ".join(name or "(the unnamed first one)" for name in lacking)
-            raise DataError(f"{file}, line 1: the header must name these columns once: {listed}")
-        for fields in reader:
-            where = f"{file}, line {reader.line_num}"
-            if len(fields) != len(header):
-                raise DataError(f"{where}: {len(fields)} fields instead of {len(header)}")
-            yield where, dict(zip(header, fields, strict=True))
-    except csv.Error as error:
-        raise DataError(f"{file}, line {reader.line_num}: {error}") from None
 
 
 def _parse_flag(text: str, what: str) -> bool:
