@@ -61,7 +61,7 @@ LARGEST = 2**31
 """Largest file, or header, in bytes, read as a whole: above any dataset's, below an archive bomb's."""
 LONGEST_LINE = 64
 """Most blocks of a line: a file without line feeds must not be read into memory."""
-REPORT_EVERY = 2**23
+REPORT_EVERY = 2**20
 UNPACKED = ".unpacked.json"
 OWN = (UNPACKED, manifest.MADE, HASH_CACHE)
 """Files that msbench itself leaves in a folder; they are no part of a source."""
@@ -515,7 +515,7 @@ def read_lines(
     if source.is_dir():
         for name in names:
             if (source / name).is_file():
-                yield name, _explain_lines(source, _read_stream(partial(io.FileIO, source / name)))
+                yield name, _explain_lines(source, _read_blocks(source / name, None, progress))
         return
     seen: set[str] = set()
     with explain_errors(source), open_entries(source, progress) as found:

@@ -229,7 +229,7 @@ def test_an_import_again_must_be_of_the_same_files(tmp_path: Path) -> None:
     source, other = published(tmp_path / "a"), published(tmp_path / "b", validation=["3\t3"])
     first = data.setup(RELEASE, tmp_path / "root", source=source)
     assert data.setup(RELEASE, tmp_path / "root", source=source).digest == first.digest
-    with pytest.raises(DataError, match=r"b/basic_val\.tsv is not the file that .*release was imported from"):
+    with pytest.raises(DataError, match=r"b: basic_val\.tsv is not the file that .*release was imported"):
         data.setup(RELEASE, tmp_path / "root", source=other)
 
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from msbench.datasets import manifest
-from msbench.datasets.archive import explain_errors, open_folder
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription, compare_counts
-from msbench.datasets.dataset import SPLITS, Progress, RaggedTokens, TaskInfo, ignore_progress
-from msbench.datasets.disk import hash_file
+from msbench.datasets.dataset import SPLITS, Progress, RaggedTokens, TaskInfo
 from msbench.datasets.listops.expressions import (
     CLASSES,
     EOS,
@@ -30,6 +29,7 @@ from msbench.datasets.listops.expressions import (
 )
 from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar, collect_expressions
 from msbench.datasets.manifest import Arrays
+from msbench.datasets.tables import parse_rows, read_tables
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -44,19 +44,8 @@ ABOUT = DatasetDescription(
 
 
 FILES = dict(zip(SPLITS, PUBLISHED, strict=True))
-FOLDERS = (".", "listops-1000", "lra_release/listops-1000", "lra_release/lra_release/listops-1000")
-PATHS = frozenset(PurePosixPath(folder, file).as_posix() for folder in FOLDERS for file in FILES.values())
-"""Possible paths of the files in a folder or an archive."""
+FOLDERS = ("", "listops-1000/", "lra_release/listops-1000/", "lra_release/lra_release/listops-1000/")
 COLUMNS = {"Source", "Target"}
-REPORT_EVERY = 500
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A source file; `sha256` is of its bytes."""
-
-    path: Path
-    sha256: str
 
 
 def fill(config: ListOpsConfig, build: DatasetBuild) -> None:
@@ -90,13 +79,13 @@ class ListOps(ArchiveDataset["ListOpsConfig"]):
     def _refuse_another(self, config: ListOpsConfig, folder: Path, source: Path, progress: Progress) -> None:
         facts = manifest.read_manifest(folder, self._remedy(config, folder))
         known = {entry["file"]: entry["sha256"] for entry in facts["sources"]}
-        with open_folder(source, PATHS.__contains__, folder.parent, progress) as place:
-            for file in find_release(place).values():
-                if known.get(file.path.name) != file.sha256:
-                    raise DataError(
-                        f"{file.path} is not the file that {folder} was imported from: delete that folder"
-                        " first"
-                    )
+        found = read_tables(source, FOLDERS, FILES, lambda *_: None, progress)
+        for split, (file, _) in found.items():
+            if known[FILES[split]] != file.sha256:
+                raise DataError(
+                    f"{source}: {file.name} is not the file that {folder} was imported from: delete that"
+                    " folder first"
+                )
 
     def _digest(self, config: ListOpsConfig, kept: str) -> str:  # noqa: ARG002 (there are no views)
         return kept
@@ -151,54 +140,23 @@ def _assign_splits(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str
 
 def _import(build: DatasetBuild) -> tuple[dict[str, RaggedTokens], dict[str, Any]]:
     (source,) = build.sources
-    with open_folder(source, PATHS.__contains__, build.folder.parent, build.progress) as place:
-        files = find_release(place)
-        splits = {name: read_split(file.path, build.progress) for name, file in files.items()}
-        sources = [
-            {"file": file.path.name, "bytes": file.path.stat().st_size, "sha256": file.sha256}
-            for file in files.values()
-        ]
+    found = read_tables(source, FOLDERS, FILES, read_split, build.progress)
+    splits = {name: found[name][1] for name in SPLITS}
+    sources = [{**found[name][0].describe(), "file": FILES[name]} for name in SPLITS]
     notes = compare_counts({FILES[name]: len(split) for name, split in splits.items()}, PUBLISHED, "rows")
     kept = manifest.count_duplicates(splits.values())
     return splits, {"sources": sources, "notes": notes, "duplicates_kept": kept}
 
 
-def find_release(source: Path) -> dict[str, SourceFile]:
-    """Find the file of each split in `source`, or in the first of `FOLDERS` below it that has any.
-
-    Raises DataError naming what is missing, or both of two copies that differ.
-    """
-    if not source.is_dir():
-        raise DataError(f"{source}: no such file or folder")
-    names = FILES.values()
-    folders = [source / name for name in FOLDERS if any((source / name / file).is_file() for file in names)]
-    if not folders:
-        raise DataError(f"{source / FILES['train']}: no such file, nor below {', '.join(FOLDERS[1:])}")
-    found = {split: _hash_source_file(folders[0] / name) for split, name in FILES.items()}
-    for other in folders[1:]:
-        for split, name in FILES.items():
-            if _hash_source_file(other / name).sha256 != found[split].sha256:
-                raise DataError(
-                    f"{found[split].path} and {other / name} differ: give --from the folder of the right one"
-                )
-    return found
-
-
-def _hash_source_file(path: Path) -> SourceFile:
-    with explain_errors(path):
-        return SourceFile(path, hash_file(path))
-
-
-def read_split(path: Path, progress: Progress = ignore_progress) -> RaggedTokens:
+def read_split(where: str, lines: Iterator[bytes]) -> RaggedTokens:
     """Read all rows of one file, in its order. Raises DataError naming file and line."""
     tokens, ends, labels = bytearray(), [0], bytearray()
-    for ids, label in _read_rows(path, progress):
+    columns = _parse_header(where, next(lines, b""))
+    for ids, label in parse_rows(where, lines, partial(_parse_row, columns=columns), first=2):
         tokens += ids
         tokens.append(EOS)
         ends.append(len(tokens))
         labels.append(label)
-    if not labels:
-        raise DataError(f"{path}: no rows after the header")
     return RaggedTokens(
         np.frombuffer(bytes(tokens), np.uint8),
         np.array(ends, np.int64),
@@ -206,26 +164,11 @@ def read_split(path: Path, progress: Progress = ignore_progress) -> RaggedTokens
     )
 
 
-def _read_rows(path: Path, progress: Progress) -> Iterator[tuple[bytes, int]]:
-    done, total = 0, path.stat().st_size
-    with path.open("rb") as lines:
-        columns = _parse_header(path, next(lines, b""))
-        for number, line in enumerate(lines, start=2):
-            try:
-                yield _parse_row(line, columns)
-            except ValueError as error:
-                raise DataError(f"{path}, line {number}: {error}") from None
-            done += len(line)
-            if number % REPORT_EVERY == 0:
-                progress(f"reading {path.name}", done, total)
-    progress(f"reading {path.name}", total, total)
-
-
-def _parse_header(path: Path, header: bytes) -> tuple[str, ...]:
+def _parse_header(where: str, header: bytes) -> tuple[str, ...]:
     # utf-8-sig: spreadsheets may write a byte order mark
     names = tuple(header.decode("utf-8-sig", errors="replace").rstrip("\r\n").split("\t"))
     if set(names) != COLUMNS or len(names) != len(COLUMNS):
-        raise DataError(f"{path}, line 1: the header must name the columns Source and Target, not {names}")
+        raise DataError(f"{where}, line 1: the header must name the columns Source and Target, not {names}")
     return names
 
 
