@@ -140,5 +140,5 @@ ABOUT = DatasetDescription(
 )
 
 AAN: ArchiveDataset[AanConfig] = ArchiveDataset(
-    name="aan", version=1, about=ABOUT, fill=fill, view=view, outline=outline
+    name="aan", about=ABOUT, fill=fill, view=view, outline=outline
 )

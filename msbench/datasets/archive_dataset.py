@@ -98,21 +98,19 @@ class ArchiveDataset(Generic[C]):
     view : the facts of the task and its splits, from the config, the arrays and the manifest
     outline : the facts of the task known without data
     views : fields of the config that `fill` does not read
-    view_version : of the output of `view`; another version means other examples for the same config
     is_generated : returns True if this config is generated without any source
     """
 
     name: str
-    version: int
     about: DatasetDescription
     fill: Callable[[C, DatasetBuild], None]
     view: Callable[[C, Arrays, Mapping[str, Any]], tuple[TaskInfo, Mapping[str, Split]]]
     outline: Callable[[C], TaskInfo]
+    version: int = 1
     remotes: tuple[RemoteFile, ...] = ()
     other_digests: frozenset[str] = frozenset()
     views: frozenset[str] = frozenset()
     is_generated: Callable[[C], bool] = lambda _config: False
-    view_version: int = 1
 
     def setup(
         self,
@@ -127,9 +125,13 @@ class ArchiveDataset(Generic[C]):
 
         Raises DataError; ConfigError where a `source` is given for generated data.
         """
-        if source is not None:
-            self._check(source, config)
-        folder = self.folder_of(config, root)
+        if source is not None and self.is_generated(config):
+            raise ConfigError(
+                f"{self.name} is generated here, so nothing is read from {source}; set source: release"
+            )
+        if source is not None and not source.exists():
+            raise DataError(f"{source}: no such file or folder")
+        folder, built = self.folder_of(config, root), False
         if not (folder / manifest.MANIFEST).exists():
             sources = (source,) if source is not None else self._sources(config, root, progress)
             licence = self.about.licence if sources else GENERATED
@@ -142,8 +144,6 @@ class ArchiveDataset(Generic[C]):
                 published=self.other_digests | {each.digest for each in self.remotes if each.digest},
             )
             built = manifest.build_folder(folder, lambda new: self.fill(config, build(new)), progress)
-        else:
-            built = False
         if source is not None and not built:
             self._refuse_another(config, folder, source, progress)
         return self.open_dataset(config, root)
@@ -185,9 +185,15 @@ class ArchiveDataset(Generic[C]):
 
     def command(self, config: C) -> str:
         """Return the command that sets up this config, or others that share its arrays."""
-        return build_setup_command(
-            config, "" if self.remotes or self.is_generated(config) else "PATH", self.views
-        )
+        # Loads PyYAML, which stays out of the worker processes.
+        from msbench.config.differences import format_yaml
+
+        path = "" if self.remotes or self.is_generated(config) else " --from PATH"
+        # `source` is given by --from, or by its absence
+        excluded = {"dataset", "source", *self.views}
+        values = config.model_dump(mode="json", exclude=excluded, exclude_defaults=True)
+        sets = (f" --set {shlex.quote(f'data.{key}={format_yaml(value)}')}" for key, value in values.items())
+        return "".join((f"msbench setup {config.dataset}{path}", *sets))
 
     def _remedy(self, config: C, folder: Path) -> str:
         return f"delete {folder}, then run `{self.command(config)}`"
@@ -199,14 +205,6 @@ class ArchiveDataset(Generic[C]):
             raise DataError(f"{self.name}: the data are not available\n{self.about}")
         folder = root / "downloads" / self.name
         return tuple(fetch_file(remote, folder, progress) for remote in self.remotes)
-
-    def _check(self, source: Path, config: C) -> None:
-        if self.is_generated(config):
-            raise ConfigError(
-                f"{self.name} is generated here, so nothing is read from {source}; set source: release"
-            )
-        if not source.exists():
-            raise DataError(f"{source}: no such file or folder")
 
     def _refuse_another(self, config: C, folder: Path, source: Path, progress: Progress) -> None:
         facts = manifest.read_manifest(folder, self._remedy(config, folder))
@@ -220,7 +218,7 @@ class ArchiveDataset(Generic[C]):
     def _digest(self, config: C, kept: str) -> str:
         """Return the sha256 of the stored data and of the view on them."""
         view = json.dumps(config.model_dump(mode="json", include=set(self.views)), sort_keys=True)
-        return hashlib.sha256(f"{kept}\n{self.view_version}\n{view}".encode()).hexdigest()
+        return hashlib.sha256(f"{kept}\n1\n{view}".encode()).hexdigest()
 
 
 def _describe_view(
@@ -286,17 +284,3 @@ class DatasetDescription:
         """Return three lines, or more where a field has several."""
         named = {"what:": self.what, "licence:": self.licence, "where:": self.where}
         return "\n".join(f"  {name:<8} {text}".replace("\n", "\n" + " " * 11) for name, text in named.items())
-
-
-def build_setup_command(config: DataConfig, path: str = "", views: Iterable[str] = ()) -> str:
-    """Return the shell command that sets up this config, or another that differs in `views` alone.
-
-    `path` names the argument of --from, such as PATH; it is empty where nothing has to be imported.
-    """
-    # Loads PyYAML, which stays out of the worker processes.
-    from msbench.config.differences import format_yaml
-
-    # `source` is given by --from, or by its absence
-    values = config.model_dump(mode="json", exclude={"dataset", "source", *views}, exclude_defaults=True)
-    sets = (f" --set {shlex.quote(f'data.{key}={format_yaml(value)}')}" for key, value in values.items())
-    return "".join((f"msbench setup {config.dataset}", f" --from {path}" if path else "", *sets))

@@ -191,7 +191,6 @@ def _describe_task(config: Cifar10Config, rules: Mapping[str, float]) -> TaskInf
 
 CIFAR10: ArchiveDataset[Cifar10Config] = ArchiveDataset(
     name="cifar10",
-    version=1,
     about=ABOUT,
     fill=fill,
     view=view,

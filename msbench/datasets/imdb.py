@@ -190,5 +190,5 @@ ABOUT = DatasetDescription(
 )
 
 IMDB: ArchiveDataset[ImdbConfig] = ArchiveDataset(
-    name="imdb", version=1, about=ABOUT, fill=fill, view=view, outline=outline, remotes=(ARCHIVE,)
+    name="imdb", about=ABOUT, fill=fill, view=view, outline=outline, remotes=(ARCHIVE,)
 )

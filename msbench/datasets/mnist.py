@@ -171,7 +171,6 @@ def _describe_task(rules: Mapping[str, float]) -> TaskInfo:
 
 MNIST: ArchiveDataset[MnistConfig] = ArchiveDataset(
     name="mnist",
-    version=1,
     about=ABOUT,
     fill=fill,
     view=view,

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,12 +95,6 @@ def test_views_share_a_folder_and_differ_in_digest(file: Path, tmp_path: Path) -
     assert one.digest != other.digest
     folders = {numbers().folder_of(NumbersConfig(factor=factor), tmp_path) for factor in (1, 2)}
     assert len(folders) == 1
-
-
-def test_another_version_of_the_view_is_other_data(file: Path, tmp_path: Path) -> None:
-    one = numbers().setup(NumbersConfig(), tmp_path, source=file)
-    other = replace(numbers(), view_version=2).open_dataset(NumbersConfig(), tmp_path)
-    assert one.digest != other.digest
 
 
 @pytest.mark.parametrize("right", [True, False])

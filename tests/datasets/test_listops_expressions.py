@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from listops_trees import Tree, split_of, symbols, trees, value
 
-from msbench.datasets.dataset import RaggedTokens
 from msbench.datasets.listops.expressions import evaluate_expression, evaluate_top, score_baselines
 from msbench.datasets.listops.generate import Grammar, collect_expressions
 
@@ -111,5 +110,5 @@ def test_the_arena_has_the_published_baselines(arena: dict[str, float], name: st
 @pytest.fixture(scope="module")
 def arena() -> dict[str, float]:
     grammar = Grammar(min_length=500, max_length=2000, max_depth=10, max_args=10, seed=3)
-    split = RaggedTokens(*collect_expressions(grammar, 4_000, processes=1).examples)
+    split = collect_expressions(grammar, 4_000, processes=1).examples
     return score_baselines(split, split)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from msbench.datasets import manifest
 from msbench.datasets.archive import unpack
@@ -23,6 +22,7 @@ from msbench.datasets.dataset import Dataset, Progress, Split, TaskInfo, score_m
 from msbench.datasets.disk import HashCache, find_reread_progress
 from msbench.datasets.imagenet import pictures
 from msbench.datasets.imagenet import tree as imagenet_tree
+from msbench.datasets.imagenet.pictures import PictureSizes
 from msbench.datasets.imagenet.split import Index, Numbers, Pictures, join_names
 from msbench.datasets.imagenet.tree import ImageTree, Listed
 from msbench.datasets.parallel import count_default_processes
@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import ImageNetConfig
 
 CLASSES = 1000
+CheckedImages = tuple[Listed, PictureSizes]
+"""The readable images of a split, and their sizes; the faults are those of the others."""
 ABOUT = DatasetDescription(
     what="ILSVRC 2012: folders train and val, or ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar and\n"
     "ILSVRC2012_devkit_t12.tar.gz",
@@ -40,24 +42,14 @@ ABOUT = DatasetDescription(
 )
 
 
-@dataclass(frozen=True)
-class ReadableImages:
-    """The readable images of a split, and the faults of the others, by path."""
-
-    listed: Listed
-    sizes: Numbers
-    checksums: NDArray[np.uint32]
-    faults: dict[str, str]
-
-
 def fill(config: ImageNetConfig, build: DatasetBuild) -> None:
     """Find and check all images, and store the index."""
     tree, notes = _find_tree(build)
     found = {split: _check_images(config, build, tree, getattr(tree, split)) for split in ("train", "test")}
     _refuse_faults(config, tree, found)
     described = {}
-    for split, each in found.items():
-        names, offsets = join_names(each.listed.names)
+    for split, (listed, each) in found.items():
+        names, offsets = join_names(listed.names)
         described[split] = manifest.save_split(
             build.folder,
             split,
@@ -66,9 +58,9 @@ def fill(config: ImageNetConfig, build: DatasetBuild) -> None:
             offsets=offsets,
             sizes=each.sizes,
             checksums=each.checksums,
-            labels=each.listed.labels,
+            labels=listed.labels,
         )
-    skipped = {split: each.faults for split, each in found.items() if each.faults}
+    skipped = {split: each.faults for split, (_, each) in found.items() if each.faults}
     build.finish(
         config,
         described,
@@ -93,7 +85,8 @@ def _find_tree(build: DatasetBuild) -> tuple[ImageTree, list[str]]:
 
 def _check_images(
     config: ImageNetConfig, build: DatasetBuild, tree: ImageTree, listed: Listed
-) -> ReadableImages:
+) -> CheckedImages:
+    """Check the images of a split, and leave out those with faults."""
     seen = pictures.check_files(
         tree.root,
         listed.names,
@@ -101,21 +94,19 @@ def _check_images(
         processes=build.processes or count_default_processes(),
         progress=build.progress,
     )
-    kept = np.array([number for number in range(len(listed.names)) if number not in seen.faults], np.int64)
-    return ReadableImages(
+    kept = np.array([number for number, name in enumerate(listed.names) if name not in seen.faults], np.int64)
+    return (
         Listed([listed.names[number] for number in kept], listed.labels[kept]),
-        seen.sizes[kept],
-        seen.checksums[kept],
-        {listed.names[number]: fault for number, fault in seen.faults.items()},
+        PictureSizes(seen.sizes[kept], seen.checksums[kept], seen.faults),
     )
 
 
-def _refuse_faults(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, ReadableImages]) -> None:
+def _refuse_faults(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, CheckedImages]) -> None:
     """Raise DataError for images that cannot be decoded, unless they may be left out of train."""
-    faults = dict(found["test"].faults)
+    faults = found["test"][1].faults
     remedy = "put whole copies there"
     if config.unreadable == "refuse":
-        faults = found["train"].faults | faults
+        faults = found["train"][1].faults | faults
         remedy += "; data.unreadable: skip leaves such files out of train"
     if faults:
         lines = [f"{tree.root / name}: {fault}" for name, fault in faults.items()]
@@ -123,12 +114,12 @@ def _refuse_faults(config: ImageNetConfig, tree: ImageTree, found: Mapping[str, 
         raise DataError(
             "\n".join((f"imagenet: {count} cannot be used: {remedy}", *pictures.list_first(lines)))
         )
-    if len(np.unique(found["train"].listed.labels)) < len(tree.classes):
+    if len(np.unique(found["train"][0].labels)) < len(tree.classes):
         raise DataError(f"{tree.root}: a class of train has no image that can be decoded")
 
 
-def _describe_skips(found: Mapping[str, ReadableImages]) -> Iterator[str]:
-    if count := sum(len(each.faults) for each in found.values()):
+def _describe_skips(found: Mapping[str, CheckedImages]) -> Iterator[str]:
+    if count := sum(len(each.faults) for _, each in found.values()):
         yield f"left {count:,} images out of train, which cannot be decoded; the manifest names them"
 
 
@@ -207,7 +198,6 @@ def _refuse_changes(config: ImageNetConfig, index: Index, progress: Progress) ->
 
 IMAGENET = ImageNet(
     name="imagenet",
-    version=1,
     about=ABOUT,
     fill=fill,
     view=view,

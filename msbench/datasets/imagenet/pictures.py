@@ -36,14 +36,14 @@ PER_PROCESSOR = 4
 
 @dataclass(frozen=True)
 class PictureSizes:
-    """Sizes in bytes (n,) int64 and CRC-32 (n,) uint32 of files, and the faults of some, by number.
+    """Sizes in bytes (n,) int64 and CRC-32 (n,) uint32 of files, and the faults of some, by name.
 
     The CRC is of both ends of a file, or of all of it after a full check.
     """
 
     sizes: NDArray[np.int64]
     checksums: NDArray[np.uint32]
-    faults: dict[int, str]
+    faults: dict[str, str]
 
 
 def check_files(
@@ -60,7 +60,7 @@ def check_files(
             for number, found in enumerate(pool.map(_check_whole if full else _check_ends, paths), start):
                 seen.sizes[number], seen.checksums[number], fault = found
                 if fault:
-                    seen.faults[number] = fault
+                    seen.faults[names[number]] = fault
     progress("looking at images", len(names), max(len(names), 1))
     return seen
 

@@ -27,7 +27,7 @@ from msbench.datasets.listops.expressions import (
     evaluate_expression,
     score_baselines,
 )
-from msbench.datasets.listops.generate import VERSION, ExpressionBlock, Grammar, collect_expressions
+from msbench.datasets.listops.generate import VERSION, Grammar, collect_expressions
 from msbench.datasets.manifest import Arrays
 from msbench.datasets.tables import parse_rows, read_tables
 from msbench.errors import DataError
@@ -125,7 +125,7 @@ def _generate(config: ListOpsConfig, build: DatasetBuild) -> tuple[dict[str, Rag
     return _assign_splits(collected.examples, sizes), {"sources": [], "generator": generator}
 
 
-def _assign_splits(examples: ExpressionBlock, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
+def _assign_splits(examples: RaggedTokens, sizes: dict[str, int]) -> dict[str, RaggedTokens]:
     """Assign the first examples to train, the next to validation, the last to test."""
     splits: dict[str, RaggedTokens] = {}
     first = 0

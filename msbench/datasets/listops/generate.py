@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from msbench.datasets.dataset import Progress, ignore_progress
+from msbench.datasets.dataset import Progress, RaggedTokens, ignore_progress
 from msbench.datasets.listops.expressions import CLOSE, EOS, MAX, MED, MIN, OPERATORS, SM, ZERO
 from msbench.datasets.parallel import count_default_processes, run_in_order
 from msbench.errors import DataError
@@ -67,15 +67,7 @@ class Level(NamedTuple):
     operators: Indices
 
 
-class ExpressionBlock(NamedTuple):
-    """Concatenated expressions, each with ``<eos>``: `tokens` (total,), `offsets` (n + 1,), `labels` (n,)."""
-
-    tokens: Bytes
-    offsets: Indices
-    labels: Bytes
-
-
-def draw_block(grammar: Grammar, number: int) -> ExpressionBlock:
+def draw_block(grammar: Grammar, number: int) -> RaggedTokens:
     """Return all kept expressions among the draws of this block, in the order they were drawn."""
     sequence = np.random.SeedSequence(grammar.seed, spawn_key=(number,))
     levels, lengths = grow_forest(
@@ -139,7 +131,7 @@ def _select_trees(level: Level, kept: NDArray[np.bool_]) -> Level:
     return Level(ids, counts, level.nodes[kept], level.operators[kept])
 
 
-def serialise_forest(levels: list[Level], lengths: Indices) -> ExpressionBlock:
+def serialise_forest(levels: list[Level], lengths: Indices) -> RaggedTokens:
     """Return the tokens of every tree in reading order, and its value; `lengths` are those of the trees."""
     sizes, labels = _measure_subtrees(levels)
     offsets = np.zeros(len(lengths) + 1, np.int64)
@@ -155,7 +147,7 @@ def serialise_forest(levels: list[Level], lengths: Indices) -> ExpressionBlock:
             break
         before = np.cumsum(below) - below
         positions = before + np.repeat(opens + 1 - before[_find_starts(level.counts)], level.counts)
-    return ExpressionBlock(tokens, offsets, labels)
+    return RaggedTokens(tokens, offsets, labels)
 
 
 def _measure_subtrees(levels: list[Level]) -> tuple[list[Indices], Bytes]:
@@ -217,7 +209,7 @@ ALONE = 2_000  # expressions that are drawn before a second interpreter has star
 class CollectedExpressions:
     """`examples` in the order of drawing, the number of `draws` made, and of `duplicates` dropped."""
 
-    examples: ExpressionBlock
+    examples: RaggedTokens
     draws: int
     duplicates: int
 
@@ -236,10 +228,10 @@ def collect_expressions(
 
 
 def _fill(
-    grammar: Grammar, wanted: int, blocks: Iterator[ExpressionBlock], progress: Progress
+    grammar: Grammar, wanted: int, blocks: Iterator[RaggedTokens], progress: Progress
 ) -> CollectedExpressions:
     seen: set[bytes] = set()
-    parts: list[ExpressionBlock] = []
+    parts: list[RaggedTokens] = []
     draws = duplicates = found_before = 0
     window = -(-WINDOW // grammar.draws_per_block)
     progress("generating listops", 0, wanted)
@@ -257,15 +249,14 @@ def _fill(
     return CollectedExpressions(_end_to_end(parts), draws, duplicates)
 
 
-def _different(block: ExpressionBlock, seen: set[bytes], room: int) -> ExpressionBlock:
+def _different(block: RaggedTokens, seen: set[bytes], room: int) -> RaggedTokens:
     """Return the first `room` expressions of the block not in `seen`, and add them to `seen`."""
     kept = np.zeros(len(block.labels), bool)
-    tokens, offsets = block.tokens.data, block.offsets.tolist()
     for index in range(len(kept)):
         if room == 0:
             break
         # 16 bytes represent about 1,000: two expressions collide once in 10^28 data sets
-        digest = blake2b(tokens[offsets[index] : offsets[index + 1]], digest_size=16).digest()
+        digest = blake2b(block.example(index).tobytes(), digest_size=16).digest()
         if digest not in seen:
             seen.add(digest)
             kept[index] = True
@@ -274,7 +265,7 @@ def _different(block: ExpressionBlock, seen: set[bytes], room: int) -> Expressio
         return block
     lengths = np.diff(block.offsets)
     chosen = block.tokens[np.repeat(kept, lengths)]
-    return ExpressionBlock(chosen, np.append(0, np.cumsum(lengths[kept])), block.labels[kept])
+    return RaggedTokens(chosen, np.append(0, np.cumsum(lengths[kept])), block.labels[kept])
 
 
 def _refuse_starving(grammar: Grammar, window: int, found: int, lately: int, wanted: int) -> None:
@@ -289,8 +280,8 @@ def _refuse_starving(grammar: Grammar, window: int, found: int, lately: int, wan
     )
 
 
-def _end_to_end(parts: list[ExpressionBlock]) -> ExpressionBlock:
+def _end_to_end(parts: list[RaggedTokens]) -> RaggedTokens:
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
     tokens = np.concatenate([part.tokens for part in parts])
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int64)
-    return ExpressionBlock(tokens, offsets, np.concatenate([part.labels for part in parts]))
+    return RaggedTokens(tokens, offsets, np.concatenate([part.labels for part in parts]))

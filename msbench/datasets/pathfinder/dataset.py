@@ -78,7 +78,6 @@ def view(
 
 PATHFINDER = ArchiveDataset["PathfinderConfig"](
     name="pathfinder",
-    version=1,
     about=ABOUT,
     fill=fill,
     view=view,

@@ -109,7 +109,6 @@ class PtbXl(ArchiveDataset["PtbXlConfig"]):
 
 PTBXL = PtbXl(
     name="ptbxl",
-    version=1,
     about=ABOUT,
     fill=fill,
     view=view,
