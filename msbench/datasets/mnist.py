@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from msbench.datasets import manifest
 from msbench.datasets.archive import read_content
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.dataset import Progress, Samples, Split, TaskInfo, score_majority_rule
+from msbench.datasets.dataset import Samples, Split, TaskInfo, score_majority_rule
 from msbench.datasets.disk import hash_file
 from msbench.datasets.download import RemoteFile
 from msbench.datasets.pixels import Bytes, keep_colours, split_images
@@ -94,8 +94,11 @@ def fill(config: MnistConfig, build: DatasetBuild) -> None:
     paths = find_files(build.sources)
     splits: dict[str, dict[str, Bytes]] = {"train": {}, "test": {}}
     for file in FILES:
-        name = "images" if file.dimensions == 3 else "labels"
-        splits[file.split][name] = _read_array(file, paths[file.stem], build.progress)
+        name, path = "images" if file.dimensions == 3 else "labels", paths[file.stem]
+        try:
+            splits[file.split][name] = parse_idx(read_content(path, build.progress), file.dimensions)
+        except ValueError as error:
+            raise DataError(f"{path}: {error}") from None
     described = {}
     for split, arrays in splits.items():
         _check_arrays(paths, split, arrays["images"], arrays["labels"])
@@ -105,13 +108,6 @@ def fill(config: MnistConfig, build: DatasetBuild) -> None:
         )
     counts = {split: len(arrays["labels"]) for split, arrays in splits.items()}
     build.finish(config, described, notes=list(_describe_differences(paths, counts)))
-
-
-def _read_array(file: Published, path: Path, progress: Progress) -> Bytes:
-    try:
-        return parse_idx(read_content(path, progress), file.dimensions)
-    except ValueError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def _check_arrays(paths: Mapping[str, Path], split: str, images: Bytes, labels: Bytes) -> None:

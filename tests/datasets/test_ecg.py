@@ -148,7 +148,7 @@ def test_what_is_not_ten_seconds_long_is_refused(steps: int, rest: str, fault: s
     "gain", ["1e400/mV", "-1e400/mV", "1e300/mV", "1e-307/mV", "1e-400/mV", "0.0001e-400"]
 )
 def test_a_gain_that_makes_no_numbers_is_refused(gain: str) -> None:
-    with pytest.raises(DataError, match=r"^record r, signal 1: gain .* is out of range"):
+    with pytest.raises(DataError, match=r"^record r: signal 1: gain .* is out of range"):
         ecg(signal(), gain=gain)
 
 

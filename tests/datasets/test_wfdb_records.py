@@ -9,8 +9,9 @@ from ecg_files import Memory, header, memory, signal, sums
 from numpy.typing import NDArray
 
 from msbench.datasets.archive import FileTree, open_tree
+from msbench.datasets.ptbxl import wfdb_records
 from msbench.datasets.ptbxl.ecg import LEADS
-from msbench.datasets.ptbxl.wfdb_records import Recording, parse_header, read_record
+from msbench.datasets.ptbxl.wfdb_records import Header, Recording, name_record
 from msbench.errors import DataError
 
 
@@ -23,6 +24,16 @@ def ptbxl(sample: Callable[..., Path]) -> Path:
 def tree(ptbxl: Path) -> Iterator[FileTree]:
     with open_tree(ptbxl) as files:
         yield files
+
+
+def read_record(files: FileTree, record: str) -> Recording:
+    with name_record(record):
+        return wfdb_records.read_record(files, record)
+
+
+def parse_header(content: bytes, record: str) -> Header:
+    with name_record(record):
+        return wfdb_records.parse_header(content)
 
 
 def in_millivolts(record: Recording) -> NDArray[np.float64]:

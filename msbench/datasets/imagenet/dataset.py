@@ -228,13 +228,10 @@ def unpack_archives(source: Path, folder: Path, progress: Progress) -> list[str]
             raise DataError(f"{source / name}: no such file")
     for split, name in ARCHIVES.items():
         unpack(source / name, folder / split, progress, nested=split == "train")
-    return list(_describe_other_archives(source, progress))
-
-
-def _describe_other_archives(source: Path, progress: Progress) -> Iterator[str]:
-    """Yield a note for each archive with another MD5 than published: a tar has no checksum of its files."""
     hashes = HashCache(source)
-    for split, name in ARCHIVES.items():
-        md5 = hashes.digest(source / name, "md5", progress)
-        if md5 != MD5[split]:
-            yield f"{name} is not the published file: its md5 is {md5}, not {MD5[split]}"
+    found = {name: hashes.digest(source / name, "md5", progress) for name in ARCHIVES.values()}
+    return [  # a tar has no checksum of its files
+        f"{name} is not the published file: its md5 is {found[name]}, not {MD5[split]}"
+        for split, name in ARCHIVES.items()
+        if found[name] != MD5[split]
+    ]

@@ -61,7 +61,8 @@ def fill(config: PathfinderConfig, build: DatasetBuild) -> None:
     )
     labels = _generate(config, parameters, build)
     generator = {"version": VERSION, "parameters": asdict(parameters)}
-    build.finish(config, _describe_images(config, labels), generator=generator)
+    described = {ALL: manifest.describe_split(labels, config.size**2)}
+    build.finish(config, described, generator=generator)
 
 
 def view(
@@ -98,10 +99,6 @@ def _describe_task(config: PathfinderConfig, rules: Mapping[str, float]) -> Task
         baselines=rules,
         channels=1,
     )
-
-
-def _describe_images(config: PathfinderConfig, labels: NDArray[np.uint8]) -> dict[str, Any]:
-    return {ALL: manifest.describe_split(labels, config.size**2)}
 
 
 def _generate(config: PathfinderConfig, parameters: Parameters, build: DatasetBuild) -> NDArray[np.uint8]:
@@ -177,7 +174,7 @@ def _import(config: PathfinderConfig, build: DatasetBuild) -> None:
         notes.append(f"{release.skipped} image left out, which is known to be empty in the release")
     if len(labels) + release.skipped != PUBLISHED:
         notes.append(f"{len(labels):,} images; the release has {PUBLISHED:,}")
-    described = _describe_images(config, labels)
+    described = {ALL: manifest.describe_split(labels, config.size**2)}
     build.finish(config, described, read_from=chosen[0], skipped=release.skipped, notes=notes)
 
 

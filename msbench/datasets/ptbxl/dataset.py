@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from msbench.datasets.manifest import Arrays
 from msbench.datasets.parallel import count_default_processes
 from msbench.datasets.ptbxl import labels as ptbxl_labels
 from msbench.datasets.ptbxl.ecg import LEADS, RATE, STEPS, UNITS_PER_MILLIVOLT, Blocks, read_all
-from msbench.datasets.ptbxl.labels import DATABASE, STATEMENTS, DatabaseRow, Statement
+from msbench.datasets.ptbxl.labels import DATABASE, STATEMENTS, Statement
 from msbench.errors import DataError
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
@@ -69,7 +69,14 @@ def fill(config: PtbXlConfig, build: DatasetBuild) -> None:
         entries = ptbxl_labels.parse_database(files.read(base + DATABASE), statements)
     names = [entry.filename_100 if config.rate == RATE else entry.filename_500 for entry in entries]
     signals, repairs = _read_signals(build, Blocks(source, [base + name for name in names]))
-    _save_metadata(build.folder, sum_moments(signals), entries, statements)
+    arrays: dict[str, NDArray[Any]] = {
+        "moments": sum_moments(signals),
+        "likelihoods": ptbxl_labels.collect_likelihoods(entries, statements),
+        "folds": np.array([entry.fold for entry in entries], np.uint8),
+        "ecg_ids": np.array([entry.ecg_id for entry in entries], np.int64),
+    }
+    for name, array in arrays.items():
+        manifest.save_array(build.folder, RECORDS, name, array)
     build.finish(
         config,
         {RECORDS: {"examples": len(entries)}},
@@ -188,22 +195,6 @@ def _convert_to_millivolts(folder: Path, signals: NDArray[Any], done: int) -> ND
         wider[chunk] = signals[chunk] / np.float32(UNITS_PER_MILLIVOLT)
     (folder / RECORDS / f"{THOUSANDTHS}.npy").unlink()
     return wider
-
-
-def _save_metadata(
-    folder: Path,
-    sums: NDArray[np.float64],
-    entries: Sequence[DatabaseRow],
-    statements: Mapping[str, Statement],
-) -> None:
-    arrays: dict[str, NDArray[Any]] = {
-        "moments": sums,
-        "likelihoods": ptbxl_labels.collect_likelihoods(entries, statements),
-        "folds": np.array([entry.fold for entry in entries], np.uint8),
-        "ecg_ids": np.array([entry.ecg_id for entry in entries], np.int64),
-    }
-    for name, array in arrays.items():
-        manifest.save_array(folder, RECORDS, name, array)
 
 
 def _describe_labels(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:

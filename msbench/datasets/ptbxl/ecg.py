@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets.archive import FileTree, open_tree
 from msbench.datasets.parallel import run_in_order
-from msbench.datasets.ptbxl.wfdb_records import Lead, Recording, read_record
-from msbench.errors import DataError
+from msbench.datasets.ptbxl.wfdb_records import Lead, Recording, name_record, read_record
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 RATE = 100
@@ -52,30 +51,34 @@ class Ecg:
 
 def read_ecg(files: FileTree, record: str) -> Ecg:
     """Read one record by the rules above. Raises DataError naming it."""
-    samples = read_record(files, record)
+    with name_record(record):
+        return _convert_recording(read_record(files, record))
+
+
+def _convert_recording(samples: Recording) -> Ecg:
     leads = samples.header.leads
-    chosen = _place_leads(leads, record)
+    chosen = _place_leads(leads)
     repairs = Counter(
         uncalibrated_leads=sum(not leads[index].calibrated for index in chosen),
         other_leads_ignored=len(leads) - len(chosen),
     )
     columns = [_fill_gaps(samples.millivolts(index), repairs) for index in chosen]
-    signal = _resample(np.stack(columns, axis=1), samples, record)
+    signal = _resample(np.stack(columns, axis=1), samples.header.rate)
     with np.errstate(over="ignore"):
         finite = np.isfinite(signal.astype(np.float32)).all()  # models read float32
     if not finite:
-        raise DataError(f"record {record}: a gain turns its samples into numbers that are too large")
+        raise ValueError("a gain turns its samples into numbers that are too large")
     return Ecg(signal, all(_counts_thousandths(leads[index]) for index in chosen), +repairs)
 
 
-def _place_leads(leads: Sequence[Lead], record: str) -> list[int]:
+def _place_leads(leads: Sequence[Lead]) -> list[int]:
     """Return the position of each of `LEADS` in the record."""
     names = [lead.name.lower() for lead in leads]
     faults = [f"lacks {name}" for name in LEADS if name.lower() not in names]
     faults += [f"has {name} twice" for name in LEADS if names.count(name.lower()) > 1]
     if faults:
         listed = ", ".join(lead.name or "(no name)" for lead in leads)
-        raise DataError(f"record {record}: {', '.join(faults)}; its leads are {listed}")
+        raise ValueError(f"{', '.join(faults)}; its leads are {listed}")
     return [names.index(name.lower()) for name in LEADS]
 
 
@@ -96,11 +99,10 @@ def _fill_gaps(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np
     return np.interp(positions, positions[~missing], values[~missing])
 
 
-def _resample(values: NDArray[np.float64], samples: Recording, record: str) -> NDArray[np.float64]:
+def _resample(values: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
     """Resample `values` (length, 12) to (1000, 12)."""
-    rate = samples.header.rate
     if len(values) * RATE != STEPS * rate:
-        raise DataError(f"record {record}: has {len(values) / rate:g} s at {rate:g} Hz instead of 10 s")
+        raise ValueError(f"has {len(values) / rate:g} s at {rate:g} Hz instead of 10 s")
     if rate == RATE:
         return values
     from scipy.signal import resample_poly

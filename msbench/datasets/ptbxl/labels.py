@@ -274,7 +274,9 @@ def compare_with_published(
 
     The list is empty for versions whose counts are not known.
     """
-    found = _compare_classes(chosen, names)
+    found, classes = list[str](), CLASS_COUNTS[chosen]
+    if len(names) != classes:
+        found.append(f"the statements file gives {len(names)} {chosen} classes, the published one {classes}")
     for split, expected in EXAMPLE_COUNTS.get(version, {}).get(chosen, {}).items():
         if (count := len(labels[split])) != expected:
             found.append(f"{split} has {count:,} examples of set {chosen}, version {version} {expected:,}")
@@ -284,10 +286,3 @@ def compare_with_published(
             if counts != list_classes:
                 found.append(f"{split} has {counts} of each class, version {version} {dict(list_classes)}")
     return found
-
-
-def _compare_classes(chosen: str, names: Sequence[str]) -> list[str]:
-    expected = CLASS_COUNTS[chosen]
-    if len(names) == expected:
-        return []
-    return [f"the statements file gives {len(names)} {chosen} classes, the published one {expected}"]

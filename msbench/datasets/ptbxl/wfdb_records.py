@@ -8,7 +8,8 @@ that are not needed here. Dates and times of day are therefore not parsed. Decod
 import math
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +76,6 @@ class Lead:
 class Header:
     """A record's leads in the order of its file; `rate` in Hz, `length` in frames or None where not given."""
 
-    record: str
     rate: float
     length: int | None
     leads: tuple[Lead, ...]
@@ -98,38 +98,42 @@ class Header:
         return range(size, size + 1)
 
 
-def parse_header(content: bytes, record: str) -> Header:
-    """Parse the header of `record`, UTF-8 or Latin-1. Raises DataError naming the record and the fault."""
+@contextmanager
+def name_record(record: str) -> Iterator[None]:
+    """Turn a ValueError, which says what is wrong with a record, into a DataError that names it."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(f"record {record}: {error}") from error
+
+
+def parse_header(content: bytes) -> Header:
+    """Parse a header, UTF-8 or Latin-1. Raises ValueError saying what is wrong with it."""
     lines = [line.strip() for line in _decode_text(content).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     found = RECORD_LINE.fullmatch(lines[0]) if lines else None
     if found is None:
-        raise DataError(f"record {record}: its header has no record line")
+        raise ValueError("its header has no record line")
     if found["segments"]:
-        raise DataError(f"record {record}: consists of several segments, which is not supported")
-    announced, described = (
-        _parse_whole(found["signals"], f"record {record}: number of signals"),
-        len(lines) - 1,
-    )
+        raise ValueError("consists of several segments, which is not supported")
+    announced, described = _parse_whole(found["signals"], "number of signals"), len(lines) - 1
     if announced != described or not described:
-        raise DataError(f"record {record}: announces {announced} signals but describes {described}")
-    rate, length = _parse_rate_and_length(found["rest"].split(), record)
-    leads = tuple(_parse_lead(line, number, record) for number, line in enumerate(lines[1:], start=1))
-    _check_files(leads, length, record)
-    return Header(record, rate, length, leads)
+        raise ValueError(f"announces {announced} signals but describes {described}")
+    rate, length = _parse_rate_and_length(found["rest"].split())
+    leads = tuple(_parse_lead(line, f"signal {number}") for number, line in enumerate(lines[1:], start=1))
+    _check_files(leads, length)
+    return Header(rate, length, leads)
 
 
-def _check_files(leads: tuple[Lead, ...], length: int | None, record: str) -> None:
-    """Raise DataError for leads that cannot be in one file together, or begin after its end."""
+def _check_files(leads: tuple[Lead, ...], length: int | None) -> None:
+    """Raise ValueError for leads that cannot be in one file together, or begin after its end."""
     for file in dict.fromkeys(lead.file for lead in leads):
         kinds = {(lead.format, lead.offset) for lead in leads if lead.file == file}
         if len(kinds) > 1:
-            raise DataError(f"record {record}: its signals in {file} differ in storage format or offset")
+            raise ValueError(f"its signals in {file} differ in storage format or offset")
     for number, lead in enumerate(leads, start=1):
         if length is not None and lead.skew >= length:
-            raise DataError(
-                f"record {record}, signal {number}: begins {lead.skew} frames late, of {length} there are"
-            )
+            raise ValueError(f"signal {number}: begins {lead.skew} frames late, of {length} there are")
 
 
 def _decode_text(content: bytes) -> str:
@@ -139,35 +143,34 @@ def _decode_text(content: bytes) -> str:
         return content.decode("latin-1")
 
 
-def _parse_rate_and_length(fields: list[str], record: str) -> tuple[float, int | None]:
+def _parse_rate_and_length(fields: list[str]) -> tuple[float, int | None]:
     """Parse the fields after the number of signals; a length of 0 means that none is given."""
     if not fields:
         return DEFAULT_RATE, None
     rate = RATE_FIELD.fullmatch(fields[0])
     if rate is None or not 0 < float(rate["rate"]) < math.inf:
-        raise DataError(f"record {record}: {fields[0]!r} is no sampling rate")
+        raise ValueError(f"{fields[0]!r} is no sampling rate")
     if len(fields) == 1:
         return float(rate["rate"]), None
-    length = _parse_whole(fields[1], f"record {record}: number of samples")
+    length = _parse_whole(fields[1], "number of samples")
     if length < 0:
-        raise DataError(f"record {record}: {fields[1]!r} is no number of samples")
+        raise ValueError(f"{fields[1]!r} is no number of samples")
     return float(rate["rate"]), length or None
 
 
-def _parse_lead(line: str, number: int, record: str) -> Lead:
+def _parse_lead(line: str, where: str) -> Lead:
     fields = line.split(maxsplit=8)
     fields += [""] * (9 - len(fields))
-    where = f"record {record}, signal {number}"
     storage, gain = FORMAT_FIELD.fullmatch(fields[1]), GAIN_FIELD.fullmatch(fields[2])
     if storage is None:
-        raise DataError(f"{where}: {fields[1]!r} is no storage format")
+        raise ValueError(f"{where}: {fields[1]!r} is no storage format")
     if gain is None:
-        raise DataError(f"{where}: {fields[2]!r} is no gain")
+        raise ValueError(f"{where}: {fields[2]!r} is no gain")
     given = _parse_gain(gain["gain"] or "0", where)
     zero = fields[4] or "0"
     frame = _parse_whole(storage["frame"] or "1", f"{where}: samples a frame")
     if not frame:
-        raise DataError(f"{where}: {fields[1]!r} has no samples in a frame")
+        raise ValueError(f"{where}: {fields[1]!r} has no samples in a frame")
     return Lead(
         name=fields[8].strip(),
         file=fields[0],
@@ -192,17 +195,17 @@ def _parse_gain(text: str, where: str) -> float:
     gain = float(text)
     written_zero = not re.search("[1-9]", text.lower().partition("e")[0])
     if not written_zero and not GAINS[0] <= abs(gain) <= GAINS[1]:
-        raise DataError(f"{where}: gain {text[:40]!r} is out of range; correct the header or leave it out")
+        raise ValueError(f"{where}: gain {text[:40]!r} is out of range; correct the header or leave it out")
     return gain
 
 
 def _parse_whole(text: str, what: str) -> int:
     if not re.fullmatch("[-+]?[0-9]+", text):
-        raise DataError(f"{what} {text[:40]!r} is no whole number")
+        raise ValueError(f"{what} {text[:40]!r} is no whole number")
     digits = text.lstrip("+-0")[:12] or "0"  # Python refuses texts of thousands of digits
     number = -int(digits) if text.startswith("-") else int(digits)
     if number not in WHOLE:
-        raise DataError(f"{what} {text[:40]!r} has more than 32 bits; correct the header or leave it out")
+        raise ValueError(f"{what} {text[:40]!r} has more than 32 bits; correct the header or leave it out")
     return number
 
 
@@ -210,7 +213,7 @@ def _parse_unit(units: str, where: str) -> float:
     """Return the number of mV in one unit; µ may be the micro sign, the Greek letter or u."""
     plain = units.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
     if plain not in MILLIVOLTS:
-        raise DataError(f"{where}: unit {units!r} is no voltage; known: {', '.join(MILLIVOLTS)}")
+        raise ValueError(f"{where}: unit {units!r} is no voltage; known: {', '.join(MILLIVOLTS)}")
     return MILLIVOLTS[plain]
 
 
@@ -239,10 +242,10 @@ class Recording:
 def read_record(files: FileTree, record: str) -> Recording:
     """Read the samples of ``<record>.hea`` and of the files that it names, which lie next to it.
 
-    Raises DataError naming the record where a file is shorter or longer than its header says, its samples do
-    not add up to the checksums in the header, or the header cannot be read.
+    Raises DataError naming a file that is missing, and ValueError where one is shorter or longer than its
+    header says, its samples do not add up to the checksums in the header, or the header cannot be read.
     """
-    header = parse_header(files.read(f"{record}.hea"), record)
+    header = parse_header(files.read(f"{record}.hea"))
     folder = record.rpartition("/")[0]
     content = {
         name: files.read(f"{folder}/{name}" if folder else name)
@@ -270,16 +273,14 @@ def _check_sizes(header: Header, content: Mapping[str, bytes], length: int) -> N
     for name, data in content.items():
         expected = header.bytes_of(name, length)
         if expected is not None and len(data) not in expected:
-            raise DataError(
-                f"record {header.record}: {name} has {len(data):,} bytes instead of the {expected[0]:,}"
-                f" of {length:,} samples"
-            )
+            size = f"{len(data):,} bytes instead of the {expected[0]:,} of {length:,} samples"
+            raise ValueError(f"{name} has {size}")
     if not length:
-        raise DataError(f"record {header.record}: has no samples")
+        raise ValueError("has no samples")
 
 
 def _check_sums(header: Header, sums: Sequence[int]) -> None:
-    """Raise DataError where the samples of a lead do not add up to its checksum, by the low 16 bits."""
+    """Raise ValueError where the samples of a lead do not add up to its checksum, by the low 16 bits."""
     if header.length is None:  # by the format, checksums mean nothing without a length
         return
     wrong = [
@@ -288,9 +289,9 @@ def _check_sums(header: Header, sums: Sequence[int]) -> None:
         if lead.checksum is not None and (total - lead.checksum) % 2**16
     ]
     if wrong:
-        raise DataError(
-            f"record {header.record}: samples do not add up to the checksums in its header:"
-            f" {', '.join(wrong)}; its files are damaged or not of one version: get both again"
+        raise ValueError(
+            f"samples do not add up to the checksums in its header: {', '.join(wrong)}; its files are damaged"
+            " or not of one version: get both again"
         )
 
 
@@ -313,7 +314,7 @@ def _decode(header: Header, content: Mapping[str, bytes]) -> Recording:
             found = wfdb.rdrecord(f"{folder}/r", physical=False, smooth_frames=not framed, ignore_skew=True)
             values = found.dac(expanded=True) if framed else found.dac().T
         except Exception as error:  # wfdb documents no exception types for bad input
-            raise DataError(f"record {header.record}: cannot be decoded: {error}") from error
+            raise ValueError(f"cannot be decoded: {error}") from error
     stored = found.e_d_signal if framed else found.d_signal.T
     samples = [np.asarray(each).astype(np.int64) for each in stored]
     _check_differences(header, samples)
@@ -333,10 +334,10 @@ def _format_fields(lead: Lead) -> str:
 
 
 def _check_differences(header: Header, samples: Sequence[NDArray[np.int64]]) -> None:
-    """Raise DataError where sums of differences may have exceeded 32 bits, where `wfdb` wraps around."""
+    """Raise ValueError where sums of differences may have exceeded 32 bits, where `wfdb` wraps around."""
     for lead, numbers in zip(header.leads, samples, strict=True):
         if lead.format == "8" and abs(lead.initial) + 128 * len(numbers) not in WHOLE:
-            raise DataError(f"record {header.record}: initial value {lead.initial} leads beyond 32 bits")
+            raise ValueError(f"initial value {lead.initial} leads beyond 32 bits")
 
 
 def _average_frames(
