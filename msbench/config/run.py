@@ -113,10 +113,6 @@ class RunSpec(Config):
         sections = {"data": data, "model": model, "train": train}
         return validate(cls, replace(header, values={**header.values, **sections}))
 
-    def canonical(self) -> str:
-        """Return canonical JSON of all that determines the outcome."""
-        return format_canonical_json(self.model_dump(mode="json"))
-
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON, in hex."""

@@ -82,14 +82,10 @@ class GateSettings(GateLayer):
 
     def for_cell(self, task: str, model: str) -> GateLayer:
         """Return the settings of one cell."""
-        layers = (self, self.tasks.get(task), self.models.get(model))
-        given = {
-            name: value
-            for layer in layers
-            if layer is not None
-            for name in GateLayer.model_fields
-            if (value := getattr(layer, name)) is not None
-        }
+        given: dict[str, Any] = {}
+        for layer in (self, self.tasks.get(task), self.models.get(model)):
+            if layer is not None:
+                given |= layer.model_dump(include=set(GateLayer.model_fields), exclude_none=True)
         return GateLayer.model_validate(given)
 
     def expected_failure(self, task: str, model: str) -> ExpectedFailure | None:

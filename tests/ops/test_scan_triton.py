@@ -23,7 +23,7 @@ from msbench.ops.scan.triton_shape import ScanSizes, choose_backward_shape, choo
 pytestmark = pytest.mark.skipif(bool(find_missing("cpu")), reason=find_missing("cpu") or "interpreted")
 
 NAMES = ("output", "u", "dt", "A", "B", "C", "skip", "mix")
-KERNELS = [f"msbench.ops.scan.triton_{name}" for name in ("tiles", "kernels")]
+KERNELS = ["msbench.ops.scan.triton_kernels"]
 SMALL = TritonScanEngine(every=8, schedulers=1)
 """Spans of 8 steps, and blocks as large as the kernels have them: few programs to interpret."""
 

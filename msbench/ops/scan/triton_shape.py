@@ -23,7 +23,7 @@ REGISTERS = 200
 
 
 class KernelShape(NamedTuple):
-    """The compile-time constants of a kernel; see `msbench.ops.scan.triton_tiles`.
+    """The compile-time constants of a kernel; see `msbench.ops.scan.triton_kernels`.
 
     Parameters
     ----------

@@ -98,14 +98,10 @@ class SlurmProfile(Config):
     def submitit_parameters(self) -> dict[str, Any]:
         """Return submitit's parameters for the header of the batch script."""
         # submitit's own defaults are five minutes, 256 at once and a wckey that no site has.
-        values: dict[str, Any] = {
-            "time": self.time,
-            "partition": self.partition,
-            "account": self.account,
-            "qos": self.qos,
-            "cpus_per_task": self.cpus,
-            "mem": self.memory,
-            "gpus_per_node": self.gpus,
+        values = {
+            option.replace("-", "_"): getattr(self, key)
+            for option, key in OWN.items()
+            if option not in ("array", "signal")
         }
         own = {"signal": f"B:USR1@{self.grace_seconds}", "requeue": True}
         chosen = {key: value for key, value in self.sbatch.items() if value is not False}
