@@ -51,20 +51,17 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
-def collect(make: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """Call `make`, for example an options class, with those values that it has parameters for.
+def collect(options: type[T], values: Mapping[str, Any]) -> T:
+    """Build the options of a verb from those `values`, its parameters, that have the name of an option.
 
-    `values` are the parameters of a verb by name: unset ones (None) are left to the defaults of `make`, and
-    lists become tuples.
+    Unset values (None) are left to the defaults, and lists become tuples.
     """
-    given = {name: values[name] for name in inspect.signature(make).parameters if name in values}
-    return make(
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value is not None
-        }
-    )
+    given = {}
+    for name in inspect.signature(options).parameters:
+        value = values.get(name)
+        if value is not None:
+            given[name] = tuple(value) if isinstance(value, list) else value
+    return options(**given)
 
 
 def select_specs(
