@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msbench.datasets.aan import AAN
 from msbench.datasets.archive_dataset import ArchiveDataset
 from msbench.datasets.cifar10 import CIFAR10
-from msbench.datasets.dataset import Batch, Dataset, Progress, Split, TaskInfo, ignore_progress
+from msbench.datasets.dataset import Dataset, Progress, TaskInfo, ignore_progress
 from msbench.datasets.imagenet.dataset import IMAGENET
 from msbench.datasets.imdb import IMDB
 from msbench.datasets.listops.dataset import LISTOPS
@@ -20,22 +20,6 @@ from msbench.datasets.ptbxl.dataset import PTBXL
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.base import DataConfig
-
-__all__ = [
-    "DATASETS",
-    "Batch",
-    "Dataset",
-    "Split",
-    "TaskInfo",
-    "command",
-    "data_root",
-    "is_ready",
-    "open_dataset",
-    "outline",
-    "setup",
-    "stored_digest",
-]
-
 
 DATASETS: dict[str, ArchiveDataset[Any]] = {
     "listops": LISTOPS,

@@ -585,19 +585,16 @@ def open_tree(source: Path, progress: Progress = ignore_progress) -> Iterator[Fi
         if kind in COMPRESSED:
             raise DataError(f"{source}: is compressed as a whole: unpack it, then name the folder")
         with open_entries(source, progress) as found:
+            entries = list(found)
             if kind == "tar":
-                with source.open("rb") as stream:
-                    blocks = partial(_read_at, stream)
-                    yield FileTree(
-                        source, [replace(each, open_blocks=partial(blocks, each)) for each in found]
-                    )
-            else:
-                yield FileTree(source, list(found))
+                entries = [replace(each, open_blocks=partial(_read_at, source, each)) for each in entries]
+            yield FileTree(source, entries)
 
 
-def _read_at(stream: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
-    stream.seek(entry.start)
-    yield stream.read(entry.size)
+def _read_at(source: Path, entry: ArchiveEntry) -> Iterator[bytes]:
+    with source.open("rb") as stream:
+        stream.seek(entry.start)
+        yield stream.read(entry.size)
 
 
 def unpack(source: Path, folder: Path, progress: Progress = ignore_progress, *, nested: bool = False) -> None:

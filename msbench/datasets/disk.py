@@ -132,16 +132,9 @@ class HashCache:
         entry = {"file": name, "algorithm": algorithm, "stamp": _make_stamp(status), "digest": digest}
         self._known[name, algorithm] = entry
         line = json.dumps(entry).encode() + b"\n"
-        try:
-            descriptor = os.open(self.folder / HASH_CACHE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError:  # not writable: hashed again next time
-            return
-        try:
-            os.write(descriptor, line)
-        except OSError:  # disk full
-            pass
-        finally:
-            os.close(descriptor)
+        # Unbuffered, a line is written at once; where it cannot be, the file is hashed again next time.
+        with suppress(OSError), (self.folder / HASH_CACHE).open("ab", buffering=0) as stream:
+            stream.write(line)
 
 
 def hash_file(path: Path, algorithm: str = "sha256", progress: Progress = ignore_progress) -> str:
@@ -180,9 +173,7 @@ def _read_cache(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
         return {}
     known = {}
     for line in lines:
-        try:
+        with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)
             known[entry["file"], entry["algorithm"]] = {"stamp": entry["stamp"], "digest": entry["digest"]}
-        except (ValueError, KeyError, TypeError):
-            continue
     return known

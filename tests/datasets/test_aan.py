@@ -7,7 +7,7 @@ from text_sources import accuracy, pairs, row, trained, write_archive, write_fol
 from msbench import datasets as data
 from msbench.config.data import AanConfig
 from msbench.datasets.aan import AAN
-from msbench.datasets.dataset import RaggedPairs
+from msbench.datasets.dataset import Dataset, RaggedPairs
 from msbench.errors import DataError
 
 CONFIG = AanConfig()
@@ -24,7 +24,7 @@ models: {mamba: {}}
 """
 
 
-def texts_of(dataset: data.Dataset, name: str) -> list[tuple[str, str]]:
+def texts_of(dataset: Dataset, name: str) -> list[tuple[str, str]]:
     """Both texts of every pair, from their ids; a question mark stands for what train does not have."""
     known = "?" + dataset.manifest["vocabulary"]
     batch = dataset.splits[name].batch(np.arange(len(dataset.splits[name])))

@@ -7,7 +7,7 @@ from text_sources import accuracy, reviews, trained, write_archive, write_folder
 
 from msbench import datasets as data
 from msbench.config.data import ImdbConfig
-from msbench.datasets.dataset import RaggedTokens
+from msbench.datasets.dataset import Dataset, RaggedTokens
 from msbench.datasets.imdb import IMDB, Review, choose_validation, parse_name
 from msbench.errors import DataError
 
@@ -24,13 +24,13 @@ models: {mamba: {}}
 """
 
 
-def split_of(dataset: data.Dataset, name: str) -> RaggedTokens:
+def split_of(dataset: Dataset, name: str) -> RaggedTokens:
     split = dataset.splits[name]
     assert isinstance(split, RaggedTokens)
     return split
 
 
-def written(dataset: data.Dataset, name: str) -> list[str]:
+def written(dataset: Dataset, name: str) -> list[str]:
     """The texts of a split, from their ids; a question mark stands for what train does not have."""
     known = "?" + dataset.manifest["vocabulary"]
     split = split_of(dataset, name)
@@ -39,7 +39,7 @@ def written(dataset: data.Dataset, name: str) -> list[str]:
     return ["".join(known[max(number - 2, 0)] for number in ids[:-1]) for ids in examples]
 
 
-def ids_of(dataset: data.Dataset, root: Path, name: str) -> list[tuple[int, int]]:
+def ids_of(dataset: Dataset, root: Path, name: str) -> list[tuple[int, int]]:
     ids = np.load(IMDB.folder_of(CONFIG, root) / name / "ids.npy")
     return list(zip(split_of(dataset, name).labels.tolist(), ids.tolist(), strict=True))
 

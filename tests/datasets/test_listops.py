@@ -14,7 +14,7 @@ from msbench import config as specs
 from msbench import datasets as data
 from msbench.config.data import ListOpsConfig
 from msbench.datasets.archive_dataset import GENERATED
-from msbench.datasets.dataset import RaggedTokens
+from msbench.datasets.dataset import Dataset, RaggedTokens
 from msbench.datasets.listops.dataset import FILES, LISTOPS
 from msbench.datasets.listops.expressions import evaluate_expression
 from msbench.errors import ConfigError, DataError
@@ -46,7 +46,7 @@ print(data.setup(config, Path(sys.argv[1]), progress=progress).digest)
 """
 
 
-def split_of(dataset: data.Dataset, name: str) -> RaggedTokens:
+def split_of(dataset: Dataset, name: str) -> RaggedTokens:
     split = dataset.splits[name]
     assert isinstance(split, RaggedTokens)
     return split

@@ -9,6 +9,7 @@ from msbench import datasets
 from msbench.config import DATASETS, MODELS, DataConfig, RunSpec
 from msbench.config.models import ModelEntry
 from msbench.config.selective import MsSsmConfig
+from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
 from msbench.results.store import get_run_folder
 from msbench.runs.suite import (
@@ -236,9 +237,7 @@ class TestPlan:
             size: int = 3
 
         monkeypatch.setitem(DATASETS, "other", Other)
-        monkeypatch.setattr(
-            datasets, "outline", lambda _: datasets.TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {})
-        )
+        monkeypatch.setattr(datasets, "outline", lambda _: TaskInfo("tokens", 9, 2, 60, "accuracy", 0.5, {}))
         (spec,) = resolve_specs(tiny, ["mamba"], ["long"], [0], ["data.dataset=other"])
         assert spec.data == Other(dataset="other", min_length=5, max_length=60, size=3)
 
