@@ -25,14 +25,7 @@ from numpy.typing import NDArray
 from msbench.datasets import manifest
 from msbench.datasets.archive import read_members
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.dataset import (
-    Progress,
-    Samples,
-    Split,
-    TaskInfo,
-    ignore_progress,
-    score_majority_rule,
-)
+from msbench.datasets.dataset import Progress, Samples, Split, TaskInfo, score_majority_rule
 from msbench.datasets.download import RemoteFile
 from msbench.datasets.pixels import LEVELS, Bytes, PixelTokens, convert_to_grey, keep_colours, split_images
 from msbench.errors import DataError
@@ -78,7 +71,7 @@ class Cifar10File:
     md5: str
 
 
-def read_files(source: Path, progress: Progress = ignore_progress) -> dict[str, Cifar10File]:
+def read_files(source: Path, progress: Progress) -> dict[str, Cifar10File]:
     """Read the files by name, in order; `source` is an archive, a folder, or a folder that holds either.
 
     Raises DataError where the test file or all train files are missing, and for a file that occurs twice, is

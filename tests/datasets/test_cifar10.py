@@ -23,10 +23,14 @@ from msbench.datasets.cifar10 import (
     TRAIN,
     describe_differences,
     parse_file,
-    read_files,
 )
-from msbench.datasets.dataset import SPLITS
+from msbench.datasets.dataset import SPLITS, ignore_progress
 from msbench.errors import DataError
+
+
+def read_files(source: Path) -> dict[str, cifar10.Cifar10File]:
+    return cifar10.read_files(source, ignore_progress)
+
 
 FOLDER, PICKLED_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
 DIGEST = "1475cf534fd5f0bcfdef13d7c7ed6467979ade82ab837d0454ffdb7efc2a3267"

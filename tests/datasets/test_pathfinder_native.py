@@ -53,7 +53,7 @@ def test_both_engines_draw_the_same(parameters: Parameters, images: int) -> None
 
 @pytest.mark.usefixtures("compiled")
 def test_snakes_without_room_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pathfinder_native, "MOST_ATTEMPTS", 3)
+    monkeypatch.setattr(pathfinder_snakes, "MOST_ATTEMPTS", 3)
     with pytest.raises(DataError, match="two snakes of 41 paddles found no room"):
         draw_images(replace(find_preset(32, HARD), contour_length=41), 0, range(1), "cpp")
 

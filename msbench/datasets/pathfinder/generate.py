@@ -30,15 +30,8 @@ from numpy.typing import NDArray
 
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.parallel import count_default_processes, run_in_order
-from msbench.datasets.pathfinder import snakes as pathfinder_snakes
+from msbench.datasets.pathfinder import snakes
 from msbench.datasets.pathfinder.parameters import Parameters
-from msbench.datasets.pathfinder.snakes import (
-    MOST_ATTEMPTS,
-    Drawings,
-    gather_drawings,
-    hash_first_state,
-    report_no_room,
-)
 from msbench.datasets.pathfinder.tables import (
     BLOCKED,
     LEAST_WEIGHT,
@@ -105,7 +98,7 @@ def find_native_function() -> Any | None:
     return found
 
 
-def draw_natively(parameters: Parameters, states: NDArray[np.uint64]) -> Drawings:
+def draw_natively(parameters: Parameters, states: NDArray[np.uint64]) -> snakes.Drawings:
     """Draw the snakes as `msbench.datasets.pathfinder.snakes.draw_snakes` does."""
     call = find_native_function()
     assert call is not None, "the choice of engines has seen that the library is there"
@@ -118,8 +111,8 @@ def draw_natively(parameters: Parameters, states: NDArray[np.uint64]) -> Drawing
     if fault == NO_MEMORY:
         raise MemoryError("not enough memory to draw an image")
     if fault == NO_ROOM:
-        raise report_no_room(parameters)
-    return gather_drawings(facts, paddles)
+        raise snakes.report_no_room(parameters)
+    return snakes.gather_drawings(facts, paddles)
 
 
 @lru_cache(maxsize=8)
@@ -131,7 +124,7 @@ def _build_problem(
     margins = (NativeTables * len(made))(*map(_convert_tables, made))
     problem = PathfinderProblem(
         ctypes.addressof(margins),
-        *(LEAST_WEIGHT, MOST_ATTEMPTS, len(made), parameters.window, parameters.contour_length),
+        *(LEAST_WEIGHT, snakes.MOST_ATTEMPTS, len(made), parameters.window, parameters.contour_length),
         *(parameters.distractor_length, parameters.distractors, parameters.paddle_retries),
         *(parameters.distractor_retries, BLOCKED),
     )
@@ -146,7 +139,7 @@ def _convert_tables(made: Tables) -> NativeTables:
     )
 
 
-def render_images(parameters: Parameters, drawings: Drawings) -> Bytes:
+def render_images(parameters: Parameters, drawings: snakes.Drawings) -> Bytes:
     """Return the images (n, window, window) of these drawings."""
     images = np.empty((len(drawings.labels), parameters.window, parameters.window), np.uint8)
     for number, image in enumerate(images):
@@ -164,7 +157,7 @@ def render_images(parameters: Parameters, drawings: Drawings) -> Bytes:
 
 
 def find_markers(
-    parameters: Parameters, drawings: Drawings, number: int
+    parameters: Parameters, drawings: snakes.Drawings, number: int
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return row and column of both markers: a target's tail, and the end of it (label 1) or of the other."""
     origin = int(drawings.origins[number])
@@ -208,7 +201,7 @@ def _make_scales(parameters: Parameters) -> NDArray[np.float64]:
     return np.stack([*paddles, shares]).astype(np.float64)
 
 
-ENGINES = {"cpp": draw_natively, "python": pathfinder_snakes.draw_snakes}
+ENGINES = {"cpp": draw_natively, "python": snakes.draw_snakes}
 
 
 @dataclass(frozen=True)
@@ -252,9 +245,9 @@ def generate_images(
             progress("generating pathfinder", done, images - first)
 
 
-def draw_images(parameters: Parameters, seed: int, numbers: range, engine: Engine) -> Drawings:
+def draw_images(parameters: Parameters, seed: int, numbers: range, engine: Engine) -> snakes.Drawings:
     """Draw the snakes of these images of a seed."""
-    states = [hash_first_state(seed, *divmod(number, BATCH)) for number in numbers]
+    states = [snakes.hash_first_state(seed, *divmod(number, BATCH)) for number in numbers]
     return ENGINES[engine](parameters, np.array(states, np.uint64))
 
 
