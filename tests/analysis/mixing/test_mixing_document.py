@@ -124,8 +124,8 @@ def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
     ):
         with pytest.raises(ConfigError, match=re.escape(words)):
             parse_measure_options({"position": "last", key: value})
-    for position in ("first", "-1"):
-        with pytest.raises(ConfigError, match="--position: must be"):
+    for position, words in (("first", "a whole number"), ("-1", "greater than or equal to 0, not -1")):
+        with pytest.raises(ConfigError, match=f"--position: must be {words}"):
             parse_measure_options({"position": position})
 
 
