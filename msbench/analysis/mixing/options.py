@@ -78,7 +78,7 @@ def parse_measure_options(flags: Mapping[str, Any]) -> MeasureOptions:
     """Return options from those of the command line's values; ConfigError names an invalid flag."""
     values = {name: value for name, value in flags.items() if name in MeasureOptions.model_fields}
     text = values.get("position", "last")
-    values["position"] = None if text == "last" else int(text) if text.lstrip("-").isdecimal() else text
+    values["position"] = None if text == "last" else int(text) if text.removeprefix("-").isdecimal() else text
     origins: dict[KeyPath, str] = {(key,): f"--{key}" for key in values}
     return validate(MeasureOptions, LocatedValues(values, origins, "msbench mixing"))
 

@@ -124,7 +124,11 @@ def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
     ):
         with pytest.raises(ConfigError, match=re.escape(words)):
             parse_measure_options({"position": "last", key: value})
-    for position, words in (("first", "a whole number"), ("-1", "greater than or equal to 0, not -1")):
+    for position, words in (
+        ("first", "a whole"),
+        ("--5", "a whole"),
+        ("-1", "greater than or equal to 0, not -1"),
+    ):
         with pytest.raises(ConfigError, match=f"--position: must be {words}"):
             parse_measure_options({"position": position})
 
