@@ -9,8 +9,8 @@ from answers_file import write_answers
 from numpy.typing import NDArray
 from report_runs import PlannedRun, run
 
+from msbench.reporting.outcomes import FoundRun
 from msbench.reporting.tables.cells import Report, Table
-from msbench.reporting.tables.significance import ComparedRun
 from msbench.results import store
 from msbench.results.mixing_documents import read_distances
 from msbench.results.record import RunRecord, write_record
@@ -31,7 +31,7 @@ def scored(n: int, skill: float, seed: int) -> Predictions:
     return Predictions((skill * labels + noise).astype(np.float32), labels)
 
 
-def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **changes: Any) -> ComparedRun:
+def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **changes: Any) -> FoundRun:
     """Write the run of `model` that gave these predictions, as a run would."""
     values: dict[str, Any] = {"test_accuracy": predictions.accuracy}
     if predictions.multi_label:
@@ -42,7 +42,7 @@ def kept(results: Path, model: str, predictions: Predictions, seed: int = 0, **c
     folder = results / record.suite / record.task / record.model / record.run_id
     write_record(folder, record)
     write_answers(folder / "predictions.parquet", predictions, record.run_id)
-    return ComparedRun(record, folder)
+    return FoundRun(record, folder)
 
 
 def report_on(results: Path, *tables: Table) -> Report:

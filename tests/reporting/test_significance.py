@@ -6,10 +6,11 @@ from compared_runs import answered, kept, right, scored
 from scipy.stats import binomtest, ttest_ind
 
 from msbench.errors import DataError
-from msbench.reporting.tables.significance import ComparedRun, Comparison, compare_runs
+from msbench.reporting.outcomes import FoundRun
+from msbench.reporting.tables.significance import Comparison, compare_runs
 
 
-def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list[ComparedRun]:
+def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list[FoundRun]:
     return [
         kept(results, model, answered(np.arange(n) < rate * n), seed=seed) for seed, rate in enumerate(rates)
     ]
@@ -140,5 +141,5 @@ def test_in_words(difference: float, p: float, mark: str) -> None:
 
 def test_predictions_of_another_attempt_are_refused(tmp_path: Path) -> None:
     ours = kept(tmp_path, "msssm-s6", answered(right(100, 0.9, 1)), metrics={"test_accuracy": 0.5})
-    with pytest.raises(DataError, match=r"of the predictions are right, but the record has 50\.00%"):
+    with pytest.raises(DataError, match=r"gives accuracy 0\.9\d*, and the record has 0\.5"):
         compare_runs([ours], [kept(tmp_path, "mamba", answered(right(100, 0.6, 2)))])

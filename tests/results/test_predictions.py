@@ -10,11 +10,11 @@ from compared_runs import answered, kept, right, scored
 from numpy.typing import NDArray
 
 from msbench.errors import DataError
-from msbench.reporting.tables.significance import ComparedRun
+from msbench.reporting.outcomes import FoundRun
 from msbench.results.predictions import read_correct, read_examples, read_scores
 
 
-def scores_of(run: ComparedRun) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def scores_of(run: FoundRun) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return read_scores(run.folder, run.record.run_id)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from msbench.config.differences import Change, compare_data, compare_settings, compare_sources
 from msbench.errors import DataError
-from msbench.reporting.compare.lookup import FoundRun, format_run_title
-from msbench.reporting.compare.outcomes import Epoch, PairedTest, read_curve, run_paired_test
+from msbench.reporting.compare.lookup import format_run_title
 from msbench.reporting.compare.page import Facts, Grid, Part, select_rows
+from msbench.reporting.outcomes import Epoch, FoundRun, PairedTest, read_curve, run_paired_test
 from msbench.results.record import RunRecord
 from msbench.runs.plan import PlannedRun, describe_run
 

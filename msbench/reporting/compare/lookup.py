@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from msbench.errors import ConfigError, DamagedRecord, MsbenchError, UnknownName
+from msbench.reporting.outcomes import FoundRun
 from msbench.reporting.tables.cells import Cell, Column, Report, Row, Table
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.reporting.tables.selection import find_newest, parse_end_time
@@ -16,15 +17,6 @@ T = TypeVar("T")
 LISTED = 8
 """The most runs that a message names."""
 FORM = "TABLE:ROW:COLUMN, or TABLE ROW COLUMN where a name has a colon in it"
-
-
-@dataclass(frozen=True)
-class FoundRun:
-    """A run and its folder; `note` names which of several it is, and others that could not be read."""
-
-    record: RunRecord
-    folder: Path
-    note: str = ""
 
 
 def format_run_title(record: RunRecord) -> str:

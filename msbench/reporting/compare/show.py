@@ -17,9 +17,9 @@ from msbench.config.differences import (
 )
 from msbench.config.run import SECTIONS
 from msbench.errors import ConfigError, DataError
-from msbench.reporting.compare.lookup import FoundRun, format_run_title
-from msbench.reporting.compare.outcomes import Epoch, describe_interval, read_curve
+from msbench.reporting.compare.lookup import format_run_title
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
+from msbench.reporting.outcomes import Epoch, FoundRun, describe_interval, read_curve
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.runs.identity import identify
 from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, dump_spec, resolve_record

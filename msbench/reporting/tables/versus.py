@@ -7,26 +7,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from msbench.errors import ConfigError, DamagedRecord, DataError, UnknownName
+from msbench.reporting.outcomes import FoundRun
 from msbench.reporting.tables.cells import (
     COMPARED,
+    RESULTS,
     UNITS,
     Cell,
     ClaimStanding,
     ClaimVerdict,
-    Column,
+    Part,
     Report,
     Row,
     Table,
 )
 from msbench.reporting.tables.significance import (
     LEVEL,
-    ComparedRun,
     Comparison,
     compare_over_seeds,
     compare_runs,
 )
 from msbench.results.mixing_documents import find_comparable
-from msbench.results.record import RunRecord, get_metric_key
+from msbench.results.record import get_metric_key
 from msbench.results.reported import ReportedCell
 from msbench.runs.suite_file import Claim
 from msbench.stats.difference import holm
@@ -119,8 +120,9 @@ def compare_table(report: Report, table: Table, reference: str) -> TableComparis
             if not (_has_runs(cell) and _has_runs(theirs)) or cell.run_ids == theirs.run_ids:
                 continue
             try:
-                reference_runs = _list_runs(report, table, base, j)
-                compared = compare_runs(_list_runs(report, table, row, j), reference_runs)
+                part: Part = "test" if UNITS[table.columns[j].unit].metric in RESULTS else "validation"
+                sides = [_list_runs(report, table, each, j, part) for each in (row, base)]
+                compared = compare_runs(*sides, part=part)
                 found[i, j] = replace(compared, reference=reference)
             except (DataError, DamagedRecord, ConfigError) as error:
                 refused.setdefault((table.columns[j].label, str(error)), []).append(row.name)
@@ -176,19 +178,13 @@ def _has_runs(cell: Cell) -> bool:
     return cell.status == "measured" and cell.evidence is not None and cell.evidence.metric in COMPARED
 
 
-def _list_runs(report: Report, table: Table, row: Row, index: int) -> list[ComparedRun]:
+def _list_runs(report: Report, table: Table, row: Row, index: int, part: Part) -> list[FoundRun]:
     """Return the runs behind a cell; raises DataError where a result is not what the column shows."""
-    column = table.columns[index]
-    return [_select_metric(report, column, record) for record in report.list_runs(table, row, index)]
-
-
-def _select_metric(report: Report, column: Column, record: RunRecord) -> ComparedRun:
-    metric, folder = UNITS[column.unit].metric, report.find_folder(record)
-    if get_metric_key("test", record.metric) == metric:
-        return ComparedRun(record, folder)
-    if get_metric_key("validation", record.metric) == metric:
-        return ComparedRun(record, folder, metric)
-    raise DataError(f"{folder}: its result, {record.metric}, is not what the column shows")
+    metric, runs = UNITS[table.columns[index].unit].metric, report.list_runs(table, row, index)
+    for record in runs:
+        if get_metric_key(part, record.metric) != metric:
+            raise DataError(f"run {record.run_id}: its result, {record.metric}, is not what the column shows")
+    return [FoundRun(record, report.find_folder(record)) for record in runs]
 
 
 def _list_distances(report: Report, row: Row) -> list[float]:

@@ -14,8 +14,8 @@ from msbench.reporting.compare.diff import (
     build_plan_page,
     compare_runs,
 )
-from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
+from msbench.reporting.outcomes import FoundRun
 from msbench.runs.identity import identify
 from msbench.runs.plan import PlannedRun, plan_runs
 from msbench.runs.suite import Suite, resolve_specs
@@ -80,11 +80,11 @@ def test_runs_on_other_data_have_no_paired_test(tmp_path: Path) -> None:
     second = answered(tmp_path, SECOND, [2], data_digest="d" * 64)
     assert rows(first, second, "data") == [("data", "b", "d" * 8)]
     assert rows(first, second, "paired test") == [
-        ("", "none: the two are on other data, so not on the same examples")
+        ("", f"none: runs {FIRST} and {SECOND} are on different data; run both again")
     ]
     found = build_document(compare_runs(first, second))
     assert (found["paired"], found["difference"]) == (None, 0.0)
-    assert "other data" in found["no_paired_test"]
+    assert "on different data" in found["no_paired_test"]
 
 
 def test_a_run_without_a_result_is_compared_all_the_same(tmp_path: Path) -> None:

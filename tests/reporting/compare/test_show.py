@@ -6,9 +6,9 @@ import pytest
 from made_runs import answered, keep, write_curve
 
 from msbench.config.differences import Change
-from msbench.reporting.compare.lookup import FoundRun
 from msbench.reporting.compare.page import Facts, Grid, Part
 from msbench.reporting.compare.show import RunStanding, build_page, compare_with_present, inspect_run
+from msbench.reporting.outcomes import FoundRun
 from msbench.results.record import Failure, RunRecord
 from msbench.runs import identity
 from msbench.runs.definition import Definition

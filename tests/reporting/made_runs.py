@@ -9,7 +9,7 @@ import numpy as np
 from answers_file import write_answers
 from least_record import LEAST
 
-from msbench.reporting.compare.lookup import FoundRun
+from msbench.reporting.outcomes import FoundRun
 from msbench.results.metrics_log import write_log
 from msbench.results.record import RunRecord, write_record
 from msbench.training.evaluation import Predictions

@@ -10,9 +10,9 @@ from made_runs import LABELS, answered, keep, ranked, write_curve
 from scipy import stats as scipy_stats
 
 from msbench.errors import DataError
-from msbench.reporting.compare.lookup import FoundRun
-from msbench.reporting.compare.outcomes import (
+from msbench.reporting.outcomes import (
     Epoch,
+    FoundRun,
     PairedCounts,
     describe_interval,
     read_answers,
@@ -60,9 +60,9 @@ def test_what_cannot_be_paired_is_refused_with_the_reason(tmp_path: Path) -> Non
             run_paired_test(first, second)
         return str(refused.value)
 
-    assert "other data" in reason(answered(tmp_path, SECOND, [2], data_digest="z"))
-    assert "has no result: diverged" in reason(keep(tmp_path, SECOND, status="diverged"))
-    assert "other metrics" in reason(ranked(tmp_path, SECOND, 1, 0.1))
+    assert "on different data" in reason(answered(tmp_path, SECOND, [2], data_digest="z"))
+    assert "has no result to compare: it is diverged" in reason(keep(tmp_path, SECOND, status="diverged"))
+    assert "have accuracy of 200 examples and macro-auroc of 150" in reason(ranked(tmp_path, SECOND, 1, 0.1))
     path = tmp_path / "s" / "t" / "m" / SECOND / "predictions.parquet"
     path.unlink()
     bare = keep(tmp_path, SECOND, metrics={"test_accuracy": 0.9}, n_test=200)
@@ -72,7 +72,7 @@ def test_what_cannot_be_paired_is_refused_with_the_reason(tmp_path: Path) -> Non
     write_answers(
         fewer.folder / "predictions.parquet", Predictions(np.eye(10, dtype=np.float32), labels), "c" * 12
     )
-    assert "other examples" in reason(fewer)
+    assert "have accuracy of 200 examples and accuracy of 10" in reason(fewer)
 
 
 def test_an_interval_says_how_it_is_made(tmp_path: Path) -> None:

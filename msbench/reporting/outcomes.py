@@ -1,5 +1,6 @@
 """Outcome of a run beyond its record: learning curve and predictions, and tests of two runs on them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msbench.errors import DataError
-from msbench.reporting.compare.lookup import FoundRun
 from msbench.results.metrics_log import read_log
 from msbench.results.predictions import FILE, read_correct, read_examples, read_scores
-from msbench.results.record import Metric, get_metric_key
+from msbench.results.record import Metric, RunRecord, get_metric_key
 from msbench.stats.bootstrap import Paired, bootstrap_auroc, bootstrap_auroc_difference, bootstrap_difference
 from msbench.stats.difference import mcnemar
 from msbench.stats.proportion import wilson
@@ -19,8 +19,20 @@ from msbench.training.auroc import macro_auroc
 CLOSE = 1e-6
 """Tolerance, for rounding, between the recorded result and that computed from the predictions."""
 SEED = 0
-DRAWS = 10_000
+"""The seed of all draws, fixed so that pages and tables are reproducible."""
+DRAWS: dict[Metric, int] = {"accuracy": 10_000, "macro-auroc": 2_000}
+"""Draws of the paired bootstrap, by metric."""
 AUROC_DRAWS = 1_000
+"""Draws of the interval of a single AUROC."""
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run and its folder; `note` names which of several it is, and others that could not be read."""
+
+    record: RunRecord
+    folder: Path
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +86,18 @@ class Answers:
 def read_answers(found: FoundRun) -> Answers:
     """Read the predictions of a finished run.
 
-    Raises DataError, naming the file, where it is absent, where it has no valid predictions, and where they
-    do not give the recorded result.
+    Raises DataError, naming the file, where it is absent, where it has no valid predictions or too few, and
+    where they do not give the recorded result, as those of another attempt of the run may.
     """
     path, record = found.folder / FILE, found.record
     examples = read_examples(found.folder, record.run_id)
     if not len(examples):
         raise DataError(f"{path}: has no examples")
+    if record.n_test is not None and len(examples) != record.n_test:
+        raise DataError(
+            f"{path}: {len(examples)} predictions of {record.n_test} test examples;"
+            " train this run again with --fresh"
+        )
     if record.metric == "accuracy":
         answers = Answers(examples, *read_correct(found.folder, record.run_id))
     else:
@@ -91,7 +108,10 @@ def read_answers(found: FoundRun) -> Answers:
     except ValueError as error:
         raise DataError(f"{path}: not the predictions of a run: {error}") from None
     if record.result is None or abs(result - record.result) > CLOSE:
-        raise DataError(f"{path}: gives {record.metric} {result:.6f}, and the record has {record.result}")
+        raise DataError(
+            f"{path}: gives {record.metric} {result:.6f}, and the record has {record.result};"
+            " train this run again with --fresh"
+        )
     return answers
 
 
@@ -142,29 +162,40 @@ class PairedTest:
 
 def run_paired_test(first: FoundRun, second: FoundRun) -> PairedTest:
     """Test the difference of two runs; DataError, with the reason, if their examples are not the same."""
-    _require_comparable(first, second)
+    check_same_test([first.record, second.record])
     ours, theirs = read_answers(first), read_answers(second)
     same = np.array_equal(ours.examples, theirs.examples) and np.array_equal(ours.labels, theirs.labels)
     if not same:
-        raise DataError("the two were tested on other examples, or these have other labels")
-    n = len(ours.examples)
-    if ours.scores is not None and theirs.scores is not None:
-        drawn = bootstrap_auroc_difference(ours.labels, theirs.scores, ours.scores, SEED, AUROC_DRAWS)
-        return PairedTest(n, AUROC_DRAWS, drawn)
+        raise DataError(
+            f"{first.folder} and {second.folder}: different examples, or different labels of these;"
+            " run both again"
+        )
+    n, draws = len(ours.examples), DRAWS[first.record.metric]
     a, b = ours.correct, theirs.correct
-    assert a is not None, "without scores there is one label per example"
-    assert b is not None, "both runs have the same metric"
-    counts = PairedCounts(*(int(each.sum()) for each in (a & b, a & ~b, ~a & b, ~a & ~b)))
-    drawn = bootstrap_difference(b, a, SEED, DRAWS)
-    return PairedTest(n, DRAWS, drawn, counts, mcnemar(counts.only_first, counts.only_second))
+    if a is not None and b is not None:
+        counts = PairedCounts(*(int(each.sum()) for each in (a & b, a & ~b, ~a & b, ~a & ~b)))
+        drawn = bootstrap_difference(b, a, SEED, draws)
+        return PairedTest(n, draws, drawn, counts, mcnemar(counts.only_first, counts.only_second))
+    assert ours.scores is not None, "an example has one label or several"
+    assert theirs.scores is not None, "both runs have the same metric"
+    try:
+        drawn = bootstrap_auroc_difference(ours.labels, theirs.scores, ours.scores, SEED, draws)
+    except ValueError as error:
+        raise DataError(f"{first.folder} and {second.folder}: {error}") from None
+    return PairedTest(n, draws, drawn)
 
 
-def _require_comparable(first: FoundRun, second: FoundRun) -> None:
-    ours, theirs = first.record, second.record
-    for record in (ours, theirs):
+def check_same_test(records: Sequence[RunRecord]) -> None:
+    """Raise DataError for a run without a result, and for runs on different data, metrics or test sizes."""
+    for record in records:
         if record.result is None:
-            raise DataError(f"run {record.run_id} has no result: {record.status}")
-    if ours.metric != theirs.metric:
-        raise DataError(f"the two have other metrics: {ours.metric} and {theirs.metric}")
-    if ours.data_digest != theirs.data_digest:
-        raise DataError("the two are on other data, so not on the same examples")
+            raise DataError(f"run {record.run_id} has no result to compare: it is {record.status}")
+    first = records[0]
+    for other in records[1:]:
+        if other.data_digest != first.data_digest:
+            raise DataError(f"runs {first.run_id} and {other.run_id} are on different data; run both again")
+        if (other.metric, other.n_test) != (first.metric, first.n_test):
+            raise DataError(
+                f"runs {first.run_id} and {other.run_id} have {first.metric} of {first.n_test} examples"
+                f" and {other.metric} of {other.n_test}; run both again"
+            )
