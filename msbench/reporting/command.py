@@ -89,11 +89,10 @@ def write_page(
     report: Report, out: Path, names: Sequence[str] = (), drawn: "Sequence[FigureFile]" = ()
 ) -> list[Path]:
     """Write the page ``report.html`` of a report to `out`; `names` are the suites and files as typed."""
-    from msbench.reporting.render.html.drawing import Figure
     from msbench.reporting.render.html.page import PAGE_NAME, render_page
     from msbench.reporting.render.html.runs import gather_runs
 
-    pictures = [Figure(each.title, each.caption, each.svg()) for each in drawn if not each.reason]
+    pictures = [each for each in drawn if not each.reason]
     page = render_page(report, gather_runs(report, names), made=datetime.now(UTC), figures=pictures)
     return write_files({PAGE_NAME: page}, out)
 

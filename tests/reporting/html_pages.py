@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
-from msbench.reporting.render.html.drawing import Figure
+from msbench.reporting.figures import FigureFile
 from msbench.reporting.render.html.page import render_page
 from msbench.reporting.render.html.runs import gather_runs
 from msbench.reporting.tables.cells import Judgement, Report, Table, Verdict, find_run_folder
@@ -30,7 +30,6 @@ HOSTILE = [
     "\ufffe\uffff\udc80\x00",
 ]
 """Names that have got out of pages, or that hide."""
-SVG = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/><rect clip-path="url(#a)"/></svg>'
 LOG = "epoch,step,train_loss,validation_loss,train_accuracy,validation_accuracy\n"
 
 
@@ -182,5 +181,8 @@ def every_page(results: Path) -> bytes:
     file(results, records)
     tables = [judged(table, *get_args(Verdict)), table]
     return page(
-        tables, results, records, figures=[Figure("One", "First.", SVG), Figure("Two", "Second.", SVG)]
+        tables,
+        results,
+        records,
+        figures=[FigureFile("one", "One", "First."), FigureFile("two", "Two", "Second.")],
     )

@@ -8,13 +8,13 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from html_pages import LOG, MADE, SVG, Reader, every_page, file, judged, listops, page, report, small
+from html_pages import LOG, MADE, Reader, every_page, file, judged, listops, page, report, small
 from report_runs import PlannedRun, build, run
 
 from msbench.errors import ConfigError
 from msbench.reporting.command import write_page
+from msbench.reporting.figures import FigureFile
 from msbench.reporting.render import formatting
-from msbench.reporting.render.html.drawing import Figure
 from msbench.reporting.render.html.page import render_page
 from msbench.reporting.render.html.runs import GatheredRuns, gather_runs
 
@@ -54,9 +54,8 @@ def test_numbers_are_those_of_the_table(results: Path) -> None:
     expected = []
     for row in table.rows:
         parts = []
-        for said, cell in zip(
-            formatting.format_row(table, row), [c for c in row.cells for _ in (0, 1)], strict=True
-        ):
+        numbers = [number for numbers in formatting.format_row(table, row) for number in numbers]
+        for said, cell in zip(numbers, [c for c in row.cells for _ in (0, 1)], strict=True):
             text = said.value + (f" ± {said.sd}" if said.sd else "") + ",".join(said.marks)
             if said.value == formatting.format_measured(cell, table.columns[0]).value and cell.n:
                 text += f"{cell.n} of 3 seeds" if cell.n < 3 else f"{cell.n} seeds"
@@ -192,10 +191,10 @@ def test_what_is_left_out_is_said() -> None:
 def test_without_figures_there_is_no_section_of_them(results: Path) -> None:
     reader, _ = small(results)
     assert "Figures" not in [each.text for each in (*reader.all("h2"), *reader.all("a"))]
-    with_one, _ = small(results, figures=[Figure("Distance", "By layer.", SVG)])
+    with_one, _ = small(results, figures=[FigureFile("distance", "Distance", "By layer.")])
     assert "Figures" in [each.text for each in with_one.all("h2")]
     (figure,) = with_one.all("figure", class_="drawing")
-    assert figure.words == "Distance By layer."
+    assert figure.words == "Distance DistanceBy layer. By layer."
 
 
 def test_two_tables_of_one_name_have_ids_of_their_own(results: Path) -> None:

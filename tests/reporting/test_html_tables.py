@@ -2,21 +2,21 @@ from importlib import resources
 from typing import get_args
 
 from msbench.reporting.render.formatting import VERDICTS
-from msbench.reporting.render.html.tables import VERDICT_STYLES, count_verdicts
+from msbench.reporting.render.html.tables import count_verdicts
 from msbench.reporting.tables.cells import Cell, ClaimVerdict, Column, Judgement, Row, Table, Verdict
 
 
 def test_every_verdict_has_a_look_of_its_own() -> None:
-    assert set(VERDICT_STYLES) == set(VERDICTS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
-    assert len({(look.tone, look.shape) for look in VERDICT_STYLES.values()}) == len(VERDICT_STYLES)
-    assert len({look.shape for look in VERDICT_STYLES.values()}) == len(VERDICT_STYLES)
+    assert set(VERDICTS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
+    assert len({(look.tone, look.shape) for look in VERDICTS.values()}) == len(VERDICTS)
+    assert len({look.shape for look in VERDICTS.values()}) == len(VERDICTS)
 
 
 def test_every_shape_is_drawn() -> None:
     shapes = (resources.files("msbench.reporting.render.html") / "templates" / "shapes.svg").read_text(
         encoding="utf-8"
     )
-    for look in VERDICT_STYLES.values():
+    for look in VERDICTS.values():
         assert f'id="shape-{look.shape}"' in shapes
 
 

@@ -86,7 +86,7 @@ def test_at_a_terminal_of_80_columns_every_number_is_there(index: int, tables: l
     for text in (plain, piped.getvalue()):
         assert f"Table {table.number}: {table.title}" in text.splitlines()
     for row in table.rows:
-        numbers = [part.value for part in formatting.format_row(table, row)]
+        numbers = [part.value for parts in formatting.format_row(table, row) for part in parts]
         starts = [line for line in piped.getvalue().splitlines() if line.strip().startswith(f"{row.name}  ")]
         assert any(all(number in line for number in numbers) for line in starts), row.name
         # A long name may be folded there; its numbers are next to its first line.

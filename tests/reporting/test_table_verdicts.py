@@ -10,7 +10,7 @@ from report_runs import PlannedRun, build, run
 
 from msbench.reporting.render.csv import render_long
 from msbench.reporting.render.formatting import VERDICTS, list_verdicts
-from msbench.reporting.render.latex import VERDICT_SIGNS, render_fragment
+from msbench.reporting.render.latex import render_fragment
 from msbench.reporting.render.terminal import render_table
 from msbench.reporting.tables.cells import ClaimVerdict, Judgement, Table, Verdict
 
@@ -37,25 +37,25 @@ def test_at_a_terminal_the_word_stands_after_the_value_with_a_legend() -> None:
     table = judged(FULL)
     assert line(table, "mamba").endswith("40.50±0.71 fail")
     assert line(table, "s4").endswith("61.0*±1.4")
-    assert f"fail: {VERDICTS['fail']}" in render_table(table).splitlines()
+    assert f"fail: {VERDICTS['fail'].meaning}" in render_table(table).splitlines()
 
 
 def test_in_latex_a_sign_stands_after_the_value_with_a_legend() -> None:
     source = render_fragment(judged(FULL))
     assert r"mamba & 40.50 $\pm$ 0.71~$\times$ \\" in source
-    assert rf"$\times$ fail: {VERDICTS['fail']}" in source
+    assert rf"$\times$ fail: {VERDICTS['fail'].meaning}" in source
     assert r"$\times$" not in render_fragment(judged(None))
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
 def test_every_verdict_is_next_to_a_mean_with_a_word_and_a_sign(verdict: Verdict) -> None:
     """A seed that diverged, or nothing to compare with, is no less a verdict where others gave a mean."""
-    assert set(VERDICTS) == set(VERDICT_SIGNS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
-    assert len(set(VERDICT_SIGNS.values())) == len(VERDICT_SIGNS)
+    assert set(VERDICTS) == {*get_args(Verdict), *get_args(ClaimVerdict)}
+    assert len({style.sign for style in VERDICTS.values()}) == len(VERDICTS)
     table = judged(Judgement(verdict, "why"))
     assert line(table, "mamba").endswith(f" 40.50±0.71 {verdict}")
-    assert f"{verdict}: {VERDICTS[verdict]}" in render_table(table).splitlines()
-    assert rf"mamba & 40.50 $\pm$ 0.71~{VERDICT_SIGNS[verdict]} \\" in render_fragment(table)
+    assert f"{verdict}: {VERDICTS[verdict].meaning}" in render_table(table).splitlines()
+    assert rf"mamba & 40.50 $\pm$ 0.71~{VERDICTS[verdict].sign} \\" in render_fragment(table)
 
 
 def test_a_cell_without_a_value_says_its_state_once() -> None:

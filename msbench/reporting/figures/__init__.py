@@ -81,9 +81,9 @@ class FigureFile:
         drawn = self.figure()
         return {form: render_picture(drawn, form) for form in FORMATS}
 
-    def svg(self) -> str:
-        """Return the figure as an element of an HTML page, in light and dark mode."""
-        return render_svg_element(self.figure(), title=self.title, description=self.caption)
+    def svg(self, prefix: str = "") -> str:
+        """Return the figure as an element of an HTML page, in light and dark mode, ids after `prefix`."""
+        return render_svg_element(self.figure(), title=self.title, description=self.caption, prefix=prefix)
 
 
 def _format_field(value: Any) -> Any:

@@ -63,13 +63,10 @@ UNDATED: Mapping[Format, Mapping[str, None]] = {
 }
 """The metadata of each format on date and software, which are left out of the files."""
 FORMATS: tuple[Format, ...] = tuple(UNDATED)
-NAMESPACE = "http://www.w3.org/2000/svg"
 PAINT = {INK: "currentColor"} | {
     colour: f"var(--series-{number}, {colour})" for number, colour in enumerate(COLOURS, 1)
 }
 SVG_ROOT = {
-    "role": "img",
-    "aria-labelledby": "title desc",
     "fill": "currentColor",
     "stroke-linejoin": "round",
     "stroke-linecap": "butt",
@@ -253,30 +250,50 @@ def render_picture(figure: Figure, form: Format, *, transparent: bool = False) -
     return out.getvalue()
 
 
-def render_svg_element(figure: Figure, *, title: str, description: str) -> str:
+def render_svg_element(figure: Figure, *, title: str, description: str, prefix: str = "") -> str:
     """Return a figure as an ``<svg>`` for an HTML page, with a title and a description for screen readers.
 
     It has no background, and black in print becomes ``currentColor``. A series has the colour
-    ``var(--series-1, #4477aa)`` and so on, so that a page can set other colours for its dark mode. Ids are
-    unique in the figure only: the page makes them unique.
+    ``var(--series-1, #4477aa)`` and so on, so that a page can set other colours for its dark mode. All ids
+    begin with `prefix`, which makes them unique in a page.
     """
     root = ElementTree.fromstring(render_picture(figure, "svg", transparent=True))
     for parent in list(root.iter()):
         for child in list(parent):
             # matplotlib's style rule is for `*`: inside a page it would apply to the whole page.
-            if child.tag in (f"{{{NAMESPACE}}}metadata", f"{{{NAMESPACE}}}style"):
+            if _drop_namespace(child.tag) in ("metadata", "style"):
                 parent.remove(child)
     for element in root.iter():
-        element.tag = element.tag.removeprefix(f"{{{NAMESPACE}}}")
-        for key, value in element.attrib.items():
-            element.set(key, re.sub(r"#[0-9a-f]{6}\b", lambda found: PAINT.get(found[0], found[0]), value))
+        element.tag = _drop_namespace(element.tag)
+        attributes = {_drop_namespace(key): value for key, value in element.attrib.items()}
+        element.attrib = {key: _adapt_attribute(key, value, prefix) for key, value in attributes.items()}
     points = root.get("width", "").removesuffix("pt")
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
     # A point in print is 4/3 CSS pixels.
-    root.attrib |= {"xmlns": NAMESPACE, "width": f"{float(points) * 4 / 3:.0f}", **SVG_ROOT}
+    root.attrib |= {
+        "width": f"{float(points) * 4 / 3:.0f}",
+        "role": "img",
+        "aria-labelledby": f"{prefix}title {prefix}desc",
+        **SVG_ROOT,
+        "id": f"{prefix}root",
+    }
     for place, (tag, words) in enumerate((("title", title), ("desc", description))):
-        element = ElementTree.Element(tag, {"id": tag})
+        element = ElementTree.Element(tag, {"id": prefix + tag})
         element.text = words
         root.insert(place, element)
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _drop_namespace(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _adapt_attribute(key: str, value: str, prefix: str) -> str:
+    """Return an attribute with the page's colours, and with `prefix` before ids and references to them."""
+    if key == "id":
+        return prefix + value
+    if key == "href":
+        return f"#{prefix}{value.removeprefix('#')}"
+    painted = re.sub(r"#[0-9a-f]{6}\b", lambda found: PAINT.get(found[0], found[0]), value)
+    return painted.replace("url(#", f"url(#{prefix}")

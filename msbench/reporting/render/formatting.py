@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal, NamedTuple
 
 from msbench.reporting.tables.cells import UNITS, Cell, ClaimVerdict, Column, Row, Table, Verdict
 
@@ -19,21 +21,42 @@ LEGEND = {
     "interrupted": "int.: interrupted, not resumed yet",
     "failed": "fail: the run failed",
 }
-VERDICTS: dict[Verdict | ClaimVerdict, str] = {
-    "pass": "not below what was expected, less the margin",
-    "improved": "above what was expected",
-    "inconclusive": "the seeds do not decide yet",
-    "fail": "below what was expected, less the margin",
-    "chance-level": "not distinguishable from guessing",
-    "trivial-rule": "not distinguishable from a trivial rule",
-    "invalid": "not a possible accuracy",
-    "other-data": "measured on other data than what was expected",
-    "xfail": "below, as known and expected",
-    "diverged": "a loss or a parameter of a seed stopped being finite",
-    "missing": "no result, or nothing to compare it with",
-    "agrees": "above or below the base row as in the paper",
-    "contradicts": "below the base row where the paper has it above, or the reverse",
-    "undecided": "not distinguishable from the base row over seeds",
+Tone = Literal["good", "bad", "unsure", "absent"]
+
+
+class VerdictStyle(NamedTuple):
+    """The meaning of a verdict, its sign in LaTeX, which needs no package, and its tone and shape on a page.
+
+    `shape` is the id of a symbol of the page, without its prefix: none is shown by colour alone.
+    """
+
+    meaning: str
+    sign: str
+    tone: Tone
+    shape: str
+
+
+VERDICTS: dict[Verdict | ClaimVerdict, VerdictStyle] = {
+    "pass": VerdictStyle("not below what was expected, less the margin", r"$\bullet$", "good", "tick"),
+    "improved": VerdictStyle("above what was expected", r"$\uparrow$", "good", "up"),
+    "inconclusive": VerdictStyle("the seeds do not decide yet", "?", "unsure", "question"),
+    "fail": VerdictStyle("below what was expected, less the margin", r"$\times$", "bad", "cross"),
+    "chance-level": VerdictStyle("not distinguishable from guessing", r"$\circ$", "bad", "dice"),
+    "trivial-rule": VerdictStyle("not distinguishable from a trivial rule", r"$\diamond$", "bad", "equals"),
+    "invalid": VerdictStyle("not a possible accuracy", "!", "bad", "bar"),
+    "other-data": VerdictStyle("measured on other data than what was expected", r"$\neq$", "unsure", "pair"),
+    "xfail": VerdictStyle("below, as known and expected", r"($\times$)", "absent", "known"),
+    "diverged": VerdictStyle(
+        "a loss or a parameter of a seed stopped being finite", r"$\infty$", "bad", "burst"
+    ),
+    "missing": VerdictStyle("no result, or nothing to compare it with", r"$\emptyset$", "absent", "ring"),
+    "agrees": VerdictStyle("above or below the base row as in the paper", r"$\oplus$", "good", "same-order"),
+    "contradicts": VerdictStyle(
+        "below the base row where the paper has it above, or the reverse", r"$\ominus$", "bad", "other-order"
+    ),
+    "undecided": VerdictStyle(
+        "not distinguishable from the base row over seeds", r"$\approx$", "unsure", "wave"
+    ),
 }
 IMPLIED_BY_STATUS: tuple[Verdict, ...] = ("missing", "diverged")
 """Verdicts that are omitted for a cell without a mean, whose status implies them."""
@@ -54,15 +77,16 @@ class FormattedNumber:
     verdict: Verdict | ClaimVerdict | None = None
 
 
-def format_row(table: Table, row: Row) -> list[FormattedNumber]:
-    """Return the row's numbers in display order: for each column those of `table.kinds`."""
-    numbers = []
+def format_row(table: Table, row: Row) -> list[list[FormattedNumber]]:
+    """Return the row's numbers: for each column those of `table.kinds`."""
+    columns = []
     for cell, column, kinds in zip(row.cells, table.columns, table.kinds, strict=True):
+        numbers = [replace(format_measured(cell, column), marks=table.mark(cell.notes))]
         if "reported" in kinds:
             value, marks = cell.reported or STATUS["missing"], table.mark(cell.reported_notes)
-            numbers.append(FormattedNumber(value, cell.reported_sd, marks=marks))
-        numbers.append(replace(format_measured(cell, column), marks=table.mark(cell.notes)))
-    return numbers
+            numbers.insert(0, FormattedNumber(value, cell.reported_sd, marks=marks))
+        columns.append(numbers)
+    return columns
 
 
 def format_measured(cell: Cell, column: Column) -> FormattedNumber:
@@ -95,10 +119,11 @@ def find_verdict(cell: Cell) -> Verdict | ClaimVerdict | None:
     return given.verdict if given else None
 
 
-def list_verdicts(table: Table) -> list[tuple[Verdict | ClaimVerdict, str]]:
-    """Return the verdicts that the table shows, and their meanings."""
-    shown = {number.verdict for row in table.rows for number in format_row(table, row)}
-    return [(verdict, meaning) for verdict, meaning in VERDICTS.items() if verdict in shown]
+def list_verdicts(table: Table) -> list[tuple[Verdict | ClaimVerdict, VerdictStyle]]:
+    """Return the verdicts that the table shows, and how they are shown."""
+    numbers = chain.from_iterable(chain.from_iterable(format_row(table, row) for row in table.rows))
+    shown = {number.verdict for number in numbers}
+    return [(verdict, style) for verdict, style in VERDICTS.items() if verdict in shown]
 
 
 def make_safe(text: str) -> str:

@@ -7,11 +7,11 @@ pdflatex its number.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 from msbench.reporting.render import formatting
 from msbench.reporting.render.formatting import FormattedNumber, make_stem
-from msbench.reporting.tables.cells import ClaimVerdict, Row, Table, Verdict
+from msbench.reporting.tables.cells import Row, Table
 
 DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {name}-report.tex
 \documentclass{{article}}
@@ -34,23 +34,6 @@ FIT_WIDTH = r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\useb
 FIT_HEIGHT = (
     r"\ifdim\dimexpr\ht2+\dp2\relax>0.8\textheight\resizebox*{!}{0.8\textheight}{\usebox2}\else\usebox2\fi"
 )
-VERDICT_SIGNS: dict[Verdict | ClaimVerdict, str] = {
-    "pass": r"$\bullet$",
-    "improved": r"$\uparrow$",
-    "inconclusive": "?",
-    "fail": r"$\times$",
-    "chance-level": r"$\circ$",
-    "trivial-rule": r"$\diamond$",
-    "invalid": "!",
-    "other-data": r"$\neq$",
-    "xfail": r"($\times$)",
-    "diverged": r"$\infty$",
-    "missing": r"$\emptyset$",
-    "agrees": r"$\oplus$",
-    "contradicts": r"$\ominus$",
-    "undecided": r"$\approx$",
-}
-"""Signs of the verdicts, which need no package."""
 
 
 def render_fragment(table: Table) -> str:
@@ -116,7 +99,8 @@ def _write_tabular(table: Table) -> Iterator[str]:
 def _write_row(table: Table, row: Row) -> Iterator[str]:
     if row.run_ids:
         yield f"% run: {' '.join(row.run_ids)}"
-    cells = [escape_latex(row.name), *map(_format_number, formatting.format_row(table, row))]
+    numbers = chain.from_iterable(formatting.format_row(table, row))
+    cells = [escape_latex(row.name), *map(_format_number, numbers)]
     yield " & ".join(cells) + r" \\"
 
 
@@ -129,7 +113,7 @@ def _format_number(number: FormattedNumber) -> str:
     if number.count:
         text += f" {number.count}"
     if number.verdict:
-        text += rf"~{VERDICT_SIGNS[number.verdict]}"
+        text += rf"~{formatting.VERDICTS[number.verdict].sign}"
     return text + _format_marks(number.marks)
 
 
@@ -142,10 +126,8 @@ def _write_footnotes(table: Table) -> Iterator[str]:
     notes = [(mark, escape_latex(" ".join(text.split()))) for mark, text in formatting.list_footnotes(table)]
     marked = [_format_marks((mark,)) + text for mark, text in notes if mark]
     general = [text for mark, text in notes if not mark]
-    general += [
-        f"{VERDICT_SIGNS[verdict]} {verdict}: {meaning}"
-        for verdict, meaning in formatting.list_verdicts(table)
-    ]
+    verdicts = formatting.list_verdicts(table)
+    general += [f"{style.sign} {verdict}: {style.meaning}" for verdict, style in verdicts]
     if notes or general:
         yield r"\par\medskip"
         yield r"\scriptsize\raggedright"

@@ -100,8 +100,8 @@ class _Layout:
             yield Text("*  best measured")
         for mark, text in formatting.list_footnotes(self.table):
             yield Text(self._encode(f"[{mark}]  {text}" if mark else text))
-        for verdict, meaning in formatting.list_verdicts(self.table):
-            yield Text(self._encode(f"{verdict}: {meaning}"))
+        for verdict, style in formatting.list_verdicts(self.table):
+            yield Text(self._encode(f"{verdict}: {style.meaning}"))
 
     def _encode(self, text: str) -> str:
         """Return one printable line that the encoding can represent."""
@@ -118,8 +118,8 @@ class _Layout:
             if row.group != group:
                 group = row.group
                 yield _Line(self._encode(group))
-            numbers = map(self._format, formatting.format_row(self.table, row))
-            cells = tuple(tuple(next(numbers) for _ in kinds) for kinds in self.table.kinds)
+            columns = formatting.format_row(self.table, row)
+            cells = tuple(tuple(map(self._format, numbers)) for numbers in columns)
             yield _Line(self._encode((GAP if group else "") + row.name), cells)
 
     def _format(self, number: FormattedNumber) -> Text:

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from msbench.errors import ConfigError
 from msbench.reporting.figures import FigureFile, write_figures
 from msbench.reporting.figures.style import COLOURS, assign_styles, make_grid, set_title
-from msbench.reporting.render.html.drawing import inlined
 
 SUFFIXES = [".csv", ".pdf", ".png", ".svg"]
 
@@ -124,14 +123,13 @@ def test_an_svg_for_a_page() -> None:
     text = made("S4_D & 50%", "<tag>").svg()
     assert text.startswith("<svg ")
     root = ElementTree.fromstring(text)
-    svg = "{http://www.w3.org/2000/svg}"
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
     assert [each.get("id") for each in list(root)[:2]] == ["title", "desc"]
     assert [(each.tag, each.text) for each in list(root)[:2]] == [
-        (f"{svg}title", "A title & <more>"),
-        (f"{svg}desc", "What is drawn. one left out."),
+        ("title", "A title & <more>"),
+        ("desc", "What is drawn. one left out."),
     ]
-    tags = {element.tag.removeprefix(svg) for element in root.iter()}
+    tags = {element.tag for element in root.iter()}
     assert "text" in tags
     assert not tags & {"style", "metadata", "script", "image"}
     assert float(str(root.get("width"))) == pytest.approx(3.4 * 96, abs=1)
@@ -149,13 +147,35 @@ def test_its_colours_are_those_of_the_page() -> None:
 
 
 def test_ids_of_two_figures_in_a_page_do_not_clash() -> None:
-    texts = [inlined(made("a").svg(), f"{prefix}-") for prefix in ("one", "other")]
+    texts = [made("a").svg(f"{prefix}-") for prefix in ("one", "other")]
     ids = [re.findall(r'\bid="([^"]*)"', text) for text in texts]
     assert len({*ids[0], *ids[1]}) == len(ids[0]) + len(ids[1])
     for text, known in zip(texts, ids, strict=True):
         used = re.findall(r'href="#([^"]*)"', text) + re.findall(r"url\(#([^)]*)\)", text)
         assert used
         assert set(used) <= set(known)
+        root = ElementTree.fromstring(text)
+        assert str(root.get("aria-labelledby")).split() == [each.get("id") for each in list(root)[:2]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "</text><script>alert(1)</script>",
+        '"><rect onload="alert(1)"/>',
+        "<image href='https://example.org/a.png'/>",
+        "url(https://example.org/a)",
+        "</style><style>@import 'https://example.org/a.css';</style>",
+    ],
+)
+def test_nothing_in_it_runs_or_refers_outside(name: str) -> None:
+    root = ElementTree.fromstring(made(name, "b").svg("a-"))
+    refused = {"script", "foreignObject", "iframe", "animate", "set", "a", "style", "image"}
+    assert not refused & {element.tag for element in root.iter()}
+    attributes = [pair for element in root.iter() for pair in element.attrib.items()]
+    assert not [key for key, _ in attributes if key.lower().startswith("on")]
+    assert all(value.startswith("#a-") for key, value in attributes if key.endswith("href"))
+    assert not [value for _, value in attributes if re.search(r"url\((?!#a-)|@import|://", value)]
 
 
 def test_names_that_look_like_ids_are_left_alone() -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,7 +20,6 @@ from markupsafe import Markup
 from msbench import __version__
 from msbench.console import printable
 from msbench.reporting.render import formatting
-from msbench.reporting.render.html.drawing import Figure, inlined
 from msbench.reporting.render.html.runs import (
     BOTTOM,
     HEIGHT,
@@ -32,15 +31,26 @@ from msbench.reporting.render.html.runs import (
     RunSection,
     SharedFacts,
 )
-from msbench.reporting.render.html.tables import VERDICT_STYLES, TableView, count_verdicts, view_tables
+from msbench.reporting.render.html.tables import (
+    TableView,
+    count_verdicts,
+    format_difference,
+    format_expected,
+    format_interval,
+    format_seeds,
+    view_tables,
+)
 from msbench.reporting.tables.cells import Report, Table
 from msbench.reporting.tables.notes import format_run_count
+
+if TYPE_CHECKING:
+    from msbench.reporting.figures import FigureFile
 
 PAGE_NAME = "report.html"
 
 
 def render_page(
-    report: Report, gathered: GatheredRuns, *, made: datetime, figures: Sequence[Figure] = ()
+    report: Report, gathered: GatheredRuns, *, made: datetime, figures: "Sequence[FigureFile]" = ()
 ) -> bytes:
     """Return the page of `report` as UTF-8, with sections for the runs `gathered`.
 
@@ -58,10 +68,7 @@ def render_page(
         "views": views,
         "verdicts": count_verdicts(report.tables),
         "evidence": any(view.evidence for view in views),
-        "figures": [
-            replace(figure, svg=Markup(inlined(figure.svg, f"drawing-{at + 1}-")))
-            for at, figure in enumerate(figures)
-        ],
+        "figures": [(figure, Markup(figure.svg(f"drawing-{at}-"))) for at, figure in enumerate(figures, 1)],
         "runs": runs,
         "statuses": statuses.most_common(),
         "shared": _list_shared(runs),
@@ -83,7 +90,7 @@ def _add_cells(runs: Sequence[RunSection], views: Sequence[TableView]) -> list[R
     for view in views:
         for cell in view.evidence:
             for _, _, link in cell.runs:
-                said = f"{view.table.heading or view.table.id}, {cell.column}, {cell.row}"
+                said = f"{view.table.heading or view.table.id}, {cell.column.label}, {cell.row.name}"
                 cells.setdefault(link, []).append((cell.anchor, said))
     places = list(dict.fromkeys(run.place for run in runs))
     ordered = sorted(runs, key=lambda run: places.index(run.place))
@@ -138,8 +145,16 @@ def _list_constants() -> Mapping[str, Any]:
     script, right = _read_template("script.js"), WIDTH - RIGHT
     return {
         "version": __version__,
-        "looks": VERDICT_STYLES,
-        "meanings": formatting.VERDICTS,
+        "looks": formatting.VERDICTS,
+        "count_verdicts": count_verdicts,
+        "find_verdict": formatting.find_verdict,
+        "format_difference": format_difference,
+        "format_expected": format_expected,
+        "format_interval": format_interval,
+        "format_measured": formatting.format_measured,
+        "format_row": formatting.format_row,
+        "format_seeds": format_seeds,
+        "list_footnotes": formatting.list_footnotes,
         "style": Markup(_read_template("colours.css") + _read_template("style.css")),
         "script": Markup(script),
         "policy": write_policy(script),
