@@ -20,7 +20,7 @@ def show(
     from msbench import datasets
     from msbench.reporting.compare.lookup import find_run
     from msbench.reporting.compare.page import print_page
-    from msbench.reporting.compare.show import build_page, inspect_run
+    from msbench.reporting.compare.show import build_page
 
     found = find_run(results, run_id)
     if found.note:
@@ -28,7 +28,7 @@ def show(
     if as_json:
         console.out_json(found.record.model_dump(mode="json"))
     else:
-        print_page(build_page(inspect_run(found, results, datasets.data_root(), suite)))
+        print_page(build_page(found, results, datasets.data_root(), suite))
 
 
 @verb

@@ -122,7 +122,11 @@ def _report_unreadable(path: Path, error: OSError) -> ConfigError:
 
 def read_runs(results: Path, suite: str | None = None) -> StoredRuns:
     """Read all records of `results`, or of one suite in it."""
-    listing = list_run_folders(results, suite)
+    return read_folders(list_run_folders(results, suite))
+
+
+def read_folders(listing: FolderListing) -> StoredRuns:
+    """Read the records of these run folders; unreadable ones do not hide others."""
     found = StoredRuns(listing.folders, listing.unreadable)
     for folder in listing.folders:
         try:

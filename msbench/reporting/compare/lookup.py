@@ -1,19 +1,17 @@
 """Lookup of a stored run by id, place or folder, and of a table's cell by ``TABLE:ROW:COLUMN``."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from msbench.errors import ConfigError, DamagedRecord, MsbenchError, UnknownName
+from msbench.errors import ConfigError, UnknownName
 from msbench.reporting.outcomes import FoundRun
-from msbench.reporting.tables.cells import Cell, Column, Report, Row, Table
+from msbench.reporting.tables.cells import Cell, Column, Report, Row, Table, find_run_folder
 from msbench.reporting.tables.load import ReportOptions, load_report
 from msbench.reporting.tables.selection import find_newest, parse_end_time
 from msbench.results import store
 from msbench.results.record import RunRecord, read_record
 
-T = TypeVar("T")
 LISTED = 8
 """The most runs that a message names."""
 FORM = "TABLE:ROW:COLUMN, or TABLE ROW COLUMN where a name has a colon in it"
@@ -70,28 +68,15 @@ def _list_at_place(results: Path, folders: Sequence[Path], name: str) -> list[Fo
         if parts[depth] not in known:
             raise UnknownName(f"{kind} with runs in {results}", parts[depth], known)
         folders = [folder for folder in folders if folder.parts[-4 + depth] == parts[depth]]
-    found, damaged = _read_all(folders)
-    seeds = [each for each in found if len(parts) == 3 or each.record.seed == int(parts[3])]
-    if not seeds and damaged:
-        raise damaged[0]
-    if not seeds:
-        listed = _join(sorted({str(each.record.seed) for each in found}))
-        raise ConfigError(f"{name}: no completed run{f'; there are seeds {listed}' if found else ''}")
-    return [replace(each, note="\n".join(map(str, damaged))) for each in seeds]
-
-
-def _read_all(folders: Iterable[Path]) -> tuple[list[FoundRun], list[MsbenchError]]:
-    """Return the completed runs, and the errors of unreadable ones, which do not hide others."""
-    found: list[FoundRun] = []
-    damaged: list[MsbenchError] = []
-    for folder in folders:
-        try:
-            record = store.read_run(folder)
-        except (ConfigError, DamagedRecord) as error:
-            damaged.append(error)
-        else:
-            found += [FoundRun(record, folder)] if record else []
-    return found, damaged
+    stored = store.read_folders(store.FolderListing(list(folders)))
+    found = [each for each in stored.records if len(parts) == 3 or each.seed == int(parts[3])]
+    if not found and stored.unreadable:
+        raise next(iter(stored.unreadable.values()))
+    if not found:
+        listed = _join(sorted({str(each.seed) for each in stored.records}))
+        raise ConfigError(f"{name}: no completed run{f'; there are seeds {listed}' if listed else ''}")
+    note = "\n".join(stored.warnings)
+    return [FoundRun(record, find_run_folder(results, record), note) for record in found]
 
 
 def _choose_newest(name: str, found: Sequence[FoundRun]) -> FoundRun:
@@ -157,25 +142,13 @@ def find_cell(words: Sequence[str], results: Path) -> CellAddress:
     if len(report.tables) > 1:
         raise ConfigError(f"{name!r} is more than one table: {', '.join(each.id for each in report.tables)}")
     (table,) = report.tables
-    return CellAddress(name, report, table, _find_row(table, row), _find_column(table, column))
-
-
-def _find_row(table: Table, name: str) -> Row:
-    return _find_named("row", name, table, table.rows, [lambda row: row.name, lambda row: row.model])
-
-
-def _find_column(table: Table, name: str) -> int:
-    columns = range(len(table.columns))
-    if not name:
-        if len(columns) > 1:
-            listed = ", ".join(column.label for column in table.columns)
-            raise ConfigError(f"table {table.id} has more than one column; name one of {listed}")
-        return 0
-    names: list[Callable[[int], str]] = [
-        lambda number: table.columns[number].label,
-        lambda number: table.columns[number].task,
-    ]
-    return _find_named("column", name, table, columns, names)
+    columns = [(each.label, each.task) for each in table.columns]
+    if not column and len(columns) > 1:
+        listed = ", ".join(label for label, _ in columns)
+        raise ConfigError(f"table {table.id} has more than one column; name one of {listed}")
+    at = _find_named("row", row, table, [(each.name, each.model) for each in table.rows])
+    number = _find_named("column", column, table, columns) if column else 0
+    return CellAddress(name, report, table, table.rows[at], number)
 
 
 def _simplify(name: str) -> str:
@@ -183,19 +156,14 @@ def _simplify(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
-def _find_named(
-    kind: str, name: str, table: Table, among: Iterable[T], names: Sequence[Callable[[T], str]]
-) -> T:
-    """Return the item of this name: exact matches before similar ones, earlier `names` before later."""
-    listed = list(among)
+def _find_named(kind: str, name: str, table: Table, items: Sequence[tuple[str, str]]) -> int:
+    """Return the index of the item of this name, of two each has: exact matches before similar ones."""
     for same in (str, str.casefold, _simplify):
-        for named in names:
-            found = [each for each in listed if named(each) and same(named(each)) == same(name)]
+        for names in zip(*items, strict=True):
+            found = [at for at, each in enumerate(names) if each and same(each) == same(name)]
             if len(found) > 1:
-                raise ConfigError(
-                    f"table {table.id}: {kind} {name!r} is more than one: {', '.join(map(names[0], found))}"
-                )
+                listed = ", ".join(items[at][0] for at in found)
+                raise ConfigError(f"table {table.id}: {kind} {name!r} is more than one: {listed}")
             if found:
                 return found[0]
-    known = {named(each) for each in listed for named in names} - {""}
-    raise UnknownName(kind, name, known, f"table {table.id}")
+    raise UnknownName(kind, name, {each for names in items for each in names} - {""}, f"table {table.id}")

@@ -19,7 +19,7 @@ from msbench.config.run import SECTIONS
 from msbench.errors import ConfigError, DataError
 from msbench.reporting.compare.lookup import format_run_title
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
-from msbench.reporting.outcomes import Epoch, FoundRun, describe_interval, read_curve
+from msbench.reporting.outcomes import FoundRun, describe_interval, read_curve
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.runs.identity import identify
 from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, dump_spec, resolve_record
@@ -81,47 +81,28 @@ def describe_standing(record: RunRecord, now: RunStanding) -> str:
     return f"unknown: {now.reason}{f'; another in any case: {changed} changed' if changed else ''}"
 
 
-@dataclass(frozen=True)
-class RunDetails:
-    """A run and all that is known of it here. `interval` is that of its result, with its method."""
-
-    found: FoundRun
-    reproduction: Reproduction
-    standing: RunStanding
-    curve: list[Epoch]
-    curve_problem: str
-    interval: str
-
-
-def inspect_run(
+def build_page(
     found: FoundRun, results: Path, data_root: Path, suite_file: Path | None = None
-) -> RunDetails:
-    """Gather the contents of `build_page`. Reads, never writes."""
-    record = found.record
-    curve, problem = read_curve(found.folder, record.metric)
-    reproduced, now = build_reproduction(record, suite_file, results), compare_with_present(record, data_root)
-    return RunDetails(found, reproduced, now, curve, problem, describe_interval(found))
-
-
-def build_page(details: RunDetails) -> Iterable[Part]:
-    """Yield the parts to print, in order."""
-    record, folder = details.found.record, details.found.folder
-    yield Facts(format_run_title(record), list(_list_results(record, details.interval)))
-    yield _lay_out_command(details.reproduction, record)
-    yield _lay_out_standing(record, details.standing)
+) -> Iterable[Part]:
+    """Yield the parts to print, in order. Reads, never writes."""
+    record, folder = found.record, found.folder
+    reproduction = build_reproduction(record, suite_file, results)
+    yield Facts(format_run_title(record), list(_list_results(record, describe_interval(found))))
+    yield _lay_out_command(reproduction, record)
+    yield _lay_out_standing(record, compare_with_present(record, data_root))
     departures = [
         (change.name, f"{change.now_text} (planned: {change.before_text})")
-        for change in details.reproduction.departures
+        for change in reproduction.departures
     ]
     yield Facts("different from its suite", departures)
-    yield from _lay_out_curve(details)
+    yield from _lay_out_curve(found)
     yield Facts("time", list(_list_times(record)))
     yield Facts("ran on", _list_environment(record))
-    if len(record.attempts) > 1:
-        header = tuple(dict.fromkeys(key for attempt in record.attempts for key in attempt))
-        yield Grid("attempts", header, [tuple(map(each.get, header)) for each in record.attempts])
+    header = tuple(dict.fromkeys(key for attempt in record.attempts for key in attempt))
+    attempts = record.attempts if len(record.attempts) > 1 else ()
+    yield Grid("attempts", header, [tuple(map(each.get, header)) for each in attempts])
     yield Facts("settings", _list_settings(record))
-    yield Grid(f"files in {folder}", ("file", "bytes"), [(n, f"{b:,}") for n, b in _list_files(folder)])
+    yield Grid(f"files in {folder}", ("file", "bytes"), _list_files(folder))
 
 
 def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]:
@@ -174,10 +155,11 @@ def _lay_out_standing(record: RunRecord, now: RunStanding) -> Facts:
     return Facts("with the present code and data", [("id", describe_standing(record, now)), *rows])
 
 
-def _lay_out_curve(details: RunDetails) -> Iterable[Part]:
-    metric, curve = details.found.record.metric, details.curve
-    if details.curve_problem:
-        yield Facts("learning curve", [("", details.curve_problem)])
+def _lay_out_curve(found: FoundRun) -> Iterable[Part]:
+    metric = found.record.metric
+    curve, problem = read_curve(found.folder, metric)
+    if problem:
+        yield Facts("learning curve", [("", problem)])
     if not curve:
         return
     scores = [row.score for row in curve]
@@ -254,10 +236,10 @@ def _spell_settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {format_yaml(value)}" for key, value in leaves)
 
 
-def _list_files(folder: Path) -> list[tuple[str, int]]:
+def _list_files(folder: Path) -> list[tuple[str, str]]:
     """Return name and size in bytes of the files of a run, including those of sub-folders."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "run.lock")
-    return [(path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
+    return [(path.relative_to(folder).as_posix(), f"{path.stat().st_size:,}") for path in paths]
 
 
 def _text(value: object) -> str:

@@ -1,7 +1,7 @@
 """Origin of a table's number (``trace``): its reported value, its runs, the commands that reproduce it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from msbench.reporting.tables.cells import UNITS, Column
 from msbench.reporting.tables.definitions import define_suite_table
 from msbench.reporting.tables.load import ReportOptions, find_more_seeds, load_report
 from msbench.reporting.tables.selection import is_usable
-from msbench.results.mixing_documents import find_comparable, read_distances
+from msbench.results.mixing_documents import find_comparable
 from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell, find_reported, read_reported_lines
 from msbench.runs import suite
-from msbench.runs.reproduce import ExecutionOptions, build_command, list_execution_options
+from msbench.runs.reproduce import ExecutionOptions, build_command, dump_spec, list_execution_options
 
 ADDED = 5
 """The most values that are written out as a sum."""
@@ -124,16 +124,17 @@ def _find_elsewhere(place: CellAddress, where: tuple[str, str], results: Path) -
 
 
 def _trace_source(place: CellAddress, results: Path, data_root: Path) -> CellSource:
-    column, model = place.column, place.row.model
-    ((suite_name, task),) = column.places
-    every = [each for records in place.report.records.values() for each in records]
+    model = place.row.model
+    ((suite_name, task),) = place.column.places
+    every = (each for records in place.report.records.values() for each in records)
     mine = [each for each in every if (each.suite, each.task, each.model) == (suite_name, task, model)]
-    behind = place.report.list_runs(place.table, place.row, place.number)
-    values = {
-        each.run_id: value for each in behind if (value := _read_value(place, column, each)) is not None
-    }
-    used = [each for each in behind if each.run_id in values]
-    unused = [each for each in sorted(mine, key=_sort_key) if each not in used]
+    behind = (
+        (each, _read_value(place, each))
+        for each in place.report.list_runs(place.table, place.row, place.number)
+    )
+    used = [(each, value) for each, value in behind if value is not None]
+    runs = tuple(each for each, _ in used)
+    unused = sorted((each for each in mine if each not in runs), key=_sort_key)
     problem = ""
     name = place.name if place.table.number is None else suite_name
     try:
@@ -144,12 +145,12 @@ def _trace_source(place: CellAddress, results: Path, data_root: Path) -> CellSou
     return CellSource(
         suite_name,
         task,
-        tuple(used),
-        tuple(values[each.run_id] for each in used),
-        tuple((each, _explain_unused(each, used, specs)) for each in unused),
-        tuple(_list_commands(name, column, used, specs, results, data_root)),
+        runs,
+        tuple(value for _, value in used),
+        tuple((each, _explain_unused(each, runs, specs)) for each in unused),
+        tuple(_list_commands(name, place.column, runs, specs, results, data_root)),
         problem,
-        compare_with_present(used[0], data_root) if used else None,
+        compare_with_present(runs[0], data_root) if runs else None,
     )
 
 
@@ -157,27 +158,30 @@ def _sort_key(record: RunRecord) -> tuple[int, str, str]:
     return record.seed, record.ended, record.run_id
 
 
-def _read_value(place: CellAddress, column: Column, record: RunRecord) -> float | None:
+def _read_value(place: CellAddress, record: RunRecord) -> float | None:
     """Return the value of this run in the unit of the column; None where it has none for the cell."""
-    unit = UNITS[column.unit]
-    if column.source == "mixing":
-        measured = find_comparable(read_distances(place.report.find_folder(record))[0])
-        return None if measured is None or measured.mean is None else unit.scale * measured.mean
-    value = record.metrics.get(unit.metric)
+    unit, value = UNITS[place.column.unit], None
+    if place.column.source == "run":
+        value = record.metrics.get(unit.metric)
+    elif measured := find_comparable(place.report.distances.get(record.run_id, ())):
+        value = measured.mean
     return unit.scale * value if is_usable(value) else None
 
 
-def _explain_unused(record: RunRecord, used: Iterable[RunRecord], specs: Iterable[RunSpec]) -> str:
+def _explain_unused(record: RunRecord, used: Sequence[RunRecord], specs: Sequence[RunSpec]) -> str:
     """Return the reason why a run of this task and model is not in the mean."""
-    planned = list(specs)
-    if record.spec_digest not in {spec.digest for spec in planned}:
-        near = sorted(planned, key=lambda spec: spec.seed != record.seed)
-        return _describe_departures(record, near[0]) if near else "the suite as it is here plans no such run"
+    if record.spec_digest not in {spec.digest for spec in specs}:
+        if not specs:
+            return "the suite as it is here plans no such run"
+        nearest = min(specs, key=lambda spec: spec.seed != record.seed)
+        found = compare_settings(dump_spec(nearest), record.spec)
+        departures = [str(each) for each in found if each.name.partition(".")[0] in SECTIONS]
+        return f"modified: {', '.join(departures) or 'another version of the spec'}"
     if not record.finished:
         return f"{record.status}: {record.failure.message if record.failure else 'no detail'}"
-    newest = next(iter(used), None)
-    if newest is None:
+    if not used:
         return "has no such value"
+    newest = used[0]
     if record.data_digest != newest.data_digest:
         return f"on other data: {record.data_digest[:8]}, not {newest.data_digest[:8]}"
     if record.source_digest != newest.source_digest:
@@ -185,13 +189,6 @@ def _explain_unused(record: RunRecord, used: Iterable[RunRecord], specs: Iterabl
     return (
         "has no such value" if record.seed not in {each.seed for each in used} else "an older run of its seed"
     )
-
-
-def _describe_departures(record: RunRecord, planned: RunSpec) -> str:
-    """Return a text on how the settings of a run differ from the planned ones."""
-    found = compare_settings(planned.model_dump(mode="json"), record.spec)
-    departures = [str(each) for each in found if each.name.partition(".")[0] in SECTIONS]
-    return f"modified: {', '.join(departures) or 'another version of the spec'}"
 
 
 def _list_commands(
@@ -205,51 +202,33 @@ def _list_commands(
     """Yield the commands in order: set-up of absent data, runs in use or all planned, missing seeds."""
     if not specs:
         return
-    task, model = specs[0].task, specs[0].model_name
+    where = {"model": specs[0].model_name, "task": specs[0].task}
     if not datasets.is_ready(specs[0].data, data_root):
         yield "data", datasets.command(specs[0].data)
+
+    def write(verb: str, seeds: Sequence[int], executed: ExecutionOptions = ((), ())) -> str:
+        overrides, options = executed
+        words = build_command(verb, name, **where, seeds=seeds, overrides=overrides, results=results)
+        return command_line((*words, *options))
+
+    # Exact numbers depend on the execution of a run.
+    ways: dict[ExecutionOptions, list[int]] = {}
+    for record in used:
+        ways.setdefault(list_execution_options(record.environment), []).append(record.seed)
+    for executed, seeds in ways.items():
+        yield "runs", write("run", seeds, executed)
     done = [record.seed for record in used]
     lacking = [spec.seed for spec in specs if spec.seed not in done]
-
-    def run(seeds: Sequence[int], executed: ExecutionOptions = ((), ())) -> str:
-        overrides, options = executed
-        return command_line(
-            (
-                *build_command(
-                    "run", name, model=model, task=task, seeds=seeds, overrides=overrides, results=results
-                ),
-                *options,
-            )
-        )
-
-    ways = _group_by_execution(used)
-    for executed, seeds in ways.items():
-        yield "runs", run(seeds, executed)
     if lacking:
         # Execute them as the others were, where those agree.
-        yield "missing seeds" if done else "runs", run(lacking, *(ways if len(ways) == 1 else ()))
+        yield "missing seeds" if done else "runs", write("run", lacking, *(ways if len(ways) == 1 else ()))
     if column.source == "mixing":
-        yield (
-            "distances",
-            command_line(
-                build_command(
-                    "mixing", name, model=model, task=task, seeds=[*done, *lacking], results=results
-                )
-            ),
-        )
-
-
-def _group_by_execution(used: Iterable[RunRecord]) -> dict[ExecutionOptions, list[int]]:
-    """Return the seeds of runs by execution settings, on which exact numbers depend."""
-    found: dict[ExecutionOptions, list[int]] = {}
-    for record in used:
-        found.setdefault(list_execution_options(record.environment), []).append(record.seed)
-    return found
+        yield "distances", write("mixing", [*done, *lacking])
 
 
 def build_document(found: Trace) -> dict[str, Any]:
     """Return plain values for JSON: numbers in the column's unit, unrounded; reported ones as printed."""
-    place = found.place
+    place, cell, printed = found.place, found.place.cell, found.printed
     return {
         "table": place.table.id,
         "number": place.table.number,
@@ -257,28 +236,19 @@ def build_document(found: Trace) -> dict[str, Any]:
         "model": place.row.model or None,
         "column": place.column.label,
         "unit": UNITS[place.column.unit].words,
-        "reported": _describe_reported(found),
-        "measured": _describe_measured(found),
+        "reported": printed
+        and {**printed.cell.model_dump(), "file": str(printed.path), "line": printed.line},
+        "measured": {
+            "status": cell.status,
+            "value": cell.measured,
+            "sd": cell.sd,
+            "n": cell.n,
+            "n_planned": cell.n_planned,
+            "how": explain_value(found),
+            "notes": _list_notes(found),
+        },
         "sources": [_describe_source(found, each) for each in found.sources],
     }
-
-
-def _describe_reported(found: Trace) -> dict[str, Any] | None:
-    if found.printed is None:
-        return None
-    return {**asdict(found.printed.cell), "file": str(found.printed.path), "line": found.printed.line}
-
-
-def _describe_measured(found: Trace) -> dict[str, Any]:
-    cell = found.place.cell
-    names = ("status", "n", "n_planned")
-    numbers = {
-        "value": cell.measured,
-        "sd": cell.sd,
-        "how": explain_value(found),
-        "notes": _list_notes(found),
-    }
-    return {name: getattr(cell, name) for name in names} | numbers
 
 
 def _describe_source(found: Trace, source: CellSource) -> dict[str, Any]:
@@ -372,18 +342,19 @@ def _format_mean(values: Sequence[float], mean: float, digits: int) -> str:
 def _lay_out_source(found: Trace, source: CellSource) -> Iterable[Part]:
     where = f"{source.suite} · {source.task} · {found.place.row.model}"
     digits = UNITS[found.place.column.unit].digits
+    header = ("run", "seed", "value", "status", "hardware", "ended")
     rows = [
         (
-            record.run_id,
-            record.seed,
+            each.run_id,
+            each.seed,
             f"{value:.{digits}f}",
-            record.status,
-            record.hardware,
-            _format_minute(record),
+            each.status,
+            each.hardware,
+            each.ended[:16].replace("T", " "),
         )
-        for record, value in zip(source.used, source.values, strict=True)
+        for each, value in zip(source.used, source.values, strict=True)
     ]
-    yield Grid(f"runs in use: {where}", ("run", "seed", "value", "status", "hardware", "ended"), rows)
+    yield Grid(f"runs in use: {where}", header, rows)
     yield Facts("on", list(_list_digests(source)))
     yield Facts(
         f"runs not used: {where}",
@@ -394,11 +365,6 @@ def _lay_out_source(found: Trace, source: CellSource) -> Iterable[Part]:
     if source.used and not source.problem:
         commands.append(("", "(completed runs are kept where they are; --fresh trains them anew)"))
     yield Facts(f"{purpose}: {where}", commands, frozenset(what for what, _ in source.commands))
-
-
-def _format_minute(record: RunRecord) -> str:
-    """Return the end time of a run to the minute."""
-    return record.ended[:16].replace("T", " ")
 
 
 def _list_digests(source: CellSource) -> Iterable[tuple[str, str]]:

@@ -7,7 +7,7 @@ from made_runs import answered, keep, write_curve
 
 from msbench.config.differences import Change
 from msbench.reporting.compare.page import Facts, Grid, Part
-from msbench.reporting.compare.show import RunStanding, build_page, compare_with_present, inspect_run
+from msbench.reporting.compare.show import RunStanding, build_page, compare_with_present
 from msbench.reporting.outcomes import FoundRun
 from msbench.results.record import Failure, RunRecord
 from msbench.runs import identity
@@ -23,8 +23,8 @@ RUN = "a" * 12
 
 def parts(found: FoundRun, tmp_path: Path) -> dict[str, Part]:
     """Those that hold anything, by the first word of their title."""
-    shown = inspect_run(found, tmp_path, tmp_path / "data")
-    filled = [part for part in build_page(shown) if (part.pairs if isinstance(part, Facts) else part.rows)]
+    shown = build_page(found, tmp_path, tmp_path / "data")
+    filled = [part for part in shown if (part.pairs if isinstance(part, Facts) else part.rows)]
     return {part.title.split(" ")[0]: part for part in filled}
 
 
