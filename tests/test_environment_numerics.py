@@ -17,7 +17,6 @@ from msbench import environment, models
 from msbench.cli import app
 from msbench.errors import ConfigError
 from msbench.ops.scan.dispatch import KernelChoice
-from msbench.reporting.compare.show import describe_numerics
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import build_reproduction
 from msbench.runs.suite import Suite, resolve_specs
@@ -192,21 +191,6 @@ def test_the_order_of_hashes_changes_nothing() -> None:
         for seed in ("1", "2")
     }
     assert len(digests) == 1
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, ""),
-        (
-            {"deterministic": True, "matmul_precision": "highest"},
-            "deterministic, matrix products highest",
-        ),
-        ({"tf32": True, "cudnn": {"tf32": True}}, "TF32 allowed in products and cuDNN"),
-    ],
-)
-def test_show_says_how(environment: dict[str, Any], expected: str) -> None:
-    assert describe_numerics(environment) == expected
 
 
 def test_the_number_of_threads_is_set_recorded_and_asked_for(

@@ -56,9 +56,10 @@ def _format_grid(part: Grid) -> Iterable[str]:
 
 
 def _format_facts(part: Facts) -> Iterable[str]:
-    width = max(len(name) for name, _ in part.pairs)
+    width = max(len(printable(name)) for name, _ in part.pairs)
     for name, value in part.pairs:
-        first = f"{INDENT}{name.ljust(width)}  " if name or width else INDENT
+        # A name may be a key of a record that was written elsewhere.
+        first = f"{INDENT}{printable(name).ljust(width)}  " if width else INDENT
         yield from _format_value(value, first, name in part.whole)
 
 

@@ -192,55 +192,26 @@ def _list_times(record: RunRecord) -> Iterable[tuple[str, str]]:
 
 
 def _list_environment(record: RunRecord) -> list[tuple[str, str]]:
-    """Return machine, versions and state of the checkout; values missing in an older record are left out."""
-    found = record.environment
-    git, packages = found.get("git") or {}, found.get("packages") or {}
-    versions = {"python": found.get("python"), **packages, "cuda": found.get("cuda")}
-    dirty = ", with uncommitted changes" if git.get("dirty") else ""
-    rows = [
-        ("device", ", ".join(filter(None, (record.hardware, _text(found.get("cpu")))))),
-        ("kernel", _text(record.kernel)),
-        ("threads", f"{found['threads']} of {found.get('cores')} cores" if "threads" in found else ""),
-        ("numerics", describe_numerics(found)),
-        ("host", ", ".join(filter(None, (_text(found.get("host")), _text(found.get("platform")))))),
-        ("versions", ", ".join(f"{name} {value}" for name, value in versions.items() if value)),
-        ("commit", f"{git['commit']}{dirty}" if "commit" in git else ""),
-        ("container", ", ".join(f"{key} {value}" for key, value in (found.get("container") or {}).items())),
-    ]
-    return [(name, text) for name, text in rows if text]
-
-
-def describe_numerics(found: Mapping[str, Any]) -> str:
-    """Return the numerical settings in the environment of a record; older records have fewer of them."""
-    precision, cudnn = found.get("matmul_precision"), found.get("cudnn") or {}
-    places = [
-        name for name, on in (("products", found.get("tf32")), ("cuDNN", cudnn.get("tf32"))) if on is True
-    ]
-    parts = [
-        "deterministic" if found.get("deterministic") is True else "",
-        f"matrix products {precision}" if precision else "",
-        f"TF32 allowed in {' and '.join(places)}" if places else "",
-    ]
-    return ", ".join(filter(None, parts))
+    """Return hardware, kernel and the recorded environment; a group of values is one line."""
+    found = {"hardware": record.hardware, "kernel": record.kernel, **record.environment}
+    return [(name, _spell(value)) for name, value in found.items() if value not in (None, "", [], {})]
 
 
 def _list_settings(record: RunRecord) -> list[tuple[str, str]]:
-    rows = [(section, _spell_settings(record.spec.get(section) or {})) for section in SECTIONS]
+    rows = [(section, _spell(record.spec.get(section) or {})) for section in SECTIONS]
     rows += [("data digest", record.data_digest), ("source digest", record.source_digest)]
     rows += [("note on data", text) for text in record.data_notes]
     return [(name, text) for name, text in rows if text]
 
 
-def _spell_settings(settings: Mapping[str, Any]) -> str:
-    leaves = flatten(settings).items()
-    return ", ".join(f"{key} {format_yaml(value)}" for key, value in leaves)
+def _spell(value: Any) -> str:
+    """Return a text unchanged, a mapping as its keys and values on one line, another value as YAML."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {format_yaml(leaf)}" for key, leaf in flatten(value).items())
+    return value if isinstance(value, str) else format_yaml(value)
 
 
 def _list_files(folder: Path) -> list[tuple[str, str]]:
     """Return name and size in bytes of the files of a run, including those of sub-folders."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "run.lock")
     return [(path.relative_to(folder).as_posix(), f"{path.stat().st_size:,}") for path in paths]
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

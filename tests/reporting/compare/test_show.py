@@ -97,11 +97,25 @@ def test_where_and_when_it_ran(tmp_path: Path) -> None:
         steps=939,
         resumed=1,
         attempts=attempts,
-        environment={"device": "cuda", "gpus": ["H100"], "git": {"commit": "c0ffee", "dirty": True}},
+        environment={
+            "device": "cuda",
+            "gpus": ["H100"],
+            "git": {"commit": "c0ffee", "dirty": True},
+            "tf32": False,
+            "cudnn": {"tf32": True},
+            "container": None,
+        },
     )
     shown = parts(found, tmp_path)
     assert facts(shown["time"])["training"] == "1,234.5 s, 939 steps, 10,000 tokens/s"
-    assert facts(shown["ran"]) == {"device": "H100", "commit": "c0ffee, with uncommitted changes"}
+    assert facts(shown["ran"]) == {
+        "hardware": "H100",
+        "device": "cuda",
+        "gpus": "[H100]",
+        "git": "commit c0ffee, dirty true",
+        "tf32": "false",
+        "cudnn": "tf32 true",
+    }
     attempt = shown["attempts"]
     assert isinstance(attempt, Grid)
     assert (attempt.header, list(attempt.rows)) == (

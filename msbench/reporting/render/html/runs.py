@@ -105,37 +105,31 @@ class RunSection:
     def sections(self) -> list[tuple[str, Facts]]:
         """Titles and facts of all that is recorded, without empty ones."""
         record = self.record
-        sizes = {"metric": record.metric, "n_test": record.n_test, "chance": record.chance}
         rules = {f"trivial rule: {name}": value for name, value in record.baselines.items()}
-        counts = {
-            "parameters": record.parameters,
-            "states_per_channel": record.states_per_channel,
-            "kernel": record.kernel,
-            "steps": record.steps,
-            "resumed": record.resumed,
-            "started": record.started or None,
-            "ended": record.ended or None,
-        }
-        attempts = [(f"attempt {at + 1}", format_value(each)) for at, each in enumerate(record.attempts)]
-        identity = {
-            "run": record.run_id,
-            "spec_digest": record.spec_digest,
-            "source_digest": record.source_digest,
-            "folder": "/".join(get_run_key(record)),
-        }
+        result = {"status": record.status, **record.metrics, **self._select("metric", "n_test", "chance")}
         failure = record.failure.model_dump(exclude_none=True) if record.failure else {}
         classes = {"classes": ", ".join(record.classes)} if record.classes else {}
         data_notes = [("note", note) for note in record.data_notes]
         settings = {key: value for key, value in record.spec.items() if key not in LABELS}
+        training = self._select(
+            "parameters", "states_per_channel", "kernel", "steps", "resumed", "started", "ended"
+        )
+        attempts = [(f"attempt {at + 1}", format_value(each)) for at, each in enumerate(record.attempts)]
+        identity = {"run": record.run_id, **self._select("spec_digest", "source_digest")}
         sections: list[tuple[str, Facts]] = [
-            ("Result", list_facts({"status": record.status, **record.metrics, **_drop_none(sizes), **rules})),
+            ("Result", list_facts({**result, **rules})),
             ("Failure", list_facts(failure)),
             ("Settings", list_facts(settings)),
             ("Data", [*list_facts({"data_digest": record.data_digest, **classes}), *data_notes]),
-            ("Training", [*list_facts({**_drop_none(counts), **record.timing}), *attempts]),
-            ("Identity", list_facts(identity)),
+            ("Training", [*list_facts({**training, **record.timing}), *attempts]),
+            ("Identity", list_facts({**identity, "folder": "/".join(get_run_key(record))})),
         ]
         return [(title, facts) for title, facts in sections if facts]
+
+    def _select(self, *names: str) -> dict[str, Any]:
+        """Return these fields of the record, without empty ones."""
+        found = {name: getattr(self.record, name) for name in names}
+        return {name: value for name, value in found.items() if value not in (None, "")}
 
 
 @dataclass(frozen=True)
@@ -196,10 +190,6 @@ def _share(name: str, title: str, groups: Sequence[Mapping[str, Any]]) -> list[S
         for key, group in dict(zip(keys, groups, strict=True)).items()
     }
     return [shared[key] for key in keys]
-
-
-def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def list_facts(values: Mapping[str, Any]) -> Facts:
