@@ -18,6 +18,7 @@ from msbench.reporting.figures.series import FigureRow, Series, group
 from msbench.reporting.figures.style import (
     STEPS,
     SeriesStyle,
+    draw_runs,
     format_axis_label,
     make_panels,
     set_title,
@@ -121,18 +122,11 @@ def draw_curves(found: Sequence[CurvePoint], styles: Mapping[str, SeriesStyle]) 
 def _draw_panel(
     axes: Axes, found: Sequence[CurvePoint], part: str, styles: Mapping[str, SeriesStyle]
 ) -> None:
-    runs = group(((point.name, point.kind, point.run_id), point) for point in found)
-    averaged = {name for name, kind, _ in runs if kind == "mean"}
-    for (name, kind, run_id), curve in runs.items():
-        style, thin = styles[name], kind == "seed" and name in averaged
-        shown = [point for point in curve if getattr(point, part) is not None]
-        epochs, values = [point.epochs for point in shown], [getattr(point, part) for point in shown]
-        (line,) = axes.plot(epochs, values, color=style.colour, linestyle=style.line, gid=f"{kind}-{run_id}")
-        if thin:
-            line.set(linewidth=0.7, alpha=0.5)
-        else:
-            line.set(marker=style.marker, markevery=max(1, len(shown) // 8), zorder=3)
-        if shown and curve[0].status not in ("finished", "interrupted"):
-            axes.plot(epochs[-1:], values[-1:], "x", color=style.colour, markeredgewidth=1.2, zorder=4)
+    draw_runs(axes, found, styles, "epochs", part)
+    failed = [point for point in found if point.status not in ("finished", "interrupted")]
+    ends = {point.run_id: point for point in failed if getattr(point, part) is not None}
+    for end in ends.values():
+        colour = styles[end.name].colour
+        axes.plot(end.epochs, getattr(end, part), "x", color=colour, markeredgewidth=1.2, zorder=4)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
     axes.set_xlabel("epochs")

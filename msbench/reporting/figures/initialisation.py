@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from msbench.config.layers import LocatedValues
 from msbench.errors import ConfigError
 from msbench.reporting.figures.series import Series, clean, group
 from msbench.reporting.figures.style import COLOURS, SeriesStyle, make_grid, set_title
 from msbench.results.record import RunRecord
+from msbench.runs.reproduce import resolve_record
 
 if TYPE_CHECKING:
     from torch import nn
@@ -114,14 +114,12 @@ def collect_dots(series: Iterable[Series]) -> tuple[tuple[Dot, ...], tuple[str, 
 def _build_model(record: RunRecord) -> nn.Module | None:
     """Build the untrained MS-SSM of a run, without loading its data; return None for other models."""
     from msbench import datasets, models
-    from msbench.config import RunSpec
     from msbench.config.selective import MsSsmConfig
 
-    spec = RunSpec.resolve(LocatedValues(record.spec, {}, f"run {record.run_id}"))
+    spec = resolve_record(record)
     if not isinstance(spec.model, MsSsmConfig):
         return None
-    outline = datasets.DATASETS[spec.data.dataset].outline(spec.data)
-    return models.build(spec.model_name, spec.model, outline, spec.seed)
+    return models.build(spec.model_name, spec.model, datasets.outline(spec.data), spec.seed)
 
 
 def draw_dots(found: Sequence[Dot], styles: Mapping[str, SeriesStyle] = NO_STYLES) -> Figure:

@@ -28,6 +28,7 @@ from msbench.reporting.figures.style import (
     SeriesStyle,
     apply_style,
     assign_styles,
+    draw_runs,
     format_axis_label,
     make_task_panels,
     render_picture,
@@ -139,33 +140,15 @@ def draw_layers(found: Sequence[LayerPoint], styles: Mapping[str, SeriesStyle]) 
     """Draw a panel per task: layers on x, distances on y; thin lines are seeds, thick ones their mean."""
     figure, panels = make_task_panels(found, styles)
     for axes, layers in panels:
-        _draw_panel(axes, layers, styles)
+        draw_runs(axes, layers, styles, "layer", "distance")
+        axes.margins(x=0.1)
+        scale_axis(axes, [each.distance for each in layers if each.distance is not None], which="y", ratio=30)
+        if axes.get_yscale() == "linear":
+            axes.set_ylim(bottom=0)
         _set_layer_axis(axes, ticks=6)
         axes.set_ylabel(format_axis_label("tokens"))
     thin_lines(figure, len({layer.name for layer in found}))
     return figure
-
-
-def _draw_panel(axes: Axes, found: Sequence[LayerPoint], styles: Mapping[str, SeriesStyle]) -> None:
-    runs = group(((layer.name, layer.kind, layer.run_id), layer) for layer in found)
-    averaged = {name for name, kind, _ in runs if kind == "mean"}
-    for (name, kind, run_id), whole in runs.items():
-        style, of_run = styles[name], [each for each in whole if each.distance is not None]
-        numbers = [each.layer for each in of_run]
-        distances = [each.distance for each in of_run if each.distance is not None]
-        line: dict[str, Any] = {"color": style.colour, "linestyle": style.line, "gid": f"{kind}-{run_id}"}
-        if kind == "mean":
-            spreads = [each.sd or 0.0 for each in of_run]
-            axes.errorbar(numbers, distances, yerr=spreads, marker=style.marker, **BARS, **line)
-        elif name in averaged:
-            axes.plot(numbers, distances, linewidth=0.7, alpha=0.5, **line)
-        else:
-            axes.plot(numbers, distances, marker=style.marker, **line)
-    axes.margins(x=0.1)
-    known = [each.distance for each in found if each.distance is not None]
-    scale_axis(axes, known, which="y", ratio=30)
-    if axes.get_yscale() == "linear":
-        axes.set_ylim(bottom=0)
 
 
 def _set_layer_axis(axes: Axes, *, ticks: int) -> None:

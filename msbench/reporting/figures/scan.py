@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from msbench.reporting.figures.series import clean, shorten
 from msbench.reporting.figures.style import COLOURS, INK, NARROW, Line, SeriesStyle, make_panels, scale_axis
@@ -183,7 +183,7 @@ def draw_lengths(found: Sequence[Length]) -> Figure:
     for panel in axes:
         _set_length_axis(panel, sorted({each.l for each in found}))
     axes[0].set_ylabel("time of a call")
-    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_seconds(value)))
+    axes[0].yaxis.set_major_formatter(EngFormatter("s"))
     if with_memory:
         axes[1].set_ylabel("peak memory (bytes)")
     sizes = ", ".join(f"{name} {getattr(found[0], name)}" for name in SIZES if name != "l")
@@ -235,11 +235,3 @@ def draw_backends(found: Sequence[Backend]) -> Figure:
     axes[1].tick_params(labelleft=False)
     _set_caption(figure, found[0].machine)
     return figure
-
-
-def format_seconds(value: float) -> str:
-    """Return a time as text for a tick: 0.001 -> 1 ms."""
-    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if value >= 0.9995 * size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"

@@ -197,6 +197,29 @@ def draw_point(
     )
 
 
+def draw_runs(
+    axes: Axes, found: Iterable[Any], styles: Mapping[str, SeriesStyle], across: str, upwards: str
+) -> None:
+    """Draw a line for each run and each mean over seeds, through these two fields of their points.
+
+    Seeds that have a mean are thin; a mean has error bars where its points have an `sd`.
+    """
+    runs = group(((point.name, point.kind, point.run_id), point) for point in found)
+    averaged = {name for name, kind, _ in runs if kind == "mean"}
+    for (name, kind, run_id), points in runs.items():
+        style, shown = styles[name], [point for point in points if getattr(point, upwards) is not None]
+        xs, ys = ([getattr(point, field) for point in shown] for field in (across, upwards))
+        (line,) = axes.plot(xs, ys, color=style.colour, linestyle=style.line, gid=f"{kind}-{run_id}")
+        if kind == "seed" and name in averaged:
+            line.set(linewidth=0.7, alpha=0.5)
+            continue
+        line.set(marker=style.marker, markevery=max(1, len(shown) // 8), zorder=3)
+        if kind == "mean" and hasattr(points[0], "sd"):
+            axes.errorbar(
+                xs, ys, [point.sd or 0.0 for point in shown], fmt="none", ecolor=style.colour, **BARS
+            )
+
+
 def set_title(axes: Axes, text: str) -> None:
     """Set the title of a panel, shortened to fit."""
     axes.set_title(shorten(text, 40))

@@ -57,7 +57,7 @@ def test_the_picture_holds_the_rows() -> None:
     assert lines["seed-a"] == [(1, 1.0), (2, 3.0)]
     assert lines["seed-c"] == [(1, 4.0), (3, 6.0)]
     [mean] = axes.containers
-    assert points_of(mean[0]) == [(1, 1.5), (2, 4.0)]
+    assert lines["mean-"] == [(1, 1.5), (2, 4.0)]
     bars = [end for segment in mean[2][0].get_segments() for end in segment[:, 1]]
     assert bars == pytest.approx([1.5 - 0.70710678, 1.5 + 0.70710678, 4 - 1.41421356, 4 + 1.41421356])
 
