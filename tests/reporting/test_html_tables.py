@@ -2,7 +2,7 @@ from importlib import resources
 from typing import get_args
 
 from msbench.reporting.render.formatting import VERDICTS
-from msbench.reporting.render.html.tables import count_verdicts
+from msbench.reporting.render.html.page import count_verdicts
 from msbench.reporting.tables.cells import Cell, ClaimVerdict, Column, Judgement, Row, Table, Verdict
 
 

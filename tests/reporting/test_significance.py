@@ -7,7 +7,7 @@ from scipy.stats import binomtest, ttest_ind
 
 from msbench.errors import DataError
 from msbench.reporting.outcomes import FoundRun
-from msbench.reporting.tables.significance import Comparison, compare_runs
+from msbench.reporting.tables.versus import Comparison, compare_runs
 
 
 def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list[FoundRun]:

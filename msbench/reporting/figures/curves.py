@@ -107,7 +107,7 @@ def draw_curves(found: Sequence[CurvePoint], styles: Mapping[str, SeriesStyle]) 
     """
     tasks = group(((point.task, point.label, point.unit), point) for point in found)
     names = list(dict.fromkeys(point.name for point in found))
-    figure, axes = make_panels(len(tasks), 2, [styles[name] for name in names])
+    figure, axes = make_panels(2 * len(tasks), [styles[name] for name in names], height=1.9)
     for row, ((_, label, unit), of_task) in enumerate(tasks.items()):
         left, right = axes[2 * row : 2 * row + 2]
         for panel, part in ((left, "validation"), (right, "train_loss")):

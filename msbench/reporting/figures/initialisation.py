@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from msbench.errors import ConfigError
 from msbench.reporting.figures.series import Series, clean, group
-from msbench.reporting.figures.style import COLOURS, SeriesStyle, make_grid, set_title
+from msbench.reporting.figures.style import COLOURS, SeriesStyle, make_panels, set_title
 from msbench.results.record import RunRecord
 from msbench.runs.reproduce import resolve_record
 
@@ -129,7 +129,7 @@ def draw_dots(found: Sequence[Dot], styles: Mapping[str, SeriesStyle] = NO_STYLE
     """
     of_names = group((dot.name, dot) for dot in found)
     streams = max(len({dot.stream for dot in of_model}) for of_model in of_names.values())
-    figure, axes = make_grid(len(of_names), (), height=1.0 + 0.24 * streams)
+    figure, axes = make_panels(len(of_names), (), height=1.0 + 0.24 * streams)
     for number, (panel, (name, of_model)) in enumerate(zip(axes, of_names.items(), strict=True)):
         _draw_panel(panel, of_model, number)
         if name:

@@ -169,7 +169,7 @@ def draw_lengths(found: Sequence[Length]) -> Figure:
         if any((each.engine, each.mode) == (engine, mode) for each in found)
     }
     with_memory = any(each.peak_bytes for each in found)
-    figure, axes = make_panels(1, 2 if with_memory else 1, [*shown.values(), GUIDE], height=2.4)
+    figure, axes = make_panels(2 if with_memory else 1, [*shown.values(), GUIDE], height=2.4)
     for key, style in shown.items():
         points = [each for each in found if (each.engine, each.mode) == key]
         lengths = [each.l for each in points]
@@ -218,7 +218,7 @@ def draw_backends(found: Sequence[Backend]) -> Figure:
     shown = [
         SeriesStyle(words, COLOURS[index], "os"[index], "") for index, words in enumerate(MODES.values())
     ]
-    figure, axes = make_panels(1, 2, shown, height=0.75 + 0.24 * max(2, len(names)))
+    figure, axes = make_panels(2, shown, height=0.75 + 0.24 * max(2, len(names)))
     for style, mode in zip(shown, MODES, strict=True):
         points = [each for each in found if each.mode == mode]
         rows = [names.index(each.name) for each in points]

@@ -127,9 +127,11 @@ def assign_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
 
 
 def make_panels(
-    rows: int, columns: int, entries: Sequence[SeriesStyle], *, height: float = 1.9
+    count: int, entries: Sequence[SeriesStyle], columns: int = 2, *, height: float = 2.1
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure of `rows` × `columns` axes, in reading order, with a legend of `entries` below them."""
+    """Make a figure of `count` axes, at most `columns` per row, with a legend of `entries` below them."""
+    columns = min(count, columns)
+    rows = math.ceil(count / columns)
     width = NARROW if columns == 1 else WIDTH
     across = _count_legend_columns(entries, width)
     below = LEGEND_LINE * math.ceil(len(entries) / across) + 0.1 if entries else 0.0
@@ -138,15 +140,6 @@ def make_panels(
     if entries:
         handles = [Line2D([], [], label=style.label, **style.options) for style in entries]
         figure.legend(handles=handles, loc="outside lower center", ncols=across)
-    return figure, axes
-
-
-def make_grid(
-    count: int, entries: Sequence[SeriesStyle], columns: int = 2, *, height: float = 2.1
-) -> tuple[Figure, list[Axes]]:
-    """Make a figure of `count` axes, at most `columns` per row, with the legend below them."""
-    columns = min(count, columns)
-    figure, axes = make_panels(-(-count // columns), columns, entries, height=height)
     for spare in axes[count:]:
         spare.remove()
     return figure, axes[:count]
@@ -170,7 +163,7 @@ def make_task_panels(
     if not lines:
         entries = [replace(style, line="") for style in entries]
     columns, height = next((columns, height) for more, columns, height in sizes if len(tasks) > more)
-    figure, axes = make_grid(len(tasks), entries, columns, height=height)
+    figure, axes = make_panels(len(tasks), entries, columns, height=height)
     for panel, (_, label, _) in zip(axes, tasks, strict=True):
         set_title(panel, label)
     return figure, list(zip(axes, tasks.values(), strict=True))

@@ -6,6 +6,7 @@ where ``NO_COLOR`` is set or ``TERM`` is ``dumb``; there, as in a pipe, a star m
 
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,18 +42,11 @@ def print_tables(tables: Iterable[Table], stream: TextIO | None = None, width: i
     stream = sys.stdout if stream is None else stream
     is_terminal = stream.isatty()
     styled = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    columns = (width or _find_terminal_width(stream)) if is_terminal else None
+    columns = (width or shutil.get_terminal_size().columns) if is_terminal else None
     for index, table in enumerate(tables):
         text = render_table(table, columns, styled=styled, encoding=stream.encoding or "utf-8")
         stream.write(("\n" if index else "") + text)
     stream.flush()
-
-
-def _find_terminal_width(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
 
 
 def render_table(

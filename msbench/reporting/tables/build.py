@@ -57,7 +57,7 @@ def build_table(
 
     Raises UnknownName where the definition names a reported table or column that does not exist.
     """
-    pool = RunPool(material, definition.places, definition.own_places)
+    pool = RunPool(material, definition)
     builder = _Builder(definition, pool, _find_printed(definition, list(reported)))
     rows = builder.build_rows(modified=modified)
     return Table(

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -11,6 +11,7 @@ from typing import TypeGuard
 from msbench.config import RunSpec
 from msbench.config.differences import compare_settings
 from msbench.reporting.tables.cells import Place
+from msbench.reporting.tables.definitions import TableDefinition
 from msbench.results.mixing_documents import Distances
 from msbench.results.record import RunRecord
 from msbench.runs.suite import Suite
@@ -187,7 +188,7 @@ class SuiteRuns:
 
 
 class RunPool:
-    """The runs of some `places`, sorted.
+    """The runs of the `places` of a table, sorted.
 
     `plan`, `more`, `planned` and `modified` are by suite, task and model; `more` has the seeds beyond the
     plan, whose runs are in `planned` too. `data` has the digest of the data that count there. Modified runs
@@ -195,15 +196,14 @@ class RunPool:
     table.
     """
 
-    def __init__(
-        self, material: Iterable[SuiteRuns], places: Collection[Place], own_places: Collection[Place]
-    ) -> None:
-        self.material = [each for each in material if any(suite == each.suite.name for suite, _ in places)]
-        self.places, self.own_places = places, own_places
+    def __init__(self, material: Iterable[SuiteRuns], definition: TableDefinition) -> None:
+        self.places, self.own_places = definition.places, definition.own_places
+        self.material = [each for each in material if each.suite.name in definition.suites]
         self.plan: dict[Key, list[RunSpec]] = defaultdict(list)
         self.more: dict[Key, set[int]] = defaultdict(set)
         self.planned: dict[Key, list[RunRecord]] = defaultdict(list)
         self.modified: dict[Key, list[RunRecord]] = defaultdict(list)
+        self.present: dict[Key, PresentVersion] = {}
         self.notes: list[str] = []
         for each in self.material:
             self._sort(each)
@@ -218,7 +218,9 @@ class RunPool:
     def select(self, place: Place, model: str) -> CellRuns:
         """Return the planned runs of this model, by outcome."""
         key = (*place, model)
-        return select_runs(self.planned.get(key, ()), self.data.get(key, ""), self._find_present(key))
+        return select_runs(
+            self.planned.get(key, ()), self.data.get(key, ""), self.present.get(key, UNKNOWN_VERSION)
+        )
 
     def count_planned(self, place: Place, model: str) -> int:
         """Return the number of planned seeds, plus those that ran beyond the plan."""
@@ -234,13 +236,9 @@ class RunPool:
             if record.data_digest == self.data.get((*place, model), "")
         ]
 
-    def _find_present(self, key: Key) -> PresentVersion:
-        suite, *place = key
-        found = (each.present.get((place[0], place[1])) for each in self.material if each.suite.name == suite)
-        return next((each for each in found if each is not None), UNKNOWN_VERSION)
-
     def _sort(self, each: SuiteRuns) -> None:
         name, tasks = each.suite.name, set(each.suite.tasks)
+        self.present |= {(name, *place): version for place, version in each.present.items()}
         own = {suite for suite, _ in self.own_places}
         for place in self.places:
             if place[0] == name and place[1] not in tasks:
@@ -268,7 +266,9 @@ class RunPool:
         digests: dict[Key, str] = {}
         for keys in groups.values():
             runs = [record for key in keys for record in self.planned.get(key, ())]
-            present = next((data for key in keys if (data := self._find_present(key).data)), "")
+            present = next(
+                (self.present[key].data for key in keys if key in self.present and self.present[key].data), ""
+            )
             digests |= dict.fromkeys(keys, choose_data(runs, present) if runs else "")
         for place in dict.fromkeys(key[:2] for key in digests):
             if len({digest for key, digest in digests.items() if key[:2] == place and digest}) > 1:

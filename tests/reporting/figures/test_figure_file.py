@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from msbench.errors import ConfigError
 from msbench.reporting.figures import FigureFile, write_figures
-from msbench.reporting.figures.style import COLOURS, assign_styles, make_grid, set_title
+from msbench.reporting.figures.style import COLOURS, assign_styles, make_panels, set_title
 
 SUFFIXES = [".csv", ".pdf", ".png", ".svg"]
 
@@ -29,7 +29,7 @@ class Row:
 
 def draw(rows: tuple[Row, ...]) -> Figure:
     seen = assign_styles(row.name for row in rows)
-    figure, [axes] = make_grid(1, list(seen.values()))
+    figure, [axes] = make_panels(1, list(seen.values()))
     for number, row in enumerate(rows):
         look = seen[row.name]
         axes.plot(number, row.value, marker=look.marker, color=look.colour, clip_on=True)
