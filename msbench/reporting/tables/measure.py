@@ -4,7 +4,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column, Evidence
 from msbench.reporting.tables.notes import format_run_count
@@ -35,19 +34,28 @@ def measure_results(column: Column, found: CellRuns, n_planned: int, table_notes
         else:
             failed["diverged"] += 1
             table_notes.append(f"run {record.run_id}: {unit.metric} is {value}, shown as diverged")
+    evidence = _collect_evidence(unit.metric, runs, n_planned, failed, found)
     notes = _note_left_out(found)
     if not runs:
-        status: CellStatus = next((each for each in FAILURES if failed[each]), "missing")
-        attempts = tuple(record.run_id for record in (*found.finished, *found.unfinished))
         return Cell(
             n_planned=n_planned,
-            status=status,
-            run_ids=attempts,
+            status=next((each for each in FAILURES if failed[each]), "missing"),
+            run_ids=tuple(record.run_id for record in (*found.finished, *found.unfinished)),
             notes=notes,
-            evidence=_collect_evidence(unit.metric, (), n_planned, failed, found),
+            evidence=evidence,
         )
-    cell = _mean(column, runs, n_planned, (*_note_unfinished(failed), *notes), table_notes)
-    return replace(cell, evidence=_collect_evidence(unit.metric, runs, n_planned, failed, found))
+    table_notes += [f"data of {column.task}: {text}" for record in runs for text in record.data_notes]
+    mean, sd = statistics.fmean(evidence.values), compute_sd(evidence.values)
+    return Cell(
+        measured=unit.scale * mean,
+        sd=None if sd is None else unit.scale * sd,
+        n=len(runs),
+        n_planned=n_planned,
+        status="measured",
+        notes=(*_note_rule(column, runs, mean, sd, table_notes), *_note_unfinished(failed), *notes),
+        run_ids=tuple(record.run_id for record in runs),
+        evidence=evidence,
+    )
 
 
 def _collect_evidence(
@@ -78,24 +86,6 @@ def _common(values: Iterable[str]) -> str:
     """Return the common value; empty where they differ."""
     found = set(values)
     return found.pop() if len(found) == 1 else ""
-
-
-def _mean(
-    column: Column, runs: list[RunRecord], n_planned: int, notes: tuple[str, ...], table_notes: list[str]
-) -> Cell:
-    unit = UNITS[column.unit]
-    values = [record.metrics[unit.metric] for record in runs]
-    table_notes += [f"data of {column.task}: {text}" for record in runs for text in record.data_notes]
-    mean, sd = statistics.fmean(values), compute_sd(values)
-    return Cell(
-        measured=unit.scale * mean,
-        sd=None if sd is None else unit.scale * sd,
-        n=len(values),
-        n_planned=n_planned,
-        status="measured",
-        notes=(*_note_rule(column, runs, mean, sd, table_notes), *notes),
-        run_ids=tuple(record.run_id for record in runs),
-    )
 
 
 def _note_rule(

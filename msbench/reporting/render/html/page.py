@@ -133,7 +133,7 @@ def _add_cells(runs: Sequence[RunSection], views: Sequence[TableView]) -> list[R
 def _list_shared(runs: Sequence[RunSection]) -> list[SharedFacts]:
     """Return environments, then sources, each once, in the order of their numbers."""
     found = [*(run.environment for run in runs), *(run.sources for run in runs)]
-    return list({each.anchor: each for each in found if each}.values())
+    return list({each.anchor: each for each in found}.values())
 
 
 def _describe_left_out(gathered: GatheredRuns) -> list[str]:

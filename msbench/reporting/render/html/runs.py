@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from msbench.config.differences import flatten
@@ -67,9 +67,9 @@ class RunSection:
     anchor: str
     record: RunRecord
     again: Reproduction
-    epochs: Epochs = ()
-    environment: SharedFacts | None = None
-    sources: SharedFacts | None = None
+    epochs: Epochs
+    environment: SharedFacts
+    sources: SharedFacts
     cells: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -157,15 +157,12 @@ def gather_runs(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS
     commands = ReproductionBuilder(names)
     kept = list(wanted.values())[:most]
     anchors = number_repeats((f"run-{record.run_id}" for record in kept), "{}.{}")
-    runs = [
-        RunSection(anchor, record, commands(record), read_log(report.find_folder(record))[0])
-        for record, anchor in zip(kept, anchors, strict=True)
-    ]
-    environments = _share("environment", "Environment", [run.record.environment for run in runs])
-    sources = _share("source", "Source files", [run.record.sources for run in runs])
+    environments = _share("environment", "Environment", [record.environment for record in kept])
+    sources = _share("source", "Source files", [record.sources for record in kept])
     sections = {
-        get_run_key(run.record): replace(run, environment=environment, sources=source)
-        for run, environment, source in zip(runs, environments, sources, strict=True)
+        get_run_key(record): RunSection(anchor, record, commands(record), epochs, environment, source)
+        for anchor, record, environment, source in zip(anchors, kept, environments, sources, strict=True)
+        for epochs, _ in [read_log(report.find_folder(record))]
     }
     return GatheredRuns(sections, max(0, folders - len(wanted)), len(wanted) - len(sections))
 
