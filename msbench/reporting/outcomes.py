@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,23 +65,20 @@ def read_curve(folder: Path, metric: Metric) -> tuple[list[Epoch], str]:
 class Answers:
     """Predictions of a run on its test examples.
 
-    `examples` are numbers (n,); `labels` are (n,), or (n, classes) of 0 and 1 with several per example.
-    `correct` (n,) is True for correct predictions and is set where an example has one label; `scores`
-    (n, classes) rank the classes and are set where it may have several.
+    `examples` are numbers (n,). Where an example has one label, `labels` are (n,), and `values` (n,) are True
+    for correct predictions. Where it may have several, both are (n, classes): 0 and 1, and scores that rank.
     """
 
     examples: NDArray[np.int64]
     labels: NDArray[np.int64]
-    correct: NDArray[np.bool_] | None = None
-    scores: NDArray[np.float64] | None = None
+    values: NDArray[Any]
 
     @property
     def result(self) -> float:
         """Accuracy, or macro AUROC, as a fraction."""
-        if self.correct is not None:
-            return float(self.correct.mean())
-        assert self.scores is not None, "an example has one label or several"
-        return macro_auroc(self.scores, self.labels).value
+        if self.values.ndim == 1:
+            return float(self.values.mean())
+        return macro_auroc(self.values, self.labels).value
 
 
 def read_answers(found: FoundRun) -> Answers:
@@ -98,11 +96,8 @@ def read_answers(found: FoundRun) -> Answers:
             f"{path}: {len(examples)} predictions of {record.n_test} test examples;"
             " train this run again with --fresh"
         )
-    if record.metric == "accuracy":
-        answers = Answers(examples, *read_correct(found.folder, record.run_id))
-    else:
-        labels, scores = read_scores(found.folder, record.run_id)
-        answers = Answers(examples, labels, scores=scores)
+    read = read_correct if record.metric == "accuracy" else read_scores
+    answers = Answers(examples, *read(found.folder, record.run_id))
     try:
         result = answers.result
     except ValueError as error:
@@ -130,8 +125,7 @@ def describe_interval(found: FoundRun) -> str:
         answers = read_answers(found)
     except DataError as error:
         return f"no interval: {error}"
-    assert answers.scores is not None, "a macro AUROC is of scores"
-    drawn = bootstrap_auroc(answers.labels, answers.scores, SEED, AUROC_DRAWS)
+    drawn = bootstrap_auroc(answers.labels, answers.values, SEED, AUROC_DRAWS)
     how = f"bootstrap of {record.n_test:,} test examples"
     return f"95 % interval {drawn.low:.2%} to {drawn.high:.2%} ({how})"
 
@@ -170,16 +164,13 @@ def run_paired_test(first: FoundRun, second: FoundRun) -> PairedTest:
             f"{first.folder} and {second.folder}: different examples, or different labels of these;"
             " run both again"
         )
-    n, draws = len(ours.examples), DRAWS[first.record.metric]
-    a, b = ours.correct, theirs.correct
-    if a is not None and b is not None:
+    n, draws, a, b = len(ours.examples), DRAWS[first.record.metric], ours.values, theirs.values
+    if first.record.metric == "accuracy":
         counts = PairedCounts(*(int(each.sum()) for each in (a & b, a & ~b, ~a & b, ~a & ~b)))
         drawn = bootstrap_difference(b, a, SEED, draws)
         return PairedTest(n, draws, drawn, counts, mcnemar(counts.only_first, counts.only_second))
-    assert ours.scores is not None, "an example has one label or several"
-    assert theirs.scores is not None, "both runs have the same metric"
     try:
-        drawn = bootstrap_auroc_difference(ours.labels, theirs.scores, ours.scores, SEED, draws)
+        drawn = bootstrap_auroc_difference(ours.labels, b, a, SEED, draws)
     except ValueError as error:
         raise DataError(f"{first.folder} and {second.folder}: {error}") from None
     return PairedTest(n, draws, drawn)

@@ -89,8 +89,8 @@ def test_an_interval_says_how_it_is_made(tmp_path: Path) -> None:
 
 def test_answers_say_which_examples_are_right(tmp_path: Path) -> None:
     answers = read_answers(answered(tmp_path, "0" * 12, [3, 50]))
-    assert answers.correct is not None
-    assert np.flatnonzero(~answers.correct).tolist() == [3, 50]
+    assert answers.values.dtype == bool
+    assert np.flatnonzero(~answers.values).tolist() == [3, 50]
     assert answers.labels.tolist() == LABELS.tolist()
     assert answers.result == pytest.approx(0.99)
 
@@ -98,7 +98,7 @@ def test_answers_say_which_examples_are_right(tmp_path: Path) -> None:
 def test_several_labels_have_scores(tmp_path: Path) -> None:
     found = ranked(tmp_path, "0" * 12, 1, 0.5)
     answers = read_answers(found)
-    assert answers.correct is None
+    assert answers.values.shape == (150, 3)
     assert answers.labels.shape == (150, 3)
     assert answers.result == pytest.approx(found.record.result)
 

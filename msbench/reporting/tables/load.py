@@ -81,7 +81,8 @@ def load_report(options: ReportOptions, warn: Warn = print_warning) -> Report:
     reported = read_all_reported(find_reported(options.results))
     definitions = library.find_tables()
     built = [
-        build_table(each, library.read(each), reported, modified=options.modified) for each in definitions
+        build_table(each, map(library.read_suite, each.suites), reported, modified=options.modified)
+        for each in definitions
     ]
     report = Report(tuple(built), options.results, *library.index_runs())
     tables = []
@@ -119,14 +120,10 @@ class _Library:
         for definition in chosen.values():
             if definition.number is not None:
                 self._check_paper_table(definition)
-            elif not self._read_suite(definition.suites[0]).records:
+            elif not self.read_suite(definition.suites[0]).records:
                 (name,) = definition.suites
                 raise Undecided(f"suite {name}: nothing has been run; 'msbench run {name}' makes its runs")
         return list(chosen.values())
-
-    def read(self, definition: TableDefinition) -> list[SuiteRuns]:
-        """Return the stored runs of the suites of a table."""
-        return [self._read_suite(name) for name in definition.suites]
 
     def index_runs(self) -> tuple[dict[str, tuple[RunRecord, ...]], dict[str, Sequence[Distances]]]:
         """Return all records and all mixing distances by run id; one id may occur in several suites."""
@@ -198,7 +195,7 @@ class _Library:
         """Return the table of a suite, with the mixing distances of its runs that count, then its claims."""
         if self.options.validation:
             return [define_validation_table(each)]
-        runs = self._read_suite(each.name)
+        runs = self.read_suite(each.name)
         mixed = {
             record.task
             for record in runs.records
@@ -207,7 +204,8 @@ class _Library:
         own = define_suite_table(each, mixed)
         return [own, *(define_claim_tables(each) if self.options.claims else ())]
 
-    def _read_suite(self, name: str) -> SuiteRuns:
+    def read_suite(self, name: str) -> SuiteRuns:
+        """Return the stored runs of a suite."""
         if name in self.runs:
             return self.runs[name]
         each = self._find_suite(name)

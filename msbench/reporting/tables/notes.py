@@ -1,7 +1,7 @@
 """The caption of a table, and the notes on the whole of it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msbench.reporting.tables.cells import UNITS, Column
 from msbench.reporting.tables.definitions import TableDefinition
@@ -57,24 +57,13 @@ def note_more_seeds(pool: RunPool, columns: Sequence[Column], models: Iterable[s
     """Yield a note on seeds beyond the plan, which follow the protocol and count."""
     places = list(dict.fromkeys(place for column in columns for place in column.places))
     counted = [
-        _count_seeds(model, {place[1]: pool.count_planned(place, model) for place in places})
+        f"{model} {pool.count_planned(place, model)} ({place[1]})"
         for model in models
-        if any(pool.more.get((*place, model)) for place in places)
+        for place in places
+        if pool.more.get((*place, model))
     ]
     if counted:
         yield f"seeds beyond the plan count too; in all: {', '.join(counted)}"
-
-
-def _count_seeds(model: str, seeds: Mapping[str, int]) -> str:
-    """Return text such as ``mamba 3``, or ``mamba 3 (text), 1 (image)`` where its tasks differ."""
-    tasks: dict[int, list[str]] = defaultdict(list)
-    for task, count in seeds.items():
-        if count:
-            tasks[count].append(task)
-    if len(tasks) == 1:
-        return f"{model} {next(iter(tasks))}"
-    listed = (f"{count} ({', '.join(names)})" for count, names in tasks.items())
-    return f"{model} {', '.join(listed)}"
 
 
 def note_unlisted_models(pool: RunPool, models: Sequence[str]) -> Iterator[str]:
