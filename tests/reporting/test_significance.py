@@ -8,6 +8,7 @@ from scipy.stats import binomtest, ttest_ind
 from msbench.errors import DataError
 from msbench.reporting.outcomes import FoundRun
 from msbench.reporting.tables.versus import Comparison, compare_runs
+from msbench.stats.bootstrap import Paired
 
 
 def seeds(results: Path, model: str, rates: list[float], n: int = 1_000) -> list[FoundRun]:
@@ -20,10 +21,10 @@ def test_seeds_on_both_sides_are_compared_over_seeds(tmp_path: Path) -> None:
     ours, theirs = [0.61, 0.63, 0.62], [0.60, 0.59]
     found = compare_runs(seeds(tmp_path, "msssm-s6", ours), seeds(tmp_path, "mamba", theirs))
     expected = ttest_ind(ours, theirs, equal_var=False)
-    assert found.difference == pytest.approx(0.025)
-    assert found.p == found.p_holm == pytest.approx(expected.pvalue)
+    assert found.test.difference == pytest.approx(0.025)
+    assert found.test.p == found.p_holm == pytest.approx(expected.pvalue)
     interval = expected.confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert (found.test.low, found.test.high) == pytest.approx((interval.low, interval.high))
     assert found.how == "Welch over seeds, n = 3 and 2"
     assert found.over_seeds
 
@@ -39,7 +40,7 @@ def test_seeds_that_agree_by_chance_on_few_examples_prove_nothing(tmp_path: Path
     found = compare_runs(
         seeds(tmp_path, "msssm-s6", [0.7, 0.7], n=10), seeds(tmp_path, "mamba", [0.6, 0.6], n=10)
     )
-    assert found.p > 0.05
+    assert found.test.p > 0.05
 
 
 def test_one_seed_on_a_side_is_compared_example_by_example(tmp_path: Path) -> None:
@@ -48,12 +49,12 @@ def test_one_seed_on_a_side_is_compared_example_by_example(tmp_path: Path) -> No
         [kept(tmp_path, "msssm-s6", answered(first))], [kept(tmp_path, "mamba", answered(second))]
     )
     gained, lost = int((first & ~second).sum()), int((~first & second).sum())
-    assert found.p == pytest.approx(binomtest(gained, gained + lost).pvalue)
-    assert found.difference == pytest.approx((gained - lost) / 1_000)
+    assert found.test.p == pytest.approx(binomtest(gained, gained + lost).pvalue)
+    assert found.test.difference == pytest.approx((gained - lost) / 1_000)
     # The normal interval of a paired difference, which 1,000 examples are close to.
-    error = np.sqrt((gained + lost) / 1_000 - found.difference**2) / np.sqrt(1_000)
-    assert (found.low, found.high) == pytest.approx(
-        (found.difference - 1.96 * error, found.difference + 1.96 * error), abs=0.004
+    error = np.sqrt((gained + lost) / 1_000 - found.test.difference**2) / np.sqrt(1_000)
+    assert (found.test.low, found.test.high) == pytest.approx(
+        (found.test.difference - 1.96 * error, found.test.difference + 1.96 * error), abs=0.004
     )
     assert found.how == "McNemar over 1000 examples, seed 0 of each"
     assert not found.over_seeds
@@ -66,15 +67,15 @@ def test_the_seed_that_both_have_is_compared(tmp_path: Path) -> None:
     found = compare_runs(ours, theirs)
     values = [run.record.result or 0.0 for run in (ours[2], theirs[0])]
     assert found.how.endswith("seed 2 of each")
-    assert found.difference == pytest.approx(values[0] - values[1])
+    assert found.test.difference == pytest.approx(values[0] - values[1])
 
 
 def test_several_labels_an_example_are_compared_by_auroc(tmp_path: Path) -> None:
     good, bad = scored(200, 2.0, 1), scored(200, 0.5, 2)
     found = compare_runs([kept(tmp_path, "msssm-s6", good)], [kept(tmp_path, "mamba", bad)])
-    assert found.difference == pytest.approx(good.macro_auroc.value - bad.macro_auroc.value, abs=1e-12)
-    assert 0 < found.low < found.difference < found.high
-    assert found.p == pytest.approx(2 / 2001)
+    assert found.test.difference == pytest.approx(good.macro_auroc.value - bad.macro_auroc.value, abs=1e-12)
+    assert 0 < found.test.low < found.test.difference < found.test.high
+    assert found.test.p == pytest.approx(2 / 2001)
     assert found.how == "paired bootstrap over 200 examples, seed 0 of each"
 
 
@@ -82,7 +83,7 @@ def test_auroc_over_seeds(tmp_path: Path) -> None:
     ours = [kept(tmp_path, "msssm-s6", scored(200, 2.0, seed), seed) for seed in (0, 1, 2)]
     theirs = [kept(tmp_path, "mamba", scored(200, 1.0, 9 + seed), seed) for seed in (0, 1, 2)]
     values = [[run.record.result for run in side] for side in (ours, theirs)]
-    assert compare_runs(ours, theirs).p == pytest.approx(ttest_ind(*values, equal_var=False).pvalue)
+    assert compare_runs(ours, theirs).test.p == pytest.approx(ttest_ind(*values, equal_var=False).pvalue)
 
 
 def test_what_is_not_of_the_same_test_is_refused(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_auroc_of_no_class_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_in_words(difference: float, p: float, mark: str) -> None:
-    found = Comparison("msssm-s6", "mamba", difference, -1, 1, p / 2, p, True, "some test")
+    found = Comparison("mamba", Paired(difference, -1, 1, p / 2), p, True, "some test")
     assert found.mark == mark
 
 

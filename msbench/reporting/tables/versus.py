@@ -37,19 +37,15 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference `model` - `reference` in one metric, as a fraction, with its two-sided 95 % interval.
+    """A model and a reference model in one metric: `test` has the difference, as a fraction, and its p-value.
 
-    `p` is the p-value of no difference, `p_holm` the same adjusted for all comparisons of the table.
+    `p_holm` is that p-value adjusted for all comparisons of the table, of a single one until then.
     `over_seeds` distinguishes tests over seeds from tests over examples, and `how` describes the test in
     words; `words` are for above and below.
     """
 
-    model: str
     reference: str
-    difference: float
-    low: float
-    high: float
-    p: float
+    test: Difference | Paired
     p_holm: float
     over_seeds: bool
     how: str
@@ -61,7 +57,7 @@ class Comparison:
         if self.p_holm >= LEVEL:
             return f"not distinguishable from {self.reference}"
         more, less = self.words
-        return f"{more if self.difference > 0 else less} than {self.reference}"
+        return f"{more if self.test.difference > 0 else less} than {self.reference}"
 
     @property
     def mark(self) -> str:
@@ -128,9 +124,9 @@ def judge_claim(report: Report, table: Table, claim: Claim, reported: Iterable[R
 
 def _decide_claim(compared: Comparison, scale: float, *, higher: bool) -> ClaimStanding:
     """Return the verdict on a row that the paper has above the base row (`higher`) or below it."""
-    numbers = (compared.difference, compared.low, compared.high)
+    numbers = (compared.test.difference, compared.test.low, compared.test.high)
     difference, low, high = (f"{scale * number:+.2f}".replace("-", "−") for number in numbers)
-    verdict: ClaimVerdict = "agrees" if (compared.difference > 0) == higher else "contradicts"
+    verdict: ClaimVerdict = "agrees" if (compared.test.difference > 0) == higher else "contradicts"
     # A single seed distinguishes two trained models, but does not test a claim on two methods.
     if compared.p_holm >= LEVEL or not compared.over_seeds:
         verdict = "undecided"
@@ -181,7 +177,7 @@ def compare_distances(report: Report, table: Table, reference: str) -> TableComp
     found: dict[CellIndex, Comparison] = {}
     for at, row in enumerate(table.rows):
         if row.model != reference and min(len(means[at]), len(theirs)) > 1:
-            compared = compare_over_seeds((row.model, reference), means[at], theirs)
+            compared = compare_over_seeds(reference, means[at], theirs)
             found[at, 0] = replace(compared, words=("larger", "smaller"))
     return _adjust(table, reference, found)
 
@@ -240,7 +236,7 @@ def _adjust(
 ) -> TableComparison:
     """Return the comparisons after Holm's correction, in which rows that show the same runs count once."""
     same = {(i, j): (j, table.rows[i].cells[j].run_ids) for i, j in found}
-    adjusted = holm({same[place]: each.p for place, each in found.items()})
+    adjusted = holm({same[place]: each.test.p for place, each in found.items()})
     comparisons = {place: replace(each, p_holm=adjusted[same[place]]) for place, each in found.items()}
     return TableComparison(comparisons, (*_describe_tests(reference, comparisons, len(adjusted)), *notes))
 
@@ -284,7 +280,7 @@ def compare_runs(ours: Sequence[FoundRun], theirs: Sequence[FoundRun], *, part: 
         step = 1 / first.n_test if is_accuracy and first.n_test else 0.0
         key = get_metric_key(part, first.metric)
         values = ([run.record.metrics[key] for run in side] for side in (ours, theirs))
-        return compare_over_seeds((first.model, theirs[0].record.model), *values, step=step)
+        return compare_over_seeds(theirs[0].record.model, *values, step=step)
     if part == "validation":
         raise DataError("predictions are of the test split only: train two seeds of both models")
     shared = {run.record.seed for run in ours} & {run.record.seed for run in theirs}
@@ -296,20 +292,12 @@ def compare_runs(ours: Sequence[FoundRun], theirs: Sequence[FoundRun], *, part: 
 
 
 def compare_over_seeds(
-    models: tuple[str, str], first: Sequence[float], second: Sequence[float], *, step: float = 0.0
+    reference: str, ours: Sequence[float], theirs: Sequence[float], *, step: float = 0.0
 ) -> Comparison:
     """Compare two models by Welch's test over seeds, two or more on either side; `step` is passed to it."""
-    found = welch(first, second, 1 - LEVEL, step=step)
-    how = f"Welch over seeds, n = {len(first)} and {len(second)}"
-    return _make_comparison(models, found, how, over_seeds=True)
-
-
-def _make_comparison(
-    models: tuple[str, str], found: Difference | Paired, how: str, *, over_seeds: bool
-) -> Comparison:
-    """Return the comparison of a single pair, which needs no adjustment of its p-value."""
-    numbers = (found.difference, found.low, found.high, found.p, found.p)
-    return Comparison(*models, *numbers, over_seeds, how)
+    found = welch(ours, theirs, 1 - LEVEL, step=step)
+    how = f"Welch over seeds, n = {len(ours)} and {len(theirs)}"
+    return Comparison(reference, found, found.p, True, how)
 
 
 def _compare_over_examples(ours: FoundRun, theirs: FoundRun) -> Comparison:
@@ -318,5 +306,4 @@ def _compare_over_examples(ours: FoundRun, theirs: FoundRun) -> Comparison:
     which = f"seed {seeds[0]} of each" if seeds[0] == seeds[1] else f"seeds {seeds[0]} and {seeds[1]}"
     name, p = ("paired bootstrap", test.bootstrap.p) if test.mcnemar is None else ("McNemar", test.mcnemar)
     how = f"{name} over {test.n} examples, {which}"
-    models, found = (ours.record.model, theirs.record.model), replace(test.bootstrap, p=p)
-    return _make_comparison(models, found, how, over_seeds=False)
+    return Comparison(theirs.record.model, replace(test.bootstrap, p=p), p, False, how)
