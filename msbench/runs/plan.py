@@ -87,7 +87,7 @@ def plan_runs(
     for spec in specs:
         key = spec.data.model_dump_json()
         if key not in opened:
-            opened[key] = _open_dataset(spec, data_root)
+            opened[key] = open_dataset(spec, data_root)
         if spec.suite not in earlier:
             earlier[spec.suite] = store.read_records(results, spec.suite)[0]
         dataset = opened[key]
@@ -99,7 +99,8 @@ def plan_runs(
     return entries
 
 
-def _open_dataset(spec: RunSpec, data_root: Path) -> Dataset | str:
+def open_dataset(spec: RunSpec, data_root: Path) -> Dataset | str:
+    """Return the dataset of a run, or the reason why it cannot be opened."""
     if not datasets.is_ready(spec.data, data_root):
         return f"{spec.data.dataset} is not set up yet: {datasets.command(spec.data)}"
     try:
@@ -157,13 +158,14 @@ def _find_nearest(
     """
     wanted = (spec.task, spec.model_name, spec.seed)
     alike = [record for record in earlier if (record.task, record.model, record.seed) == wanted]
-    unlike = {record.run_id: _list_changes(record, spec, identity) for record in alike}
+    unlike = {record.run_id: list_changes(record, spec, identity) for record in alike}
     alike.sort(key=lambda record: (record.ended, record.run_id), reverse=True)
     nearest = min(alike, key=lambda record: _count_changes(unlike[record.run_id]), default=None)
     return nearest, () if nearest is None else unlike[nearest.run_id]
 
 
-def _list_changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Change, ...]:
+def list_changes(record: RunRecord, spec: RunSpec, identity: Identity) -> tuple[Change, ...]:
+    """Return the differences of a stored run from what this spec and this identity would give now."""
     found: tuple[Change, ...] = ()
     if record.spec_digest != spec.digest:
         found += compare_settings(record.spec, spec.model_dump(mode="json"))

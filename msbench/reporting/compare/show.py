@@ -5,24 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msbench import datasets
-from msbench.config import RunSpec
-from msbench.config.differences import (
-    Change,
-    compare_data,
-    compare_settings,
-    compare_sources,
-    flatten,
-    format_yaml,
-)
+from msbench.config.differences import Change, flatten, format_yaml
 from msbench.config.run import SECTIONS
-from msbench.errors import ConfigError, DataError
+from msbench.errors import ConfigError
 from msbench.reporting.compare.lookup import format_run_title
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
 from msbench.reporting.outcomes import FoundRun, describe_interval, read_curve
 from msbench.results.record import RunRecord, get_metric_key
 from msbench.runs.identity import identify
-from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, dump_spec, resolve_record
+from msbench.runs.plan import list_changes, open_dataset
+from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, resolve_record
 from msbench.stats.proportion import find_learned_rule
 
 FILES = 12
@@ -48,25 +40,11 @@ def compare_with_present(record: RunRecord, data_root: Path) -> RunStanding:
         spec = resolve_record(record)
     except ConfigError as error:
         return RunStanding(None, f"its settings are invalid now: {error}")
-    found: tuple[Change, ...] = ()
-    if spec.digest != record.spec_digest:
-        found += compare_settings(record.spec, dump_spec(spec))
-    digest, reason = _find_data_digest(spec, data_root)
-    identity = identify(spec, digest or record.data_digest)
-    found += compare_data(record.data_digest, identity.data_digest)
-    digests = (record.source_digest, identity.source_digest)
-    found += compare_sources(record.sources, identity.files, digests)
-    return RunStanding(None if reason else identity.run_id, reason, found)
-
-
-def _find_data_digest(spec: RunSpec, data_root: Path) -> tuple[str, str]:
-    """Return the digest of the present data, or the reason why there is none."""
-    if not datasets.is_ready(spec.data, data_root):
-        return "", f"its data are not set up here: {datasets.command(spec.data)}"
-    try:
-        return datasets.open_dataset(spec.data, data_root).digest, ""
-    except DataError as error:
-        return "", str(error)
+    dataset = open_dataset(spec, data_root)
+    reason = dataset if isinstance(dataset, str) else ""
+    identity = identify(spec, record.data_digest if isinstance(dataset, str) else dataset.digest)
+    changes = list_changes(record, spec, identity)
+    return RunStanding(None if reason else identity.run_id, reason, changes)
 
 
 def describe_standing(record: RunRecord, now: RunStanding) -> str:
