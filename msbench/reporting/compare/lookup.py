@@ -142,11 +142,11 @@ def find_cell(words: Sequence[str], results: Path) -> CellAddress:
     if len(report.tables) > 1:
         raise ConfigError(f"{name!r} is more than one table: {', '.join(each.id for each in report.tables)}")
     (table,) = report.tables
+    at = _find_named("row", row, table, [(each.name, each.model) for each in table.rows])
     columns = [(each.label, each.task) for each in table.columns]
     if not column and len(columns) > 1:
         listed = ", ".join(label for label, _ in columns)
         raise ConfigError(f"table {table.id} has more than one column; name one of {listed}")
-    at = _find_named("row", row, table, [(each.name, each.model) for each in table.rows])
     number = _find_named("column", column, table, columns) if column else 0
     return CellAddress(name, report, table, table.rows[at], number)
 
