@@ -236,7 +236,7 @@ def test_the_caption_says_protocol_seeds_and_sizes() -> None:
 
 def test_every_row_has_a_cell_for_every_column() -> None:
     """Empty group names and tables of one task must not lose a row or shift a cell."""
-    cells = [replace(cell, group="") for cell in PAPER]
+    cells = [cell.model_copy(update={"group": ""}) for cell in PAPER]
     table = build([*MAMBA, *OURS], [run(MAMBA[0], 0.4, baselines=RULES)], cells, modified=True)
     assert {len(row.cells) for row in table.rows} == {1}
     assert len(table.rows) == 4 + len(RULES)
