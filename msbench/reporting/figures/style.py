@@ -209,7 +209,7 @@ def draw_runs(
         line.set(marker=style.marker, markevery=max(1, len(shown) // 8), zorder=3)
         if kind == "mean" and hasattr(points[0], "sd"):
             axes.errorbar(
-                xs, ys, [point.sd or 0.0 for point in shown], fmt="none", ecolor=style.colour, **BARS
+                xs, ys, [point.sd or 0.0 for point in shown], fmt="none", color=style.colour, **BARS
             )
 
 
