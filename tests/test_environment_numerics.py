@@ -172,11 +172,12 @@ def test_the_order_of_hashes_changes_nothing() -> None:
     """Python draws it anew for every process, and nothing here may depend on it."""
     program = (
         "import hashlib, torch; torch.set_num_threads(1)\n"
-        "from msbench.analysis.determinism import DeterminismProblem, RepeatableTraining, models\n"
+        "from msbench.analysis.determinism import DeterminismProblem, models, record_training\n"
         "p = DeterminismProblem(steps=3, stop=2, epoch=2, batch=4, longest=12, width=8, layers=1)\n"
         "found = hashlib.sha256()\n"
         "for m in ('msssm-s6', 'mamba', 's5', 'griffin'):\n"
-        "    for x in RepeatableTraining(m, 'cpu', p, models.build).run()[-2].state.values():\n"
+        "    moments = record_training(p.spec(m), p.dataset(), 'cpu', models.build, None)\n"
+        "    for x in moments[-2].state.values():\n"
         "        found.update(x.reshape(-1).view(torch.uint8).numpy().tobytes())\n"
         "print(found.hexdigest())"
     )

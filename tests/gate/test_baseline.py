@@ -71,7 +71,7 @@ class TestCollect:
             ({"n_test": 5}, "number of test examples"),
             (
                 {"metrics": {"test_accuracy": 60.0}},
-                "values: 60 is not a fraction from 0 to 1; is it a percentage?",
+                "values.2: 60 is not a fraction from 0 to 1; is it a percentage?",
             ),
             (
                 {"status": "failed", "metrics": {}, "source_digest": "6" * 64, "ended": "2026-02-01"},
