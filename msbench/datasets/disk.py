@@ -119,6 +119,17 @@ class HashCache:
             return str(known["digest"])
         return self._compute(path, name, algorithm, again or progress)
 
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename a file in the folder and keep its hashes: renaming changes its ctime, not its bytes."""
+        before = old.stat()
+        old.replace(new)
+        after = new.stat()
+        if _make_stamp(before)[:2] != _make_stamp(after)[:2] or before.st_ino != after.st_ino:
+            return
+        for (name, algorithm), known in list(self._known.items()):
+            if name == old.relative_to(self.folder).as_posix() and known["stamp"] == _make_stamp(before):
+                self._remember(new.relative_to(self.folder).as_posix(), algorithm, after, known["digest"])
+
     def _compute(self, path: Path, name: str, algorithm: str, progress: Progress) -> str:
         before = path.stat()
         settled = _wait_for_clock(before.st_ctime_ns)

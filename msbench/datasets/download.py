@@ -2,15 +2,15 @@
 
 ::
 
-    <folder>/<name>             verified: its size, its first bytes, its digest
+    <folder>/<name>             verified: its first bytes, and its digest where one is published
     <folder>/<name>.part        received so far; the next attempt resumes at its end
     <folder>/<name>.part.json   version of that file: the server's ETag or Last-Modified, and the size
     <folder>/.<name>.lock       held by the downloading process; others wait, then find the file
 
 A resumed request sends the version as If-Range, so that bytes of two versions are never joined: a server
 that has another version, or does not support ranges, sends all from the start, and the part begins anew.
-Each call that waits for the network runs in its own thread, because neither a read from a socket nor a name
-lookup can be interrupted: the caller's `progress` is called all the while, and may raise.
+The calls of a request that wait for the network run in a thread of its own, because neither a read from a
+socket nor a name lookup can be interrupted: the caller's `progress` is called all the while, and may raise.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from email.message import Message
 from functools import partial
 from http.client import HTTPResponse
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 from msbench.datasets.archive import HEAD, is_kind, is_web_page
@@ -90,15 +91,17 @@ def fetch_file(
 
 def _download(remote: RemoteFile, part: Path, path: Path, progress: Progress, policy: RetryPolicy) -> None:
     """Receive, verify, rename: in this order, so that only a verified file ever has the final name."""
-    hashes = HashCache(path.parent)
-    pieced = True
-    while pieced:  # perhaps pieces of two versions, or holes from a power cut: then once more, from the start
+    hashes, wrong = HashCache(path.parent), ""
+    for _ in range(2):
         pieced = receive_file(remote, part, progress, policy)
         wrong = _describe_difference(remote, part, hashes, progress)
         if not wrong:
-            part.replace(path)
+            hashes.rename(part, path)
             return sync_folder(path.parent)
         discard_part(part)
+        if not pieced:
+            break
+        # Perhaps pieces of two versions, or holes from a power cut: once more, from the start.
     raise DownloadFault(wrong)
 
 
@@ -188,7 +191,7 @@ def _attempt(remote: RemoteFile, part: Path, progress: Progress, policy: RetryPo
     if offset and offset == version.total:
         return
     report = partial(progress, f"fetching {remote.name}")
-    with _open_url(_build_request(remote, offset, version), report, policy.timeout) as answer:
+    with _open_url(_build_request(remote, offset, version), report, policy.timeout) as (answer, waiter):
         if answer.status == 416 or (answer.status == 206 and not _is_continuation(answer, offset, version)):
             discard_part(part)
             raise TemporaryFault("the server sent another part of the file than requested")
@@ -196,7 +199,8 @@ def _attempt(remote: RemoteFile, part: Path, progress: Progress, policy: RetryPo
         if answer.status != 206:
             offset = 0
         total = _find_total(answer, offset)
-        chunks = _read_chunks(answer, report, policy.timeout, offset, total)
+        read = partial(waiter.call, partial(answer.read1, SOCKET_CHUNK), timeout=policy.timeout)
+        chunks = _read_chunks(read, report, offset, total)
         done = _write_part(remote, answer, chunks, part, offset, total)
     if done < total:
         raise TemporaryFault(f"{describe_incomplete(done, total)}: the connection ended")
@@ -226,19 +230,20 @@ def _build_request(remote: RemoteFile, offset: int, version: FileVersion) -> url
 @contextmanager
 def _open_url(
     request: urllib.request.Request, report: Callable[[int, int], None], timeout: float
-) -> Iterator[HTTPResponse]:
-    """Yield the answer to a request, whatever its status."""
-    try:
-        send = partial(urllib.request.urlopen, request, timeout=timeout)
-        answer = call_in_thread(send, partial(report, 0, 1), timeout)
-    except urllib.error.HTTPError as error:
-        answer = error  # has the status, the reason and the headers too
-    except NETWORK_ERRORS as error:
-        raise _convert_error(error) from None
-    try:
-        yield answer
-    finally:  # in a thread too, as it waits for a read that was abandoned
-        threading.Thread(target=answer.close, daemon=True).start()
+) -> Iterator[tuple[HTTPResponse, WaitingThread]]:
+    """Yield the answer to a request, whatever its status, and the thread to read it in."""
+    with closing(WaitingThread()) as waiter:
+        try:
+            send = partial(urllib.request.urlopen, request, timeout=timeout)
+            answer = waiter.call(send, partial(report, 0, 1), timeout)
+        except urllib.error.HTTPError as error:
+            answer = error  # has the status, the reason and the headers too
+        except NETWORK_ERRORS as error:
+            raise _convert_error(error) from None
+        try:
+            yield answer, waiter
+        finally:  # in the thread too, after a read that was abandoned
+            waiter.submit(answer.close)
 
 
 def _is_continuation(answer: HTTPResponse, offset: int, version: FileVersion) -> bool:
@@ -276,13 +281,15 @@ def _find_validator(headers: Message) -> str:
 
 
 def _read_chunks(
-    answer: HTTPResponse, report: Callable[[int, int], None], timeout: float, done: int, total: int
+    read: Callable[[Callable[[], None]], bytes], report: Callable[[int, int], None], done: int, total: int
 ) -> Iterator[bytes]:
-    """Yield the bytes as they arrive, after `done` already stored; `total` is 0 where unknown."""
+    """Yield the bytes as they arrive, after `done` already stored; `total` is 0 where unknown.
+
+    `read` returns the next ones, and calls its argument while it waits.
+    """
     while True:
-        waiting = partial(report, done, max(total, done, 1))
         try:
-            chunk = call_in_thread(partial(answer.read1, SOCKET_CHUNK), waiting, timeout)
+            chunk = read(partial(report, done, max(total, done, 1)))
         except NETWORK_ERRORS as error:
             raise TemporaryFault(f"{describe_incomplete(done, total)}: {_convert_error(error)}") from None
         done += len(chunk)
@@ -374,30 +381,47 @@ class TemporaryFault(DownloadFault):
     """Temporary error; another request may succeed."""
 
 
-def call_in_thread(work: Callable[[], T], between: Callable[[], None], timeout: float) -> T:
-    """Return ``work()``; while it runs, `between` is called, which may raise: the work is then abandoned.
+class WaitingThread:
+    """A thread that runs calls one after another, each abandoned where its caller cannot wait longer."""
 
-    Raises TimeoutError after `timeout` seconds.
-    """
-    outcome: Future[T] = Future()
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # A daemon: a name server that never answers must not keep the process alive.
+        threading.Thread(target=self._run, daemon=True).start()
 
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except Exception as error:  # any error must reach the waiting thread
-            outcome.set_exception(error)
+    def call(self, work: Callable[[], T], between: Callable[[], None], timeout: float) -> T:
+        """Return ``work()``; while it runs, `between` is called, which may raise: the work is then abandoned.
 
-    # A daemon: a name server that never answers must not keep the process alive.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + timeout
-    while thread.is_alive():
-        thread.join(min(LOOK_EVERY, timeout))
-        if thread.is_alive():
+        Raises TimeoutError after `timeout` seconds.
+        """
+        outcome = self.submit(work)
+        deadline = time.monotonic() + timeout
+        while not wait((outcome,), min(LOOK_EVERY, timeout)).done:
             between()
             if time.monotonic() > deadline:
                 raise TimeoutError
-    return outcome.result()
+        return outcome.result()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Return the outcome of ``work()`` before it runs."""
+        outcome: Future[T] = Future()
+
+        def settle() -> None:
+            try:
+                outcome.set_result(work())
+            except Exception as error:  # any error must reach the waiting thread
+                outcome.set_exception(error)
+
+        self._calls.put(settle)
+        return outcome
+
+    def close(self) -> None:
+        """End the thread after the calls so far, without waiting for them."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while call := self._calls.get():
+            call()
 
 
 def describe_incomplete(done: int, total: int) -> str:

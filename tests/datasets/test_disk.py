@@ -208,6 +208,17 @@ def test_distrusted_every_byte_is_read(path: Path, count: Count) -> None:
     assert count.files == ["file", "file"]
 
 
+def test_renaming_keeps_what_is_known(path: Path, count: Count) -> None:
+    known = HashCache(path.parents[1])
+    known.digest(path)
+    new = path.with_name("new")
+    known.rename(path, new)
+    assert digest(new) == hashlib.sha256(DATA).hexdigest()
+    assert count.files == ["file"]
+    path.write_bytes(DATA[::-1])
+    assert digest(path) == hashlib.sha256(DATA[::-1]).hexdigest()
+
+
 @pytest.mark.parametrize(
     "text",
     [b"", b"{", b"[]\n1\nnull\n\n", b'{"file": "sub/file"}\n', b"\xff\n", b'{"file": [], "algorithm": 1}'],

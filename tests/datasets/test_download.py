@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,20 @@ def test_a_second_fetch_asks_nobody_and_hashes_nothing(
     monkeypatch.setattr(disk, "hash_file", None)
     assert fetch_file(remote, tmp_path, ignore_progress, QUICK) == path
     assert len(server.ranges) == 1
+
+
+def test_a_fetched_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    compute = disk.hash_file
+
+    def count(path: Path, *rest: Any) -> str:
+        hashed.append(path.name)
+        return compute(path, *rest)
+
+    monkeypatch.setattr(disk, "hash_file", count)
+    with serving(whole(CONTENT)) as server:
+        fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
+    assert hashed == ["data.tar.gz.part"]
 
 
 def test_a_fetched_file_that_changed_is_found_and_kept(tmp_path: Path) -> None:
@@ -207,6 +222,46 @@ def test_a_part_that_the_disk_spoiled_is_fetched_anew(tmp_path: Path) -> None:
         part.write_bytes(bytes(HALF))
         assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).read_bytes() == CONTENT
     assert server.ranges == [None, f"bytes={HALF}-", None]
+
+
+def test_another_file_in_pieces_is_fetched_twice_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "GAIN", 1)
+    step = len(OTHER) // 3 + 1
+
+    def cut(handler: Any) -> None:
+        """Send a third from where it was asked for."""
+        asked = handler.headers.get("Range") or "bytes=0-"
+        whole(OTHER, until=int(asked.removeprefix("bytes=")[:-1]) + step)(handler)
+
+    with (  # silence ends a download that never would
+        serving(*[cut] * 12, silence) as server,
+        pytest.raises(DataError, match="it is not what was published"),
+    ):
+        fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
+    assert names(tmp_path) == set()
+    assert server.ranges == 2 * [None, f"bytes={step}-", f"bytes={2 * step}-"]
+
+
+def test_one_thread_reads_a_whole_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: list[threading.Thread] = []
+    read1 = HTTPResponse.read1
+
+    def read(answer: HTTPResponse, size: int = -1) -> bytes:
+        readers.append(threading.current_thread())
+        return read1(answer, size)
+
+    monkeypatch.setattr(HTTPResponse, "read1", read)
+    monkeypatch.setattr(download, "SOCKET_CHUNK", 2**12)  # about a record of TLS
+    with serving(whole(CONTENT)) as server:
+        path = fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
+    assert path.read_bytes() == CONTENT
+    assert len(readers) >= len(CONTENT) / 2**12
+    assert len(set(readers)) == 1
+    (reader,) = set(readers)
+    reader.join(5)
+    assert not reader.is_alive()
 
 
 def test_a_changed_file_is_distinguished_from_a_cut_one(tmp_path: Path) -> None:
