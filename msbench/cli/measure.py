@@ -44,15 +44,16 @@ def mixing(
     quiet: flags.Quiet = False,
 ) -> None:
     """Measure the mean mixing distance of each layer: how far back its last output draws."""
+    given = locals()
     from msbench.analysis.mixing.options import MixingOptions, parse_measure_options
     from msbench.results.files import refuse_file
 
     refuse_file(out)  # before hours of measuring, not after them
-    measure = parse_measure_options(locals())
+    measure = parse_measure_options(given)
     specs = select_specs(suite, model, task, seed, overrides)
     from msbench.analysis.mixing import command, table
 
-    options = collect(MixingOptions, {**locals(), "measure": measure, "trained": not untrained})
+    options = collect(MixingOptions, {**given, "measure": measure, "trained": not untrained})
     documents, missing = command.measure_runs(specs, options)
     written = table.write_outputs(documents, out, csv=csv, figure=figure)
     if as_json:
@@ -92,10 +93,10 @@ def bench(
     quiet: flags.Quiet = False,
 ) -> None:
     """Measure speed and memory next to public implementations, checked in the same run."""
+    given = locals()
     from msbench.analysis.benchmarks import command, terminal
     from msbench.analysis.benchmarks.options import BenchmarkOptions, resolve_flags
 
-    given = locals()
     found = command.run_benchmark(collect(BenchmarkOptions, given | resolve_flags(given)))
     if as_json:
         console.out_json(found)
@@ -120,10 +121,11 @@ def doctor(
     quiet: flags.Quiet = False,
 ) -> None:
     """Show what this machine can do, and which kernels are in use."""
+    given = locals()
     if determinism:
         from msbench.analysis.determinism import DeterminismOptions, check_models, print_report
 
-        report = check_models(collect(DeterminismOptions, locals()))
+        report = check_models(collect(DeterminismOptions, given))
         if as_json:
             console.out_json(report.as_dict())
         else:

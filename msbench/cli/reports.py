@@ -50,6 +50,7 @@ def report(
     as_json: flags.Json = False,
 ) -> None:
     """Show the paper's tables: reported next to measured numbers."""
+    given = locals()
     from msbench.reporting.command import run_report
     from msbench.reporting.render.terminal import print_tables
     from msbench.reporting.tables.load import HINT, ReportOptions
@@ -60,7 +61,7 @@ def report(
 
         judge = build_judge(names or [], against, results, _warn)
     # Files first: they are written even if the reader of the table goes away.
-    done = run_report(collect(ReportOptions, {**locals(), "judge": judge}))
+    done = run_report(collect(ReportOptions, {**given, "judge": judge}))
     if as_json:
         console.out_json([table.as_dict() for table in done.tables])
     else:
@@ -92,9 +93,10 @@ def check(
     as_json: flags.Json = False,
 ) -> None:
     """Check whether results still hold. The gate for CI: pass, fail, or not decided by these seeds."""
+    given = locals()
     from msbench.gate.check import CheckOptions, GateResult, SuiteVerdicts, check_suites
 
-    options = collect(CheckOptions, locals())
+    options = collect(CheckOptions, given)
     if calibrate:
         if junit or github or strict:
             raise ConfigError("--calibrate judges nothing: it goes without --junit, --github and --strict")
@@ -157,9 +159,10 @@ def baseline(
     as_json: flags.Json = False,
 ) -> None:
     """Record results as the baseline that later ones are checked against; prints old -> new."""
+    given = locals()
     from msbench.gate.baselines import HEADER, BaselineOptions, write_baseline
 
-    path, changes = write_baseline(collect(BaselineOptions, locals()), _warn)
+    path, changes = write_baseline(collect(BaselineOptions, given), _warn)
     if as_json:
         console.out_json([change.as_dict() for change in changes])
     elif changes:

@@ -86,9 +86,10 @@ def run(
     quiet: flags.Quiet = False,
 ) -> None:
     """Train, evaluate and record runs. Finished runs are kept, stopped ones resume."""
+    given = locals()
     from msbench.runs.launchers import RunOptions, check_options
 
-    options = collect(RunOptions, locals())
+    options = collect(RunOptions, given)
     check_options(options)
     specs = select_specs(suite, models, tasks, seeds, overrides)
     if options.launcher == "slurm":

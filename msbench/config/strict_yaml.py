@@ -83,6 +83,8 @@ def decode(text: str | bytes, locate: LineLocator) -> str:
         problem = f"character U+{ord(bad.group()):04X} is not allowed"
         if bad.group() == "\t":
             problem = "a tab; use spaces (or \\t in double quotes)"
+        elif bad.group() == "\0":
+            problem += "; if the file is UTF-16 or UTF-32, save it as UTF-8"
         _refuse(locate, _find_position(decoded, bad.start()), problem)
     return decoded
 

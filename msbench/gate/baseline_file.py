@@ -26,6 +26,7 @@ from msbench.config.base import Config, Seed
 from msbench.config.differences import format_yaml
 from msbench.config.layers import LocatedValues, load_yaml, validate
 from msbench.config.run import Label
+from msbench.console import printable
 from msbench.errors import suggest_name
 from msbench.results.files import list_shared_folders
 from msbench.results.record import Metric
@@ -185,5 +186,5 @@ def _format_lines(values: Mapping[str, Any], indent: str = "") -> Iterator[str]:
 def _format_value(value: Any) -> str:
     """Return a value in YAML; a digest that looks like a number, such as 12e456, needs its quotes."""
     if isinstance(value, str) and not WORD.fullmatch(value):
-        return json.dumps(value, ensure_ascii=not value.isprintable())
+        return printable(json.dumps(value, ensure_ascii=False))
     return format_yaml(value)

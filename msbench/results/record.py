@@ -29,7 +29,10 @@ LARGEST = 2**63
 
 
 def check_plain(values: dict[str, Any], mappings: Iterable[str] = ()) -> dict[str, Any]:
-    """Return `values` if numbers are finite and fit in 64 bits, and `mappings` are; else raise ValueError."""
+    """Return `values` if all numbers are finite and integers fit in 64 bits.
+
+    Raises ValueError for others, and where an entry named in `mappings` is no mapping.
+    """
     for name in mappings:
         if not isinstance(values.get(name) or {}, dict):
             raise ValueError(f"{name} is not a mapping")

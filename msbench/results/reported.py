@@ -4,11 +4,12 @@ Values stay as printed: trailing zeros are kept, and a model named None, NA, 1e5
 """
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from msbench.config.base import Config
 from msbench.config.layers import LocatedValues, validate
@@ -16,8 +17,17 @@ from msbench.errors import ConfigError
 from msbench.results.files import list_shared_folders
 
 Required = Annotated[str, Field(min_length=1)]
-Number = Annotated[str, Field(pattern=r"^(-?[0-9]+(\.[0-9]+)?)?$")]
-"""A plain number as printed, or empty where the paper prints ``-``."""
+NUMBER = re.compile(r"(-?[0-9]+(\.[0-9]+)?)?")
+
+
+def check_number(text: str) -> str:
+    """Return a plain number as printed, or an empty text; raise ValueError for another."""
+    if not NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is not a plain number; leave it empty where the paper prints '-'")
+    return text
+
+
+Number = Annotated[str, AfterValidator(check_number)]
 
 
 class ReportedCell(Config):
@@ -83,7 +93,7 @@ def read_all_reported(folder: Path) -> list[ReportedCell]:
 def find_reported(results: Path) -> Path:
     """Return the folder of the paper's numbers: in `results`, the checkout or the installed package.
 
-    Raises ConfigError, naming the searched folders, where none of them has a CSV.
+    Raises ConfigError, naming the folders that exist, where none of them has a CSV.
     """
     folders = list_shared_folders(results, "reported")
     for folder in folders:

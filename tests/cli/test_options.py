@@ -19,21 +19,28 @@ from msbench.runs.launchers import RunOptions
 
 
 @pytest.mark.parametrize(
-    ("verb", "options", "computed"),
+    ("verb", "options", "computed", "used"),
     [
-        (runs.run, RunOptions, set()),
-        (reports.report, ReportOptions, {"judge", "claims"}),
-        (reports.check, CheckOptions, set()),
-        (reports.baseline, BaselineOptions, set()),
-        (measure.mixing, MixingOptions, {"measure", "trained"}),
-        (measure.mixing, MeasureOptions, set()),
-        (measure.bench, BenchmarkOptions, {"size"}),
-        (measure.doctor, DeterminismOptions, set()),
+        (runs.run, [RunOptions], set(), set()),
+        (reports.report, [ReportOptions], {"judge", "claims"}, {"against"}),
+        (reports.check, [CheckOptions], set(), {"calibrate", "github", "junit"}),
+        (reports.baseline, [BaselineOptions], set(), set()),
+        (
+            measure.mixing,
+            [MixingOptions, MeasureOptions],
+            {"measure", "trained"},
+            {"csv", "figure", "out", "untrained", "model", "task", "seed"},
+        ),
+        (measure.bench, [BenchmarkOptions], {"size"}, set("bdlmn")),
+        (measure.doctor, [DeterminismOptions], set(), {"determinism"}),
     ],
 )
-def test_every_option_is_a_parameter(verb: Callable[..., None], options: type, computed: set[str]) -> None:
-    wanted = set(inspect.signature(options).parameters) - computed
-    assert wanted <= set(inspect.signature(verb).parameters)
+def test_every_option_is_a_parameter_and_the_reverse(
+    verb: Callable[..., None], options: list[type], computed: set[str], used: set[str]
+) -> None:
+    """`computed` are made of other parameters, `used` are read by the verb itself."""
+    wanted = {name for each in options for name in inspect.signature(each).parameters} - computed
+    assert set(inspect.signature(verb).parameters) == wanted | used | {"as_json"}
 
 
 def test_unset_parameters_are_left_to_the_defaults() -> None:

@@ -45,7 +45,11 @@ def test_what_is_written_is_what_is_read(tiny: Suite) -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", ["a: b # c", 'say "no"', "%&|<", "null", "1e5", "yes", "модель → δ", "- x"]
+    "reason",
+    [
+        *("a: b # c", 'say "no"', "%&|<", "null", "1e5", "yes", "модель → δ", "- x"),
+        *("📈 is\u00a01 point", "👩\u200d🔬 \U000e0001", "\ufefftab\tand\x7f\\u1F4C8", "next\u2028line\x85"),
+    ],
 )
 def test_any_reason_survives(reason: str, tiny: Suite) -> None:
     found = read(GOOD, tiny)

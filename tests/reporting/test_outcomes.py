@@ -73,6 +73,13 @@ def test_what_cannot_be_paired_is_refused_with_the_reason(tmp_path: Path) -> Non
         fewer.folder / "predictions.parquet", Predictions(np.eye(10, dtype=np.float32), labels), "c" * 12
     )
     assert "have accuracy of 200 examples and accuracy of 10" in reason(fewer)
+    later = answered(tmp_path, "d" * 12, [1])
+    answers = Predictions(np.eye(10, dtype=np.float32)[LABELS], LABELS)
+    write_answers(later.folder / "predictions.parquet", answers, "d" * 12)
+    table = pd.read_parquet(later.folder / "predictions.parquet")
+    shifted = keep(tmp_path, "d" * 12, metrics={"test_accuracy": 1.0}, n_test=200)
+    table.assign(example=table["example"] + 1).to_parquet(later.folder / "predictions.parquet")
+    assert "different examples" in reason(shifted)
 
 
 def test_an_interval_says_how_it_is_made(tmp_path: Path) -> None:

@@ -77,10 +77,17 @@ class MixingOptions:
 def parse_measure_options(flags: Mapping[str, Any]) -> MeasureOptions:
     """Return options from those of the command line's values; ConfigError names an invalid flag."""
     values = {name: value for name, value in flags.items() if name in MeasureOptions.model_fields}
-    text = values.get("position", "last")
-    values["position"] = None if text == "last" else int(text) if text.removeprefix("-").isdecimal() else text
+    position = values.get("position", "last")
+    values["position"] = None if position == "last" else _parse_number(position)
     origins: dict[KeyPath, str] = {(key,): f"--{key}" for key in values}
     return validate(MeasureOptions, LocatedValues(values, origins, "msbench mixing"))
+
+
+def _parse_number(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text
 
 
 def choose_sample(available: int, count: int) -> NDArray[np.int64]:

@@ -122,7 +122,7 @@ def draw_curves(found: Sequence[CurvePoint], styles: Mapping[str, SeriesStyle]) 
 def _draw_panel(
     axes: Axes, found: Sequence[CurvePoint], part: str, styles: Mapping[str, SeriesStyle]
 ) -> None:
-    draw_runs(axes, found, styles, "epochs", part)
+    draw_runs(axes, found, styles, "epochs", part, markers=8)
     failed = [point for point in found if point.status not in ("finished", "interrupted")]
     ends = {point.run_id: point for point in failed if getattr(point, part) is not None}
     for end in ends.values():

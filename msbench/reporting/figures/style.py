@@ -191,11 +191,17 @@ def draw_point(
 
 
 def draw_runs(
-    axes: Axes, found: Iterable[Any], styles: Mapping[str, SeriesStyle], across: str, upwards: str
+    axes: Axes,
+    found: Iterable[Any],
+    styles: Mapping[str, SeriesStyle],
+    across: str,
+    upwards: str,
+    markers: int | None = None,
 ) -> None:
     """Draw a line for each run and each mean over seeds, through these two fields of their points.
 
-    Seeds that have a mean are thin; a mean has error bars where its points have an `sd`.
+    Seeds that have a mean are thin; a mean has error bars where its points have an `sd`. The other lines have
+    a marker at each point, or about `markers` of them.
     """
     runs = group(((point.name, point.kind, point.run_id), point) for point in found)
     averaged = {name for name, kind, _ in runs if kind == "mean"}
@@ -206,7 +212,7 @@ def draw_runs(
         if kind == "seed" and name in averaged:
             line.set(linewidth=0.7, alpha=0.5)
             continue
-        line.set(marker=style.marker, markevery=max(1, len(shown) // 8), zorder=3)
+        line.set(marker=style.marker, markevery=max(1, len(shown) // (markers or len(shown) or 1)), zorder=3)
         if kind == "mean" and hasattr(points[0], "sd"):
             axes.errorbar(
                 xs, ys, [point.sd or 0.0 for point in shown], fmt="none", color=style.colour, **BARS

@@ -159,11 +159,12 @@ def gather_runs(report: Report, names: Sequence[str] = (), most: int = MOST_RUNS
     anchors = number_repeats((f"run-{record.run_id}" for record in kept), "{}.{}")
     environments = _share("environment", "Environment", [record.environment for record in kept])
     sources = _share("source", "Source files", [record.sources for record in kept])
-    sections = {
-        get_run_key(record): RunSection(anchor, record, commands(record), epochs, environment, source)
-        for anchor, record, environment, source in zip(anchors, kept, environments, sources, strict=True)
-        for epochs, _ in [read_log(report.find_folder(record))]
-    }
+    sections = {}
+    for anchor, record, environment, source in zip(anchors, kept, environments, sources, strict=True):
+        epochs, _ = read_log(report.find_folder(record))
+        sections[get_run_key(record)] = RunSection(
+            anchor, record, commands(record), epochs, environment, source
+        )
     return GatheredRuns(sections, max(0, folders - len(wanted)), len(wanted) - len(sections))
 
 
