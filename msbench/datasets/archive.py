@@ -176,7 +176,10 @@ def decode_text(content: bytes, where: str) -> str:
 
 
 def read_csv(content: bytes, where: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the location of each row, and its fields by column. Raises DataError naming the line."""
+    """Yield the location of each row, and its fields by column, without blank lines.
+
+    Raises DataError naming the line.
+    """
     reader = csv.reader(io.StringIO(decode_text(content, where), newline=""), strict=True)
     try:
         header = next(reader, [])
@@ -184,6 +187,8 @@ def read_csv(content: bytes, where: str, columns: Sequence[str]) -> Iterator[tup
             listed = ", ".join(name or "(the unnamed first one)" for name in lacking)
             raise DataError(f"{where}, line 1: the header must name these columns once: {listed}")
         for fields in reader:
+            if not fields:
+                continue
             line = f"{where}, line {reader.line_num}"
             if len(fields) != len(header):
                 raise DataError(f"{line}: {len(fields)} fields instead of {len(header)}")

@@ -111,11 +111,20 @@ def test_lists_by_number_need_numbered_images(tmp_path: Path) -> None:
         find_labels(["cat.JPEG"], [tmp_path], CLASSES)
 
 
+def test_blank_lines_of_a_csv_are_skipped(tmp_path: Path) -> None:
+    csv(tmp_path)
+    expected = find_labels(IMAGES, [tmp_path], CLASSES)
+    path = tmp_path / CSV
+    path.write_text(path.read_text().replace("\n", "\n\n", 2) + "\n\n")
+    assert find_labels(IMAGES, [tmp_path], CLASSES) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("image,label\na,b\n", "line 1: the header must name these columns once: ImageId, Pred"),
         ("ImageId,PredictionString\na,\n", "line 2: names no"),
+        ("ImageId,PredictionString\n\na,\n", "line 3: names no"),
     ],
 )
 def test_a_bad_csv_is_named(tmp_path: Path, text: str, fault: str) -> None:
