@@ -39,6 +39,14 @@ class ListOpsConfig(DataConfig):
         if self.max_length - self.min_length < 2:
             low, high = f"min_length {self.min_length}", f"max_length {self.max_length}"
             raise ValueError(f"no length lies strictly between {low} and {high}")
+        longest = 1
+        for _ in range(self.max_depth - 1):
+            longest = 2 + self.max_args * longest
+        if longest <= self.min_length:
+            raise ValueError(
+                f"no expression is longer than min_length {self.min_length}: at max_depth {self.max_depth} "
+                f"and max_args {self.max_args} the longest has {longest:,} tokens"
+            )
         return self
 
     @model_validator(mode="after")

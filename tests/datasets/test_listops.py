@@ -15,6 +15,7 @@ from msbench import datasets as data
 from msbench.config.data import ListOpsConfig
 from msbench.datasets.archive_dataset import GENERATED
 from msbench.datasets.dataset import Dataset, RaggedTokens
+from msbench.datasets.listops import generate as listops_generate
 from msbench.datasets.listops.dataset import FILES, LISTOPS
 from msbench.datasets.listops.expressions import evaluate_expression
 from msbench.errors import ConfigError, DataError
@@ -186,9 +187,12 @@ def test_data_of_another_config_are_refused(tmp_path: Path) -> None:
         data.open_dataset(seeded, tmp_path)
 
 
-def test_options_that_give_too_little_leave_nothing(tmp_path: Path) -> None:
-    config = ListOpsConfig(train=10, validation=1, test=1, max_depth=3, max_args=3)
-    with pytest.raises(DataError, match="12 different expressions are wanted, 0 were found"):
+def test_options_that_give_too_little_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="no expression is longer than min_length 500"):
+        ListOpsConfig(train=10, validation=1, test=1, max_depth=3, max_args=3)
+    config = ListOpsConfig(train=9, validation=1, test=1, min_length=0, max_length=2)
+    monkeypatch.setattr(listops_generate, "WINDOW", 2**14)
+    with pytest.raises(DataError, match="11 different expressions are wanted, 10 were found"):
         data.setup(config, tmp_path)
     assert [path for path in (tmp_path / "listops").iterdir() if path.suffix != ".lock"] == []
 

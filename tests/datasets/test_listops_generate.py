@@ -193,6 +193,9 @@ def test_longest_is_attained_and_never_passed() -> None:
     grammar = Grammar(0, 10**6, max_depth=3, max_args=2, seed=0)
     _, lengths = grow_forest(rng(), grammar, 20_000)
     assert lengths.max() == 10
+    ListOpsConfig(min_length=9, max_depth=3, max_args=2)
+    with pytest.raises(ValueError, match="the longest has 10 tokens"):
+        ListOpsConfig(min_length=10, max_depth=3, max_args=2)
 
 
 SMALL = Grammar(min_length=3, max_length=60, max_depth=5, max_args=5, seed=0)
@@ -234,9 +237,12 @@ def test_bounds_that_no_length_satisfies_end(monkeypatch: pytest.MonkeyPatch) ->
         collect_expressions(Grammar(1, 4, 3, 3, seed=0), 1, processes=1)
 
 
-def test_a_length_beyond_the_grammar_is_refused() -> None:
-    with pytest.raises(DataError, match=r"1 different expressions are wanted, 0 were found.*max_depth 3"):
-        collect_expressions(Grammar(500, 2000, max_depth=3, max_args=5, seed=0), 1)
+def test_a_length_beyond_the_grammar_is_refused_at_once() -> None:
+    with pytest.raises(
+        ValueError,
+        match="no expression is longer than min_length 500: at max_depth 3 and max_args 5 the longest has 37",
+    ):
+        ListOpsConfig(min_length=500, max_depth=3, max_args=5)
 
 
 def test_a_length_that_would_fill_the_memory_is_refused() -> None:

@@ -213,6 +213,11 @@ class TestRefused:
                 "tiny.yaml:7 and tiny.yaml:17: data: no length lies strictly",
             ),
             (
+                "min_length: 5",
+                "min_length: 5\n  max_depth: 2\n  max_args: 2",
+                "tiny.yaml:7 and tiny.yaml:8 and tiny.yaml:9: data: no expression is longer than min_length",
+            ),
+            (
                 "dataset: listops",
                 "dataset: listop",
                 "tiny.yaml:6: data.dataset: unknown dataset 'listop'; did",
