@@ -166,6 +166,20 @@ def test_the_difficulty_and_the_size_are_part_of_what_is_kept(release: Path, tmp
     assert not PATHFINDER.folder_of(large, tmp_path).exists()
 
 
+@pytest.mark.parametrize(("images", "fault"), [(1, "no images"), (10, "9 images")])
+def test_a_release_with_too_few_images_leaves_nothing(tmp_path: Path, images: int, fault: str) -> None:
+    folder = tmp_path / "pathfinder32" / "curv_baseline"
+    write_release(folder, find_preset(32, "curv_baseline"), 0, images)
+    first, metadata = folder / "imgs" / "0" / "sample_0.png", folder / "metadata" / "0.npy"
+    first.unlink()
+    first.with_name("sample_172.png").touch()
+    metadata.write_text(metadata.read_text().replace("sample_0.png", "sample_172.png"))
+    easy = RELEASE.model_copy(update={"difficulty": "curv_baseline"})
+    with pytest.raises(DataError, match=f"{fault} in pathfinder32/curv_baseline; at least 10 are needed"):
+        data.setup(easy, tmp_path / "data", source=tmp_path)
+    assert not PATHFINDER.folder_of(easy, tmp_path / "data").exists()
+
+
 def test_the_image_that_is_known_to_be_empty_is_counted(tmp_path: Path) -> None:
     folder = tmp_path / "pathfinder32" / "curv_baseline"
     write_release(folder, find_preset(32, "curv_baseline"), 0, 180)

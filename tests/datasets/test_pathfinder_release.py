@@ -111,7 +111,7 @@ def test_a_picture_of_another_kind_is_named(release: Path, content: bytes, says:
 
 def test_a_missing_picture_is_named(release: Path) -> None:
     (release / EASY / "imgs" / "10" / "sample_2.png").unlink()
-    assert "imgs/10/sample_2.png: no such file" in fault(release)
+    assert "imgs/10/sample_2.png: no such file, though the metadata list it" in fault(release)
 
 
 def test_colours_become_grey_as_in_the_public_loaders(release: Path) -> None:

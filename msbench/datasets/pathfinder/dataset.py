@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from msbench.datasets import manifest
-from msbench.datasets.archive import open_folder, read_file
+from msbench.datasets.archive import explain_errors, open_folder, read_file
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
 from msbench.datasets.dataset import Samples, TaskInfo, score_majority_rule
 from msbench.datasets.disk import require_space
@@ -48,6 +48,8 @@ ALL = "images"
 FOLDERS = ("lra_release/lra_release/", "lra_release/", "")
 """Folders of the sets in a release, the preferred copy first: the outer ones are those of an older build."""
 PUBLISHED = 200_000
+FEWEST = 10
+"""Images of which a tenth, for validation or test, is at least one."""
 REPORT_EVERY = 500
 
 
@@ -168,6 +170,9 @@ def _import(config: PathfinderConfig, build: DatasetBuild) -> None:
             raise DataError(f"{source}: no {name}/{config.difficulty} in it, nor below {below}")
         release = Release(chosen[1], config.difficulty, config.size)
         labels = _read_release(release, build)
+    if len(labels) < FEWEST:
+        found_images = f"{len(labels) or 'no'} images in {chosen[0]}/{config.difficulty}"
+        raise DataError(f"{source}: {found_images}; at least {FEWEST} are needed to split them")
     others = [where for where, _ in found if where != chosen[0]]
     notes = [f"{where} is another copy, and was not read: {chosen[0]} was" for where in others]
     if release.skipped:
@@ -251,7 +256,7 @@ class Release:
         self.skipped = 0
         for path, label in self.rows():
             name = f"{self.difficulty}/{path}"
-            content = read_file(self.folder / name)
+            content = _read_picture(self.folder / name)
             if not content and name == EMPTY:
                 self.skipped += 1
                 continue
@@ -268,6 +273,14 @@ class Release:
             if not (path.stem.isascii() and path.stem.isdecimal()):
                 raise DataError(f"{path}: the name of a metadata file must be a batch number")
         return sorted(paths, key=lambda path: int(path.stem))
+
+
+def _read_picture(path: Path) -> bytes:
+    with explain_errors(path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise DataError(f"{path}: no such file, though the metadata list it") from None
 
 
 def _read_lines(path: Path) -> list[str]:
