@@ -343,6 +343,31 @@ def test_what_wfdb_cannot_decode_is_refused_by_name() -> None:
         read_record(files, "r")
 
 
+def test_what_is_wrong_with_the_code_is_not_blamed_on_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("operands could not be broadcast together")
+
+    monkeypatch.setattr(wfdb_records, "_average_frames", fail)
+    with pytest.raises(ValueError, match="operands could not be broadcast"):
+        read_record(memory(signal()), "r")
+
+
+def test_leads_of_different_lengths_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Decoded:
+        """What `wfdb` makes of compressed files, whose sizes do not show their lengths."""
+
+        e_d_signal = (np.arange(8), np.arange(3))
+
+        def dac(self, *, expanded: bool) -> list[NDArray[np.float64]]:
+            assert expanded
+            return [each.astype(np.float64) for each in self.e_d_signal]
+
+    monkeypatch.setattr(wfdb, "rdrecord", lambda *_, **__: Decoded())
+    text = b"r 2 100 4\na.dat 508x2 1/mV\nb.dat 508 1/mV\n"
+    with pytest.raises(DataError, match=r"^record r: its signals have 4, 3 frames"):
+        read_record(Memory({"r.hea": text, "a.dat": bytes(8), "b.dat": bytes(8)}), "r")
+
+
 def test_leads_may_be_in_files_of_their_own() -> None:
     text = b"r 2 100 3\na.dat 16 1000/mV 16 0 1 6 0 I\nb.dat 16 1000/mV 16 0 7 24 0 II\n"
     first, second = np.array([1, 2, 3], "<i2"), np.array([7, 8, 9], "<i2")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets.archive import FileTree, open_tree
 from msbench.datasets.parallel import run_in_order
-from msbench.datasets.ptbxl.wfdb_records import Lead, Recording, name_record, read_record
+from msbench.datasets.ptbxl.wfdb_records import InvalidRecord, Lead, Recording, name_record, read_record
 
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 RATE = 100
@@ -67,7 +67,7 @@ def _convert_recording(samples: Recording) -> Ecg:
     with np.errstate(over="ignore"):
         finite = np.isfinite(signal.astype(np.float32)).all()  # models read float32
     if not finite:
-        raise ValueError("a gain turns its samples into numbers that are too large")
+        raise InvalidRecord("a gain turns its samples into numbers that are too large")
     return Ecg(signal, all(_counts_thousandths(leads[index]) for index in chosen), +repairs)
 
 
@@ -78,7 +78,7 @@ def _place_leads(leads: Sequence[Lead]) -> list[int]:
     faults += [f"has {name} twice" for name in LEADS if names.count(name.lower()) > 1]
     if faults:
         listed = ", ".join(lead.name or "(no name)" for lead in leads)
-        raise ValueError(f"{', '.join(faults)}; its leads are {listed}")
+        raise InvalidRecord(f"{', '.join(faults)}; its leads are {listed}")
     return [names.index(name.lower()) for name in LEADS]
 
 
@@ -102,7 +102,7 @@ def _fill_gaps(values: NDArray[np.float64], repairs: Counter[str]) -> NDArray[np
 def _resample(values: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
     """Resample `values` (length, 12) to (1000, 12)."""
     if len(values) * RATE != STEPS * rate:
-        raise ValueError(f"has {len(values) / rate:g} s at {rate:g} Hz instead of 10 s")
+        raise InvalidRecord(f"has {len(values) / rate:g} s at {rate:g} Hz instead of 10 s")
     if rate == RATE:
         return values
     from scipy.signal import resample_poly

@@ -41,6 +41,10 @@ GAIN_FIELD = re.compile(
 )
 
 
+class InvalidRecord(Exception):
+    """A record that is damaged or not of the supported kind; the message says what is wrong with it."""
+
+
 @dataclass(frozen=True)
 class Lead:
     """One signal of a record, as its line describes it.
@@ -100,25 +104,25 @@ class Header:
 
 @contextmanager
 def name_record(record: str) -> Iterator[None]:
-    """Turn a ValueError, which says what is wrong with a record, into a DataError that names it."""
+    """Turn an InvalidRecord into a DataError that names the record."""
     try:
         yield
-    except ValueError as error:
+    except InvalidRecord as error:
         raise DataError(f"record {record}: {error}") from error
 
 
 def parse_header(content: bytes) -> Header:
-    """Parse a header, UTF-8 or Latin-1. Raises ValueError saying what is wrong with it."""
+    """Parse a header, UTF-8 or Latin-1. Raises InvalidRecord saying what is wrong with it."""
     lines = [line.strip() for line in _decode_text(content).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     found = RECORD_LINE.fullmatch(lines[0]) if lines else None
     if found is None:
-        raise ValueError("its header has no record line")
+        raise InvalidRecord("its header has no record line")
     if found["segments"]:
-        raise ValueError("consists of several segments, which is not supported")
+        raise InvalidRecord("consists of several segments, which is not supported")
     announced, described = _parse_whole(found["signals"], "number of signals"), len(lines) - 1
     if announced != described or not described:
-        raise ValueError(f"announces {announced} signals but describes {described}")
+        raise InvalidRecord(f"announces {announced} signals but describes {described}")
     rate, length = _parse_rate_and_length(found["rest"].split())
     leads = tuple(_parse_lead(line, f"signal {number}") for number, line in enumerate(lines[1:], start=1))
     _check_files(leads, length)
@@ -126,14 +130,14 @@ def parse_header(content: bytes) -> Header:
 
 
 def _check_files(leads: tuple[Lead, ...], length: int | None) -> None:
-    """Raise ValueError for leads that cannot be in one file together, or begin after its end."""
+    """Raise InvalidRecord for leads that cannot be in one file together, or begin after its end."""
     for file in dict.fromkeys(lead.file for lead in leads):
         kinds = {(lead.format, lead.offset) for lead in leads if lead.file == file}
         if len(kinds) > 1:
-            raise ValueError(f"its signals in {file} differ in storage format or offset")
+            raise InvalidRecord(f"its signals in {file} differ in storage format or offset")
     for number, lead in enumerate(leads, start=1):
         if length is not None and lead.skew >= length:
-            raise ValueError(f"signal {number}: begins {lead.skew} frames late, of {length} there are")
+            raise InvalidRecord(f"signal {number}: begins {lead.skew} frames late, of {length} there are")
 
 
 def _decode_text(content: bytes) -> str:
@@ -149,12 +153,12 @@ def _parse_rate_and_length(fields: list[str]) -> tuple[float, int | None]:
         return DEFAULT_RATE, None
     rate = RATE_FIELD.fullmatch(fields[0])
     if rate is None or not 0 < float(rate["rate"]) < math.inf:
-        raise ValueError(f"{fields[0]!r} is no sampling rate")
+        raise InvalidRecord(f"{fields[0]!r} is no sampling rate")
     if len(fields) == 1:
         return float(rate["rate"]), None
     length = _parse_whole(fields[1], "number of samples")
     if length < 0:
-        raise ValueError(f"{fields[1]!r} is no number of samples")
+        raise InvalidRecord(f"{fields[1]!r} is no number of samples")
     return float(rate["rate"]), length or None
 
 
@@ -163,14 +167,14 @@ def _parse_lead(line: str, where: str) -> Lead:
     fields += [""] * (9 - len(fields))
     storage, gain = FORMAT_FIELD.fullmatch(fields[1]), GAIN_FIELD.fullmatch(fields[2])
     if storage is None:
-        raise ValueError(f"{where}: {fields[1]!r} is no storage format")
+        raise InvalidRecord(f"{where}: {fields[1]!r} is no storage format")
     if gain is None:
-        raise ValueError(f"{where}: {fields[2]!r} is no gain")
+        raise InvalidRecord(f"{where}: {fields[2]!r} is no gain")
     given = _parse_gain(gain["gain"] or "0", where)
     zero = fields[4] or "0"
     frame = _parse_whole(storage["frame"] or "1", f"{where}: samples a frame")
     if not frame:
-        raise ValueError(f"{where}: {fields[1]!r} has no samples in a frame")
+        raise InvalidRecord(f"{where}: {fields[1]!r} has no samples in a frame")
     return Lead(
         name=fields[8].strip(),
         file=fields[0],
@@ -195,17 +199,19 @@ def _parse_gain(text: str, where: str) -> float:
     gain = float(text)
     written_zero = not re.search("[1-9]", text.lower().partition("e")[0])
     if not written_zero and not GAINS[0] <= abs(gain) <= GAINS[1]:
-        raise ValueError(f"{where}: gain {text[:40]!r} is out of range; correct the header or leave it out")
+        raise InvalidRecord(
+            f"{where}: gain {text[:40]!r} is out of range; correct the header or leave it out"
+        )
     return gain
 
 
 def _parse_whole(text: str, what: str) -> int:
     if not re.fullmatch("[-+]?[0-9]+", text):
-        raise ValueError(f"{what} {text[:40]!r} is no whole number")
+        raise InvalidRecord(f"{what} {text[:40]!r} is no whole number")
     digits = text.lstrip("+-0")[:12] or "0"  # Python refuses texts of thousands of digits
     number = -int(digits) if text.startswith("-") else int(digits)
     if number not in WHOLE:
-        raise ValueError(f"{what} {text[:40]!r} has more than 32 bits; correct the header or leave it out")
+        raise InvalidRecord(f"{what} {text[:40]!r} has more than 32 bits; correct the header or leave it out")
     return number
 
 
@@ -213,7 +219,7 @@ def _parse_unit(units: str, where: str) -> float:
     """Return the number of mV in one unit; µ may be the micro sign, the Greek letter or u."""
     plain = units.replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
     if plain not in MILLIVOLTS:
-        raise ValueError(f"{where}: unit {units!r} is no voltage; known: {', '.join(MILLIVOLTS)}")
+        raise InvalidRecord(f"{where}: unit {units!r} is no voltage; known: {', '.join(MILLIVOLTS)}")
     return MILLIVOLTS[plain]
 
 
@@ -242,7 +248,7 @@ class Recording:
 def read_record(files: FileTree, record: str) -> Recording:
     """Read the samples of ``<record>.hea`` and of the files that it names, which lie next to it.
 
-    Raises DataError naming a file that is missing, and ValueError where one is shorter or longer than its
+    Raises DataError naming a file that is missing, and InvalidRecord where one is shorter or longer than its
     header says, its samples do not add up to the checksums in the header, or the header cannot be read.
     """
     header = parse_header(files.read(f"{record}.hea"))
@@ -274,13 +280,13 @@ def _check_sizes(header: Header, content: Mapping[str, bytes], length: int) -> N
         expected = header.bytes_of(name, length)
         if expected is not None and len(data) not in expected:
             size = f"{len(data):,} bytes instead of the {expected[0]:,} of {length:,} samples"
-            raise ValueError(f"{name} has {size}")
+            raise InvalidRecord(f"{name} has {size}")
     if not length:
-        raise ValueError("has no samples")
+        raise InvalidRecord("has no samples")
 
 
 def _check_sums(header: Header, sums: Sequence[int]) -> None:
-    """Raise ValueError where the samples of a lead do not add up to its checksum, by the low 16 bits."""
+    """Raise InvalidRecord where the samples of a lead do not add up to its checksum, by the low 16 bits."""
     if header.length is None:  # by the format, checksums mean nothing without a length
         return
     wrong = [
@@ -289,7 +295,7 @@ def _check_sums(header: Header, sums: Sequence[int]) -> None:
         if lead.checksum is not None and (total - lead.checksum) % 2**16
     ]
     if wrong:
-        raise ValueError(
+        raise InvalidRecord(
             f"samples do not add up to the checksums in its header: {', '.join(wrong)}; its files are damaged"
             " or not of one version: get both again"
         )
@@ -314,9 +320,10 @@ def _decode(header: Header, content: Mapping[str, bytes]) -> Recording:
             found = wfdb.rdrecord(f"{folder}/r", physical=False, smooth_frames=not framed, ignore_skew=True)
             values = found.dac(expanded=True) if framed else found.dac().T
         except Exception as error:  # wfdb documents no exception types for bad input
-            raise ValueError(f"cannot be decoded: {error}") from error
+            raise InvalidRecord(f"cannot be decoded: {error}") from error
     stored = found.e_d_signal if framed else found.d_signal.T
     samples = [np.asarray(each).astype(np.int64) for each in stored]
+    _check_lengths(header, samples)
     _check_differences(header, samples)
     _check_sums(header, [int(each.sum()) for each in samples])
     columns = [
@@ -333,11 +340,18 @@ def _format_fields(lead: Lead) -> str:
     return f"{lead.storage} 200 {lead.resolution} {lead.zero} {lead.initial} {checksum} {lead.block}"
 
 
+def _check_lengths(header: Header, samples: Sequence[NDArray[np.int64]]) -> None:
+    """Raise InvalidRecord where leads differ in length: sizes of files of some formats do not show it."""
+    lengths = [len(each) / lead.frame for lead, each in zip(header.leads, samples, strict=True)]
+    if len(set(lengths)) > 1 or not lengths[0].is_integer():
+        raise InvalidRecord(f"its signals have {', '.join(f'{each:g}' for each in lengths)} frames")
+
+
 def _check_differences(header: Header, samples: Sequence[NDArray[np.int64]]) -> None:
-    """Raise ValueError where sums of differences may have exceeded 32 bits, where `wfdb` wraps around."""
+    """Raise InvalidRecord where sums of differences may have exceeded 32 bits, where `wfdb` wraps around."""
     for lead, numbers in zip(header.leads, samples, strict=True):
         if lead.format == "8" and abs(lead.initial) + 128 * len(numbers) not in WHOLE:
-            raise ValueError(f"initial value {lead.initial} leads beyond 32 bits")
+            raise InvalidRecord(f"initial value {lead.initial} leads beyond 32 bits")
 
 
 def _average_frames(
