@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # pydantic stays out of the worker processes
 
 C = TypeVar("C", bound="DataConfig")
 MOST_FILES = 10_000
+VIEW_VERSION = 1
+"""Part of every digest: to be raised if a view, with the same options, presents stored data differently."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class ArchiveDataset(Generic[C]):
     def _digest(self, config: C, kept: str) -> str:
         """Return the sha256 of the stored data and of the view on them."""
         view = json.dumps(config.model_dump(mode="json", include=set(self.views)), sort_keys=True)
-        return hashlib.sha256(f"{kept}\n1\n{view}".encode()).hexdigest()
+        return hashlib.sha256(f"{kept}\n{VIEW_VERSION}\n{view}".encode()).hexdigest()
 
 
 def _describe_view(
