@@ -133,7 +133,7 @@ def explain_missing(package: str, load: Callable[[], object]) -> str:
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "not installed: pip install 'msbench[peers]'"
+        return "not installed: in msbench's checkout, pip install -e '.[peers]'"
     try:
         load()
     except Exception as error:  # a peer may fail in any way; its row then reports it

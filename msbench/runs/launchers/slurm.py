@@ -167,7 +167,7 @@ def _import_submitit() -> Any:
         from submitit.slurm import slurm
     except ImportError:
         raise ConfigError(
-            "--launcher slurm: submitit is not installed: pip install 'msbench[slurm]'"
+            "--launcher slurm: submitit is not installed: in msbench's checkout, pip install -e '.[slurm]'"
         ) from None
     return slurm
 
