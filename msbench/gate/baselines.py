@@ -35,7 +35,7 @@ from msbench.results.record import RunRecord
 from msbench.results.store import StoredRuns
 from msbench.runs.suite import Suite, load_suite, resolve_specs
 from msbench.runs.suite_file import DEFAULT_MARGIN, DEFAULT_REASON
-from msbench.stats.proportion import find_learned_rule
+from msbench.stats.proportion import find_unbeaten_rule
 from msbench.stats.summary import compute_sd
 
 HEADER = ("task", "model", "hardware", "before", "now", "change", "margin")
@@ -161,9 +161,9 @@ def _warn_of_weak_entry(place: Place, entry: BaselineEntry, run: RunRecord) -> I
         yield f"{' · '.join(place)}: `check` will call this entry invalid: {problem}"
         return
     rules = {**run.baselines, **({} if run.chance is None else {"chance": run.chance})}
-    rule = find_learned_rule(entry.mean, entry.sd, entry.n, entry.n_test, rules)
+    rule = find_unbeaten_rule(entry.mean, entry.sd, entry.n, entry.n_test, rules)
     if rule is not None:
-        given = f"{entry.mean:.2%} is what {rule!r} gives ({rules[rule]:.2%})"
+        given = f"{entry.mean:.2%} is no more than {rule!r} gives ({rules[rule]:.2%})"
         yield f"{' · '.join(place)}: {given}; a model that learns only this rule passes"
 
 

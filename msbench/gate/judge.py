@@ -14,7 +14,7 @@ from msbench.gate.expectations import Expectation, find_faults
 from msbench.reporting.tables.cells import Evidence, Judgement, Verdict
 from msbench.runs.suite_file import DEFAULT_REASON
 from msbench.stats.noninferiority import Noninferiority, count_seeds_needed, decide_noninferiority
-from msbench.stats.proportion import compute_sampling_sd, find_learned_rule
+from msbench.stats.proportion import compute_sampling_sd, find_unbeaten_rule
 from msbench.stats.summary import Pooled, compute_sd, pool_sd
 
 CRASHES = ("failed", "out-of-memory")
@@ -107,14 +107,14 @@ def _check_learning(evidence: Evidence, expectation: Expectation) -> Judgement |
 
 
 def _find_rule(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
-    """Return the rule that explains the mean and also the best seed.
+    """Return the rule that neither the mean nor the best seed beats.
 
     If some seeds learned and others did not, their spread is so wide that it would explain anything.
     """
     if not evidence.n_test:
         return None
     values = evidence.values
-    name = find_learned_rule(
+    name = find_unbeaten_rule(
         statistics.fmean(values), compute_sd(values), len(values), evidence.n_test, rules
     )
     return name if name is not None and _explains(evidence, rules[name], max(values)) else None
@@ -122,12 +122,13 @@ def _find_rule(evidence: Evidence, rules: Mapping[str, float]) -> str | None:
 
 def _explains(evidence: Evidence, rule: float, rate: float) -> bool:
     """Return True if `rate` is no more than a rule's rate, within the noise of the test split."""
-    return find_learned_rule(rate, None, 1, evidence.n_test or 1, {"rule": rule}) is not None
+    return find_unbeaten_rule(rate, None, 1, evidence.n_test or 1, {"rule": rule}) is not None
 
 
 def _describe_rule(evidence: Evidence, name: str, rate: float, expectation: Expectation) -> str:
+    measured, given = _describe_mean(evidence), f"{name} gives ({rate:.2%})"
     expected = f"{expectation.source} {expectation.mean:.2%}"
-    return f"did not learn: {_describe_mean(evidence)} is what {name} gives ({rate:.2%}), against {expected}"
+    return f"did not learn: {measured} is no more than {given}, against {expected}"
 
 
 def _judge_means(evidence: Evidence, expectation: Expectation) -> Judgement:

@@ -157,6 +157,12 @@ def get_metric_key(split: str, metric: Metric) -> str:
     return f"{split}_{metric.replace('-', '_')}"
 
 
+def list_rules(record: RunRecord) -> dict[str, float]:
+    """Return the trivial rules that the result must beat, as fractions; without any, chance is the rule."""
+    chance = {} if record.chance is None else {"chance": record.chance}
+    return record.baselines or chance
+
+
 def compute_run_id(spec_digest: str, data_digest: str, source_digest: str) -> str:
     """Return the run id: twelve hex digits of a hash of the spec, data and source digests."""
     joined = "\n".join((spec_digest, data_digest, source_digest))

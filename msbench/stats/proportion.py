@@ -54,13 +54,13 @@ def compute_standard_error(rate: float, n_test: int, sd: float | None, n: int) -
     return math.hypot(compute_sampling_sd(rate, n_test), between_seeds)
 
 
-def find_learned_rule(
+def find_unbeaten_rule(
     mean: float, sd: float | None, n: int, n_test: int, rules: Mapping[str, float]
 ) -> str | None:
-    """Return the trivial rule that explains a mean accuracy, or None if the model beats or misses them all.
+    """Return the trivial rule that a mean accuracy does not beat, or None if it beats them all.
 
-    A rule explains a mean within two standard errors of it; the weakest rule also explains all below it.
-    `mean`, `sd` and the rules are fractions.
+    It beats a rule by more than two standard errors. The rule is the nearest within that, else the next one
+    above the mean. `mean`, `sd` and the rules are fractions.
     """
     if not rules:
         return None
@@ -69,7 +69,8 @@ def find_learned_rule(
     if mean <= rules[weakest] + margin[weakest]:
         return weakest
     near = [name for name, rate in rules.items() if abs(mean - rate) <= margin[name]]
-    return min(near, key=lambda name: abs(mean - rules[name]), default=None)
+    above = [name for name, rate in rules.items() if rate > mean]
+    return min(near or above, key=lambda name: abs(mean - rules[name]), default=None)
 
 
 def check_confidence(confidence: float) -> None:

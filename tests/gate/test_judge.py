@@ -33,6 +33,7 @@ PASSING = ("pass", "improved", "xfail")
         (evidence(0.09), expectation(), "chance-level", "chance gives (10.00%)"),
         (evidence(0.365, 0.362, 0.36), expectation(), "trivial-rule", "'root operator only' gives (36.30%)"),
         (evidence(0.363), expectation(), "trivial-rule", "did not learn"),
+        (evidence(0.25), expectation(), "trivial-rule", "no more than 'root operator only' gives (36.30%)"),
         (evidence(0.16, 0.165), expectation(), "trivial-rule", "'majority'"),
         (evidence(0.62, 0.63, unfinished={"diverged": 1}, n_planned=3), expectation(), "diverged", "1 of 3"),
         (evidence(unfinished={"diverged": 3}), expectation(), "diverged", "no result: 3 diverged"),

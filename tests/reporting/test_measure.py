@@ -98,6 +98,26 @@ def test_a_mean_at_a_trivial_rule_is_marked() -> None:
     assert cell_of([run(PlannedRun("listops", "mamba"), 0.63, baselines=RULES)])[0].notes == ()
 
 
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (0.05, "'majority' (17.00%): below it"),
+        (0.25, "'root operator only' (36.30%): below it"),
+        (0.38, "'root operator only' (36.30%): within two standard errors of it"),
+    ],
+)
+def test_a_mean_below_a_rule_is_marked_as_one_at_it(result: float, words: str) -> None:
+    cell, _ = cell_of([run(PlannedRun("listops", "mamba"), result, baselines=RULES)])
+    assert cell.notes == (f"learned no more than the trivial rule {words}",)
+
+
+def test_an_auroc_at_or_below_chance_is_marked() -> None:
+    column, here = Column("all", "All", "auroc"), {"metric": "macro-auroc", "chance": 0.5, "baselines": {}}
+    for value, marked in ((0.4, True), (0.5, True), (0.9, False)):
+        record = run(PlannedRun("all", "mamba"), None, metrics={"test_macro_auroc": value}, **here)
+        assert bool(cell_of([record], column=column)[0].notes) is marked
+
+
 def test_an_old_record_without_n_test_is_shown_but_not_judged() -> None:
     cell, notes = cell_of([run(PlannedRun("listops", "mamba"), 0.37, baselines=RULES, n_test=None)])
     assert (cell.measured, cell.notes) == (37.0, ())

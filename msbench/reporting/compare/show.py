@@ -11,11 +11,11 @@ from msbench.errors import ConfigError
 from msbench.reporting.compare.lookup import format_run_title
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
 from msbench.reporting.outcomes import FoundRun, describe_interval, read_curve
-from msbench.results.record import RunRecord, get_metric_key
+from msbench.results.record import RunRecord, get_metric_key, list_rules
 from msbench.runs.identity import identify
 from msbench.runs.plan import list_changes, open_dataset
 from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, resolve_record
-from msbench.stats.proportion import find_learned_rule
+from msbench.stats.proportion import find_unbeaten_rule
 
 FILES = 12
 """The most changed source files that are named."""
@@ -103,8 +103,8 @@ def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]
         yield "chance", f"{record.chance:.2%}"
     if record.baselines:
         yield "trivial rules", ", ".join(f"{name} {value:.2%}" for name, value in record.baselines.items())
-    if record.metric == "accuracy" and record.result is not None and record.n_test:
-        rule = find_learned_rule(record.result, None, 1, record.n_test, record.baselines)
+    if record.result is not None and record.n_test:
+        rule = find_unbeaten_rule(record.result, None, 1, record.n_test, list_rules(record))
         if rule is not None:
             yield "learned", f"no more than the trivial rule {rule!r} explains"
     if record.parameters is not None:

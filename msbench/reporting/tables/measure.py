@@ -9,8 +9,8 @@ from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column, Evid
 from msbench.reporting.tables.notes import format_run_count
 from msbench.reporting.tables.selection import CellRuns, is_usable
 from msbench.results.mixing_documents import Distances, find_comparable
-from msbench.results.record import RunRecord
-from msbench.stats.proportion import find_learned_rule
+from msbench.results.record import RunRecord, get_metric_key, list_rules
+from msbench.stats.proportion import find_unbeaten_rule
 from msbench.stats.summary import compute_sd
 
 FAILURES: tuple[CellStatus, ...] = ("diverged", "out-of-memory", "failed", "interrupted")
@@ -91,18 +91,18 @@ def _common(values: Iterable[str]) -> str:
 def _note_rule(
     column: Column, runs: list[RunRecord], mean: float, sd: float | None, table_notes: list[str]
 ) -> tuple[str, ...]:
-    """Return a note on a mean that a trivial rule explains."""
-    rules = runs[0].baselines
-    if column.unit != "percent" or not rules:
+    """Return a note on a test result that does not beat every trivial rule."""
+    rules = list_rules(runs[0])
+    if not rules or UNITS[column.unit].metric != get_metric_key("test", runs[0].metric):
         return ()
     sizes = [record.n_test for record in runs if record.n_test]
     if len(sizes) < len(runs):
         table_notes.append(f"{column.label}: runs without n_test are not compared with the trivial rules")
         return ()
-    rule = find_learned_rule(mean, sd, len(runs), min(sizes), rules)
+    rule = find_unbeaten_rule(mean, sd, len(runs), min(sizes), rules)
     if rule is None:
         return ()
-    how = "within two standard errors of it" if mean >= rules[rule] else "not above it"
+    how = "within two standard errors of it" if mean >= rules[rule] else "below it"
     text = f"learned no more than the trivial rule '{rule}' ({rules[rule]:.2%}): {how}"
     return (text,)
 

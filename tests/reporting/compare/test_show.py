@@ -51,6 +51,11 @@ def test_a_model_that_learned_no_more_than_a_rule_is_named(tmp_path: Path) -> No
     found = answered(tmp_path, RUN, range(60), baselines={"majority": 0.17, "top 1 level": 0.71})
     rows = facts(parts(found, tmp_path)["s"])
     assert rows["learned"] == "no more than the trivial rule 'top 1 level' explains"
+    below = answered(tmp_path, RUN, range(60), baselines={"majority": 0.17, "top 2 levels": 0.9})
+    assert (
+        facts(parts(below, tmp_path)["s"])["learned"]
+        == "no more than the trivial rule 'top 2 levels' explains"
+    )
 
 
 def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
