@@ -176,6 +176,20 @@ def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def expand_home(path: str | Path, choice: str = "") -> Path:
+    """Return a path with a leading ``~`` or ``~user`` replaced by that home folder, as a shell does.
+
+    Raises ConfigError where that folder is unknown; `choice` is the option or variable that the path is of.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        user = Path(path).parts[0][1:]
+        why = f"there is no user {user!r} here" if user else "HOME is not set, and this user is in no list"
+        remedy = "give the whole path" if user else f"set HOME{f' or {choice}' if choice else ''}"
+        raise ConfigError(f"{path}: no home folder is known: {why}; {remedy}") from None
+
+
 DETERMINISTIC = "MSBENCH_DETERMINISTIC"
 """Set to 1 by ``--deterministic`` and equivalent to it; child processes inherit it."""
 THREADS = "MSBENCH_THREADS"

@@ -9,7 +9,7 @@ import typer
 
 from msbench import console
 from msbench.cli import flags
-from msbench.cli.app import collect, select_specs, verb
+from msbench.cli.app import collect, expand_arguments, select_specs, verb
 
 if TYPE_CHECKING:
     from msbench.config import RunSpec
@@ -97,7 +97,7 @@ def run(
     elif options.container is not None:
         from msbench.runs.launchers.container import run_in_container
 
-        raise typer.Exit(run_in_container(specs, options, sys.argv[1:]))
+        raise typer.Exit(run_in_container(specs, options, expand_arguments(sys.argv[1:])))
     else:
         _run_locally(specs, options, as_json=as_json)
 

@@ -17,6 +17,7 @@ from msbench.datasets.mnist import MNIST
 from msbench.datasets.parallel import refuse_importing_worker
 from msbench.datasets.pathfinder.dataset import PATHFINDER
 from msbench.datasets.ptbxl.dataset import PTBXL
+from msbench.environment import expand_home
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.base import DataConfig
@@ -36,10 +37,14 @@ DATASETS: dict[str, ArchiveDataset[Any]] = {
 def data_root() -> Path:
     """Return the folder of the data: ``MSBENCH_DATA``, or ``data`` in the user's cache folder for msbench."""
     if chosen := os.environ.get("MSBENCH_DATA"):
-        return Path(chosen).expanduser()
+        return expand_home(chosen)
     import platformdirs
 
-    return platformdirs.user_cache_path("msbench") / "data"
+    try:
+        path = platformdirs.user_cache_path("msbench") / "data"
+    except RuntimeError:  # without a home folder; older versions leave the ~
+        path = Path("~/.cache/msbench/data")
+    return expand_home(path, "MSBENCH_DATA")
 
 
 def setup(

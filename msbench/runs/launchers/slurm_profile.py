@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from msbench.config.base import LARGEST_COUNT, Config, NonNegativeInt, PositiveInt
 from msbench.config.layers import load_yaml, validate
 from msbench.config.messages import format_value
+from msbench.environment import expand_home
 from msbench.errors import ConfigError
 
 FILE = "slurm.yaml"
@@ -140,16 +141,14 @@ def load_profile(given: Path | None) -> SlurmProfile:
 
     Raises ConfigError naming file, line and key, or the places searched if there is none.
     """
-    candidates = [given] if given is not None else [Path(FILE), _settings() / FILE]
-    path = next((file for file in candidates if given is not None or file.is_file()), None)
-    if path is None:
-        looked = " nor ".join(map(str, candidates))
+    path = given or Path(FILE)
+    if given is None and not path.is_file() and not (path := _settings() / FILE).is_file():
         raise ConfigError(
-            f"--launcher slurm: no profile, neither {looked}: one with `time: 4:00:00` is enough; "
+            f"--launcher slurm: no profile, neither {FILE} nor {path}: one with `time: 4:00:00` is enough; "
             "or name a file with --profile"
         )
     return validate(SlurmProfile, load_yaml(path), "a Slurm profile")
 
 
 def _settings() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "msbench"
+    return expand_home(os.environ.get("XDG_CONFIG_HOME") or "~/.config", "--profile") / "msbench"
