@@ -1,7 +1,7 @@
 """Console output: data to stdout, messages to stderr; nothing is cut, wrapped or coloured without a terminal.
 
-Characters that move the cursor, set a title or reorder text are printed as escapes: texts may come from files
-written by others.
+Characters that move the cursor, set a title or reorder text are printed as escapes, and so is what would make
+a line a command to GitHub Actions: texts may come from files written by others.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import errno
 import io
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -25,6 +26,8 @@ from msbench.errors import ExitCode
 GAP = "  "
 """The gap between the columns of a table."""
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)", re.MULTILINE)
+"""The first character of a command to GitHub's runner: ``::error``, or ``##[error]`` anywhere in a line."""
 PLAIN = frozenset((string.ascii_letters + string.digits + "./_-=:").encode())
 """Bytes that need no quoting in a shell."""
 
@@ -45,12 +48,24 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def escape_commands(text: str) -> str:
+    """Return `text` with no line that GitHub Actions would obey as a command.
+
+    Examples
+    --------
+    >>> print(escape_commands("::error::x"))
+    \\x3a:error::x
+    """
+    return COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):02x}", text)
+
+
 def json_escaped(text: str) -> str:
-    """Return an equivalent JSON document with what `printable` escapes written as JSON escapes."""
-    return "\n".join(
+    """Return an equivalent JSON document with what is escaped in other output written as JSON escapes."""
+    shown = "\n".join(
         line if line.isprintable() else "".join(json.dumps(c)[1:-1] if _hidden(c) else c for c in line)
         for line in text.split("\n")
     )
+    return COMMAND.sub(r"\\u0023", shown)  # only a # is found: no line of JSON begins with a colon
 
 
 def encodable(value: Any) -> Any:
@@ -103,10 +118,19 @@ class _Muted:
 
 def say(text: str) -> None:
     """Print a message to stderr; a failure to write it is ignored."""
+    _say(_shown(text))
+
+
+def say_command(command: str) -> None:
+    """Print to stderr one line that GitHub Actions obeys, whose texts its caller has escaped."""
+    _say(printable(command))
+
+
+def _say(text: str) -> None:
     if muted():
         return
     with contextlib.suppress(OSError):
-        print(_shown(text), file=sys.stderr, flush=True)  # noqa: T201
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def out(text: str) -> None:
@@ -115,7 +139,7 @@ def out(text: str) -> None:
 
 
 def _shown(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+    return escape_commands("\n".join(map(printable, text.split("\n"))))
 
 
 def _print(text: str) -> None:
@@ -189,7 +213,9 @@ def _print_ruled(cells: Sequence[Sequence[str]], title: str, *, must_fit: bool) 
     widest = console.options.update(max_width=10_000)
     if must_fit and console.measure(table, options=widest).maximum > shutil.get_terminal_size().columns:
         return False
-    console.print(table)
+    with console.capture() as drawn:
+        console.print(table)
+    _print(escape_commands(drawn.get().removesuffix("\n")))
     return True
 
 

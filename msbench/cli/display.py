@@ -172,7 +172,9 @@ class BarProgress(LogProgress):
 
     def note(self, text: str) -> None:
         """Print one line above the bar."""
-        self.bar.console.print(console.printable(f"{self.name}: {text}"), markup=False, highlight=False)
+        # Unwrapped, as else a line could begin with any word of the text.
+        line = console.escape_commands(console.printable(f"{self.name}: {text}"))
+        self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def show_progress(spec: RunSpec, *, quiet: bool) -> ProgressCallback:

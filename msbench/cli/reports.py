@@ -128,7 +128,7 @@ def _publish(result: "GateResult", junit: Path | None, github: bool) -> None:
     if github:
         for verdicts in result.suites:
             if (command := ci.format_annotation(verdicts, strict=result.strict)) is not None:
-                console.say(command)
+                console.say_command(command)
         ci.append_summary(result.suites)
 
 

@@ -25,7 +25,7 @@ TEXTS = (
     r"\input{/etc/passwd}\write18{rm -rf /}%$&#_^~{}\csname end\endcsname",
     "=cmd|' /C calc'!A0",
     "@SUM(1)\t+1-1",
-    "::error::owned\n::add-mask::1",
+    "::error::owned\n::add-mask::1\n  ::error::owned ##[add-mask]1",
     "$(touch owned) `touch owned` ; touch owned",
 )
 
@@ -73,7 +73,12 @@ def spoil(place: Path) -> None:
             "data_notes": TEXTS,
             "classes": TEXTS,
             "kernel": hostile,
-            "environment": {**record["environment"], **{text: text for text in TEXTS}, "host": hostile},
+            "environment": {
+                **record["environment"],
+                **{text: text for text in TEXTS},
+                "host": hostile,
+                "device": hostile,
+            },
             "sources": {**record["sources"], hostile: hostile},
             "attempts": [dict.fromkeys(TEXTS, hostile)],
             "started": hostile,
@@ -112,7 +117,7 @@ def test_no_verb_breaks_and_no_terminal_obeys(outputs: list[Result]) -> None:
         assert done.exit_code in (0, 3, 5), (done.stdout, done.stderr, done.exception)
         for text in (done.stdout, done.stderr):
             assert not [c for c in text if c != "\n" and not c.isprintable()]
-            assert not re.search(r"^::(error::owned|add-mask)", text, re.MULTILINE)
+            assert not re.search(r"^\s*::(error::owned|add-mask)|##\[", text, re.MULTILINE)
 
 
 def test_files_that_are_written_obey_nothing(place: Path, outputs: list[Result]) -> None:

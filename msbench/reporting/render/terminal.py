@@ -16,7 +16,7 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from msbench.console import GAP, printable
+from msbench.console import GAP, escape_commands, printable
 from msbench.reporting.render import formatting
 from msbench.reporting.render.formatting import FormattedNumber
 from msbench.reporting.tables.cells import Table
@@ -65,7 +65,7 @@ def render_table(
         line.rstrip()
         # soft_wrap keeps rich from cutting or wrapping; at a terminal only prose is long enough to wrap.
         console.print(line, soft_wrap=width is None)
-    return buffer.getvalue()
+    return escape_commands(buffer.getvalue())
 
 
 class _Layout:
