@@ -1,5 +1,6 @@
 """Listings of suites, models, datasets and runs."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Any
 from msbench import datasets
 from msbench.config import DATASETS, MODELS, ClassifierConfig
 from msbench.config.data import ListOpsConfig
-from msbench.config.differences import compare_settings, flatten, format_yaml
+from msbench.config.differences import compare_settings
 from msbench.config.run import SECTIONS
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import choose_accelerator
@@ -18,6 +19,7 @@ from msbench.errors import ConfigError, UnknownName
 from msbench.results import store
 from msbench.results.record import RunRecord
 from msbench.runs.launchers.slurm_jobs import find_jobs
+from msbench.runs.reproduce import ReproductionBuilder, dump_spec
 from msbench.runs.suite import Suite, list_suites, load_suite, resolve_specs
 
 
@@ -121,8 +123,7 @@ def _list_runs(results: Path) -> Listing:
         job = left.pop(record.run_id, None)
         place = (record.run_id, record.suite, record.task, record.model, record.seed)
         status = job.state if job is not None and job.active else record.status
-        result = None if record.result is None else f"{record.result:.2%}"
-        rows.append((*place, status, record.metric, result, record.ended, apart[id(record)]))
+        rows.append((*place, status, record.metric, record.result, record.ended, apart[id(record)]))
     for job in left.values():
         place = (job.run.run_id, job.submission.suite, job.run.task, job.run.model, job.run.seed)
         rows.append((*place, job.state, None, None, None, ""))
@@ -133,29 +134,34 @@ def _list_runs(results: Path) -> Listing:
 
 
 def describe_differences(records: Sequence[RunRecord]) -> dict[int, str]:
-    """Return by ``id()`` how each record differs from the commonest settings of its suite, task and model."""
+    """Return by ``id()`` how each record differs from its suite's plan.
+
+    Where no suite of this name is known here, it is compared with the commonest settings of its suite, task
+    and model.
+    """
     places: dict[tuple[str, str, str], list[RunRecord]] = {}
     for record in records:
         places.setdefault((record.suite, record.task, record.model), []).append(record)
     found: dict[int, str] = {}
+    plans = ReproductionBuilder()
     for runs in places.values():
-        first, *others = specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
-        # Usually they are the same: this avoids flattening thousands of runs.
-        differ = {change.name for each in others if each != first for change in compare_settings(first, each)}
-        flat = [flatten(spec) if differ else {} for spec in specs]
-        texts = [
-            {name: format_yaml(values[name]) for name in sorted(differ) if name in values} for values in flat
-        ]
-        common = {name: Counter(text.get(name) for text in texts).most_common(1)[0][0] for name in differ}
-        for run, text in zip(runs, texts, strict=True):
-            own = (f"{name} {value}" for name, value in text.items() if value != common[name])
-            found[id(run)] = ", ".join(own)
+        specs = [{name: run.spec.get(name) for name in SECTIONS} for run in runs]
+        planned = plans.find_planned(runs[0])
+        texts = Counter(json.dumps(each, sort_keys=True) for each in specs if planned is None)
+        base = json.loads(texts.most_common(1)[0][0]) if planned is None else dump_spec(planned)
+        base = {name: base.get(name) for name in SECTIONS}
+        for run, spec in zip(runs, specs, strict=True):
+            # Usually they are the same: this avoids flattening thousands of runs.
+            changes = compare_settings(base, spec) if spec != base else ()
+            found[id(run)] = ", ".join(sorted(f"{each.name} {each.now_text}" for each in changes))
     return found
 
 
 def _format_cell(column: str, value: Any) -> Any:
     if isinstance(value, tuple):
         return ", ".join(value)
+    if column == "test" and value is not None:
+        return f"{value:.2%}"
     return f"{value:,}" if column == "parameters" and value is not None else value
 
 

@@ -1,6 +1,7 @@
 """The command that reproduces a run, verified before it is shown: its plan has the digest of the run."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,22 @@ class ReproductionBuilder:
 
     def __call__(self, record: RunRecord) -> Reproduction:
         """Return the command, or the reason why there is none."""
+        name, found = self._find_suite(record)
+        return _find_command(found, name, record, RESULTS)
+
+    def find_planned(self, record: RunRecord) -> RunSpec | None:
+        """Return the suite's spec for task, model and seed of a record; None without a suite that has one."""
+        _, found = self._find_suite(record)
+        if isinstance(found, Suite):
+            with suppress(ConfigError):
+                return _resolve_as_recorded(found, record)
+        return None
+
+    def _find_suite(self, record: RunRecord) -> tuple[str, Suite | ConfigError]:
+        """Return the name for commands and the suite, or why it cannot be read."""
         if record.suite not in self._suites:
             self._suites[record.suite] = (record.suite, _load_named(record.suite))
-        name, found = self._suites[record.suite]
-        return _find_command(found, name, record, RESULTS)
+        return self._suites[record.suite]
 
 
 def _try_load(name: str) -> Suite | ConfigError:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("handmade_records")
 
 def keep(results: Path, run_id: str, **values: object) -> RunRecord:
     record = RunRecord.model_validate(LEAST | {"run_id": run_id} | values)
-    write_record(results / "s" / "t" / record.model / run_id, record)
+    write_record(results / record.suite / record.task / record.model / run_id, record)
     return record
 
 
@@ -93,14 +93,15 @@ def test_runs_are_listed_whatever_became_of_them(tmp_path: Path) -> None:
     (broken / "run.json").write_text("[]", encoding="utf-8")
     listing = build_listing("runs", tmp_path)
     assert [row["status"] for row in listing.as_dicts()] == ["finished", "diverged"]
-    assert [row["test"] for row in listing.as_dicts()] == ["12.34%", None]
+    assert [row["test"] for row in listing.as_dicts()] == [0.1234, None]
+    assert [row[listing.header.index("test")] for row in listing.cells()] == ["12.34%", None]
     assert len(listing.warnings) == 1
 
 
 def test_a_run_is_listed_by_the_metric_of_its_task(tmp_path: Path) -> None:
     keep(tmp_path, "0" * 12, metrics={"test_accuracy": 0.9, "test_macro_auroc": 0.75}, metric="macro-auroc")
     [row] = build_listing("runs", tmp_path).as_dicts()
-    assert (row["metric"], row["test"]) == ("macro-auroc", "75.00%")
+    assert (row["metric"], row["test"]) == ("macro-auroc", 0.75)
 
 
 def test_runs_of_one_model_are_distinguished_by_their_settings(tmp_path: Path) -> None:
@@ -121,6 +122,18 @@ def test_runs_of_one_model_are_distinguished_by_their_settings(tmp_path: Path) -
         "3": "model.pattern [a, b], model.raw_input sum",
         "9": "",
     }
+
+
+def test_runs_are_compared_with_their_suite_however_many_differ(tmp_path: Path) -> None:
+    planned = resolve_specs(load_suite("quick"))[0]
+    true = planned.model_dump(mode="json")
+    changed = {**true, "train": {**true["train"], "lr": 0.5}}
+    for number, spec in enumerate([true, changed, changed, changed]):
+        keep(
+            tmp_path, str(number) * 12, suite="quick", task=planned.task, model=planned.model_name, spec=spec
+        )
+    listed = {row["run"][0]: row["with"] for row in build_listing("runs", tmp_path).as_dicts()}
+    assert listed == {"0": "", **dict.fromkeys("123", "train.lr 0.5")}
 
 
 def test_anything_else_is_an_unknown_listing(tmp_path: Path) -> None:
