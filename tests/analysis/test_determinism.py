@@ -103,7 +103,7 @@ def test_an_evaluation_that_differs_is_found_at_the_end() -> None:
 
     twice = checked(build=planted(plant)).compared["twice"]
     assert twice is not None
-    assert (twice.kind, twice.name) == ("end", "validation loss of epoch 0")
+    assert (twice.kind, twice.name) == ("end", "validation loss of epoch 1")
 
 
 def forgetting(key: str, original: Callable[..., None]) -> Callable[..., None]:

@@ -67,6 +67,15 @@ def test_two_suites_with_one_run_id_have_a_section_each(results: Path) -> None:
     assert [each.record.suite for each in found.runs.values()] == ["small", "other"]
 
 
+def test_epochs_are_numbered_from_1(results: Path) -> None:
+    spec = PlannedRun("listops", "mamba")
+    record = run(spec, None, metrics={"test_accuracy": 0.5, "best_epoch": 2})
+    file(results, [record], "epoch,train_loss\n0,2\n1,1\n2,0.5\n")
+    [section] = gather_runs(report([build([spec], [record])], results, [record])).runs.values()
+    assert section.charts[0].description == "Loss, epoch 1 to 3: train from 2 to 0.5"
+    assert dict(section.sections[0][1])["best_epoch"] == "3"
+
+
 @pytest.mark.parametrize("log", ["", "epoch\n", "epoch,loss\n1\n", "\x00\xff", 'a,b\n"x'])
 def test_a_log_that_is_none_costs_the_chart_alone(results: Path, log: str) -> None:
     table, records = listops()

@@ -91,7 +91,7 @@ def test_a_run_without_a_result_is_compared_all_the_same(tmp_path: Path) -> None
     first, second = answered(tmp_path, FIRST, [1]), keep(tmp_path, SECOND, status="diverged")
     write_curve(first, [0.1, 0.2])
     assert rows(first, second, "result") == [("first", "99.50%"), ("second", "-- (diverged)")]
-    assert rows(first, second, "learning curves")[0] == ("0", "1.9000", "--", "10.00%", "--", "--")
+    assert rows(first, second, "learning curves")[0] == ("1", "1.9000", "--", "10.00%", "--", "--")
     assert build_document(compare_runs(first, second))["difference"] is None
 
 
@@ -133,8 +133,8 @@ def test_learning_curves_stand_side_by_side(tmp_path: Path) -> None:
     part = by_title(list(build_page(compare_runs(first, second))), "learning curves")
     assert isinstance(part, Grid)
     assert part.title.endswith("12 of 100 epochs)")
-    assert part.rows[0] == ("0", "1.9000", "1.8000", "10.00%", "20.00%", "+10.00 pp")
-    assert part.rows[-1] == ("99", "1.9000", "--", "10.00%", "--", "--")
+    assert part.rows[0] == ("1", "1.9000", "1.8000", "10.00%", "20.00%", "+10.00 pp")
+    assert part.rows[-1] == ("100", "1.9000", "--", "10.00%", "--", "--")
     assert len(build_document(compare_runs(first, second))["curve"]) == 100
 
 

@@ -79,12 +79,15 @@ def test_a_record_of_an_older_version_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_curve_marks_the_best_epoch_and_fits_a_screen(tmp_path: Path) -> None:
-    found = keep(tmp_path, RUN, metric="macro-auroc")
+    metrics = {"validation_macro_auroc": 0.169, "best_epoch": 69}
+    found = keep(tmp_path, RUN, metric="macro-auroc", metrics=metrics)
     write_curve(found, [0.1 + 0.001 * (epoch if epoch < 70 else 0) for epoch in range(100)])
     part = parts(found, tmp_path)["learning"]
     assert isinstance(part, Grid)
     assert "11 of 100 epochs" in part.title
-    assert [row[0] for row in part.rows if "*" in str(row[0])] == ["69*"]
+    assert [row[0] for row in part.rows if "*" in str(row[0])] == ["70*"]
+    assert (part.rows[0][0], part.rows[-1][0]) == ("1", "100")
+    assert facts(parts(found, tmp_path)["s"])["validation"] == "16.90% in epoch 70, which was kept"
     widths = [max(len(str(row[column])) for row in (part.header, *part.rows)) for column in range(5)]
     assert 2 + sum(widths) + 2 * 4 <= 80
 

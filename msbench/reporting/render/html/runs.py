@@ -99,14 +99,16 @@ class RunSection:
 
     def _list_points(self, key: str) -> list[Point]:
         pairs = [(parse_number(row, "epoch"), parse_number(row, key)) for row in self.epochs]
-        return [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
+        return [(epoch + 1, value) for epoch, value in pairs if epoch is not None and value is not None]
 
     @property
     def sections(self) -> list[tuple[str, Facts]]:
         """Titles and facts of all that is recorded, without empty ones."""
         record = self.record
         rules = {f"trivial rule: {name}": value for name, value in record.baselines.items()}
-        result = {"status": record.status, **record.metrics, **self._select("metric", "n_test", "chance")}
+        # Epochs are stored from 0, and shown from 1.
+        metrics = {key: value + (key == "best_epoch") for key, value in record.metrics.items()}
+        result = {"status": record.status, **metrics, **self._select("metric", "n_test", "chance")}
         failure = record.failure.model_dump(exclude_none=True) if record.failure else {}
         classes = {"classes": ", ".join(record.classes)} if record.classes else {}
         data_notes = [("note", note) for note in record.data_notes]
