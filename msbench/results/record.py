@@ -157,6 +157,14 @@ def get_metric_key(split: str, metric: Metric) -> str:
     return f"{split}_{metric.replace('-', '_')}"
 
 
+def describe_scored_classes(record: RunRecord) -> str:
+    """Return text such as ``over 31 of 71 classes``, of the test split; empty where none was left out."""
+    if not (left_out := record.metrics.get("classes_left_out", 0)):
+        return ""
+    scored = record.metrics.get("classes_scored", 0)
+    return f"over {scored:.0f} of {scored + left_out:.0f} classes"
+
+
 def list_rules(record: RunRecord) -> dict[str, float]:
     """Return the trivial rules that the result must beat, as fractions; without any, chance is the rule."""
     chance = {} if record.chance is None else {"chance": record.chance}

@@ -130,6 +130,16 @@ def test_the_unit_says_which_metric_and_how_it_is_scaled() -> None:
     assert cell.measured == 0.939
 
 
+@pytest.mark.parametrize(
+    ("left_out", "notes"),
+    [(0, ()), (40, ("over 31 of 71 classes: the others cannot be scored on the test split",))],
+)
+def test_classes_that_were_not_scored_are_a_note(left_out: int, notes: tuple[str, ...]) -> None:
+    metrics = {"test_macro_auroc": 0.93, "classes_scored": 31, "classes_left_out": left_out}
+    records = [run(PlannedRun("all", "mamba"), None, metric="macro-auroc", metrics=metrics)]
+    assert cell_of(records, column=Column("all", "All", "auroc"))[0].notes == notes
+
+
 def test_what_a_verdict_is_made_from_stands_with_the_mean() -> None:
     here = {"environment": {"device": "cuda", "gpus": ["NVIDIA H100"]}, "baselines": RULES, "chance": 0.1}
     records = [run(PlannedRun("listops", "mamba", seed), 0.4 + seed / 10, **here) for seed in range(2)]

@@ -11,7 +11,7 @@ from msbench.errors import ConfigError
 from msbench.reporting.compare.lookup import format_run_title
 from msbench.reporting.compare.page import Facts, Grid, Part, draw_bar, select_rows
 from msbench.reporting.outcomes import FoundRun, describe_interval, read_curve
-from msbench.results.record import RunRecord, get_metric_key, list_rules
+from msbench.results.record import RunRecord, describe_scored_classes, get_metric_key, list_rules
 from msbench.runs.identity import identify
 from msbench.runs.plan import list_changes, open_dataset
 from msbench.runs.reproduce import KEPT, Reproduction, build_reproduction, resolve_record
@@ -89,7 +89,8 @@ def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]
     if record.failure is not None:
         yield "failure", f"{record.failure.type}: {record.failure.message}"
     if record.result is not None:
-        yield record.metric, f"{record.result:.2%}{f', {interval}' if interval else ''}"
+        parts = (f"{record.result:.2%}", describe_scored_classes(record), interval)
+        yield record.metric, ", ".join(filter(None, parts))
     validation = record.metrics.get(get_metric_key("validation", record.metric))
     if validation is not None:
         epoch = record.metrics.get("best_epoch")

@@ -9,7 +9,7 @@ from msbench.reporting.tables.cells import UNITS, Cell, CellStatus, Column, Evid
 from msbench.reporting.tables.notes import format_run_count
 from msbench.reporting.tables.selection import CellRuns, is_usable
 from msbench.results.mixing_documents import Distances, find_comparable
-from msbench.results.record import RunRecord, get_metric_key, list_rules
+from msbench.results.record import RunRecord, describe_scored_classes, get_metric_key, list_rules
 from msbench.stats.proportion import find_unbeaten_rule
 from msbench.stats.summary import compute_sd
 
@@ -52,7 +52,12 @@ def measure_results(column: Column, found: CellRuns, n_planned: int, table_notes
         n=len(runs),
         n_planned=n_planned,
         status="measured",
-        notes=(*_note_rule(column, runs, mean, sd, table_notes), *_note_unfinished(failed), *notes),
+        notes=(
+            *_note_rule(column, runs, mean, sd, table_notes),
+            *_note_classes(column, runs),
+            *_note_unfinished(failed),
+            *notes,
+        ),
         run_ids=tuple(record.run_id for record in runs),
         evidence=evidence,
     )
@@ -105,6 +110,14 @@ def _note_rule(
     how = "within two standard errors of it" if mean >= rules[rule] else "below it"
     text = f"learned no more than the trivial rule '{rule}' ({rules[rule]:.2%}): {how}"
     return (text,)
+
+
+def _note_classes(column: Column, runs: list[RunRecord]) -> tuple[str, ...]:
+    """Return a note on classes that the mean leaves out, as the test split has too few examples of them."""
+    if UNITS[column.unit].metric != get_metric_key("test", "macro-auroc"):
+        return ()
+    found = dict.fromkeys(filter(None, map(describe_scored_classes, runs)))
+    return (f"{' and '.join(found)}: the others cannot be scored on the test split",) if found else ()
 
 
 def _note_unfinished(failed: Counter[str]) -> tuple[str, ...]:

@@ -47,6 +47,12 @@ def test_the_result_comes_first_with_its_interval(tmp_path: Path) -> None:
     assert "learned" not in rows
 
 
+def test_classes_that_were_not_scored_stand_with_the_number(tmp_path: Path) -> None:
+    metrics = {"test_macro_auroc": 0.93, "classes_scored": 31, "classes_left_out": 40}
+    found = keep(tmp_path, RUN, metric="macro-auroc", metrics=metrics)
+    assert facts(parts(found, tmp_path)["s"])["macro-auroc"].startswith("93.00%, over 31 of 71 classes")
+
+
 def test_a_model_that_learned_no_more_than_a_rule_is_named(tmp_path: Path) -> None:
     found = answered(tmp_path, RUN, range(60), baselines={"majority": 0.17, "top 1 level": 0.71})
     rows = facts(parts(found, tmp_path)["s"])

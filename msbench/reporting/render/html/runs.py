@@ -15,7 +15,7 @@ from msbench.reporting.render.formatting import number_repeats
 from msbench.reporting.tables.cells import UNIT_OF_METRIC, UNITS, Report
 from msbench.results import store
 from msbench.results.metrics_log import Epochs, parse_number, read_log
-from msbench.results.record import RUN_ID, RunRecord
+from msbench.results.record import RUN_ID, RunRecord, describe_scored_classes
 from msbench.runs.reproduce import Reproduction, ReproductionBuilder
 
 MOST_RUNS = 1000
@@ -84,7 +84,9 @@ class RunSection:
         if record.result is None or not record.finished:
             return ""
         unit = UNITS[UNIT_OF_METRIC["test"][record.metric]]
-        return f"{record.result * unit.scale:.{unit.digits}f} % {record.metric}"
+        classes = describe_scored_classes(record)
+        value = f"{record.result * unit.scale:.{unit.digits}f} % {record.metric}"
+        return f"{value}, {classes}" if classes else value
 
     @property
     def charts(self) -> list[Chart]:
