@@ -186,7 +186,7 @@ def _list_names(results: Path, against: str) -> list[str]:
             raise error
         names.add(path.relative_to(results).parts[0])
     if against == "baseline":
-        names |= {path.stem for path in (results / "baseline").glob("*.yaml")}
+        names |= {path.stem for path in (results / "baseline").glob("[!.]*.yaml")}
     return sorted(names)
 
 

@@ -13,9 +13,9 @@ import json
 import os
 import secrets
 import stat
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -186,23 +186,13 @@ def require_writable(results: Path) -> None:
 
 
 def list_shared_folders(results: Path, name: str) -> list[Path]:
-    """Return the folders to search for files that come with msbench, the first one first.
+    """Return the folders to search for files that come with msbench: `name` in `results`, and its own."""
+    return [results / name, find_own_folder(name)]
 
-    They are the folder `name` in `results`, in the results of the checkout, and in the installed package.
+
+def find_own_folder(name: str) -> Path:
+    """Return the folder of files that come with msbench: its ``suites``, ``reported`` or ``baseline``.
+
+    They are in the package, wherever it is installed; in a checkout, links lead to them.
     """
-    checkout = Path(__file__).resolve().parents[2]
-    return [results / name, checkout / "results" / name, *list_installed_folders(name)]
-
-
-def list_installed_folders(name: str) -> list[Path]:
-    """Return the folders ``share/msbench/<name>`` where wheels put data files: system, user, target.
-
-    Absent and unreadable ones are left out: the home folder may belong to another user than the current one.
-    """
-    prefixes = (
-        sysconfig.get_path("data"),
-        sysconfig.get_path("data", sysconfig.get_preferred_scheme("user")),
-        str(Path(__file__).resolve().parents[2]),
-    )
-    folders = (Path(prefix) / "share" / "msbench" / name for prefix in prefixes)
-    return [folder for folder in folders if os.access(folder, os.R_OK | os.X_OK)]
+    return Path(str(resources.files("msbench")), "share", name).resolve()

@@ -98,7 +98,7 @@ def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
     """Return the measurements of this run, oldest first, and a warning for each unreadable file."""
     found: list[Distances] = []
     warnings: list[str] = []
-    for path in sorted((run_folder / FOLDER).glob("*.json")):
+    for path in sorted((run_folder / FOLDER).glob("[!.]*.json")):
         try:
             measured = Distances.model_validate_json(read_bytes(path))
         except OSError as error:

@@ -84,20 +84,20 @@ def read_all_reported(folder: Path) -> list[ReportedCell]:
 
     Raises ConfigError where there is none.
     """
-    paths = sorted(folder.glob("*.csv"))
+    paths = sorted(folder.glob("[!.]*.csv"))
     if not paths:
         raise ConfigError(f"{folder}: no CSV with reported numbers; they come with the source of msbench")
     return [cell for path in paths for cell in read_reported(path)]
 
 
 def find_reported(results: Path) -> Path:
-    """Return the folder of the paper's numbers: in `results`, the checkout or the installed package.
+    """Return the folder of the paper's numbers: in `results`, or those that come with msbench.
 
-    Raises ConfigError, naming the folders that exist, where none of them has a CSV.
+    Raises ConfigError, naming the folders, where none of them has a CSV.
     """
     folders = list_shared_folders(results, "reported")
     for folder in folders:
-        if any(folder.glob("*.csv")):
+        if any(folder.glob("[!.]*.csv")):
             return folder
     raise ConfigError(f"no reported numbers (*.csv) in {', '.join(map(str, folders))}")
 

@@ -22,7 +22,7 @@ from msbench.config.run import SECTIONS
 from msbench.config.strict_yaml import KeyPath
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName, suggest_name
-from msbench.results.files import list_installed_folders
+from msbench.results.files import find_own_folder
 from msbench.runs.suite_file import Claim, GateSettings, PaperColumns, SuiteFile
 
 T = TypeVar("T")
@@ -53,8 +53,8 @@ class Suite:
 def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
     """Load the suite of this name, or in this file, and check every task × model combination.
 
-    A bare name is looked up in `folder`, or else in ``suites/`` here, in the package's checkout and where an
-    installed package keeps its own. Raises UnknownName, or one ConfigError with a line for every fault.
+    A bare name is looked up in `folder`, or else in ``suites/`` here and among those that come with msbench.
+    Raises UnknownName, or one ConfigError with a line for every fault.
     """
     text = str(name_or_path)
     if Path(text).name != text or text.endswith((".yaml", ".yml")):
@@ -282,15 +282,9 @@ def _append_new(first: Sequence[T], more: Iterable[T]) -> list[T]:
 
 def _find_files(folder: Path | None) -> dict[str, Path]:
     """Return suite files by name; of two with the same name, the first folder's."""
-    folders = [folder] if folder is not None else _list_folders()
+    folders = [folder] if folder is not None else [Path("suites"), find_own_folder("suites")]
     found: dict[str, Path] = {}
-    for path in (path for each in folders for path in sorted(each.glob("*.yaml"))):
+    # Editors, and macOS on disks of others, put hidden files next to those of the user.
+    for path in (path for each in folders for path in sorted(each.glob("[!.]*.yaml"))):
         found.setdefault(path.stem, path)
     return found
-
-
-def _list_folders() -> list[Path]:
-    """Return the folders of suites: here, in the checkout, and where wheels put data files."""
-    root = Path(__file__).resolve().parents[2]
-    checkout = [root / "suites"] if (root / "pyproject.toml").is_file() else []
-    return [Path("suites"), *checkout, *list_installed_folders("suites")]

@@ -1,8 +1,6 @@
 import json
 import subprocess
 import sys
-import sysconfig
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from msbench.errors import ExitCode
 from msbench.gate import baseline_file
 from msbench.gate.baseline_file import Baseline, find_baselines
 from msbench.gate.baselines import CollectedEntries, collect_entries, merge_entries
+from msbench.results import files
 from msbench.results.store import read_runs
 from msbench.runs.suite import load_suite, resolve_specs
 
@@ -232,15 +231,9 @@ def test_the_published_baseline_is_found_and_is_of_its_suite(tmp_path: Path) -> 
     assert find_baselines(tmp_path, "absent") == []
 
 
-def test_an_installed_package_has_its_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "share" / "msbench" / "baseline").mkdir(parents=True)
-    path = tmp_path / "share" / "msbench" / "baseline" / "shipped.yaml"
-    path.touch()
-    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
-    assert find_baselines(tmp_path / "results", "shipped") == [path]
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (pattern,) = settings["tool"]["setuptools"]["data-files"]["share/msbench/baseline"]
-    assert [each.name for each in ROOT.glob(pattern)] == ["quick.yaml"]
+def test_the_package_has_its_baselines(tmp_path: Path) -> None:
+    (path,) = find_baselines(tmp_path / "results", "quick")
+    assert path.read_bytes() == (ROOT / "results" / "baseline" / "quick.yaml").read_bytes()
 
 
 def test_an_entry_that_asks_for_no_more_than_a_trivial_rule_is_reported(path: Path, tmp_path: Path) -> None:
@@ -264,8 +257,9 @@ class TestHidden:
         run_all(tmp_path / "before", path, MAMBA, GRIFFIN)
         out = folder / "small.yaml"
         assert msbench("baseline", path, "--results", tmp_path / "before", "--out", out).exit_code == 0
+        own = files.find_own_folder
         monkeypatch.setattr(
-            "msbench.results.files.list_installed_folders", lambda name: [folder.parent / name]
+            files, "find_own_folder", lambda name: folder if name == "baseline" else own(name)
         )
         return out
 

@@ -1,13 +1,19 @@
 """Safe reading of files, and the folders of an installed package."""
 
+import json
 import os
-import sysconfig
+import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from msbench.results import files
+from msbench.results import files, reported
 from msbench.results.files import parse_json, read_bytes, require_regular
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def make(path: Path, kind: str) -> None:
@@ -45,24 +51,58 @@ def test_what_is_nested_too_deeply_is_an_error() -> None:
         parse_json("[" * 10**5)
 
 
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Folders of suites of the system, the user and a target, all of which exist."""
-    monkeypatch.setattr(sysconfig, "get_path", lambda _, scheme="system": tmp_path / scheme.split("_")[-1])
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "target" / "msbench" / "results" / "files.py"))
-    folders = [tmp_path / name / "share" / "msbench" / "suites" for name in ("system", "user", "target")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    return folders
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("suites", "suites"), ("reported", "results/reported"), ("baseline", "results/baseline")],
+)
+def test_a_checkout_has_each_file_once(name: str, kept: str) -> None:
+    assert files.find_own_folder(name) == REPOSITORY / kept
 
 
-def test_the_system_comes_before_the_user_and_a_target_folder_last(installed: list[Path]) -> None:
-    assert files.list_installed_folders("suites") == installed
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of the checkout, without the C++ kernels."""
+    pytest.importorskip("setuptools", minversion="77")
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPOSITORY / name, copy)
+    for name in ("msbench", "suites", "results/reported", "results/baseline"):
+        shutil.copytree(
+            REPOSITORY / name,
+            copy / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+        )
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", build, str(copy / "dist")],
+        cwd=copy,
+        env={**os.environ, "CC": "false", "CXX": "false"},
+        check=True,
+        capture_output=True,
+    )
+    (path,) = (copy / "dist").glob("*.whl")
+    return path
 
 
-def test_a_home_of_somebody_else_is_passed_over(
-    installed: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    system, user, target = installed
-    monkeypatch.setattr(os, "access", lambda path, _mode: path != user)
-    assert files.list_installed_folders("suites") == [system, target]
+def test_a_package_on_the_path_has_its_suites_and_numbers(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:  # as --prefix and --target do; only PYTHONPATH leads there
+        archive.extractall(tmp_path / "site")
+    code = (
+        "import json; from pathlib import Path\n"
+        "from msbench.results import reported; from msbench.runs import suite\n"
+        "cells = reported.read_all_reported(reported.find_reported(Path('none')))\n"
+        "print(json.dumps([suite.__file__, suite.list_suite_names(), len(cells)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    file, names, count = json.loads(done.stdout)
+    assert file == str(tmp_path / "site" / "msbench" / "runs" / "suite.py")
+    assert names == sorted(path.stem for path in (REPOSITORY / "suites").glob("*.yaml"))
+    assert count == len(reported.read_all_reported(REPOSITORY / "results" / "reported"))

@@ -1,12 +1,10 @@
 """Suites: where they are found, what is read, and what is refused."""
 
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from msbench.errors import ConfigError, UnknownName
-from msbench.runs import suite as suite_module
 from msbench.runs.suite import Suite, list_suites, load_suite
 
 SHIPPED = Path(__file__).resolve().parents[2] / "suites"
@@ -101,18 +99,18 @@ class TestLoad:
         monkeypatch.chdir(tmp_path)
         assert load_suite("quick").name == "quick"
 
-    def test_a_bare_name_is_found_where_wheels_put_data(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("name", ["._tiny.yaml", ".#tiny.yaml", ".tiny.yaml.swp", ".yaml"])
+    def test_hidden_files_are_no_suites(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(
-            suite_module, "__file__", str(tmp_path / "site" / "msbench" / "runs" / "suite.py")
-        )
-        monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path / "data"))
-        with pytest.raises(UnknownName, match="unknown suite 'tiny'"):
-            load_suite("tiny")
-        write(tmp_path / "data" / "share" / "msbench" / "suites")
-        assert load_suite("tiny").name == "tiny"
+        write(tmp_path / "suites")
+        known = [suite.name for suite in list_suites()]
+        if name.startswith(".#"):
+            (tmp_path / "suites" / name).symlink_to("somebody@host.1234:5678")
+        else:
+            (tmp_path / "suites" / name).write_bytes(b"\0\5\x16\7Mac OS X")
+        assert [suite.name for suite in list_suites()] == known
 
     def test_a_path_is_a_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path)
