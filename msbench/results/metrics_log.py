@@ -5,14 +5,16 @@ Reading is tolerant, since a learning curve is no result.
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msbench.config.base import LARGEST_COUNT
 from msbench.results.files import encode_csv, read_bytes, write_atomically
 
 FILE = "metrics.csv"
+LARGEST_NUMBER = 1e100
+"""Beyond it, a mean or the axis of a figure would overflow."""
 Epochs = Sequence[Mapping[str, str]]
 """The rows of a ``metrics.csv`` as strings."""
 
@@ -27,17 +29,22 @@ def read_log(folder: Path) -> tuple[Epochs, str]:
     """Return the rows of the run's ``metrics.csv``, and an error message if there are none."""
     path = folder / FILE
     try:
-        stream = io.StringIO(read_bytes(path).decode(), newline="")
-        rows = tuple(row for row in csv.DictReader(stream) if parse_number(row, "epoch") is not None)
+        stream = io.StringIO(read_bytes(path).decode("utf-8-sig"), newline="")
+        rows = tuple(row for row in csv.DictReader(stream) if _has_epoch(row))
     except (OSError, ValueError, csv.Error) as error:
         return (), f"{path}: {getattr(error, 'strerror', None) or error}"
     return rows, "" if rows else f"{path}: no epoch in it"
 
 
+def _has_epoch(row: Mapping[str, str]) -> bool:
+    epoch = parse_number(row, "epoch")
+    return epoch is not None and 0 <= epoch < LARGEST_COUNT and epoch.is_integer()
+
+
 def parse_number(row: Mapping[str, str], key: str) -> float | None:
-    """Return a value of a row; None where it is absent, no number or not finite."""
+    """Return a value of a row; None where it is absent, no number, or too large to be drawn."""
     try:
         value = float(row.get(key) or "nan")
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST_NUMBER else None

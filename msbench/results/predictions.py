@@ -59,8 +59,8 @@ def read_correct(folder: Path, run_id: str) -> tuple[NDArray[np.int64], NDArray[
     Raises DataError, naming the file, where it is absent, cannot be read, belongs to another run or has no
     such columns.
     """
-    columns = _read(folder / FILE, run_id, ["label", "correct"])
-    return columns[0].astype(np.int64), columns[1].astype(np.bool_)
+    labels, correct = _read(folder / FILE, run_id, ["label", "correct"])
+    return labels.astype(np.int64), correct
 
 
 def read_examples(folder: Path, run_id: str) -> NDArray[np.int64]:
@@ -94,18 +94,35 @@ def _read(path: Path, run_id: str, names: Sequence[str]) -> list[NDArray[Any]]:
     written = (file.schema_arrow.metadata or {}).get(RUN_KEY)
     if written is not None and written != run_id.encode():
         raise DataError(
-            f"{path}: belongs to run {written.decode()!r}, not to {run_id}; copy the right file here"
+            f"{path}: belongs to run {written.decode(errors='backslashreplace')!r:.40}, not to {run_id};"
+            " copy the right file here"
         )
     if (rows := file.metadata.num_rows) > MOST_ROWS:
         raise DataError(f"{path}: has {rows:,} rows, and no test split has more than {MOST_ROWS:,}")
-    absent = [name for name in names if name not in file.schema_arrow.names]
-    if absent:
-        raise DataError(f"{path}: no column {absent[0]!r}; train this run again with --fresh")
+    for name in names:
+        if problem := _find_fault(file.schema_arrow, name):
+            raise DataError(f"{path}: {problem}; train this run again with --fresh")
     try:
         table = file.read(columns=list(names))
     except (OSError, pyarrow.ArrowException) as error:
         raise _unreadable(path, error) from None
+    for name in names:
+        if table.column(name).null_count:
+            raise DataError(f"{path}: column {name!r} has gaps; train this run again with --fresh")
     return [table.column(name).to_numpy() for name in names]
+
+
+def _find_fault(schema: Any, name: str) -> str:
+    """Return why the column of this name is not as `write_predictions` writes it; empty if it is."""
+    from pyarrow import types
+
+    found = schema.get_all_field_indices(name)
+    if len(found) != 1:
+        return f"{'several columns' if found else 'no column'} {name!r}"
+    kind, given = name.partition("_")[0], schema.field(found[0]).type
+    # A conversion would succeed for much else, and make every text a correct prediction.
+    is_kind = {"correct": types.is_boolean, "logit": types.is_floating}.get(kind, types.is_signed_integer)
+    return "" if is_kind(given) else f"column {name!r} has values of type {given!s:.40}"
 
 
 def _opened(path: Path) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from msbench.results.metrics_log import read_log, write_log
+from msbench.results.metrics_log import parse_number, read_log, write_log
 from msbench.training.metrics import EpochRow
 
 
@@ -58,6 +58,10 @@ def test_logs_are_read_as_they_were_written(tmp_path: Path) -> None:
         (b"", "no epoch"),
         (b"epoch,train_loss\n", "no epoch"),
         (b"epoch,train_loss\nx,1\n", "no epoch"),
+        *(
+            (b"epoch,train_loss\n%s,1\n" % epoch, "no epoch")
+            for epoch in (b"1e308", b"-1e308", b"-1", b"0.5", b"inf")
+        ),
         (b"\xff\xfe\x00", "decode"),
         (b"\x00\x01", "metrics.csv"),
     ],
@@ -69,3 +73,15 @@ def test_a_log_that_is_none_is_reported(content: bytes | None, problem: str, tmp
     assert not rows
     assert str(tmp_path / "metrics.csv") in message
     assert problem in message
+
+
+def test_a_log_that_passed_through_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_bytes("\ufeffepoch,train_loss\r\n0,1.5\r\n".encode())
+    assert read_log(tmp_path) == (({"epoch": "0", "train_loss": "1.5"},), "")
+
+
+def test_a_value_that_no_axis_can_hold_is_none() -> None:
+    assert [parse_number({"loss": text}, "loss") for text in ("1e308", "-1e308", "nan", "", "1e99")] == [
+        *(4 * [None]),
+        1e99,
+    ]

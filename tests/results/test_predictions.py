@@ -5,13 +5,15 @@ from typing import NoReturn
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from compared_runs import answered, kept, right, scored
 from numpy.typing import NDArray
+from pyarrow import parquet
 
 from msbench.errors import DataError
 from msbench.reporting.outcomes import FoundRun
-from msbench.results.predictions import read_correct, read_examples, read_scores
+from msbench.results.predictions import RUN_KEY, read_correct, read_examples, read_scores
 
 
 def scores_of(run: FoundRun) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -103,3 +105,48 @@ def test_what_cannot_be_opened_need_not_be_trained_again(
     monkeypatch.setattr(os, "open", failing)
     with pytest.raises(DataError, match=f"cannot be read: {os.strerror(number)}; make it readable"):
         read_correct(run.folder, run.record.run_id)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        *(("label", values) for values in (["a"] * 30, ["1"] * 30, [None] * 30, [[1]] * 30, [{"a": 1}] * 30)),
+        *(("label", values) for values in ([0, None] * 15, [1.0] * 30, [True] * 30, [b"1"] * 30)),
+        *(("correct", values) for values in (["yes"] * 30, [1] * 30, [True, None] * 15, [None] * 30)),
+        *(("example", values) for values in (["a"] * 30, [[1]] * 30, [0.5] * 30)),
+    ],
+)
+def test_a_column_of_another_type_or_with_gaps_is_refused(
+    tmp_path: Path, column: str, values: list[object]
+) -> None:
+    run = kept(tmp_path, "mamba", answered(right(30, 0.6, 0)))
+    file = run.folder / "predictions.parquet"
+    table = parquet.read_table(file)
+    metadata, place = table.schema.metadata, table.schema.get_field_index(column)
+    parquet.write_table(
+        table.set_column(place, column, pyarrow.array(values)).replace_schema_metadata(metadata), file
+    )
+    with pytest.raises(DataError, match=rf"{file}: column '{column}' has .*; train this run again"):
+        (read_examples if column == "example" else read_correct)(run.folder, run.record.run_id)
+
+
+def test_a_doubled_column_and_a_strange_run_id_are_refused(tmp_path: Path) -> None:
+    run = kept(tmp_path, "mamba", answered(right(30, 0.6, 0)))
+    file = run.folder / "predictions.parquet"
+    table = parquet.read_table(file)
+    parquet.write_table(table.append_column("label", table.column("label")), file)
+    with pytest.raises(DataError, match=rf"{file}: several columns 'label'; train this run again"):
+        read_correct(run.folder, run.record.run_id)
+    parquet.write_table(table.replace_schema_metadata({RUN_KEY: b"\xff"}), file)
+    with pytest.raises(DataError, match=rf"{file}: belongs to run '.*xff'"):
+        read_correct(run.folder, run.record.run_id)
+
+
+def test_scores_of_another_type_are_refused(tmp_path: Path) -> None:
+    run = kept(tmp_path, "mamba", scored(30, 1.0, seed=1))
+    file = run.folder / "predictions.parquet"
+    table = parquet.read_table(file)
+    place = table.schema.get_field_index("logit_1")
+    parquet.write_table(table.set_column(place, "logit_1", pyarrow.array(["0.5"] * 30)), file)
+    with pytest.raises(DataError, match=rf"{file}: column 'logit_1' has values of type string"):
+        scores_of(run)
