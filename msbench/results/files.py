@@ -25,6 +25,8 @@ from msbench.results.locks import hold_folder
 PATIENCE = 30.0
 """Seconds. In a shared folder anybody may hold a lock forever, and files are whole without one."""
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
+DEEPEST = 64
+"""Levels of a JSON document: records have six. Functions that follow its levels do not run out of stack."""
 LARGEST_RECORD = 2**26
 """Bytes. Records have tens of thousands, the longest logs and mixing measurements some millions."""
 
@@ -62,9 +64,20 @@ def _open_regular(path: str | Path, flags: int) -> int:
 def parse_json(data: bytes | str) -> Any:
     """Return the values of a JSON document. Raises ValueError, also if it is nested too deeply."""
     try:
-        return json.loads(data)
+        found = json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in _list_values(each)]
+    if level:
+        raise ValueError("nested too deeply")
+    return found
+
+
+def _list_values(value: Any) -> Iterable[Any]:
+    """Return the values inside a JSON value: of a list or a mapping."""
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def write_atomically(path: Path, data: bytes) -> None:

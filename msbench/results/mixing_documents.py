@@ -10,14 +10,15 @@ The name is unique for each set of options; on reading, any name counts.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from msbench.config.messages import describe_first_fault
 from msbench.console import encodable
 from msbench.errors import DamagedRecord
 from msbench.results.files import parse_json, read_bytes, write_file
+from msbench.results.record import Count, Number, check_plain
 
 SCHEMA_VERSION = 1
 FOLDER = "mixing"
@@ -40,33 +41,61 @@ def write_document(path: Path, document: MixingDocument) -> None:
     write_file(path, (text + "\n").encode(), "--results")
 
 
+BEYOND = (1, 10, 100, 1000)
+"""Distances, in positions, beyond which shares are reported."""
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+Listed = Annotated[tuple[T, ...], Field(strict=False)]  # a list of JSON, which a strict tuple would refuse
+
+
 def read_document(path: Path) -> MixingDocument | None:
     """Read a document, or return None if there is none; DamagedRecord, naming the file, if it is invalid."""
     try:
-        found = encodable(parse_json(read_bytes(path)))
+        return _read_values(path, WholeDocument)[0]
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise DamagedRecord(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise DamagedRecord(f"{path}: not a measure of mixing: {error}; delete it") from None
-    if not isinstance(found, dict) or found.get("schema_version") != SCHEMA_VERSION:
-        raise DamagedRecord(f"{path}: not a measure of mixing of version {SCHEMA_VERSION}; delete it")
-    return found
+        raise DamagedRecord(f"{path}: not a measure of mixing: {_explain(error)}; delete it") from None
 
 
-class LayerDistances(BaseModel):
+def _read_values(path: Path, schema: type[M]) -> tuple[MixingDocument, M]:
+    """Return the values of a document, and those of them that `schema` has. Raises OSError or ValueError."""
+    found = encodable(parse_json(read_bytes(path)))
+    valid = schema.model_validate(found)
+    return check_plain(found), valid
+
+
+def _check_distances(shares: dict[str, Any]) -> dict[str, Any]:
+    if absent := [str(limit) for limit in BEYOND if str(limit) not in shares]:
+        raise ValueError(f"has no share beyond {absent[0]}")
+    return shares
+
+
+def _explain(error: ValueError) -> str:
+    return describe_first_fault(error) if isinstance(error, ValidationError) else str(error)
+
+
+class _Part(BaseModel):
+    """A part of a document. Strict, as `read_document` returns the values as they are."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class _Statistics(_Part):
+    mean: Number | None
+    sd: Number | None
+    n: Count
+
+
+class LayerDistances(_Statistics):
     """The distances of one layer: their mean, standard deviation and number."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    layer: int
-    mean: FiniteFloat | None
-    sd: FiniteFloat | None
-    n: int
+    layer: Count
 
 
-class Distances(BaseModel):
+class Distances(_Part):
     """The summary of one document; read tolerantly, as records are.
 
     `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output
@@ -74,18 +103,16 @@ class Distances(BaseModel):
     measurement, empty where the file has none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     schema_version: Literal[1]
     run_id: str
     trained: bool
     default_options: bool
     options_digest: str
     options: Mapping[str, Any] = {}
-    mean: FiniteFloat | None
-    sd: FiniteFloat | None
-    layers: tuple[LayerDistances, ...]
-    examples: int
+    mean: Number | None
+    sd: Number | None
+    layers: Listed[LayerDistances]
+    examples: Count
     created: str
 
     @property
@@ -94,18 +121,66 @@ class Distances(BaseModel):
         return self.trained and self.default_options
 
 
+class _Shares(_Part):
+    """Mean shares of |J| beyond each distance of `BEYOND`."""
+
+    beyond: Annotated[dict[str, Number | None], AfterValidator(_check_distances)]
+
+
+class _Sequence(_Statistics, _Shares):
+    example: Count
+    sequence: Count
+    length: Count
+    zero_rows: Count
+
+
+class _Profile(_Statistics, _Shares):
+    """What is known of a layer, and of all of them."""
+
+    profile: Listed[Number | None]
+    zero_rows: Count
+
+
+class _WholeLayer(LayerDistances, _Profile):
+    kind: str
+    future_share: Number | None
+    sequences: Listed[_Sequence]
+
+
+class WholeDocument(Distances, _Profile):
+    """A document with all that ``msbench mixing`` prints, draws and writes."""
+
+    suite: str
+    task: str
+    model: str
+    seed: Count
+    epoch: Count | None
+    causal: bool
+    distribution: bool
+    over: str
+    layers: Annotated[Listed[_WholeLayer], Field(min_length=1)]
+    profile_edges: Listed[Count]
+    sequences: Count
+    sequences_left_out: Count
+
+    @model_validator(mode="after")
+    def _check_bins(self) -> "WholeDocument":
+        if any(len(each.profile) != len(self.profile_edges) for each in (self, *self.layers)):
+            raise ValueError("a profile has not one value for each of profile_edges")
+        return self
+
+
 def read_distances(run_folder: Path) -> tuple[list[Distances], list[str]]:
     """Return the measurements of this run, oldest first, and a warning for each unreadable file."""
     found: list[Distances] = []
     warnings: list[str] = []
     for path in sorted((run_folder / FOLDER).glob("[!.]*.json")):
         try:
-            measured = Distances.model_validate_json(read_bytes(path))
+            _, measured = _read_values(path, Distances)
         except OSError as error:
             warnings.append(f"{path}: cannot be read: {error.strerror}")
-        except ValidationError as error:
-            fault = describe_first_fault(error)
-            warnings.append(f"{path}: no mixing distances: {fault}; delete it, or measure again")
+        except ValueError as error:
+            warnings.append(f"{path}: no mixing distances: {_explain(error)}; delete it, or measure again")
         else:
             if measured.run_id == run_folder.name:
                 found.append(measured)

@@ -49,6 +49,9 @@ def test_what_is_nested_too_deeply_is_an_error() -> None:
     assert parse_json(b'{"a": [1]}') == {"a": [1]}
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_json("[" * 10**5)
+    for depth in (65, 400, 900):  # Python would read these, but not every function could follow them
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_json("[" * depth + "]" * depth)
 
 
 @pytest.mark.parametrize(

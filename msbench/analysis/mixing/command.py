@@ -1,8 +1,9 @@
 """The command ``msbench mixing``: a document for each planned run."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,11 +85,9 @@ def _load_or_measure(entry: PlannedRun, options: MixingOptions, device: str) -> 
     assert entry.directory is not None
     assert entry.dataset is not None
     path = document_path(entry.directory, options.measure.digest, trained=options.trained)
-    # A run trained again under the same id may have other weights, for example on another device.
-    ended = entry.record.ended if options.trained and entry.record else None
-    origin = {"source_digest": define(SOURCES).digest, "run_ended": ended}
+    origin = _describe_origin(entry, options)
     old = None if options.fresh else read_document(path)
-    if old is not None and {key: old.get(key) for key in origin} == origin:
+    if old is not None and is_measure_of(origin, old):
         return old
     require_writable(path.parent)  # before hours of measuring, not after them
     document = _measure_run(entry, entry.dataset, options, device) | origin
@@ -96,9 +95,35 @@ def _load_or_measure(entry: PlannedRun, options: MixingOptions, device: str) -> 
     return document
 
 
+def is_measure_of(origin: Mapping[str, Any], document: MixingDocument) -> bool:
+    """Return True if a document has all of `origin`, and so need not be measured again."""
+    return {key: document.get(key) for key in origin} == origin
+
+
+def _describe_origin(entry: PlannedRun, options: MixingOptions) -> dict[str, Any]:
+    """Return the fields of a document that are known before measuring: of which run, and by which code."""
+    spec, record = entry.spec, entry.record if options.trained else None
+    if record is not None and "best_epoch" not in record.metrics:
+        train = _training_command(spec, options, fresh=True)
+        raise CheckpointError(f"{name_run(spec)}: its record has no best_epoch; train it again: {train}")
+    return {
+        "run_id": entry.run_id,
+        "suite": spec.suite,
+        "task": spec.task,
+        "model": spec.model_name,
+        "seed": spec.seed,
+        "trained": options.trained,
+        # A run trained again under the same id may have other weights, for example on another device.
+        "run_ended": record.ended if record else None,
+        "epoch": int(record.metrics["best_epoch"]) if record else None,
+        "options": options.measure.model_dump(mode="json"),
+        "source_digest": define(SOURCES).digest,
+    }
+
+
 def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, device: str) -> MixingDocument:
     spec = entry.spec
-    model, epoch = _load_model(entry, dataset, options)
+    model = _load_model(entry, dataset, options)
     model.to(device)
     if options.measure.dtype == "float64":
         model.double()  # not to(torch.float64), which would make complex parameters real
@@ -110,13 +135,6 @@ def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, de
             raise
         raise OutOfMemory(f"{spec.model_name}: {describe_memory_error(error)}") from None
     facts = {
-        "run_id": entry.run_id,
-        "suite": spec.suite,
-        "task": spec.task,
-        "model": spec.model_name,
-        "seed": spec.seed,
-        "trained": options.trained,
-        "epoch": epoch,
         "data_digest": dataset.digest,
         "split": "test",
         "causal": models.find_family(spec.model_name).is_causal(spec.model),
@@ -129,12 +147,12 @@ def _measure_run(entry: PlannedRun, dataset: Dataset, options: MixingOptions, de
     return build_document(measured, options.measure, examples, facts)
 
 
-def _load_model(entry: PlannedRun, dataset: Dataset, options: MixingOptions) -> tuple[Classifier, int | None]:
-    """Return the run's model, initial or with the weights of its best epoch, and that epoch."""
+def _load_model(entry: PlannedRun, dataset: Dataset, options: MixingOptions) -> Classifier:
+    """Return the run's model, initial or with the weights of its best epoch."""
     spec = entry.spec
     model = models.build(spec.model_name, spec.model, dataset.info, spec.seed)
     if not options.trained:
-        return model, None
+        return model
     assert entry.record is not None
     assert entry.directory is not None
     assert entry.run_id is not None
@@ -147,7 +165,7 @@ def _load_model(entry: PlannedRun, dataset: Dataset, options: MixingOptions) -> 
     except CheckpointError as error:
         train = _training_command(spec, options, fresh=True)
         raise CheckpointError(f"{error}; train it again: {train}") from None
-    return model, epoch
+    return model
 
 
 def _measure_split(

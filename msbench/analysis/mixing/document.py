@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from msbench.analysis.mixing.measure import BEYOND, Floats, Measure, MeasuredLayer
+from msbench.analysis.mixing.measure import Floats, Measure, MeasuredLayer
 from msbench.analysis.mixing.options import SAMPLE, MeasureOptions
-from msbench.results.mixing_documents import SCHEMA_VERSION, MixingDocument
+from msbench.results.mixing_documents import BEYOND, SCHEMA_VERSION, MixingDocument
 
 NETWORK = 0
 """Layer number of the whole network; layers count from 1."""

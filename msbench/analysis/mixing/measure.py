@@ -23,13 +23,12 @@ from msbench.errors import ConfigError, RunError
 from msbench.models import find_config_family
 from msbench.models.classifier import Classifier
 from msbench.models.layers import Padding
+from msbench.results.mixing_documents import BEYOND
 
 Floats = NDArray[np.float64]
 Batch = tuple[Tensor, Tensor]
 """Inputs and true lengths of a batch, as a classifier takes them."""
 
-BEYOND = (1, 10, 100, 1000)
-"""Distances, in positions, beyond which shares are reported."""
 ROUNDING = 1e-5
 """Largest |J| from the future that counts as rounding, relative to the largest of all: an FFT gives 3e-8."""
 WORKING = 3

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from msbench import console
-from msbench.analysis.mixing.measure import BEYOND
 from msbench.analysis.mixing.options import MeasureOptions
 from msbench.results.files import encode_csv, write_files
-from msbench.results.mixing_documents import MixingDocument
+from msbench.results.mixing_documents import BEYOND, MixingDocument
 
 HEADER = ("layer", "distance", "n", *(f">{limit}" for limit in BEYOND), "future")
 RUN_COLUMNS = ("suite", "task", "model", "seed", "run_id", "trained", "options_digest", "default_options")

@@ -1,29 +1,37 @@
 """What is written down: statistics, samples, tables, CSV and figures, from a measure that can be checked."""
 
+import contextlib
 import csv
+import functools
 import io
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from mixing_cases import model_of, tokens
 
 from msbench.analysis.mixing import table
-from msbench.analysis.mixing.command import split_batches
+from msbench.analysis.mixing.command import is_measure_of, split_batches
 from msbench.analysis.mixing.document import build_document
 from msbench.analysis.mixing.measure import Measure, MeasuredLayer, measure_model
 from msbench.analysis.mixing.options import MeasureOptions, choose_sample, parse_measure_options
+from msbench.console import out_json
 from msbench.errors import ConfigError, DamagedRecord
 from msbench.reporting.figures import mixing
 from msbench.reporting.figures.style import FORMATS, Format, apply_style
 from msbench.results.mixing_documents import (
     MixingDocument,
     document_path,
+    read_distances,
     read_document,
     write_document,
 )
@@ -37,6 +45,7 @@ FACTS = {
     "trained": True,
     "epoch": 2,
     "causal": True,
+    "created": "2026-01-01T00:00:00+00:00",
 }
 
 
@@ -106,6 +115,64 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(DamagedRecord, match=rf"{path.name}: not a measure of mixing.*; delete it"):
             read_document(path)
+
+
+WRONG: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1.5, 1e308, -1e308, math.nan, math.inf, 2**64, "", "text", "half \ud83d"),
+    *([], {}, [None], [[]], {"1": "x"}, ["a", "b"], [1e308] * 6, json.loads("[" * 60 + "]" * 60)),
+)
+"""Values of every kind, most of which are wrong anywhere."""
+
+
+def list_places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The keys of every value in a document, from the top."""
+    yield above
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from list_places(inner, (*above, key))
+
+
+@functools.cache
+def valid_document() -> str:
+    return json.dumps(built())
+
+
+@st.composite
+def spoiled_documents(draw: st.DrawFn) -> Any:
+    """A valid document with one or two of its values replaced, wrapped in a list or removed."""
+    changed: Any = json.loads(valid_document())
+    for _ in range(draw(st.integers(1, 2))):
+        if not isinstance(changed, dict):
+            break
+        place = draw(st.sampled_from(list(list_places(changed))[1:]))
+        how, wrong = draw(st.sampled_from(["replace", "wrap", "remove"])), draw(st.sampled_from(WRONG))
+        inner = changed
+        for key in place[:-1]:
+            inner = inner[key]
+        if how == "remove":
+            del inner[place[-1]]
+        else:
+            inner[place[-1]] = wrong if how == "replace" else [inner[place[-1]]]
+    return changed
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(spoiled=spoiled_documents() | st.sampled_from(WRONG))
+def test_a_document_of_any_shape_is_refused_or_shown_in_every_form(spoiled: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mixing" / "trained-x.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(spoiled), encoding="utf-8")
+    read_distances(tmp_path)
+    with contextlib.suppress(DamagedRecord):
+        found = read_document(path)
+        assert found is not None
+        if is_measure_of({key: json.loads(valid_document())[key] for key in (*FACTS, "options")}, found):
+            with contextlib.redirect_stdout(io.StringIO()):
+                table.print_documents([found])
+                out_json([found])
+            table.render_csv([found])
+            for draw in mixing.DOCUMENT_FIGURES.values():
+                draw([found])
 
 
 def test_options_have_one_spelling_and_say_what_is_wrong() -> None:
