@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from msbench.config.messages import describe_first_fault
 from msbench.console import encodable
 from msbench.errors import DamagedRecord
 from msbench.results.files import parse_json, read_bytes, write_file
-from msbench.results.record import Count, Number, check_plain
+from msbench.results.record import Count, Number, StrictPart, check_plain
 
 SCHEMA_VERSION = 1
 FOLDER = "mixing"
@@ -77,13 +77,7 @@ def _explain(error: ValueError) -> str:
     return describe_first_fault(error) if isinstance(error, ValidationError) else str(error)
 
 
-class _Part(BaseModel):
-    """A part of a document. Strict, as `read_document` returns the values as they are."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-
-
-class _Statistics(_Part):
+class _Statistics(StrictPart):
     mean: Number | None
     sd: Number | None
     n: Count
@@ -95,7 +89,7 @@ class LayerDistances(_Statistics):
     layer: Count
 
 
-class Distances(_Part):
+class Distances(StrictPart):
     """The summary of one document; read tolerantly, as records are.
 
     `mean` and `sd` are over layers, channels and `examples`, in tokens; the mean is None where no output
@@ -121,7 +115,7 @@ class Distances(_Part):
         return self.trained and self.default_options
 
 
-class _Shares(_Part):
+class _Shares(StrictPart):
     """Mean shares of |J| beyond each distance of `BEYOND`."""
 
     beyond: Annotated[dict[str, Number | None], AfterValidator(_check_distances)]

@@ -78,6 +78,12 @@ Metric = Literal["accuracy", "macro-auroc"]
 """The metric that is the result of a run, set by its task."""
 
 
+class StrictPart(BaseModel):
+    """A part of a document; values keep their types, and unknown ones are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
 class Failure(BaseModel):
     """The reason why a run has no result: exception name, message and, where known, step and tensor."""
 

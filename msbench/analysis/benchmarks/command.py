@@ -4,7 +4,6 @@ A document is JSON: the results with the conditions of the measurement. A compar
 rows and changed conditions.
 """
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -17,20 +16,23 @@ from msbench.analysis.benchmarks.data import measure_datasets
 from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.analysis.benchmarks.scan import measure_scan
 from msbench.analysis.benchmarks.step import measure_steps
-from msbench.console import encodable, say
+from msbench.console import say
 from msbench.environment import describe_environment, use_threads
 from msbench.errors import ConfigError
-from msbench.results.files import parse_json, read_bytes, write_file
+from msbench.results.benchmark_documents import (
+    SCHEMA,
+    TIMED,
+    VERSION,
+    BenchmarkDocument,
+    read_document,
+    write_document,
+)
 
 MEASURES = {"scan": measure_scan, "step": measure_steps, "data": measure_datasets}
 SETTINGS = ("device", "threads", "repeats", "only", "quick", "scaling")
 """Options that are part of a result."""
-SCHEMA = "msbench-bench"
-VERSION = 1
 SMALLEST_CHANGE = 0.03
 """Changes below 3 % count as noise: spreads within a run do not cover the variation between runs."""
-TIMED = ("forward", "forward_backward", "step", "open", "epoch")
-"""Keys of the times of a row, in any benchmark."""
 
 Row = Mapping[str, Any]
 CONDITIONS = {
@@ -48,7 +50,7 @@ def run_benchmark(options: BenchmarkOptions) -> dict[str, Any]:
     Its `rows` may contain no measurement. Raises ConfigError before anything is measured if the older
     document is invalid.
     """
-    old = read_document(options.compare, options.what) if options.compare else None
+    old = _read_earlier(options.compare, options.what) if options.compare else None
     describe_environment()  # now: the commit that is measured, even if another is checked out meanwhile
     began = time.monotonic()
 
@@ -64,6 +66,15 @@ def run_benchmark(options: BenchmarkOptions) -> dict[str, Any]:
     if options.out is not None:
         write_document(options.out, document)
     return document
+
+
+def _read_earlier(path: Path, what: str) -> BenchmarkDocument:
+    try:
+        return read_document(path, what)
+    except OSError as error:
+        raise ConfigError(f"--compare {path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"--compare {path}: {error}") from None
 
 
 def build_document(options: BenchmarkOptions, seconds: float, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,32 +101,6 @@ def build_document(options: BenchmarkOptions, seconds: float, found: Mapping[str
 def list_measured_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows with valid measurements."""
     return [row for row in found["rows"] if row["status"] == "measured"]
-
-
-def write_document(path: Path, found: Mapping[str, Any]) -> None:
-    """Write the whole document or nothing; ConfigError if it cannot be written."""
-    text = json.dumps(encodable(found), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    write_file(path, (text + "\n").encode(), "--out")
-
-
-def read_document(path: Path, what: str) -> dict[str, Any]:
-    """Read an older document of the same benchmark; ConfigError if the file is not one."""
-    try:
-        found = encodable(parse_json(read_bytes(path)))
-    except OSError as error:
-        raise ConfigError(f"--compare {path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"--compare {path}: no JSON: {error}") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise ConfigError(f"--compare {path}: not written by `msbench bench --out`")
-    if found.get("schema_version") != VERSION:
-        version = found.get("schema_version")
-        raise ConfigError(
-            f"--compare {path}: schema version {version}, this is {VERSION}; measure again with this msbench"
-        )
-    if found.get("what") != what:
-        raise ConfigError(f"--compare {path}: of `bench {found.get('what')}`, not of `bench {what}`")
-    return found
 
 
 def compare_documents(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFor
 from msbench.reporting.figures.series import clean, shorten
 from msbench.reporting.figures.style import COLOURS, INK, NARROW, Line, SeriesStyle, make_panels, scale_axis
 from msbench.reporting.render.formatting import number_repeats
-from msbench.results.files import parse_json, read_bytes
+from msbench.results.benchmark_documents import read_document
 
-SCHEMA, SCHEMA_VERSION = "msbench-bench", 1
 MODES = {"forward": "forward", "forward_backward": "forward and backward"}
 LINES: tuple[Line, Line] = ("--", "-")
 """The lines of the two modes."""
@@ -79,14 +78,11 @@ class Scan:
 def read_scan(path: Path) -> tuple[Scan | None, str]:
     """Read a document from a file; return None and an error message if it is invalid."""
     try:
-        values = parse_json(read_bytes(path))
-        if values["schema"] != SCHEMA or values["what"] != "scan":
-            raise ValueError("not written by `msbench bench scan --out`")
-        if values["schema_version"] != SCHEMA_VERSION:
-            raise ValueError(f"schema version {values['schema_version']}, not {SCHEMA_VERSION}")
+        values = read_document(path, "scan")
         return parse_scan(path.stem, values), ""
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return None, f"{path}: no benchmark of the scan: {type(error).__name__}: {error}"
+        reason = f"no {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
+        return None, f"{path}: no benchmark of the scan: {reason}"
 
 
 def parse_scan(document: str, values: Mapping[str, Any]) -> Scan:

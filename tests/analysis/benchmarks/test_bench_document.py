@@ -14,11 +14,11 @@ from msbench.analysis.benchmarks.command import (
     compare_documents,
     compare_times,
     list_measured_rows,
-    read_document,
-    write_document,
+    run_benchmark,
 )
 from msbench.analysis.benchmarks.options import BenchmarkOptions
 from msbench.errors import ConfigError
+from msbench.results.benchmark_documents import read_document, write_document
 
 
 def test_a_document_says_what_it_was_found_under() -> None:
@@ -68,14 +68,31 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
             '{"schema": "msbench-bench", "schema_version": 1, "what": "step"}',
             "of `bench step`, not of `bench scan`",
         ),
+        ("[" * 500 + "]" * 500, "nested too deeply"),
+        *(
+            (json.dumps({**document(row("cpp")), **wrong}), f"not a benchmark: {words}")
+            for wrong, words in (
+                ({"rows": None}, "rows: "),
+                ({"rows": [{"status": "measured"}]}, "rows.0.name: Field required"),
+                ({"rows": [row("cpp", 0.0)]}, "rows.0.forward.median: "),
+                (
+                    {"rows": [row("cpp", forward={"median": "1", "p20": 1, "p80": 1})]},
+                    "rows.0.forward.median: ",
+                ),
+                ({"rows": [row("cpp", forward={"median": 1})]}, "rows.0.forward.p20: Field required"),
+                ({"rows": [row("cpp", shape=3)]}, "rows.0.shape: "),
+                ({"rows": [row("cpp", size=[1])]}, "rows.0.size: "),
+            )
+        ),
+        (json.dumps({k: v for k, v in document().items() if k != "rows"}), "rows: Field required"),
     ],
 )
 def test_what_cannot_be_compared_with_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "old.json"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        read_document(path, "scan")
+    with pytest.raises(ConfigError, match=f"--compare {path}: ") as caught:
+        run_benchmark(BenchmarkOptions(compare=path))
     assert words in str(caught.value)
     assert caught.value.exit_code == 2
 

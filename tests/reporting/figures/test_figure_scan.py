@@ -145,12 +145,16 @@ def test_a_document_with_nothing_measured_has_no_rows() -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("{", "JSONDecodeError"),
-        ("[]", "TypeError"),
-        ("{}", "KeyError: 'schema'"),
-        (json.dumps(values(what="step")), "not written by `msbench bench scan --out`"),
-        (json.dumps(values(schema_version=9)), "schema version 9, not 1"),
-        (json.dumps(values(rows=[{"name": "x"}])), "KeyError: 'status'"),
+        ("{", "no JSON"),
+        ("[" * 500 + "]" * 500, "nested too deeply"),
+        ("[]", "not written by `msbench bench --out`"),
+        ("{}", "not written by `msbench bench --out`"),
+        (json.dumps(values(what="step")), "of `bench step`, not of `bench scan`"),
+        (json.dumps(values(schema_version=9)), "schema version 9, this is 1"),
+        (json.dumps(values(rows=[{"name": "x"}])), "rows.0.status: Field required"),
+        (json.dumps(values(rows=[measured("x", 1.0, size={**SIZE, "b": 0})])), "rows.0.size.b"),
+        (json.dumps(values(rows=[measured("x", 1.0, size={})])), "no 'b'"),
+        (json.dumps(values(device={"type": "cpu", "name": 3})), "device.name"),
     ],
 )
 def test_an_invalid_file_is_reported(content: str, problem: str, tmp_path: Path) -> None:
