@@ -50,7 +50,7 @@ class AanTable:
         self.counts = texts.CharacterCounts(config)
         self.labels = array("B")
         self.pairs: list[bytes] = []
-        self.empty = 0
+        self.empty = self.truncated = 0
         self._config = config
 
     def add(self, line: bytes) -> None:
@@ -61,6 +61,7 @@ class AanTable:
             if not kept and not self._config.eos:
                 raise ValueError("an empty text has no token; set data.eos to true")
             self.empty += not kept
+            self.truncated += len(kept) < len(text)
             self.spool.add(kept)
             self.counts.add(kept)
         self.labels.append(label)
@@ -108,6 +109,7 @@ def fill(config: AanConfig, build: DatasetBuild) -> None:
         "tables": {split: file.describe() for split, (file, _) in found.items()},
         "empty texts": {split: table.empty for split, table in tables.items()},
         "pairs in train": repeated,
+        **texts.describe_truncated({split: table.truncated for split, table in tables.items()}, config),
     }
     rows = {file.name: len(table.labels) for file, table in found.values()}
     published = {found[split][0].name: count for split, count in PUBLISHED.items()}

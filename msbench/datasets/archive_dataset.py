@@ -210,8 +210,9 @@ class ArchiveDataset(Generic[C]):
 
     def _refuse_another(self, config: C, folder: Path, source: Path, progress: Progress) -> None:
         facts = manifest.read_manifest(folder, self._remedy(config, folder))
-        known = [{**each, "file": source.name} if "file" in each else each for each in facts["sources"]]
-        if [describe_source(source, progress)] != known:  # an archive may have another name
+        # An archive may have another name, and an earlier version did not say where it stopped counting.
+        same = {"file": source.name, "counted": ""}
+        if [{**describe_source(source, progress), **same}] != [{**each, **same} for each in facts["sources"]]:
             raise DataError(
                 f"{source} is not what {folder} was built from: to replace it, delete that folder and run the"
                 " same command again"
@@ -248,11 +249,17 @@ def compare_counts(
 def describe_source(source: Path, progress: Progress = ignore_progress) -> dict[str, Any]:
     """Describe a source for the manifest: archives by name, size, sha256; folders by name, files, total size.
 
-    In a folder with more than `MOST_FILES`, only so many are counted: millions would take minutes.
+    In a folder with more than `MOST_FILES`, only so many are counted, which is said: millions would take
+    minutes.
     """
     if source.is_dir():
-        sizes = [path.stat().st_size for path in islice(_list_files(source), MOST_FILES)]
-        return {"folder": source.name, "files": len(sizes), "bytes": sum(sizes)}
+        sizes = [path.stat().st_size for path in islice(_list_files(source), MOST_FILES + 1)]
+        counted = {"counted": "the first files by name"} if len(sizes) > MOST_FILES else {}
+        return {
+            "folder": source.name,
+            "files": len(sizes[:MOST_FILES]),
+            "bytes": sum(sizes[:MOST_FILES]),
+        } | counted
     return {
         "file": source.name,
         "bytes": source.stat().st_size,

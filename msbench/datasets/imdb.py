@@ -66,7 +66,7 @@ Half = dict[Review, bytes]
 
 def fill(config: ImdbConfig, build: DatasetBuild) -> None:
     """Write the three splits. Raises DataError naming the file that is wrong."""
-    halves = read_halves(config, build)
+    halves, truncated = read_halves(config, build)
     chosen = choose_validation(halves["train"], config.validation, config.split_seed)
     splits = {
         "train": {review: text for review, text in halves["train"].items() if review not in chosen},
@@ -82,13 +82,22 @@ def fill(config: ImdbConfig, build: DatasetBuild) -> None:
     counts_of_halves = {half: len(reviews) for half, reviews in halves.items()}
     notes = compare_counts(counts_of_halves, PUBLISHED, "reviews", "the published data")
     duplicates = _count_duplicates(splits)
-    build.finish(config, described, vocabulary=vocabulary, duplicates=duplicates, notes=notes)
+    in_halves = {"train": "train", "validation": "train", "test": "test"}
+    counts_truncated = {
+        name: len(truncated[in_halves[name]] & split.keys()) for name, split in splits.items()
+    }
+    facts = texts.describe_truncated(counts_truncated, config)
+    build.finish(config, described, vocabulary=vocabulary, duplicates=duplicates, notes=notes, **facts)
 
 
-def read_halves(config: ImdbConfig, build: DatasetBuild) -> dict[str, Half]:
-    """Read both published halves, truncated, in order. Raises DataError naming the file that is wrong."""
+def read_halves(config: ImdbConfig, build: DatasetBuild) -> tuple[dict[str, Half], dict[str, set[Review]]]:
+    """Read both published halves, in order, and the reviews in each that had to be truncated.
+
+    Raises DataError naming the file that is wrong.
+    """
     (source,) = build.sources
     found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
+    truncated: dict[str, set[Review]] = {half: set() for half in PUBLISHED}
     for name, text in read_members(source, lambda name: FOLDER.fullmatch(name) is not None, build.progress):
         try:
             half, review = parse_name(name)
@@ -96,13 +105,16 @@ def read_halves(config: ImdbConfig, build: DatasetBuild) -> dict[str, Half]:
                 raise ValueError(f"{found[half][review][0]} has the same id")
             if not text:
                 raise ValueError("is empty")
-            found[half][review] = name, texts.truncate_text(text, config)
+            kept = texts.truncate_text(text, config)
+            found[half][review] = name, kept
+            truncated[half].update([review] if len(kept) < len(text) else [])
         except ValueError as error:
             raise DataError(f"{source}: {name}: {error}") from None
     for half, label in ((half, label) for half in PUBLISHED for label in range(len(LABELS))):
         if not any(review.label == label for review in found[half]):
             raise DataError(f"{source}: holds no aclImdb/{half}/{LABELS[label]}/ID_RATING.txt")
-    return {half: {review: found[half][review][1] for review in sorted(found[half])} for half in PUBLISHED}
+    halves = {half: {review: found[half][review][1] for review in sorted(found[half])} for half in PUBLISHED}
+    return halves, truncated
 
 
 def parse_name(name: str) -> tuple[str, Review]:

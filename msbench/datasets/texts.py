@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -49,6 +49,13 @@ def truncate_text(text: bytes, config: TextConfig) -> bytes:
     decoded = text.decode()
     room = config.max_length - config.eos
     return text[:room] if config.tokens == "bytes" else decoded[:room].encode()
+
+
+def describe_truncated(truncated: Mapping[str, int], config: TextConfig) -> dict[str, Any]:
+    """Return the manifest fields on truncated texts, from their number by split."""
+    counts = ", ".join(f"{count:,} of {split}" for split, count in truncated.items())
+    remark = f"texts truncated to data.max_length {config.max_length:,}: {counts}"
+    return {"truncated": dict(truncated), "remarks": [remark] if any(truncated.values()) else []}
 
 
 def count_tokens(kept: bytes, config: TextConfig) -> int:

@@ -159,7 +159,8 @@ def _try_setup(
 ) -> DatasetSetup:
     try:
         dataset = work(config)
-        for note in dataset.manifest.get("notes", ()):
+        # Notes go into records, as differences from the published data; remarks are on the protocol.
+        for note in (*dataset.manifest.get("notes", ()), *dataset.manifest.get("remarks", ())):
             say(f"{config.dataset}: {note}")
         return DatasetSetup(config, dataset)
     except DataError as error:

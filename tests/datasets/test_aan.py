@@ -3,8 +3,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from text_sources import accuracy, pairs, row, trained, write_archive, write_folder
+from typer.testing import CliRunner
 
 from msbench import datasets as data
+from msbench.cli import app
 from msbench.config.data import AanConfig
 from msbench.datasets.aan import AAN
 from msbench.datasets.dataset import Dataset, RaggedPairs
@@ -108,11 +110,24 @@ def test_both_texts_are_cut_to_the_same_length(root: Path, tmp_path: Path) -> No
     dataset = data.setup(AanConfig(max_length=5), root, source=source)
     assert texts_of(dataset, "train") == [("éééé", "aaaa")]
     assert dataset.manifest["vocabulary"] == "aé"
+    assert dataset.manifest["truncated"] == {"train": 2, "validation": 1, "test": 1}
+    remark = "texts truncated to data.max_length 5: 2 of train, 1 of validation, 1 of test"
+    assert dataset.manifest["remarks"] == [remark]
     long = data.setup(AanConfig(max_length=5, tokens="bytes", eos=False), root, source=source)
     assert long.splits["train"].batch(np.array([0])).inputs.tolist() == [
         [[0xC4, 0xAA, 0xC4, 0xAA, 0xC4], [98] * 5]
     ]
     assert long.info.vocabulary == 257
+
+
+def test_truncated_texts_are_reported(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_folder(tmp_path / "a", pairs(train=[row("0.0", "a" * 9, "a" * 300)]))
+    monkeypatch.setenv("MSBENCH_DATA", str(root))
+    words = ["setup", "aan", "--from", str(source)]
+    done = CliRunner().invoke(app, [*words, "--set", "data.max_length=8"])
+    assert done.exit_code == 0, done.stderr
+    assert "aan: texts truncated to data.max_length 8: 2 of train, 0 of validation, 0 of test" in done.stderr
+    assert "truncated" not in CliRunner().invoke(app, words).stderr
 
 
 def test_lines_may_end_in_two_characters(root: Path, tmp_path: Path) -> None:

@@ -164,7 +164,10 @@ def test_of_a_large_folder_only_the_first_files_are_looked_at(
     for number in range(5):
         (tmp_path / f"{number}").write_text("1" * number)
     monkeypatch.setattr(archive_dataset, "MOST_FILES", 3)
-    assert archive_dataset.describe_source(tmp_path) == {"folder": tmp_path.name, "files": 3, "bytes": 3}
+    assert archive_dataset.describe_source(tmp_path) == {
+        "folder": tmp_path.name, "files": 3, "bytes": 3,
+        "counted": "the first files by name",
+    }
 
 
 def test_a_source_for_what_is_generated_is_refused(file: Path, tmp_path: Path) -> None:

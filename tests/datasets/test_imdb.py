@@ -131,6 +131,8 @@ def test_characters_are_counted_where_texts_are_kept_and_in_validation_too(
     assert not {"Q", "?", "<"} & set(known)
     assert split_of(dataset, "test").example(0).tolist() == [3 + known.index("Z"), 1, 2]
     assert dataset.info.longest == 10
+    # The texts of `reviews` are longer, but for the one that is two characters.
+    assert dataset.manifest["truncated"] == {"train": 36, "validation": 4, "test": 39}
 
 
 def test_bytes_of_long_range_arena(archive: Path, root: Path) -> None:
