@@ -606,7 +606,8 @@ def unpack(source: Path, folder: Path, progress: Progress = ignore_progress, *, 
     """Unpack the archive `source` into `folder`, which appears whole or not at all.
 
     Repeating it changes nothing. With `nested`, an inner tar becomes a folder of its name without .tar, as
-    for ImageNet's train set. Raises DataError naming the archive, or a folder that holds something else.
+    for ImageNet's train set. Raises DataError naming the archive, or a folder that holds something else, or
+    more or less than was unpacked.
     """
     with explain_errors(source):
         origin: dict[str, str | int] = {"archive": source.name, "bytes": source.stat().st_size}
@@ -621,6 +622,26 @@ def unpack(source: Path, folder: Path, progress: Progress = ignore_progress, *, 
     if {key: facts.get(key) for key in origin} != origin:
         was, now = (f"{values.get('archive')} of {values.get('bytes')} bytes" for values in (facts, origin))
         raise DataError(f"{folder}: was unpacked from {was}, not from {now}: move it away")
+    with explain_errors(folder):
+        found = _count_files(folder)
+    if found != (facts.get("files"), facts.get("total")):
+        were = f"{facts.get('files')} of {facts.get('total')} were unpacked"
+        raise DataError(
+            f"{folder}: holds {found[0]} files of {found[1]} bytes, but {were}: move it away, and the same"
+            " command unpacks it again"
+        )
+
+
+def _count_files(folder: Path) -> tuple[int, int]:
+    """Return the number of files below a folder and their total size, without hidden ones."""
+    count = total = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                is_folder = entry.is_dir()
+                files, size = _count_files(Path(entry.path)) if is_folder else (1, entry.stat().st_size)
+                count, total = count + files, total + size
+    return count, total
 
 
 def _unpack_into(
@@ -633,7 +654,8 @@ def _unpack_into(
             with zipfile.ZipFile(source) as archive:
                 size = sum(info.file_size for info in archive.infolist())
     require_space(new, size, what)
-    files, total = _write_files(new, read_members(source, lambda _name: True, progress, nested=nested), what)
+    _write_files(new, read_members(source, lambda _name: True, progress, nested=nested), what)
+    files, total = _count_files(new)
     os.sync()  # once at the end: an fsync for each of a million files would be slow
     with (new / UNPACKED).open("x", encoding="utf-8") as stream:
         json.dump({**origin, "files": files, "total": total}, stream)
@@ -641,9 +663,7 @@ def _unpack_into(
         os.fsync(stream.fileno())
 
 
-def _write_files(folder: Path, files: Iterator[tuple[str, bytes]], what: str) -> tuple[int, int]:
-    """Write files into `folder`; return their number and their total size."""
-    count = total = 0
+def _write_files(folder: Path, files: Iterator[tuple[str, bytes]], what: str) -> None:
     made = {folder}
     for name, data in files:
         require_space(folder, len(data), what)
@@ -653,8 +673,6 @@ def _write_files(folder: Path, files: Iterator[tuple[str, bytes]], what: str) ->
             made.add(path.parent)
         with path.open("xb") as stream:
             stream.write(data)
-        count, total = count + 1, total + len(data)
-    return count, total
 
 
 @contextmanager

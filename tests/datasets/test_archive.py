@@ -390,6 +390,23 @@ def test_unpacking_is_done_once(tmp_path: Path, kind: str) -> None:
         unpack(source, folder)
 
 
+@pytest.mark.parametrize("change", ["deleted", "shortened", "added"])
+def test_an_unpacked_folder_is_not_trusted_by_its_mark(tmp_path: Path, change: str) -> None:
+    source, folder = write(tmp_path, tar_bytes(FILES)), tmp_path / "out"
+    unpack(source, folder)
+    (folder / ".DS_Store").write_bytes(b"hidden")
+    unpack(source, folder)
+    (path, *_) = [folder / name for name, content in FILES.items() if content]
+    if change == "deleted":
+        path.unlink()
+    else:
+        (folder / "more" if change == "added" else path).write_bytes(b"")
+    with pytest.raises(
+        DataError, match=rf"out: holds \d+ files of \d+ bytes, but {len(FILES)} of \d+ were unp"
+    ):
+        unpack(source, folder)
+
+
 def test_unpacking_nested(tmp_path: Path) -> None:
     unpack(write(tmp_path, tar_bytes(NESTED)), tmp_path / "out", nested=True)
     assert on_disk(tmp_path / "out") == {"n01/a.JPEG": b"1", "n02/b.JPEG": b"2", "notes": b"3"}

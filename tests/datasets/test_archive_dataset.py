@@ -165,7 +165,9 @@ def test_of_a_large_folder_only_the_first_files_are_looked_at(
         (tmp_path / f"{number}").write_text("1" * number)
     monkeypatch.setattr(archive_dataset, "MOST_FILES", 3)
     assert archive_dataset.describe_source(tmp_path) == {
-        "folder": tmp_path.name, "files": 3, "bytes": 3,
+        "folder": tmp_path.name,
+        "files": 3,
+        "bytes": 3,
         "counted": "the first files by name",
     }
 

@@ -31,6 +31,15 @@ def test_archives_are_unpacked_and_read_in_place(published: Path, tmp_path: Path
     assert dataset.splits["test"].batch(range(3)).labels.tolist() == [1, 0, 1]  # type: ignore[arg-type]
 
 
+def test_an_image_deleted_after_unpacking_is_missed(published: Path, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    data.setup(CONFIG, root, source=published)
+    next((root / "imagenet" / "images" / "train").glob("*/*.JPEG")).unlink()
+    other = CONFIG.model_copy(update={"verify": "full"})
+    with pytest.raises(DataError, match=r"images/train: holds 5 files .* but 6 of .* were unpacked"):
+        data.setup(other, root, source=published)
+
+
 def test_both_archives_are_needed(published: Path, tmp_path: Path) -> None:
     (published / ARCHIVES["val"]).unlink()
     with pytest.raises(DataError, match=rf"{ARCHIVES['val']}: no such file"):
