@@ -156,9 +156,13 @@ def read_cpu_name() -> str:
 
 
 def read_git_state() -> dict[str, Any] | None:
-    """Return the checkout's commit and whether files differ from it; None outside a checkout."""
+    """Return the checkout's commit and whether files differ from it.
+
+    None where git does not track this package: one installed below somebody's repository is no part of it.
+    """
     folder = Path(__file__).parent
     try:
+        _git(folder, "ls-files", "--error-unmatch", Path(__file__).name)
         commit = _git(folder, "rev-parse", "HEAD")
         dirty = bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
@@ -172,8 +176,11 @@ def describe_commit(git: Mapping[str, Any] | None, before: str) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    # GIT_DIR and its like, as in a hook of the user's, are of another repository.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", env=own)
+    return done.stdout.strip()
 
 
 def expand_home(path: str | Path, choice: str = "") -> Path:
