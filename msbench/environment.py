@@ -1,5 +1,6 @@
 """The machine, its limits and its numerics: recorded with every result, never part of a run's id."""
 
+import math
 import os
 import platform
 import subprocess
@@ -7,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msbench.errors import ConfigError, UnknownName
 
 PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
 
+CGROUPS, PROCESS_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 CONTAINER = {
     "engine": "MSBENCH_CONTAINER",
     "image": "MSBENCH_IMAGE",
@@ -48,8 +50,21 @@ def _describe_machine() -> dict[str, Any]:
 
 
 def count_cores() -> int | None:
-    """Return how many CPUs this process may use, which a batch system may limit; None if unknown."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """Return how many CPUs this process may use, which a batch system or container may limit, or None."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return None if cores is None else math.ceil(min(cores, _read_cgroup_cores()))
+
+
+def limit_threads() -> int | None:
+    """Return the number of threads to use where PyTorch's own is more than the cores' time; else None.
+
+    PyTorch starts one a core of the machine, and knows nothing of the time that a container may use.
+    """
+    import torch
+
+    cores = count_cores()
+    given = any(os.environ.get(name) for name in THREAD_VARIABLES)
+    return None if given or cores is None or torch.get_num_threads() <= cores else cores
 
 
 def describe_container() -> dict[str, str] | None:
@@ -129,20 +144,75 @@ def _read_available_memory() -> int:
 
 
 def _read_cgroup_memory() -> int:
-    """Return the bytes left to the control group (of a container or batch job); very large without one."""
+    """Return the bytes left to the control groups (of containers, batch jobs and slices); very large without.
+
+    Cached pages of files count as used there, but are given back to whoever allocates.
+    """
     left = 2**63
+    for folder in _list_cgroups("memory"):
+        for limit, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            try:
+                bytes_left = int(_read_text(folder / limit)) - int(_read_text(folder / used))
+            except (OSError, ValueError):  # no limit here, the word "max", or the other version
+                continue
+            left = min(left, bytes_left + _count_cached_bytes(folder))
+    return max(left, 0)
+
+
+def _count_cached_bytes(folder: Path) -> int:
+    """Return the bytes of cached files in a control group and those below it."""
     try:
-        own = Path("/proc/self/cgroup").read_text(encoding="utf-8").rpartition(":")[2].strip().lstrip("/")
-    except OSError:
-        return left
-    for folder in {Path("/sys/fs/cgroup") / own, Path("/sys/fs/cgroup")}:
+        lines = [line.split() for line in _read_text(folder / "memory.stat").splitlines()]
+        found = {name: int(value) for name, value in lines}
+    except (OSError, ValueError):
+        return 0
+    # In version 1 the plain keys leave out the groups below.
+    prefix = "total_" if "total_inactive_file" in found else ""
+    return found.get(f"{prefix}inactive_file", 0) + found.get(f"{prefix}active_file", 0)
+
+
+def _read_cgroup_cores() -> float:
+    """Return how many cores' time the control groups allow; infinite without a limit."""
+    cores = math.inf
+    for folder in _list_cgroups("cpu"):
         try:
-            limit = int((folder / "memory.max").read_text(encoding="ascii"))
-            used = int((folder / "memory.current").read_text(encoding="ascii"))
-        except (OSError, ValueError):  # no such group, or "max"
+            if (folder / "cpu.max").exists():
+                quota, period = map(float, _read_text(folder / "cpu.max").split())
+            else:
+                quota, period = (
+                    float(_read_text(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period")
+                )
+        except (OSError, ValueError):  # no limit here, or the word "max"
             continue
-        left = min(left, limit - used)
-    return left
+        if quota > 0 and period > 0:
+            cores = min(cores, quota / period)
+    return cores
+
+
+def _list_cgroups(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control groups, its own and those above it, of both versions.
+
+    In a container the path may be that of the host; its own group is then the top of what is mounted.
+    """
+    try:
+        lines = _read_text(PROCESS_CGROUPS).splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if names and controller not in names.split(","):
+            continue
+        tops = (CGROUPS / controller,) if names else (CGROUPS, CGROUPS / "unified")
+        own = PurePosixPath(path.lstrip("/"))
+        yield from (top / each for top in tops for each in (own, *own.parents))
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def read_cpu_name() -> str:

@@ -53,8 +53,9 @@ def apply_settings(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[st
     """
     device = environment.choose_accelerator(options.device)
     with ExitStack() as settings:
-        if options.threads is not None:
-            settings.enter_context(environment.use_threads(options.threads))
+        threads = environment.limit_threads() if options.threads is None else options.threads
+        if threads is not None:
+            settings.enter_context(environment.use_threads(threads))
         if options.deterministic:  # before a kernel's check starts CUDA
             settings.enter_context(environment.use_deterministic(device))
         if options.scan is not None:
