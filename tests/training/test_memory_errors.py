@@ -2,12 +2,15 @@
 
 import errno
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from msbench.training.memory import describe_memory_error, is_out_of_memory
+import msbench
+from msbench.training.memory import MESSAGES, describe_memory_error, is_out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -78,3 +81,19 @@ def test_the_description_has_no_advice_and_is_never_empty() -> None:
     error = torch.OutOfMemoryError(f"{text}. If reserved but unallocated memory is large, ...\nmore")
     assert describe_memory_error(error) == text
     assert describe_memory_error(MemoryError()) == "MemoryError"
+
+
+def test_there_is_one_detector() -> None:
+    """Exceptions and messages of a lack of memory are named in one module, which the others ask."""
+    package = Path(msbench.__file__).parent
+    detects = re.compile(rf"OutOfMemoryError|in str\(error\).*memory|{'|'.join(map(re.escape, MESSAGES))}")
+    sources = {path: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    found = {path.relative_to(package).as_posix() for path, text in sources.items() if detects.search(text)}
+    assert found == {"training/memory.py"}
+    callers = {
+        path.relative_to(package).as_posix() for path, text in sources.items() if "is_out_of_memory(" in text
+    }
+    assert callers >= {
+        *("training/step.py", "training/process_group.py", "runs/execution.py", "runs/memory.py"),
+        *("analysis/mixing/command.py", "analysis/benchmarks/measurement.py"),
+    }
