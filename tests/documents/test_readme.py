@@ -86,3 +86,17 @@ def test_exit_codes_are_those_of_the_program() -> None:
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\((?!http)([^)#]+)\)", TEXT))))
 def test_what_is_linked_is_there(path: str) -> None:
     assert (REPOSITORY / path).exists()
+
+
+def test_nobody_is_told_to_install_a_package_of_the_index() -> None:
+    """The name msbench on the index is not ours."""
+    paths = [
+        path
+        for kind in ("*.md", "*.py")
+        for folder in ("docs", "msbench", "containers")
+        for path in (REPOSITORY / folder).rglob(kind)
+    ]
+    named = re.compile(r"(pip|uv|pipx) [a-z ]*install(?: -\S+)* ['\"]?msbench\b")
+    assert [
+        str(path) for path in (REPOSITORY / "README.md", *paths) if named.search(path.read_text("utf-8"))
+    ] == []
