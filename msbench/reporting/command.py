@@ -1,9 +1,13 @@
 """The command ``msbench report``: its tables, and the files that it writes."""
 
+import logging
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from msbench.errors import ConfigError
@@ -110,10 +114,35 @@ def describe_figures(drawn: "Sequence[FigureFile]") -> list[str]:
 def _draw_figures(report: Report, options: ReportOptions) -> "list[FigureFile]":
     if not (options.figures or options.initialisation or options.html):
         return []
-    # matplotlib is slow to import, so it is imported only for figures.
-    from msbench.reporting import figures
-
+    figures = import_figures()
     kinds = tuple(figures.KINDS) if options.initialisation else figures.WITHOUT_MODELS
     # A table without runs has nothing to draw; one of claims repeats the numbers of its suite's own table.
     measured = tuple(table for table in report.tables if table.measured and not table.base)
-    return figures.make_figures(replace(report, tables=measured), kinds)
+    drawn: list[FigureFile] = figures.make_figures(replace(report, tables=measured), kinds)
+    return drawn
+
+
+def import_figures() -> ModuleType:
+    """Import the package of figures, and with it matplotlib, which is slow to import.
+
+    The backend that a notebook leaves in ``MPLBACKEND`` is not looked at, as figures are drawn without one.
+    Raises ConfigError for a matplotlibrc that is not UTF-8, which matplotlib reads on import.
+    """
+    messages: list[str] = []
+    logger, backend = logging.getLogger("matplotlib"), os.environ.pop("MPLBACKEND", None)
+
+    def collect(record: logging.LogRecord) -> bool:
+        messages.append(record.getMessage())
+        return False
+
+    logger.addFilter(collect)
+    try:
+        return import_module("msbench.reporting.figures")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"figures: {' '.join(messages) or error} Correct that file, or move it away"
+        ) from None
+    finally:
+        logger.removeFilter(collect)
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend

@@ -6,6 +6,7 @@ from typing import Any
 
 from msbench import console
 from msbench.analysis.mixing.options import MeasureOptions
+from msbench.reporting.command import import_figures
 from msbench.results.files import encode_csv, write_files
 from msbench.results.mixing_documents import BEYOND, MixingDocument
 
@@ -110,7 +111,7 @@ def render_csv(documents: Sequence[MixingDocument]) -> bytes:
 
 
 def _render_figures(documents: Sequence[MixingDocument], stem: str) -> dict[str, bytes]:
-    # matplotlib takes longer to import than most measures to read
+    import_figures()
     from msbench.reporting.figures.mixing import DOCUMENT_FIGURES, render_documents
     from msbench.reporting.figures.style import FORMATS
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -266,3 +267,43 @@ def test_runs_in_two_columns_have_one_panel_of_distances(tmp_path: Path) -> None
     made = replace(table_, columns=(*COLUMNS, again), rows=(replace(row, cells=(*row.cells, row.cells[0])),))
     (figure,) = make_figures(replace(found, tables=(made,)), ["mixing"])
     assert list(dict.fromkeys(row.label for row in figure.rows)) == [COLUMNS[1].label, "distance"]
+
+
+def draw(
+    tiny_file: Path, results: Path, folder: Path, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """``msbench report --figures`` in a folder, under these environment variables."""
+    words = ["report", str(tiny_file), "--results", str(results), "--figures", "--out", "out"]
+    return subprocess.run(
+        [sys.executable, "-m", "msbench", *words],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "nonsense", "QtAgg"])
+def test_no_backend_is_looked_for(backend: str, tiny: Suite, tiny_file: Path, tmp_path: Path) -> None:
+    recorded(tiny, tmp_path / "results")
+    done = draw(tiny_file, tmp_path / "results", tmp_path, MPLBACKEND=backend)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "out").glob("*.svg"))) == 3
+
+
+def test_unreadable_settings_of_matplotlib_are_one_message(
+    tiny: Suite, tiny_file: Path, tmp_path: Path
+) -> None:
+    recorded(tiny, tmp_path / "results")
+    path = tmp_path / "matplotlibrc"
+    path.write_text("font.size: 30\nno.such.key: 1\n", encoding="utf-8")
+    done = draw(tiny_file, tmp_path / "results", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "no.such.key" not in done.stderr  # none of the file is used, so nothing is said of its content
+    path.write_bytes(b"font.size: 30  # caf\xe9\n")
+    done = draw(tiny_file, tmp_path / "results", tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("msbench: figures: Cannot decode configuration file ")
+    assert line.endswith("matplotlibrc' as utf-8. Correct that file, or move it away")
