@@ -141,9 +141,17 @@ def compute_rows(
     for index, channel in enumerate(channels):
         start = torch.zeros_like(out)
         start[:, channel] = 1
-        (gradient,) = torch.autograd.grad(out, x, start, retain_graph=index < len(channels) - 1)
+        gradient = _differentiate(out, x, start, keep=index < len(channels) - 1)
         _check_finite(gradient, f"channel {channel}")
         yield gradient
+
+
+def _differentiate(out: Tensor, x: Tensor, weights: Tensor, *, keep: bool = False) -> Tensor:
+    """Return the gradient at `x` of the weighted sum of `out`: zeros where that does not depend on `x`."""
+    if not out.requires_grad:
+        return torch.zeros_like(x)
+    (gradient,) = torch.autograd.grad(out, x, weights, retain_graph=keep, materialize_grads=True)
+    return gradient
 
 
 def _check_finite(gradient: Tensor, what: str) -> None:
@@ -171,7 +179,7 @@ def measure_future(apply: Apply, x: Tensor, padding: Padding, lengths: Tensor) -
     middle = (lengths[long] - 1) // 2
     out = apply(x, padding)[long, middle]
     weights = torch.randn(out.shape[1], generator=torch.Generator().manual_seed(PROBE_SEED)).to(out)
-    (gradient,) = torch.autograd.grad(out, x, weights.expand_as(out))
+    gradient = _differentiate(out, x, weights.expand_as(out))
     _check_finite(gradient, "a middle position")
     size = gradient[long].abs().sum(2, dtype=torch.float64)
     place = torch.arange(x.shape[1], device=x.device)

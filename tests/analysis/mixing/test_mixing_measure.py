@@ -115,6 +115,23 @@ def test_rows_of_zeros_have_no_distance() -> None:
     assert layer.beyond[0].tolist() == [0, 0, 0, 0]
 
 
+class Constant(nn.Module):
+    """The same, whatever comes in."""
+
+    def forward(self, x: Tensor, _: Tensor) -> Tensor:
+        return torch.ones_like(x)
+
+
+@pytest.mark.parametrize("position", [None, 4])
+def test_a_layer_that_does_not_depend_on_its_input_has_rows_of_zeros(position: int | None) -> None:
+    (layer,) = measure_model(with_layer(Constant()), [tokens(9, 6)], MeasureOptions(position=position)).layers
+    assert np.isnan(layer.distance).all()
+    assert np.isnan(layer.profile).all()
+    assert layer.future_share == 0
+    residual = distances(Constant(), 9, residual=True)
+    assert residual.tolist() == [[0, 0, 0, 0]]  # only the position itself is left
+
+
 def test_one_product_for_the_sum_of_all_channels_is_another_quantity() -> None:
     """The shortcut that suggests itself: what lies far back cancels in it, and the distance would be 0."""
     np.testing.assert_allclose(distances(Opposed(), 20), 2.5)
