@@ -29,6 +29,8 @@ from msbench.runs.setup import setup_fetched_data
 from msbench.runs.suite import load_suite
 
 ENGINES = ("docker", "podman", "apptainer")
+NO_IMAGE = ("no such image", "image not known")
+"""Parts of the engines' messages for an image that they do not have; any other is of the engine itself."""
 OWN = ("--container", "--image")
 """Options of this command that are not passed to the command inside."""
 
@@ -215,10 +217,15 @@ def _inspect_digest(engine: str, reference: str) -> str:
     """Return the engine's id of the image: sha256 of its configuration, which names all layers."""
     asked = [engine, "image", "inspect", "--", reference]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    reason = answer.stderr.strip() or "it did not say why"
+    if answer.returncode != 0 and not any(text in reason.lower() for text in NO_IMAGE):
+        raise ConfigError(
+            f"--container {engine}: {engine} does not answer: {reason}; start it, or use another engine"
+        )
     if answer.returncode != 0:
         raise ConfigError(
             f"--image {reference}: {engine} has no such image: build it as in docs/containers.md, or pull it"
-            f" ({answer.stderr.strip() or 'it did not say why'})"
+            f" ({reason})"
         )
     try:
         found = str(json.loads(answer.stdout)[0]["Id"]).removeprefix("sha256:")

@@ -359,3 +359,31 @@ def test_an_image_needs_an_engine_for_jobs_too(tiny_file: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == ExitCode.USAGE
     assert "--image goes with --container" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("engine", "said", "message"),
+    [
+        ("docker", "Error response from daemon: No such image: x:1", "--image x:1: docker has no such image"),
+        ("docker", "Error: No such image: x:1", "--image x:1: docker has no such image"),
+        ("podman", "Error: x:1: image not known", "--image x:1: podman has no such image"),
+        (
+            "docker",
+            "Cannot connect to the Docker daemon at unix:///x.sock. Is the docker daemon running?",
+            "--container docker: docker does not answer: Cannot connect to the Docker daemon",
+        ),
+        (
+            "docker",
+            "permission denied while trying to connect to the Docker daemon socket",
+            "--container docker: docker does not answer: permission denied",
+        ),
+        ("podman", "", "--container podman: podman does not answer: it did not say why"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_no_missing_image(
+    engine: str, said: str, message: str, run: Run, engines: Engines, tiny_file: Path
+) -> None:
+    (engines.folder / engine).write_text(f"#!{sys.executable}\nimport sys; sys.exit({said!r} or 1)\n")
+    done = run("tiny.yaml", "--container", engine, "--image", "x:1", cwd=tiny_file.parent)
+    assert done.returncode == ExitCode.USAGE
+    assert message in done.stderr
