@@ -48,6 +48,11 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def format_count(count: int | None, noun: str) -> str:
+    """Return a number and its noun, such as ``1 thread`` or ``2 threads``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def escape_commands(text: str) -> str:
     """Return `text` with no line that GitHub Actions would obey as a command.
 

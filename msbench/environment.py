@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from msbench.console import format_count
 from msbench.errors import ConfigError, UnknownName
 
 PACKAGES = ("msbench", "torch", "lightning-fabric", "numpy", "triton", "mamba-ssm", "safetensors")
@@ -114,7 +115,8 @@ def explain_cuda() -> str:
 
     if torch.version.cuda is None:
         return "this torch was built without CUDA"
-    return f"torch {torch.__version__} for CUDA {torch.version.cuda}, {torch.cuda.device_count()} devices"
+    devices = format_count(torch.cuda.device_count(), "device")
+    return f"torch {torch.__version__} for CUDA {torch.version.cuda}, {devices}"
 
 
 def measure_free_memory(device: str) -> int:
@@ -251,6 +253,19 @@ def _git(folder: Path, *arguments: str) -> str:
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", env=own)
     return done.stdout.strip()
+
+
+SWITCH = {"on": ("1", "true", "t", "yes", "y", "on"), "off": ("", "0", "false", "f", "no", "n", "off")}
+"""Values of a variable that is on or off, as typer reads those of options (``MSBENCH_DETERMINISTIC``)."""
+
+
+def read_switch(name: str) -> bool:
+    """Return True if the environment variable is on, False if it is off or unset; ConfigError for another."""
+    value = os.environ.get(name, "")
+    for state, values in SWITCH.items():
+        if value.strip().lower() in values:
+            return state == "on"
+    raise ConfigError(f"{name}={value}: is neither on nor off; write 1 or 0")
 
 
 def expand_home(path: str | Path, choice: str = "") -> Path:

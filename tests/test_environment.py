@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 from msbench import environment
+from msbench.cli import app
 from msbench.cli.measure import describe_machine
+from msbench.datasets.download import is_offline
 from msbench.environment import (
     choose_accelerator,
     count_cores,
@@ -17,6 +20,8 @@ from msbench.environment import (
     limit_threads,
     measure_free_memory,
     read_git_state,
+    read_switch,
+    use_threads,
 )
 from msbench.errors import ConfigError
 
@@ -80,8 +85,42 @@ def test_variables_of_git_name_no_other_repository(
 def test_doctor_says_which_kernel_runs() -> None:
     found = dict(describe_machine())
     assert found["scan on cpu"]
-    assert "threads" in found["cpu"]
+    assert " thread" in found["cpu"]
     assert found["data"].endswith("free")
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, ", 1 thread"), (2, ", 2 threads")])
+def test_one_thread_is_no_plural(count: int, text: str) -> None:
+    with use_threads(count):
+        assert dict(describe_machine())["cpu"].endswith(text)
+
+
+SWITCHES = {
+    True: ("1", "true", "True", "yes", "on", " 1 "),
+    False: ("", "0", "false", "FALSE", "no", "off"),
+}
+
+
+@pytest.mark.parametrize(("on", "value"), [(on, text) for on, texts in SWITCHES.items() for text in texts])
+def test_a_switch_is_read_the_same_way_everywhere(
+    on: bool, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSBENCH_OFFLINE", value)
+    assert read_switch("MSBENCH_OFFLINE") is is_offline() is on
+    monkeypatch.setenv("MSBENCH_DETERMINISTIC", value)
+    command = typer.main.get_command(app)
+    with command.make_context("msbench", ["run", "quick"]) as outer:
+        run = command.commands["run"]  # type: ignore[attr-defined]
+        with run.make_context("run", ["quick"], parent=outer) as context:
+            assert bool(context.params["deterministic"]) is on
+
+
+def test_a_switch_that_is_neither_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSBENCH_OFFLINE", "maybe")
+    with pytest.raises(ConfigError, match="MSBENCH_OFFLINE=maybe: is neither on nor off; write 1 or 0"):
+        is_offline()
+    monkeypatch.delenv("MSBENCH_OFFLINE")
+    assert not is_offline()
 
 
 def test_an_impossible_device_is_refused() -> None:

@@ -263,7 +263,7 @@ def print_report(report: DeterminismReport) -> None:
     names: list[Comparison] = [*PROMISED]
     if report.device == "cpu":
         names.append("threads")
-    counts = [f"{number} thread{'' if number == 1 else 's'}" for number in report.threads]
+    counts = [console.format_count(number, "thread") for number in report.threads]
     rows = [_row(finding, names) for finding in report.findings]
     console.out_rows(("model", "kernel", *PROMISED, *counts[1:], "first difference"), rows, below=1)
     problem, equal = report.problem, sum(finding.equal for finding in report.findings)

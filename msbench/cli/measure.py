@@ -148,14 +148,14 @@ def describe_machine() -> list[tuple[str, str]]:
     from msbench.ops import native_library
 
     found = describe_environment()
-    packages = found["packages"]
+    packages, count = found["packages"], console.format_count
     root = datasets.data_root()
     nearest = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     return [
         ("msbench", __version__ + describe_commit(found["git"], " at ")),
         ("python", found["python"]),
         ("platform", found["platform"]),
-        ("cpu", f"{found['cpu']}, {found['cores']} cores, {found['threads']} threads"),
+        ("cpu", ", ".join((found["cpu"], count(found["cores"], "core"), count(found["threads"], "thread")))),
         ("torch", f"{packages.get('torch')} for CUDA {found['cuda']}"),
         ("gpus", ", ".join(found["gpus"]) or "none: runs use the CPU"),
         *_describe_kernels("cpu"),

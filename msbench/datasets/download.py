@@ -38,6 +38,7 @@ from typing import TypeVar
 from msbench.datasets.archive import HEAD, is_kind, is_web_page
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.disk import HashCache, describe_shortage, lock_path, sync_folder
+from msbench.environment import read_switch
 from msbench.errors import DataError
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ class RemoteFile:
 
 def is_offline() -> bool:
     """Return True if ``MSBENCH_OFFLINE`` forbids network access."""
-    return os.environ.get("MSBENCH_OFFLINE", "0") not in ("", "0")
+    return read_switch("MSBENCH_OFFLINE")
 
 
 def fetch_file(

@@ -38,11 +38,10 @@ def print_document(found: Mapping[str, Any]) -> None:
 def format_heading(found: Mapping[str, Any]) -> str:
     """Return the heading: versions, device and settings of the measurement."""
     device, commit = found["device"], describe_commit(found["git"], ", commit ")
-    packages = found["environment"]["packages"]
+    packages, threads = found["environment"]["packages"], console.format_count(found["threads"], "thread")
     lines = [
         f"msbench bench {found['what']}: msbench {found['msbench']}{commit}",
-        f"{device['name']} ({device['type']}), {found['threads']} threads, torch {packages.get('torch')},"
-        f" {found['dtype']}",
+        f"{device['name']} ({device['type']}), {threads}, torch {packages.get('torch')}, {found['dtype']}",
     ]
     if found["what"] == "scan":
         size = found["size"]

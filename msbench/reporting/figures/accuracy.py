@@ -13,6 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from msbench.console import format_count
 from msbench.reporting.figures.series import FigureRow, Series, clean, fold, group
 from msbench.reporting.figures.style import (
     INK,
@@ -93,7 +94,7 @@ def name_hardware(record: RunRecord) -> str:
     if record.hardware != "cpu":
         return record.hardware or "unknown hardware"
     name, threads = record.environment.get("cpu") or "cpu", record.environment.get("threads")
-    return f"{name}, {threads} thread{'' if threads == 1 else 's'}" if threads else str(name)
+    return f"{name}, {format_count(threads, 'thread')}" if threads else str(name)
 
 
 def _select_measured(series: Iterable[Series]) -> list[Series]:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
+from msbench.console import format_count
 from msbench.reporting.figures.series import clean, shorten
 from msbench.reporting.figures.style import COLOURS, INK, NARROW, Line, SeriesStyle, make_panels, scale_axis
 from msbench.reporting.render.formatting import number_repeats
@@ -99,7 +100,7 @@ def parse_scan(document: str, values: Mapping[str, Any]) -> Scan:
 
 def _describe_machine(values: Mapping[str, Any]) -> str:
     """Return the device and date, such as ``AMD EPYC, 2 threads, 2026-11-28``."""
-    threads = f", {values['threads']} threads" if values["device"]["type"] == "cpu" else ""
+    threads = f", {format_count(values['threads'], 'thread')}" if values["device"]["type"] == "cpu" else ""
     name = values["device"]["name"] or values["device"]["type"]
     return f"{clean(name)}{threads}, {values['ended'][:10]}"
 
