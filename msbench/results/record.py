@@ -98,8 +98,8 @@ class RunRecord(BaseModel):
 
     `metric` names the one that is the result, `chance` is its chance level, `baselines` are the results of
     trivial rules on the test split; `classes` are the names of the classes in the order of the predictions,
-    where they have names. `data_notes` are the notes of the data setup, such as differences from the
-    published data.
+    where they have names. `data_notes` are differences of the data from the published ones, `data_remarks`
+    are what the protocol drops or truncates of these.
 
     Read tolerantly: fields added by a later version are ignored, and fields missing in an earlier one take
     their default, so that old records stay in the tables. A record of a higher `schema_version` is not read:
@@ -119,6 +119,7 @@ class RunRecord(BaseModel):
     spec_digest: str
     data_digest: str
     data_notes: tuple[str, ...] = ()
+    data_remarks: tuple[str, ...] = ()
     source_digest: str
     sources: dict[str, str] = {}
     metric: Metric = "accuracy"

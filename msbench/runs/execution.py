@@ -330,6 +330,7 @@ class _RunAttempt:
             spec_digest=spec.digest,
             data_digest=identity.data_digest,
             data_notes=tuple(self.dataset.manifest.get("notes", ())),
+            data_remarks=tuple(self.dataset.manifest.get("remarks", ())),
             source_digest=identity.source_digest,
             sources=identity.files,
             kernel_digest=digest_kernels(),

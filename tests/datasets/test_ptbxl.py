@@ -74,7 +74,8 @@ def test_the_train_split_of_the_task_is_standardised(built: Callable[..., Datase
 
 def test_what_is_dropped_is_reported(built: Callable[..., Dataset]) -> None:
     dataset = built(labels="superdiagnostic")
-    assert "2 records dropped: no label in this set (superdiagnostic)" in dataset.manifest["notes"]
+    assert dataset.manifest["remarks"] == ["2 records dropped: no label in this set (superdiagnostic)"]
+    assert not any("dropped" in note for note in dataset.manifest["notes"]), "which are no other data"
     assert dataset.manifest["records_dropped"] == 2
     assert built(labels="all").manifest["records_dropped"] == 0
     sure = built(labels="superdiagnostic", min_likelihood=50)

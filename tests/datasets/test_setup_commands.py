@@ -164,7 +164,8 @@ def test_shipped_suites_run_on_it_and_a_report_calls_it_modified(place: Place) -
     for record in records:
         assert record["run_id"] not in plain.stdout
         assert record["run_id"] in marked.stdout
-        assert all(json.dumps(note)[1:-1] in marked.stdout for note in record["data_notes"])
+        texts = (*record["data_notes"], *record["data_remarks"])
+        assert all(json.dumps(text)[1:-1] in marked.stdout for text in texts)
     assert all(record["data_notes"] for record in records) == bool(place.sources)
 
 

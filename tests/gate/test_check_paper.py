@@ -52,6 +52,10 @@ class TestPaper:
         assert code == ExitCode.DATA
         assert "100 examples" in found["mamba"]["reason"]
 
+    def test_what_the_protocol_leaves_out_is_no_other_data(self, path: Path, results: Path) -> None:
+        run_all(results, path, (0.38, 0.382, 0.381), (0.33, 0.331), data_remarks=("2 records dropped",))
+        assert self.verdicts(path, results)[0] != ExitCode.DATA
+
     def test_a_percentage_of_a_percentage_is_no_expectation(self, tmp_path: Path, results: Path) -> None:
         """Nor where records of an earlier version have no chance level: the task has one."""
         reported = results / "reported"

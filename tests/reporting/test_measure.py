@@ -44,6 +44,8 @@ def test_what_is_not_as_published_about_the_data_is_reported() -> None:
     notes_of_data = ("test_batch has 10 images, the published file 10,000", "data_batch_1 is missing")
     _, notes = cell_of([run(PlannedRun("listops", "mamba"), 0.4, data_notes=notes_of_data)])
     assert notes == [f"data of listops: {text}" for text in notes_of_data]
+    _, remarks = cell_of([run(PlannedRun("listops", "mamba"), 0.4, data_remarks=("5 texts truncated",))])
+    assert remarks == ["data of listops: 5 texts truncated"]
     assert cell_of(seeds(0.4))[1] == []
 
 

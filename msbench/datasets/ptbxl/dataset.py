@@ -208,8 +208,7 @@ def _describe_labels(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
     notes += [f"repaired: {count:,} {name.replace('_', ' ')}" for name, count in facts["repairs"].items()]
     if facts["version"] == ptbxl_labels.SUBSET:
         notes.append(f"no published version of PTB-XL has {records:,} records: taken as a subset of one")
-    if dropped:
-        notes.append(f"{dropped:,} records dropped: no label in this set ({config.labels})")
+    remark = f"{dropped:,} records dropped: no label in this set ({config.labels})"
     if not config.min_likelihood:
         notes += ptbxl_labels.compare_with_published(facts["version"], config.labels, names, labels)
     return {
@@ -217,6 +216,8 @@ def _describe_labels(config: PtbXlConfig, dataset: Dataset) -> dict[str, Any]:
         "records_dropped": dropped,
         "standardisation": _describe_standardisation(dataset) if config.standardise else None,
         "notes": notes,
+        # As in the published benchmark: no difference from its data.
+        "remarks": [remark] if dropped else [],
     }
 
 

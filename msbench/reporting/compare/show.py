@@ -179,7 +179,7 @@ def _list_environment(record: RunRecord) -> list[tuple[str, str]]:
 def _list_settings(record: RunRecord) -> list[tuple[str, str]]:
     rows = [(section, _spell(record.spec.get(section) or {})) for section in SECTIONS]
     rows += [("data digest", record.data_digest), ("source digest", record.source_digest)]
-    rows += [("note on data", text) for text in record.data_notes]
+    rows += [("note on data", text) for text in (*record.data_notes, *record.data_remarks)]
     return [(name, text) for name, text in rows if text]
 
 

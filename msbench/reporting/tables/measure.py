@@ -44,7 +44,8 @@ def measure_results(column: Column, found: CellRuns, n_planned: int, table_notes
             notes=notes,
             evidence=evidence,
         )
-    table_notes += [f"data of {column.task}: {text}" for record in runs for text in record.data_notes]
+    texts = [text for record in runs for text in (*record.data_notes, *record.data_remarks)]
+    table_notes += [f"data of {column.task}: {text}" for text in texts]
     mean, sd = statistics.fmean(evidence.values), compute_sd(evidence.values)
     return Cell(
         measured=unit.scale * mean,

@@ -113,7 +113,7 @@ class RunSection:
         result = {"status": record.status, **metrics, **self._select("metric", "n_test", "chance")}
         failure = record.failure.model_dump(exclude_none=True) if record.failure else {}
         classes = {"classes": ", ".join(record.classes)} if record.classes else {}
-        data_notes = [("note", note) for note in record.data_notes]
+        data_notes = [("note", note) for note in (*record.data_notes, *record.data_remarks)]
         settings = {key: value for key, value in record.spec.items() if key not in LABELS}
         training = self._select(
             "parameters", "states_per_channel", "kernel", "steps", "resumed", "started", "ended"
