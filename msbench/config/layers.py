@@ -176,7 +176,7 @@ def run_checks(*checks: Callable[[], R]) -> list[R]:
     if len({str(error) for error in errors}) == 1:
         raise errors[0]
     if errors:
-        lines = (line for error in errors for line in str(error).splitlines())
+        lines = (line for error in errors for line in str(error).split("\n"))
         raise ConfigError("\n".join(dict.fromkeys(lines)))
     return results
 

@@ -11,6 +11,7 @@ forever, and a file of many gigabytes would fill the memory.
 import glob
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,12 @@ def parse_json(data: bytes | str) -> Any:
 def _list_values(value: Any) -> Iterable[Any]:
     """Return the values inside a JSON value: of a list or a mapping."""
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def list_lines(text: str) -> list[str]:
+    """Return the lines of a text, which end at LF or CRLF alone: `str.splitlines` knows nine other ends."""
+    lines = re.split("\r?\n", text)
+    return lines if lines[-1] else lines[:-1]
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -498,3 +498,9 @@ def test_what_is_no_header_is_refused_by_name(text: str, fault: str) -> None:
     with pytest.raises(DataError, match=r"^record a/b") as caught:
         parse_header(text.encode(), "a/b")
     assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("mark", ["\x85", "\x0b", "\x1c"])
+def test_a_line_of_a_header_ends_at_a_line_feed_alone(mark: str) -> None:
+    noted = f"{header('r')}# one note{mark}of one line\r\n".encode("latin-1")
+    assert parse_header(noted, "r") == parse_header(header("r").encode(), "r")

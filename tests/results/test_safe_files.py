@@ -55,6 +55,20 @@ def test_what_is_nested_too_deeply_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a\n", ["a"]),
+        ("a\r\nb\n\nc", ["a", "b", "", "c"]),
+        ("a\x0bb\x0cc\x1cd\x85e\u2028f\rg\n", ["a\x0bb\x0cc\x1cd\x85e\u2028f\rg"]),
+    ],
+)
+def test_lines_end_at_line_feeds_alone(text: str, lines: list[str]) -> None:
+    assert files.list_lines(text) == lines
+
+
+@pytest.mark.parametrize(
     ("name", "kept"),
     [("suites", "suites"), ("reported", "results/reported"), ("baseline", "results/baseline")],
 )

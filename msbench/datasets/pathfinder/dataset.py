@@ -35,6 +35,7 @@ from msbench.datasets.pathfinder.parameters import Parameters, find_preset, pars
 from msbench.datasets.pathfinder.tables import Bytes
 from msbench.datasets.pixels import split_randomly
 from msbench.errors import DataError
+from msbench.results.files import list_lines
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import PathfinderConfig
@@ -289,7 +290,7 @@ def _read_lines(path: Path) -> list[str]:
     if content.startswith(NUMPY_MAGIC):
         return [" ".join(values) for values in _parse_array(path, content).tolist()]
     try:
-        return content.decode("ascii").splitlines()
+        return list_lines(content.decode("ascii"))
     except UnicodeDecodeError:
         raise DataError(f"{path}: neither text nor an array of NumPy") from None
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from msbench.datasets.archive import FileTree
 from msbench.errors import DataError
+from msbench.results.files import list_lines
 
 DEFAULT_RATE = 250.0
 UNCALIBRATED_GAIN = 200.0
@@ -113,7 +114,7 @@ def name_record(record: str) -> Iterator[None]:
 
 def parse_header(content: bytes) -> Header:
     """Parse a header, UTF-8 or Latin-1. Raises InvalidRecord saying what is wrong with it."""
-    lines = [line.strip() for line in _decode_text(content).splitlines()]
+    lines = [line.strip() for line in list_lines(_decode_text(content))]
     lines = [line for line in lines if line and not line.startswith("#")]
     found = RECORD_LINE.fullmatch(lines[0]) if lines else None
     if found is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from msbench import console
 from msbench.console import printable
+from msbench.results.files import list_lines
 
 INDENT = "  "
 ROWS = 12
@@ -67,7 +68,7 @@ def _format_value(value: str, first: str, whole: bool) -> Iterable[str]:
     """Yield the lines of a fact; later ones are indented to its value."""
     later = " " * len(first)
     columns = max(shutil.get_terminal_size().columns, len(first) + 20)
-    for number, line in enumerate(value.splitlines() or [""]):
+    for number, line in enumerate(list_lines(value) or [""]):
         start = later if number else first
         if whole or not sys.stdout.isatty():
             yield start + line

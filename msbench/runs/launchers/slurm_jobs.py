@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from msbench.config.messages import describe_first_fault
 from msbench.errors import ConfigError
-from msbench.results.files import read_bytes, write_atomically
+from msbench.results.files import list_lines, read_bytes, write_atomically
 from msbench.results.record import RunId, RunRecord
 
 FOLDER = ".slurm"
@@ -185,7 +185,7 @@ def query_states(names: Sequence[str]) -> dict[tuple[str, int], str] | None:
     except (OSError, subprocess.SubprocessError):
         return None
     found = {}
-    for line in done.stdout.splitlines():
+    for line in list_lines(done.stdout):
         name, _, rest = line.strip().partition("|")
         index, _, state = rest.partition("|")
         if index.isdecimal() and state:  # else it is not an element of an array
