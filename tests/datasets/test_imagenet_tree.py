@@ -183,3 +183,33 @@ def test_an_empty_val_is_an_error(tmp_path: Path) -> None:
         image.unlink()
     with pytest.raises(DataError, match="val: holds no images"):
         find_images(root)
+
+
+def test_names_of_the_hub_have_the_class(tmp_path: Path) -> None:
+    plain = find_images(imagenet(tmp_path / "plain", CLASSES))
+    for split in ("train", "val"):
+        (tmp_path / "flat" / split).mkdir(parents=True)
+    for name in plain.train.names:
+        _, label, file = name.split("/")
+        (tmp_path / "flat" / "train" / f"{label}_{file[:-5]}_{label}.JPEG").touch()
+    for number, label in enumerate(plain.test.labels.tolist(), start=1):
+        name = f"ILSVRC2012_val_{number:08d}_{plain.classes[label]}.JPEG"
+        (tmp_path / "flat" / "val" / name).touch()
+    tree = find_images(tmp_path / "flat")
+    assert tree.classes == plain.classes
+    assert tree.train.labels.tolist() == plain.train.labels.tolist()
+    assert tree.test.labels.tolist() == plain.test.labels.tolist()
+    assert tree.labels_from == "names"
+    (tmp_path / "flat" / "val" / "ILSVRC2012_val_00000099_n99999999.JPEG").touch()
+    with pytest.raises(DataError, match=r"n99999999\.JPEG: is of a class that train does not have"):
+        find_images(tmp_path / "flat")
+
+
+def test_files_that_are_not_named_as_images_are_passed_over(tmp_path: Path) -> None:
+    root = imagenet(tmp_path, CLASSES)
+    count = len(find_images(root).train.names)
+    (root / "train" / CLASSES[0] / "Thumbs.db").write_bytes(b"x")
+    (root / "val" / CLASSES[0] / "desktop.ini").write_bytes(b"x")
+    tree = find_images(root)
+    assert len(tree.train.names) == count
+    assert tree.passed_over == 2

@@ -4,12 +4,14 @@
 
     <root>/train/<class>/<image>      <root> may be ILSVRC/Data/CLS-LOC below the given path, as from Kaggle
     <root>/val/<class>/<image>        or flat, with a list of labels next to it
+    <root>/train, val/<image>         flat, with the class in each name, as from the Hub
 
 The rules:
 
 - Classes are the folders of train, sorted by name. Where names are numbers they must be 0 to n - 1 and are
   sorted as numbers: sorted as text, 10 would come before 2.
-- Hidden files and folders are skipped and counted, and so are files between the folders of classes.
+- Hidden files and folders are skipped and counted, and so are files that are not named as images, or are
+  between the folders of classes.
 - An empty class, a single class, a class of val that train does not have: each is an error.
 
 Labels of a flat val folder are those of the first of these lists:
@@ -38,6 +40,9 @@ from msbench.errors import DataError
 
 ROOTS = (".", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 VALS = ("val", "validation")
+SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+NAMED = re.compile(r".+_(n\d{8})\.[A-Za-z]+")
+"""An image of the Hub's flat layout, with its class in its name: ILSVRC2012_val_00000001_n01440764.JPEG."""
 PUBLISHED = {"train": 1_281_167, "test": 50_000}
 WNID = re.compile(r"n\d{8}")
 
@@ -70,8 +75,10 @@ class ImageTree:
                     self.passed_over += entry.name not in OWN
                 elif entry.is_dir():
                     folders.append(entry.name)
-                else:
+                elif entry.name.lower().endswith(SUFFIXES):
                     files.append(entry.name)
+                else:
+                    self.passed_over += entry.name not in LISTS
         return sorted(folders), sorted(files)
 
 
@@ -82,17 +89,29 @@ def find_images(source: Path, lists: Sequence[Path] = ()) -> ImageTree:
     """
     tree = ImageTree(_find_root(source))
     folders, files = tree.entries("train")
-    tree.passed_over += len(files)
-    tree.classes = _order_classes(tree.root / "train", folders)
-    tree.train = _build_list(
-        [
-            (label, path)
-            for label, name in enumerate(tree.classes)
-            for path in _list_images(tree, f"train/{name}")
-        ]
-    )
+    named = [] if folders else _read_names(files)
+    tree.classes = _order_classes(tree.root / "train", sorted(set(named)) or folders)
+    if named:
+        labels = {name: label for label, name in enumerate(tree.classes)}
+        pairs = zip(named, files, strict=True)
+        tree.train = _build_list(sorted((labels[name], f"train/{file}") for name, file in pairs))
+    else:
+        tree.passed_over += len(files)
+        tree.train = _build_list(
+            [
+                (label, path)
+                for label, name in enumerate(tree.classes)
+                for path in _list_images(tree, f"train/{name}")
+            ]
+        )
     _find_test(tree, [tree.root, *lists, source])
     return tree
+
+
+def _read_names(files: Sequence[str]) -> list[str]:
+    """Return the class in the name of each file; empty where one has none."""
+    found = [NAMED.fullmatch(file) for file in files]
+    return [name[1] for name in found if name] if all(found) else []
 
 
 def _find_root(source: Path) -> Path:
@@ -132,8 +151,7 @@ def _list_images(tree: ImageTree, name: str) -> list[str]:
 
 def _find_test(tree: ImageTree, lists: Sequence[Path]) -> None:
     name = _find_val(tree.root)
-    folders, files = tree.entries(name)
-    images = [file for file in files if file not in LISTS]
+    folders, images = tree.entries(name)
     if folders and images:
         raise DataError(
             f"{tree.root / name}: holds both folders and images, such as {images[0]}: keep either"
@@ -143,7 +161,14 @@ def _find_test(tree: ImageTree, lists: Sequence[Path]) -> None:
         return
     if not images:
         raise DataError(f"{tree.root / name}: holds no images")
-    labels, tree.labels_from = find_labels(images, [tree.root / name, *lists], tree.classes)
+    if named := _read_names(images):
+        known = {each: label for label, each in enumerate(tree.classes)}
+        for image, each in zip(images, named, strict=True):
+            if each not in known:
+                raise DataError(f"{tree.root / name / image}: is of a class that train does not have")
+        labels, tree.labels_from = [known[each] for each in named], "names"
+    else:
+        labels, tree.labels_from = find_labels(images, [tree.root / name, *lists], tree.classes)
     tree.test = _build_list([(label, f"{name}/{image}") for label, image in zip(labels, images, strict=True)])
 
 
