@@ -69,23 +69,26 @@ REMOTES = tuple(
 
 
 def find_files(sources: tuple[Path, ...]) -> dict[str, Path]:
-    """Find the path of each file by its stem, among `sources` or in the one folder given.
+    """Find the path of each file by its stem, among `sources` or anywhere in the one folder given.
 
-    A file may be plain or ``.gz``, and have a dot before ``idx``, as some copies have. Raises DataError for
-    one that is missing or occurs twice.
+    A file may be plain or ``.gz``, or both with the same content, and have a dot before ``idx``, as some
+    copies have. Raises DataError for one that is missing, or differs from another of its name.
     """
     folders = [source for source in sources if source.is_dir()]
-    paths = [path for folder in folders for path in sorted(folder.iterdir())] or list(sources)
+    paths = [path for folder in folders for path in sorted(folder.rglob("*-ubyte*"))] or list(sources)
     found: dict[str, Path] = {}
     for file in FILES:
         names = {file.stem, file.stem.replace("-idx", ".idx")}
         names |= {f"{name}.gz" for name in names}
         here = [path for path in paths if path.name in names and path.is_file()]
-        if len(here) != 1:
-            where = ", ".join(map(str, sources)) if len(sources) == 1 else str(sources[0].parent)
-            listed = f"twice, as {' and '.join(path.name for path in here)}" if here else "nowhere"
-            raise DataError(f"{where}: {file.stem}, plain or .gz, must be there once, and is {listed}")
-        found[file.stem] = here[0]
+        if not here:
+            where = sources[0] if len(sources) == 1 else sources[0].parent
+            raise DataError(f"{where}: {file.stem}, plain or .gz, must be there, and is nowhere")
+        first, *others = sorted(here, key=lambda path: path.suffix != ".gz")  # of .gz the digest is published
+        for other in others:
+            if read_content(other) != read_content(first):
+                raise DataError(f"{first} and {other} differ: give --from the folder of the right one")
+        found[file.stem] = first
     return found
 
 

@@ -87,17 +87,37 @@ def test_a_bad_file_is_named(imported: Path, tmp_path: Path, name: str, content:
     assert not data.is_ready(MnistConfig(), tmp_path / "data")
 
 
-def test_each_file_must_be_there_once(imported: Path) -> None:
-    (imported / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images(20))))
-    with pytest.raises(
-        DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is twice"
-    ):
-        find_files((imported,))
-    for path in imported.glob("train-images*"):
+def test_a_folder_as_torchvision_leaves_it(imported: Path, tmp_path: Path) -> None:
+    for file in FILES:
+        (path,) = imported.glob(f"{file.stem.replace('-idx', '?idx')}*")
+        content = path.read_bytes()
         path.unlink()
-    with pytest.raises(
-        DataError, match=r"train-images-idx3-ubyte, plain or \.gz, must be there once, and is now"
-    ):
+        plain = gzip.decompress(content) if path.suffix == ".gz" else content
+        raw = tmp_path / "root" / "MNIST" / "raw"
+        raw.mkdir(parents=True, exist_ok=True)
+        (raw / file.stem).write_bytes(plain)
+        (raw / f"{file.stem}.gz").write_bytes(gzip.compress(plain))
+    (tmp_path / "root" / "MNIST" / "processed").mkdir()
+    (tmp_path / "root" / ".DS_Store").touch()
+    (tmp_path / "root" / "MNIST" / ".#notes.txt").symlink_to("somebody@host.1:2")
+    for source in (raw, tmp_path / "root"):
+        assert find_files((source,)) == {file.stem: raw / f"{file.stem}.gz" for file in FILES}
+        dataset = data.setup(MnistConfig(), tmp_path / source.name / "data", source=source)
+        assert len(dataset.splits["test"]) == 10
+
+
+def test_each_file_must_be_there_and_one(imported: Path) -> None:
+    path = imported / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(idx(images(21))))
+    with pytest.raises(DataError, match=r"-ubyte\.gz and .*-ubyte differ: give --from"):
+        find_files((imported,))
+    (imported / "other").mkdir()
+    path.rename(imported / "other" / "train-images-idx3-ubyte")  # such as FashionMNIST's next to it
+    with pytest.raises(DataError, match="differ: give --from"):
+        find_files((imported,))
+    for path in imported.rglob("train-images*"):
+        path.unlink()
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte, plain .* must be there, and is nowhere"):
         find_files((imported,))
 
 
