@@ -38,6 +38,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from msbench.console import encodable
 from msbench.datasets import manifest
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.disk import HASH_CACHE, make_temporary_folder, require_space
@@ -246,7 +247,8 @@ def _read_folder(
     for entry in found:
         path, name = Path(entry.path), prefix + entry.name
         look()
-        if name in OWN:
+        # What systems and editors leave (.DS_Store, ._x, .#x), and names that no dataset has.
+        if name in OWN or entry.name.startswith(".") or "\\" in name or name != encodable(name):
             continue
         if entry.is_dir():
             yield from _read_folder(path, look, f"{name}/", (*above, here))

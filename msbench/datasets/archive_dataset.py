@@ -268,10 +268,11 @@ def describe_source(source: Path, progress: Progress = ignore_progress) -> dict[
 
 
 def _list_files(folder: Path) -> Iterator[Path]:
-    """Yield files in an order that does not depend on the file system."""
+    """Yield files in an order that does not depend on the file system, without hidden ones."""
     for path, folders, names in os.walk(folder):
-        folders.sort()
-        yield from (Path(path, name) for name in sorted(names))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        shown = (Path(path, name) for name in sorted(names) if not name.startswith("."))
+        yield from (each for each in shown if each.is_file())  # a link may lead nowhere
 
 
 GENERATED = "that of msbench itself, which made these data"

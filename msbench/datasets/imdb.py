@@ -46,7 +46,8 @@ RATINGS = {"neg": range(1, 5), "pos": range(7, 11)}
 PUBLISHED = {"train": 25_000, "test": 25_000}
 CHARACTERS = 135
 """Number of token ids of the complete data at the default settings, to build a model without data."""
-FOLDER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/([^/.][^/]*)")
+FOLDER = re.compile(r"(?:aclImdb/)?(train|test)/(neg|pos)/([0-9][^/]*\.txt)")
+"""Files that are reviews; others, such as Thumbs.db, are not looked at."""
 FILE = re.compile(r"(0|[1-9][0-9]{0,8})_([0-9]{1,2})\.txt")
 
 

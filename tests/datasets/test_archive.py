@@ -42,6 +42,7 @@ from msbench.datasets.archive import (
     split_lines,
     unpack,
 )
+from msbench.datasets.archive_dataset import describe_source
 from msbench.datasets.dataset import ignore_progress
 from msbench.errors import DataError
 
@@ -240,6 +241,20 @@ def test_a_pipe_and_a_broken_link_in_a_folder_are_refused(tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(DataError, match="link is a broken link"):
         read_all(tmp_path)
+
+
+def test_what_systems_and_editors_leave_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    for name in (".DS_Store", "._a", b"caf\xe9.txt", "back\\slash"):
+        (tmp_path / os.fsdecode(name)).write_bytes(b"\xff")
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    (tmp_path / ".ipynb_checkpoints" / "a").write_bytes(b"2")
+    (tmp_path / ".#a").symlink_to("somebody@host.1:2")
+    assert read_all(tmp_path) == [("a", b"1")]
+    with open_tree(tmp_path) as tree:
+        assert tree.names() == ["a"]
+    (tmp_path / "link").symlink_to("nowhere")
+    assert describe_source(tmp_path)["files"] == 3
 
 
 def twice(*files: tuple[str, bytes]) -> dict[str, bytes]:

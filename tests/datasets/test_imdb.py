@@ -162,7 +162,7 @@ def test_repeated_reviews_are_kept_and_counted(root: Path, tmp_path: Path) -> No
         ("train/neg/3_0.txt", b"a", "rating 0 in neg"),
         ("train/pos/3_9.txt", b"a", "train/pos/3_(9|10).txt: .*train/pos/3_(9|10).txt has the same id"),
         ("train/pos/03_9.txt", b"a", "train/pos/03_9.txt: is no review: those are named ID_RATING.txt"),
-        ("train/pos/urls.txt", b"a", "train/pos/urls.txt: is no review"),
+        ("train/pos/3-9.txt", b"a", "train/pos/3-9.txt: is no review"),
         ("test/pos/99_9.txt", b"caf\xe9 noir", "test/pos/99_9.txt: 'utf-8' codec"),
         ("test/pos/99_9.txt", b"", "test/pos/99_9.txt: is empty"),
     ],
@@ -172,6 +172,16 @@ def test_a_wrong_file_is_named(tmp_path: Path, root: Path, name: str, content: b
     with pytest.raises(DataError, match=fault):
         data.setup(CONFIG, root, source=source)
     assert not data.is_ready(CONFIG, root)
+
+
+def test_what_is_no_review_is_not_looked_at(tmp_path: Path, root: Path, archive: Path) -> None:
+    strays = ("test/neg/Thumbs.db", "train/pos/.DS_Store", "train/neg/notes.txt", "train/pos/caf\xe9.TXT")
+    files = {**reviews(), **{f"aclImdb/{name}": b"caf\xe9" for name in strays}}
+    source = write_folder(tmp_path / "strays", files)
+    (source / "aclImdb" / "test" / "pos" / ".#notes.txt").symlink_to("somebody@host.1:2")
+    (source / "aclImdb" / "test" / "pos" / "notes").symlink_to("nowhere")
+    expected = data.setup(CONFIG, tmp_path / "other", source=archive)
+    assert data.setup(CONFIG, root, source=source).digest == expected.digest
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path, root: Path) -> None:
