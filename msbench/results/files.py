@@ -8,6 +8,7 @@ Reads have limits, as scanning a results folder opens every ``run.json`` in it: 
 forever, and a file of many gigabytes would fill the memory.
 """
 
+import errno
 import glob
 import json
 import os
@@ -28,6 +29,8 @@ PATIENCE = 30.0
 FILE_SUFFIXES = (".csv", ".tex", ".html", ".json", ".md", ".txt", ".pdf")
 DEEPEST = 64
 """Levels of a JSON document: records have six. Functions that follow its levels do not run out of stack."""
+FORMULA = re.compile("[=+@\t\r\n\uff1d\uff0b\uff20\uff0d]|-(?!-?$|[-.e 0-9]+$)")
+"""Beginning of a formula in spreadsheets, in full width too; dashes and negative numbers alone are none."""
 LARGEST_RECORD = 2**26
 """Bytes. Records have tens of thousands, the longest logs and mixing measurements some millions."""
 
@@ -180,7 +183,8 @@ def encode_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes
     """Return a header and rows as CSV in UTF-8 with LF: floats unrounded, None empty, truth as true, false.
 
     Names stay as they are. A name from the command line may contain bytes that are not UTF-8; they become
-    escapes and do not abort the command.
+    escapes and do not abort the command, and so does the first character of a text that spreadsheets would
+    run as a formula.
     """
     text = "".join(",".join(map(_quote, row)) + "\n" for row in (header, *rows))
     return text.encode("utf-8", "backslashreplace")
@@ -189,6 +193,8 @@ def encode_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes
 def _quote(value: object) -> str:
     """Quote a value where necessary; the standard writer leaves a lone CR, which its own reader refuses."""
     text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, str) and FORMULA.match(value):
+        text = f"\\u{ord(value[0]):04x}{value[1:]}"
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\r\n') else text
 
 

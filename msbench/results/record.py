@@ -73,6 +73,8 @@ Size = Annotated[int, Field(ge=1, lt=LARGEST, strict=True)]
 
 SCHEMA_VERSION = 1
 """Schema version of records. It is raised when a field changes its meaning, not when one is added."""
+RuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$")]
+"""Name of a trivial rule, which tables, notes and CSV files show as it is."""
 Status = Literal["finished", "diverged", "out-of-memory", "interrupted", "failed"]
 Metric = Literal["accuracy", "macro-auroc"]
 """The metric that is the result of a run, set by its task."""
@@ -126,7 +128,7 @@ class RunRecord(BaseModel):
     metrics: dict[str, Number] = {}
     n_test: Size | None = None
     chance: Fraction | None = None
-    baselines: dict[str, Fraction] = {}
+    baselines: dict[RuleName, Fraction] = {}
     classes: tuple[str, ...] = ()
     parameters: Count | None = None
     states_per_channel: Count | None = None

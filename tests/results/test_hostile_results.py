@@ -154,6 +154,14 @@ def test_a_name_that_leads_elsewhere_is_no_record(place: Path, key: str, name: s
     assert msbench("run", place / "tiny.yaml", "--quiet").exit_code == 3
 
 
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\t=1", "a\n=1", "", "x" * 65])
+def test_the_name_of_a_trivial_rule_is_plain(place: Path, name: str) -> None:
+    for path, record in records(place):
+        path.write_text(json.dumps({**record, "baselines": {name: 0.5}}), encoding="utf-8")
+    listed = msbench("list", "runs")
+    assert listed.stderr.count("run.json: not a run record: baselines.") == 2
+
+
 def deep(_record: dict[str, Any]) -> bytes:
     return b'{"spec": ' + b"[" * 10**6 + b"]" * 10**6 + b"}"
 

@@ -18,7 +18,7 @@ def written(tmp_path: Path, *lines: str, name: str = "listops.csv") -> Path:
 
 
 def test_names_and_digits_survive_reading(tmp_path: Path) -> None:
-    names = [name for name in ODD_NAMES if name]
+    names = [name for name in ODD_NAMES if name and not files.FORMULA.match(name)]
     cells = [printed(name, "59.60", group=name, model=name, note=name) for name in names]
     path = tmp_path / "listops.csv"
     path.write_bytes(files.encode_csv(HEADER, [[getattr(cell, key) for key in HEADER] for cell in cells]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from msbench.results import files, reported
-from msbench.results.files import parse_json, read_bytes, require_regular
+from msbench.results.files import encode_csv, parse_json, read_bytes, require_regular
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -123,3 +123,17 @@ def test_a_package_on_the_path_has_its_suites_and_numbers(wheel: Path, tmp_path:
     assert file == str(tmp_path / "site" / "msbench" / "runs" / "suite.py")
     assert names == sorted(path.stem for path in (REPOSITORY / "suites").glob("*.yaml"))
     assert count == len(reported.read_all_reported(REPOSITORY / "results" / "reported"))
+
+
+@pytest.mark.parametrize(
+    "text", ["=1", "+1", "@SUM(1)", "-cmd", "-1+cmd|' /C calc'!A0", "\t=1", "\r=1", "\uff1d1"]
+)
+def test_no_field_of_a_csv_is_a_formula(text: str) -> None:
+    written = encode_csv((text,), [(text,)]).decode()
+    assert written.splitlines()[0].strip('"') == f"\\u{ord(text[0]):04x}{text[1:]}"
+    assert len(set(written.splitlines())) == 1
+
+
+@pytest.mark.parametrize("value", ["-", "--", "-0.5", "-1.5e-7 2 -3", "a=b", "a-b", "1+1", -1, -0.5])
+def test_other_fields_of_a_csv_are_verbatim(value: object) -> None:
+    assert encode_csv(("x",), [(value,)]) == f"x\n{value}\n".encode()
