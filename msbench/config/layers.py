@@ -74,10 +74,15 @@ LARGEST_YAML = 2**20
 """Limit in bytes. Suites have some thousands; this many take seconds and hundreds of megabytes to parse."""
 
 
-def load_yaml(path: Path) -> LocatedValues:
-    """Read a strict YAML file; ConfigError if it cannot be read or is not one."""
+def load_yaml(path: Path, *, may_wait: bool = False) -> LocatedValues:
+    """Read a strict YAML file; ConfigError if it cannot be read or is not one.
+
+    A file that a user names may be a pipe, such as a shell's ``<(...)``: `may_wait` is for these.
+    """
     try:
-        with path.open("rb") as stream:  # may be a pipe, of a shell's <(...)
+        if not may_wait and path.exists() and not (path.is_file() or path.is_dir()):
+            raise ConfigError(f"{path}: cannot be read: not a regular file")
+        with path.open("rb") as stream:
             text = stream.read(LARGEST_YAML + 1)
         if len(text) > LARGEST_YAML:
             raise ConfigError(f"{path}: more than {LARGEST_YAML:,} bytes, which no such file has")

@@ -43,7 +43,7 @@ from msbench.datasets import manifest
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.disk import HASH_CACHE, make_temporary_folder, require_space
 from msbench.errors import DataError
-from msbench.results.files import parse_json, read_bytes
+from msbench.results.files import open_regular, parse_json, read_bytes
 
 HEAD = 1024
 """Number of first bytes that `is_kind` needs; a tar needs 512."""
@@ -99,7 +99,7 @@ def is_web_page(head: bytes) -> bool:
 
 def detect_kind(path: Path) -> str | None:
     """Return the kind of an archive or a compressed file, or None."""
-    with path.open("rb") as stream:
+    with open(path, "rb", opener=open_regular) as stream:
         head = stream.read(HEAD)
     return next((kind for kind in (*COMPRESSED, "zip", "tar") if is_kind(head, kind)), None)
 
@@ -161,10 +161,10 @@ def explain_errors(source: Path) -> Iterator[None]:
         raise DataError(f"{source}: is cut short or damaged: {error}: get it again") from error
 
 
-def read_file(path: Path) -> bytes:
-    """Return the bytes of a file as it is. Raises DataError where it cannot be read."""
+def read_file(path: Path, largest: int) -> bytes:
+    """Return the bytes of a file as it is. Raises DataError where it cannot be read, or is larger."""
     with explain_errors(path):
-        return path.read_bytes()
+        return read_bytes(path, largest)
 
 
 def decode_text(content: bytes, where: str) -> str:
@@ -321,7 +321,7 @@ class CountedFile:
 
 def _read_blocks(source: Path, kind: str | None, progress: Progress) -> Generator[bytes, None, None]:
     """Yield the bytes of a file, decompressed if its kind is `COMPRESSED`, in blocks of at most `BLOCK`."""
-    with source.open("rb") as raw:
+    with open(source, "rb", opener=open_regular) as raw:
         counted = CountedFile(raw, f"reading {source.name}", source.stat().st_size, progress)
         yield from (
             decompress(counted, kind) if kind in COMPRESSED else iter(partial(counted.read, BLOCK), b"")
@@ -599,7 +599,7 @@ def open_tree(source: Path, progress: Progress = ignore_progress) -> Iterator[Fi
 
 
 def _read_at(source: Path, entry: ArchiveEntry) -> Iterator[bytes]:
-    with source.open("rb") as stream:
+    with open(source, "rb", opener=open_regular) as stream:
         stream.seek(entry.start)
         yield stream.read(entry.size)
 

@@ -133,6 +133,8 @@ class ArchiveDataset(Generic[C]):
             )
         if source is not None and not source.exists():
             raise DataError(f"{source}: no such file or folder")
+        if source is not None and not (source.is_file() or source.is_dir()):
+            raise DataError(f"{source}: is neither a regular file nor a folder, and is not read")
         folder, built = self.folder_of(config, root), False
         if not (folder / manifest.MANIFEST).exists():
             sources = (source,) if source is not None else self._sources(config, root, progress)

@@ -45,6 +45,7 @@ REMOTE = RemoteFile(
     digest="md5:c32a1d4ab5d03f1284b67883e8d87530",
     kind="gzip",
     dataset="cifar10",
+    largest=2**28,
 )
 PICKLED_DIGEST = "md5:c58f30108f718f92721af3b95e74349a"
 PICKLE_MD5 = {

@@ -21,6 +21,7 @@ from typing import Any
 
 from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.errors import DataError
+from msbench.results.files import open_regular, parse_json, read_bytes
 from msbench.results.locks import hold_file, hold_folder
 
 
@@ -144,14 +145,15 @@ class HashCache:
         self._known[name, algorithm] = entry
         line = json.dumps(entry).encode() + b"\n"
         # Unbuffered, a line is written at once; where it cannot be, the file is hashed again next time.
-        with suppress(OSError), (self.folder / HASH_CACHE).open("ab", buffering=0) as stream:
+        path = self.folder / HASH_CACHE
+        with suppress(OSError), open(path, "ab", buffering=0, opener=open_regular) as stream:
             stream.write(line)
 
 
 def hash_file(path: Path, algorithm: str = "sha256", progress: Progress = ignore_progress) -> str:
     """Return the hash of the bytes of `path`, in hexadecimal."""
     computed, done, total = hashlib.new(algorithm), 0, path.stat().st_size
-    with path.open("rb") as stream:
+    with open(path, "rb", opener=open_regular) as stream:
         while chunk := stream.read(CHUNK):
             computed.update(chunk)
             done += len(chunk)
@@ -179,12 +181,12 @@ def _wait_for_clock(ctime_ns: int) -> bool:
 def _read_cache(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """Read the hashes from the lines; invalid lines, as after a full disk, are ignored."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_bytes(path).splitlines()
     except OSError:
         return {}
     known = {}
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
-            entry = json.loads(line)
+            entry = parse_json(line)
             known[entry["file"], entry["algorithm"]] = {"stamp": entry["stamp"], "digest": entry["digest"]}
     return known

@@ -40,6 +40,7 @@ from msbench.datasets.dataset import Progress, ignore_progress
 from msbench.datasets.disk import HashCache, describe_shortage, lock_path, sync_folder
 from msbench.environment import read_switch
 from msbench.errors import DataError
+from msbench.results.files import open_regular, parse_json, read_bytes
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class RemoteFile:
 
     `digest` is ``md5:`` or ``sha256:`` and hexadecimal digits, or None where it is not published. `kind` is
     the format that its first bytes must have: a key of `archive.MAGIC`, or ``tar``. `dataset` is the name for
-    ``msbench setup``.
+    ``msbench setup``. `largest` is a bound of its size in bytes: a server may send without end.
     """
 
     url: str
@@ -58,6 +59,7 @@ class RemoteFile:
     digest: str | None
     kind: str
     dataset: str = "DATASET"
+    largest: int = 2**32
 
 
 def is_offline() -> bool:
@@ -108,7 +110,7 @@ def _download(remote: RemoteFile, part: Path, path: Path, progress: Progress, po
 
 def _describe_difference(remote: RemoteFile, path: Path, hashes: HashCache, progress: Progress) -> str:
     """Describe how the file differs from the published one; empty where it does not, as far as is known."""
-    with path.open("rb") as stream:
+    with open(path, "rb", opener=open_regular) as stream:
         head = stream.read(HEAD)
     if not is_kind(head, remote.kind):
         return describe_wrong_kind(remote.kind, "it is", page=is_web_page(head))
@@ -199,7 +201,7 @@ def _attempt(remote: RemoteFile, part: Path, progress: Progress, policy: RetryPo
         _refuse_status(answer)
         if answer.status != 206:
             offset = 0
-        total = _find_total(answer, offset)
+        total = _find_total(answer, offset) or (version.total if offset else 0)
         read = partial(waiter.call, partial(answer.read1, SOCKET_CHUNK), timeout=policy.timeout)
         chunks = _read_chunks(read, report, offset, total)
         done = _write_part(remote, answer, chunks, part, offset, total)
@@ -305,21 +307,28 @@ def _write_part(
     remote: RemoteFile, answer: HTTPResponse, chunks: Iterator[bytes], part: Path, offset: int, total: int
 ) -> int:
     """Write the received bytes; return the size of the part."""
+    bound = total or remote.largest
+    if total > remote.largest:
+        raise DownloadFault(f"the server has {total:,} bytes, and the file has at most {remote.largest:,}")
     if offset == 0:
         chunks = _check_head(remote.kind, answer, chunks)
     if lacking := describe_shortage(part.parent, total - offset):
         raise DownloadFault(lacking)
     try:
-        with part.open("ab" if offset else "wb") as stream:
+        with open(part, "ab" if offset else "wb", opener=open_regular) as stream:
             if offset == 0:
                 version = FileVersion(remote.url, _find_validator(answer.headers), total)
-                _version_file(part).write_text(json.dumps(asdict(version)), encoding="utf-8")
+                with open(_version_file(part), "w", encoding="utf-8", opener=open_regular) as described:
+                    json.dump(asdict(version), described)
             for chunk in chunks:
+                if offset + len(chunk) > bound:
+                    discard_part(part)
+                    raise DownloadFault(f"the server sent more than the {bound:,} bytes that it can have")
                 offset += stream.write(chunk)
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
-        raise DownloadFault(f"{part} cannot be written: {error.strerror}") from None
+        raise DownloadFault(f"{error.filename or part} cannot be written: {error.strerror}") from None
     return offset
 
 
@@ -356,7 +365,7 @@ def _version_file(part: Path) -> Path:
 def _read_version(part: Path) -> FileVersion:
     """Read the version of the part; return an empty one where it was not written completely."""
     try:
-        values = json.loads(_version_file(part).read_bytes())
+        values = parse_json(read_bytes(_version_file(part)))
         return FileVersion(str(values["url"]), str(values["validator"]), int(values["total"]))
     # Any other OSError ends the download: else hours of it would start again from the first byte.
     except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -252,7 +252,7 @@ def load_arrays(folder: Path, remedy: str) -> tuple[Arrays, dict[str, Any]]:
 def read_build_seconds(folder: Path) -> float | None:
     """Return the duration of `fill` in seconds; None where unknown."""
     try:
-        return float(json.loads((folder / MADE).read_bytes())["seconds"])
+        return float(parse_json(read_bytes(folder / MADE))["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -63,6 +63,7 @@ REMOTES = tuple(
         digest=f"md5:{file.md5}",
         kind="gzip",
         dataset="mnist",
+        largest=2**24,
     )
     for file in FILES
 )

@@ -41,7 +41,7 @@ def read_bytes(path: Path, largest: int | None = LARGEST_RECORD) -> bytes:
     The file is read, not memory-mapped: not every network mount supports mapping. With `largest` None there
     is no limit, which is for files that msbench itself wrote.
     """
-    with open(path, "rb", opener=_open_regular) as stream:
+    with open(path, "rb", opener=open_regular) as stream:
         data = stream.read(-1 if largest is None else largest + 1)
     if largest is not None and len(data) > largest:
         raise OSError(0, f"more than {largest:,} bytes, which none should have", str(path))
@@ -50,12 +50,24 @@ def read_bytes(path: Path, largest: int | None = LARGEST_RECORD) -> bytes:
 
 def require_regular(path: Path) -> None:
     """Raise OSError, as `read_bytes` would, if `path` cannot be opened or is not a regular file."""
-    os.close(_open_regular(path, os.O_RDONLY))
+    os.close(open_regular(path, os.O_RDONLY))
 
 
-def _open_regular(path: str | Path, flags: int) -> int:
-    # Without O_NONBLOCK, opening a pipe without a writer would block.
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+def open_regular(path: str | Path, flags: int) -> int:
+    """Open a path that others may have made, as opener of `open`: no pipe is waited for, no link written to.
+
+    Raises OSError where `path` is not a regular file.
+    """
+    # Without O_NONBLOCK, opening a pipe that nobody else has opened would block.
+    flags |= getattr(os, "O_NONBLOCK", 0)
+    if flags & (os.O_WRONLY | os.O_RDWR):
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link or a pipe
+            error.strerror = "not a regular file"
+        raise
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(0, "not a regular file", str(path))

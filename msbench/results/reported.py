@@ -4,6 +4,7 @@ Values stay as printed: trailing zeros are kept, and a model named None, NA, 1e5
 """
 
 import csv
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import AfterValidator, Field
 from msbench.config.base import Config
 from msbench.config.layers import LocatedValues, validate
 from msbench.errors import ConfigError
-from msbench.results.files import list_shared_folders
+from msbench.results.files import list_shared_folders, read_bytes
 
 Required = Annotated[str, Field(min_length=1)]
 NUMBER = re.compile(r"(-?[0-9]+(\.[0-9]+)?)?")
@@ -105,12 +106,11 @@ def find_reported(results: Path) -> Path:
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and fields of every row below the header."""
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            if (header := next(reader, [])) != HEADER:
-                _refuse_line(path, 1, f"the header must be {','.join(HEADER)}, not {','.join(header)}")
-            for row in reader:
-                yield reader.line_num, row
+        reader = csv.reader(io.StringIO(read_bytes(path).decode(), newline=""), strict=True)
+        if (header := next(reader, [])) != HEADER:
+            _refuse_line(path, 1, f"the header must be {','.join(HEADER)}, not {','.join(header)}")
+        for row in reader:
+            yield reader.line_num, row
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

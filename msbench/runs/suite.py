@@ -58,11 +58,11 @@ def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
     """
     text = str(name_or_path)
     if Path(text).name != text or text.endswith((".yaml", ".yml")):
-        return _read_suite(Path(text))
+        return _read_suite(load_yaml(Path(text), may_wait=True))
     files = _find_files(folder)
     if text not in files:
         raise UnknownName("suite", text, files)
-    suite = _read_suite(files[text])
+    suite = _read_suite(load_yaml(files[text]))
     if suite.name != text:
         raise suite.source.error(("name",), f"must be {text!r}, as the file is named, not {suite.name!r}")
     return suite
@@ -121,8 +121,7 @@ def resolve_specs(
     )
 
 
-def _read_suite(path: Path) -> Suite:
-    source = load_yaml(path)
+def _read_suite(source: LocatedValues) -> Suite:
     head = validate(SuiteFile, source)
     same = ("name", "title", "protocol", "caption", "seeds", "reported", "claims")
     suite = Suite(

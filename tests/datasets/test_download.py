@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_server import FaultyServer, Reply, page, serving, silence, status, whole
+from faulty_server import FaultyServer, Handler, Reply, page, serving, silence, status, whole
 
 from msbench.datasets import disk, download
 from msbench.datasets.dataset import ignore_progress
@@ -167,7 +167,7 @@ def test_a_part_whose_version_cannot_be_opened_is_kept(
     def stale(_path: Path) -> bytes:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    monkeypatch.setattr(Path, "read_bytes", stale)
+    monkeypatch.setattr(download, "read_bytes", stale)
     assert "Stale file handle" in fault(tmp_path, whole(CONTENT))
     assert (tmp_path / "data.tar.gz.part").stat().st_size == HALF
 
@@ -363,3 +363,75 @@ def test_progress_tells_bytes(tmp_path: Path) -> None:
     assert fetching[-1][1:] == (len(CONTENT), len(CONTENT))
     assert all(total > 0 for _, _, total in said)
     assert ("checking data.tar.gz.part", len(CONTENT), len(CONTENT)) in said
+
+
+def endless(*, length: int | None, part: str = "") -> Reply:
+    """Send the content and then zeros, a thousand times as much, with or without stating a size."""
+
+    def reply(handler: Handler) -> None:
+        given = {} if length is None else {"Content_Length": length}
+        handler.begin(206 if part else 200, ETag='"1"', **given, **({"Content_Range": part} if part else {}))
+        handler.wfile.write(CONTENT)
+        for _ in range(1000):
+            handler.wfile.write(bytes(len(CONTENT)))
+
+    return reply
+
+
+def test_an_answer_without_end_has_a_bound(tmp_path: Path) -> None:
+    bound = 2 * len(CONTENT)
+    message = fault(tmp_path, endless(length=None), largest=bound)
+    assert f"the server sent more than the {bound:,} bytes that it can have" in message
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("known", ["from this answer", "from the first one"])
+def test_no_more_is_written_than_the_stated_size(tmp_path: Path, known: str) -> None:
+    size = len(CONTENT)
+    total, length = (str(size), 1000 * size) if known == "from this answer" else ("*", None)
+    rest = endless(length=length, part=f"bytes {HALF}-{size - 1}/{total}")
+    message = fault(tmp_path, whole(CONTENT, until=HALF), rest)
+    assert f"the server sent more than the {size:,} bytes" in message
+    assert names(tmp_path) == set()
+
+
+def test_a_size_that_the_file_cannot_have_is_not_fetched(tmp_path: Path) -> None:
+    message = fault(tmp_path, whole(CONTENT), largest=len(CONTENT) - 1)
+    assert f"the server has {len(CONTENT):,} bytes, and the file has at most {len(CONTENT) - 1:,}" in message
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("suffix", [".part", ".part.json"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_nothing_is_written_through_a_link(tmp_path: Path, suffix: str, exists: bool) -> None:
+    precious = tmp_path / "precious"
+    if exists:
+        precious.write_bytes(b"precious")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / f"data.tar.gz{suffix}").symlink_to(precious)
+    assert f"data.tar.gz{suffix} cannot be written: not a regular file" in fault(folder, whole(CONTENT))
+    assert precious.read_bytes() == b"precious" if exists else not precious.exists()
+
+
+def test_no_hash_is_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / disk.HASH_CACHE).symlink_to(tmp_path / "precious")
+    with serving(whole(CONTENT)) as server:
+        assert fetch_file(remote_of(server), folder, ignore_progress, QUICK).read_bytes() == CONTENT
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("name", ["data.tar.gz", "data.tar.gz.part", "data.tar.gz.part.json"])
+def test_a_pipe_in_the_folder_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with serving(whole(CONTENT)) as server, pytest.raises(DataError, match="not a regular file"):
+        fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK)
+
+
+def test_a_pipe_as_the_cache_of_hashes_is_passed_over(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / disk.HASH_CACHE)
+    with serving(whole(CONTENT)) as server:
+        assert fetch_file(remote_of(server), tmp_path, ignore_progress, QUICK).read_bytes() == CONTENT

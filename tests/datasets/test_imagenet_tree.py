@@ -1,5 +1,6 @@
 """Layouts of ImageNet as users have them, and the ways in which they go wrong."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,11 @@ def test_files_that_are_not_named_as_images_are_passed_over(tmp_path: Path) -> N
     tree = find_images(root)
     assert len(tree.train.names) == count
     assert tree.passed_over == 2
+
+
+@pytest.mark.parametrize("name", ["train/{}/x.JPEG", "val/{}/x.JPEG"])
+def test_a_pipe_among_images_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    root = imagenet(tmp_path, CLASSES)
+    os.mkfifo(root / name.format(wnid(3)))
+    with pytest.raises(DataError, match="JPEG: is not a regular file"):
+        find_images(root)

@@ -117,6 +117,9 @@ def test_how_long_it_took_may_be_unknown(built: Path) -> None:
     (built / manifest.MADE).write_text("{")
     assert manifest.load_arrays(built, "remedy")[1]["made_seconds"] is None
     (built / manifest.MADE).unlink()
+    os.mkfifo(built / manifest.MADE)
+    assert manifest.load_arrays(built, "remedy")[1]["made_seconds"] is None
+    (built / manifest.MADE).unlink()
     assert manifest.load_arrays(built, "remedy")[1]["made_seconds"] is None
 
 

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import shutil
 import tarfile
@@ -16,6 +17,7 @@ from msbench.config.data import PathfinderConfig
 from msbench.datasets.dataset import SPLITS, Dataset, Samples
 from msbench.datasets.pathfinder import dataset as pathfinder
 from msbench.datasets.pathfinder.dataset import PATHFINDER, split_as_published
+from msbench.datasets.pathfinder.generate import VERSION
 from msbench.datasets.pathfinder.parameters import find_preset
 from msbench.errors import ConfigError, DataError, Interrupted
 
@@ -91,18 +93,29 @@ def test_who_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(folder.parent.glob(".*.drawn"))
 
 
+@pytest.mark.parametrize("linked", ["values", "labels"])
+def test_nothing_is_drawn_through_a_link(tmp_path: Path, linked: str) -> None:
+    kept = tmp_path / "pathfinder" / f".{PATHFINDER.folder_of(TINY, tmp_path).name}.drawn"
+    (kept / "all").mkdir(parents=True)
+    (kept / "done.json").write_text(json.dumps({"version": VERSION, "images": 0}))
+    precious = np.full((TINY.images, TINY.size**2, 1), 7, np.uint8)
+    arrays = {"values": precious, "labels": precious[:, 0, 0].copy()}
+    for name, array in arrays.items():
+        np.save((tmp_path if name == linked else kept / "all") / f"{name}.npy", array)
+    (kept / "all" / f"{linked}.npy").symlink_to(tmp_path / f"{linked}.npy")
+    data.setup(TINY, tmp_path)
+    assert (np.load(tmp_path / f"{linked}.npy") == 7).all()
+
+
 def test_what_was_drawn_and_cannot_be_opened_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "pathfinder" / f".{PATHFINDER.folder_of(TINY, tmp_path).name}.drawn"
     kept.mkdir(parents=True)
     (kept / "done.json").write_text("{}")
-    plain = Path.read_bytes
 
     def busy(path: Path) -> bytes:
-        if path.name == "done.json":
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
-        return plain(path)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", busy)
+    monkeypatch.setattr(pathfinder, "read_bytes", busy)
     with pytest.raises(DataError, match="Too many open files"):
         data.setup(TINY, tmp_path)
     assert [path.name for path in kept.iterdir()] == ["done.json"]

@@ -1,6 +1,7 @@
 """Reading the release's layout: its order, its known fault, and every other fault as one clear message."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +173,10 @@ def test_generated_images_are_read_as_they_are_written(
     first = (tmp_path / EASY / "metadata" / "1.npy").read_text().splitlines()[69]
     assert first.startswith("imgs/1 sample_69.png 69 ")
     assert first.endswith(" 1.0 6 2 2 0.5 1 1")
+
+
+@pytest.mark.parametrize("name", ["imgs/2/sample_0.png", "metadata/2.npy"])
+def test_a_pipe_is_not_waited_for(release: Path, name: str) -> None:
+    (release / EASY / name).unlink()
+    os.mkfifo(release / EASY / name)
+    assert "not a regular file" in fault(release)

@@ -254,3 +254,11 @@ def test_a_record_with_a_wrong_checksum_is_named_and_nothing_is_set_up(
     assert "record records100/00000/00005_lr: samples do not add up to the checksums" in done.stderr
     assert not list((tmp_path / "data").rglob("*.npy"))
     assert not list((tmp_path / "data").rglob("*building*"))
+
+
+@pytest.mark.parametrize("dataset", data.DATASETS)
+def test_a_pipe_as_source_is_refused_at_once(dataset: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = msbench("setup", dataset, "--from", tmp_path / "pipe")
+    assert done.exit_code == ExitCode.DATA, done.stderr
+    assert "pipe: is neither a regular file nor a folder" in done.stderr

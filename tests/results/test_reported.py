@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,9 @@ def test_averages_are_noted_where_they_are_not_the_mean_of_their_row() -> None:
             off.append(name)
             assert " is " in average.note or "neither" in average.note
     assert off == ["DSS_softmax", "DSSEXP", "DSSEXP-NO-SCALE", "Griffin", "MS-SSM (S6)"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "listops.csv")
+    with pytest.raises(ConfigError, match="cannot be read: not a regular file"):
+        read_reported(tmp_path / "listops.csv")

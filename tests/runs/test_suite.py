@@ -1,5 +1,6 @@
 """Suites: where they are found, what is read, and what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -282,3 +283,25 @@ class TestRefused:
     @pytest.mark.parametrize("name", ["a" * 200, "a/b", "..", ".a", "a:b", '"a "'])
     def test_no_model_name_can_name_a_folder_elsewhere(self, tmp_path: Path, name: str) -> None:
         assert "is not a valid name" in refusal(tmp_path, "  mamba:", f"  {name}:")
+
+
+def test_a_pipe_in_a_folder_of_suites_is_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    problems: list[str] = []
+    found = list_suites(tmp_path, on_error=lambda error: problems.append(str(error)))
+    assert [suite.name for suite in found] == ["tiny"]
+    assert problems == [f"{tmp_path / 'pipe.yaml'}: cannot be read: not a regular file"]
+    with pytest.raises(ConfigError, match="not a regular file"):
+        load_suite("pipe", tmp_path)
+
+
+def test_a_pipe_that_is_named_is_read() -> None:
+    """As from a shell: ``msbench run <(sed s/a/b/ suite.yaml)``."""
+    reading, writing = os.pipe()
+    os.write(writing, TEXT.encode())
+    os.close(writing)
+    try:
+        assert load_suite(f"/dev/fd/{reading}").name == "tiny"
+    finally:
+        os.close(reading)

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from msbench.datasets.archive import OWN, decode_text, read_csv, read_members
 from msbench.datasets.archive_dataset import compare_counts
 from msbench.errors import DataError
+from msbench.results.files import read_bytes
 
 ROOTS = (".", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC")
 VALS = ("val", "validation")
@@ -75,10 +76,12 @@ class ImageTree:
                     self.passed_over += entry.name not in OWN
                 elif entry.is_dir():
                     folders.append(entry.name)
-                elif entry.name.lower().endswith(SUFFIXES):
-                    files.append(entry.name)
-                else:
+                elif not entry.name.lower().endswith(SUFFIXES):
                     self.passed_over += entry.name not in LISTS
+                elif entry.is_file() or not os.path.exists(entry.path):
+                    files.append(entry.name)
+                else:  # a pipe or a device: reading it could wait forever
+                    raise DataError(f"{entry.path}: is not a regular file: remove it")
         return sorted(folders), sorted(files)
 
 
@@ -249,7 +252,7 @@ def _read_csv(folder: Path, _images: Sequence[str]) -> dict[str, str]:
     if not path.is_file():
         return {}
     known: dict[str, str] = {}
-    for where, row in read_csv(path.read_bytes(), str(path), ("ImageId", "PredictionString")):
+    for where, row in read_csv(read_bytes(path), str(path), ("ImageId", "PredictionString")):
         words = row["PredictionString"].split()
         if not words:
             raise DataError(f"{where}: names no class of {row['ImageId']}")
@@ -261,7 +264,7 @@ def _read_synsets(folder: Path, images: Sequence[str]) -> dict[str, str]:
     path = folder / SYNSETS
     if not path.is_file():
         return {}
-    return _label_by_number(path, decode_text(path.read_bytes(), str(path)).split(), images)
+    return _label_by_number(path, decode_text(read_bytes(path), str(path)).split(), images)
 
 
 def _read_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:
@@ -283,7 +286,7 @@ def _read_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:
 
 def _read_devkit_files(place: Path) -> dict[str, bytes]:
     if place.is_dir():
-        return {name: (place / name).read_bytes() for name in (META, TRUTH) if (place / name).is_file()}
+        return {name: read_bytes(place / name) for name in (META, TRUTH) if (place / name).is_file()}
     found = read_members(place, lambda name: name.rpartition("/")[2] in (META, TRUTH))
     return {name.rpartition("/")[2]: content for name, content in found}
 

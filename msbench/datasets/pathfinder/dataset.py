@@ -35,7 +35,7 @@ from msbench.datasets.pathfinder.parameters import Parameters, find_preset, pars
 from msbench.datasets.pathfinder.tables import Bytes
 from msbench.datasets.pixels import split_randomly
 from msbench.errors import DataError
-from msbench.results.files import list_lines
+from msbench.results.files import list_lines, parse_json, read_bytes, write_atomically
 
 if TYPE_CHECKING:  # pydantic stays out of the worker processes
     from msbench.config.data import PathfinderConfig
@@ -133,8 +133,10 @@ def _generate(config: PathfinderConfig, parameters: Parameters, build: DatasetBu
 def _open_drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
     """Return the arrays of an interrupted generation and their number of images, or new arrays and 0."""
     try:
-        state = json.loads((kept / "done.json").read_bytes())
-        paths = (kept / ALL / f"{name}.npy" for name in ("values", "labels"))
+        state = parse_json(read_bytes(kept / "done.json"))
+        paths = [kept / ALL / f"{name}.npy" for name in ("values", "labels")]
+        if any(path.is_symlink() for path in (kept, kept / ALL, *paths)):  # laid by another: never written to
+            raise ValueError
         there = [np.lib.format.open_memmap(path, mode="r+") for path in paths]
         if state["version"] == VERSION:
             return there[0], there[1], int(state["images"])
@@ -152,9 +154,7 @@ def _record_progress(kept: Path, done: int, *arrays: Any) -> None:
     """Record the number of finished images, once they are on disk."""
     for array in arrays:
         array.flush()
-    written = kept / "done.json.new"
-    written.write_text(json.dumps({"version": VERSION, "images": done}), encoding="utf-8")
-    written.replace(kept / "done.json")
+    write_atomically(kept / "done.json", json.dumps({"version": VERSION, "images": done}).encode())
 
 
 def _import(config: PathfinderConfig, build: DatasetBuild) -> None:
@@ -224,6 +224,8 @@ def split_as_published(images: int) -> dict[str, NDArray[np.int64]]:
 
 EMPTY: Final = "curv_baseline/imgs/0/sample_172.png"
 """An empty file in the published Pathfinder of 32 pixels, known to public loaders; the metadata list it."""
+LARGEST_FILE = 2**24
+"""Bytes of an image or a metadata file; the largest published ones have thousands."""
 NUMPY_MAGIC = b"\x93NUMPY"
 MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
 
@@ -279,14 +281,14 @@ class Release:
 def _read_picture(path: Path) -> bytes:
     with explain_errors(path):
         try:
-            return path.read_bytes()
+            return read_bytes(path, LARGEST_FILE)
         except FileNotFoundError:
             raise DataError(f"{path}: no such file, though the metadata list it") from None
 
 
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a metadata file: text in the release, an array from the public generator itself."""
-    content = read_file(path)
+    content = read_file(path, LARGEST_FILE)
     if content.startswith(NUMPY_MAGIC):
         return [" ".join(values) for values in _parse_array(path, content).tolist()]
     try:

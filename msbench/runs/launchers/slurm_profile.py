@@ -147,7 +147,7 @@ def load_profile(given: Path | None) -> SlurmProfile:
             f"--launcher slurm: no profile, neither {FILE} nor {path}: one with `time: 4:00:00` is enough; "
             "or name a file with --profile"
         )
-    return validate(SlurmProfile, load_yaml(path), "a Slurm profile")
+    return validate(SlurmProfile, load_yaml(path, may_wait=True), "a Slurm profile")
 
 
 def _settings() -> Path:
