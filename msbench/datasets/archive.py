@@ -58,8 +58,14 @@ BLOCK = 2**20
 """Bytes that are read or decompressed at once: bzip2 can make a million of one."""
 FEED = 2**15
 """Compressed bytes that are read at once."""
-LARGEST = 2**31
-"""Largest file, or header, in bytes, read as a whole: above any dataset's, below an archive bomb's."""
+LARGEST = 2**26
+"""Most bytes of a file that is read as a whole, unless its reader states another bound."""
+LARGEST_INNER = 2**30
+"""Most bytes of a tar within a tar: those of ImageNet's classes have some hundred million."""
+LARGEST_HEADER = 2**20
+"""Most bytes before those of a member of a tar: its header, with long names and pax headers."""
+LARGEST_DICTIONARY = 2**28
+"""Most bytes of memory to decompress xz: its highest usual level needs a quarter."""
 LONGEST_LINE = 64
 """Most blocks of a line: a file without line feeds must not be read into memory."""
 REPORT_EVERY = 2**20
@@ -128,20 +134,20 @@ class ArchiveEntry:
             raise RefusedEntry(f"{self.name} is {self.special}")
         return self.open_blocks()
 
-    def read(self) -> bytes:
-        """Return all bytes. Raises RefusedEntry if it is no ordinary file, or too large."""
+    def read(self, largest: int = LARGEST) -> bytes:
+        """Return all bytes. Raises RefusedEntry if it is no ordinary file, or has more than `largest`."""
         blocks = self.blocks()
-        require_small(self.size, self.name)
+        require_small(self.size, self.name, largest)
         data = b"".join(blocks)
         if len(data) != self.size:
             raise EOFError(f"{self.name} has {len(data):,} bytes instead of {self.size:,}")
         return data
 
 
-def require_small(size: int, name: str) -> None:
-    """Raise RefusedEntry for more bytes than are read as a whole."""
-    if size > LARGEST:
-        raise RefusedEntry(f"{name} has {size:,} bytes; more than {LARGEST:,} are not read at once")
+def require_small(size: int, name: str, largest: int) -> None:
+    """Raise RefusedEntry for more than `largest` bytes."""
+    if size > largest:
+        raise RefusedEntry(f"{name} has {size:,} bytes; more than {largest:,} are not read at once")
 
 
 @contextmanager
@@ -339,7 +345,11 @@ def decompress(raw: CountedFile, kind: str) -> Iterator[bytes]:
         return
     data = raw.read(FEED)
     while data:
-        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
+        decoder = (
+            lzma.LZMADecompressor(lzma.FORMAT_XZ, LARGEST_DICTIONARY)
+            if kind == "xz"
+            else bz2.BZ2Decompressor()
+        )
         while not decoder.eof:
             if decoder.needs_input and not data and not (data := raw.read(FEED)):
                 raise EOFError("it ends before its end mark")
@@ -351,25 +361,41 @@ def decompress(raw: CountedFile, kind: str) -> Iterator[bytes]:
 
 
 class TarStream:
-    """Forward-only input for tarfile that remembers the last block.
+    """Forward-only input for tarfile that remembers the last block, and bounds the headers of a member.
 
     Python's tarfile takes a damaged, a truncated or a missing header for the end of the archive; only the
-    block it read last shows which it was.
+    block it read last shows which it was. It reads long names and pax headers whole, whatever their size.
     """
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
         self._buffer = bytearray()
-        self._position = 0
+        self._position = self._header_start = 0
         self.last = b""
 
     def tell(self) -> int:
         """Return the number of bytes read or skipped."""
         return self._position
 
+    def begin_header(self) -> None:
+        """Count the bytes of headers from here."""
+        self._header_start = self._position
+
     def read(self, size: int) -> bytes:
-        """Return `size` bytes, or fewer at the end. Raises RefusedEntry for more than `LARGEST`."""
-        require_small(size, "a part of it")
+        """Return `size` bytes of a header, or fewer at the end.
+
+        Raises RefusedEntry where the headers of one member are more than `LARGEST_HEADER`.
+        """
+        require_small(self._position - self._header_start + size, "a header", LARGEST_HEADER)
+        return self._read(size)
+
+    def read_content(self, size: int) -> bytes:
+        """Return `size` bytes of a file, or fewer at the end."""
+        content = self._read(size)
+        self.begin_header()
+        return content
+
+    def _read(self, size: int) -> bytes:
         while len(self._buffer) < size:
             block = next(self._blocks, None)
             if block is None:
@@ -384,7 +410,7 @@ class TarStream:
         """Advance to `position`, or to the end. Raises ReadError for an earlier position."""
         if position < self._position:
             raise tarfile.ReadError("a header points backwards")
-        while self._position < position and self.read(min(BLOCK, position - self._position)):
+        while self._position < position and self.read_content(min(BLOCK, position - self._position)):
             pass
         return self._position
 
@@ -395,7 +421,7 @@ class TarStream:
         if any(self.last):
             raise tarfile.ReadError(f"the header before byte {self.tell():,} is damaged")
         zeros = 0
-        while block := self.read(BLOCK):
+        while block := self.read_content(BLOCK):
             if block.count(0) != len(block):
                 raise tarfile.ReadError("there are bytes after its end")
             zeros += len(block)
@@ -409,6 +435,8 @@ def _read_tar(blocks: Iterator[bytes]) -> Iterator[ArchiveEntry]:
     with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]  # tarfile needs no other methods
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]  # can be millions; only links need them
+            stream.begin_header()
+            tar.pax_headers = {}  # those for all members would add up; nothing read here depends on them
             if not member.isdir():
                 special = _find_special_tar(member)
                 entry = _plain(member.name, special, member.size, partial(_tar_blocks, stream, member))
@@ -427,7 +455,7 @@ def _find_special_tar(member: tarfile.TarInfo) -> str:
 def _tar_blocks(stream: TarStream, member: tarfile.TarInfo) -> Iterator[bytes]:
     stream.seek(member.offset_data)
     left = member.size
-    while left and (block := stream.read(min(BLOCK, left))):
+    while left and (block := stream.read_content(min(BLOCK, left))):
         left -= len(block)
         yield block
     if left:
@@ -464,6 +492,7 @@ def read_members(
     wanted: Callable[[str], bool],
     progress: Progress = ignore_progress,
     *,
+    largest: int = LARGEST,
     nested: bool = False,
 ) -> Iterator[tuple[str, bytes]]:
     """Yield name and bytes of every file in `source` that is `wanted`, in its order; folders sorted.
@@ -471,30 +500,30 @@ def read_members(
     The source is known to be whole only once it is read to the end: use it inside `manifest.build_folder`.
     With `nested`, the files of an inner tar replace it, as ``<its name without .tar>/<their name>``; `wanted`
     is called for them, and every tar is read. Raises DataError naming the source, and the file where it
-    concerns one.
+    concerns one, such as one of more than `largest` bytes.
     """
     seen = SeenFiles()
     with explain_errors(source), open_entries(source, progress) as found:
         for entry in found:
-            for name, data in _read_wanted(entry, wanted, nested=nested):
+            for name, data in _read_wanted(entry, wanted, largest, nested=nested):
                 if seen.is_new(name, data):
                     yield name, data
 
 
 def _read_wanted(
-    entry: ArchiveEntry, wanted: Callable[[str], bool], *, nested: bool
+    entry: ArchiveEntry, wanted: Callable[[str], bool], largest: int, *, nested: bool
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the file if it is wanted; if `nested`, the files of an inner tar."""
     if nested and entry.name.endswith(".tar") and not entry.special:
         try:
-            for inner in _read_tar(iter((entry.read(),))):
+            for inner in _read_tar(iter((entry.read(LARGEST_INNER),))):
                 name = f"{entry.name.removesuffix('.tar')}/{inner.name}"
                 if wanted(name):
-                    yield name, replace(inner, name=name).read()
+                    yield name, replace(inner, name=name).read(largest)
         except tarfile.TarError as error:
             raise tarfile.ReadError(f"{entry.name}: {error}") from error
     elif wanted(entry.name):
-        yield entry.name, entry.read()
+        yield entry.name, entry.read(largest)
 
 
 def read_content(source: Path, progress: Progress = ignore_progress) -> bytes:
@@ -506,7 +535,7 @@ def read_content(source: Path, progress: Progress = ignore_progress) -> bytes:
         for part in _read_blocks(source, kind, progress):
             parts.append(part)
             size += len(part)
-            require_small(size if kind in COMPRESSED else 0, source.name)
+            require_small(size, source.name, LARGEST)
     return b"".join(parts)
 
 
@@ -679,7 +708,12 @@ def _write_files(folder: Path, files: Iterator[tuple[str, bytes]], what: str) ->
 
 @contextmanager
 def open_folder(
-    source: Path, wanted: Callable[[str], bool], scratch: Path, progress: Progress = ignore_progress
+    source: Path,
+    wanted: Callable[[str], bool],
+    scratch: Path,
+    progress: Progress = ignore_progress,
+    *,
+    largest: int = LARGEST,
 ) -> Iterator[Path]:
     """Yield a folder with the files of `source`: itself, or the `wanted` files of an archive.
 
@@ -689,5 +723,6 @@ def open_folder(
         yield source
         return
     with make_temporary_folder(scratch, ".unpacked-") as folder:
-        _write_files(folder, read_members(source, wanted, progress), f"{source}: cannot be unpacked")
+        members = read_members(source, wanted, progress, largest=largest)
+        _write_files(folder, members, f"{source}: cannot be unpacked")
         yield folder

@@ -59,6 +59,8 @@ PICKLE_MD5 = {
 *TRAIN, TEST = PICKLE_MD5
 ROWS = 10_000
 CLASSES, PIXELS, COLOURS = 10, 32 * 32, 3
+LARGEST_FILE = 2**25
+"""Bytes: a published file has 31 million at most."""
 RECORD = 1 + COLOURS * PIXELS
 """Bytes of an image with its label in the binary version."""
 
@@ -82,7 +84,9 @@ def read_files(source: Path, progress: Progress) -> dict[str, Cifar10File]:
         source = next((source / name for name in (BINARY, PICKLED) if (source / name).is_file()), source)
     found: dict[str, Cifar10File] = {}
     paths: dict[str, str] = {}
-    for path, content in read_members(source, lambda path: _find_batch_name(path) in PICKLE_MD5, progress):
+    for path, content in read_members(
+        source, lambda path: _find_batch_name(path) in PICKLE_MD5, progress, largest=LARGEST_FILE
+    ):
         name = _find_batch_name(path)
         if name in paths:
             raise DataError(

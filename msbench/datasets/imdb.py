@@ -61,6 +61,8 @@ class Review(NamedTuple):
         return f"{LABELS[self.label]}/{self.number}"
 
 
+LARGEST_REVIEW = 2**20
+"""Bytes: the longest published review has fewer than 14,000 characters."""
 Half = dict[Review, bytes]
 """The truncated text of each review, in order."""
 
@@ -99,7 +101,10 @@ def read_halves(config: ImdbConfig, build: DatasetBuild) -> tuple[dict[str, Half
     (source,) = build.sources
     found: dict[str, dict[Review, tuple[str, bytes]]] = {half: {} for half in PUBLISHED}
     truncated: dict[str, set[Review]] = {half: set() for half in PUBLISHED}
-    for name, text in read_members(source, lambda name: FOLDER.fullmatch(name) is not None, build.progress):
+    members = read_members(
+        source, lambda name: FOLDER.fullmatch(name) is not None, build.progress, largest=LARGEST_REVIEW
+    )
+    for name, text in members:
         try:
             half, review = parse_name(name)
             if review in found[half]:

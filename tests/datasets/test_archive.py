@@ -26,6 +26,8 @@ from msbench.datasets import archive as archive_module
 from msbench.datasets.archive import (
     BLOCK,
     HEAD,
+    LARGEST,
+    LARGEST_HEADER,
     MAGIC,
     OWN,
     UNPACKED,
@@ -180,13 +182,13 @@ def test_what_makes_much_of_little_is_read_little_by_little(
     stream = TarStream(decompress(raw, kind))
     tracemalloc.start()
     try:
-        assert stream.read(10) == bytes(10)
+        assert stream.read_content(10) == bytes(10)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < size / 2 or most < 2**10  # xz has a dictionary of 8 MiB
     rest = b""
-    while block := stream.read(2**22):
+    while block := stream.read_content(2**22):
         rest = rest[-10:] + block
     assert rest.endswith(bytes(10) + b"end")
 
@@ -497,40 +499,84 @@ def test_progress_tells_bytes_and_may_stop(tmp_path: Path, monkeypatch: pytest.M
     unpack(source, tmp_path / "out", ignore_progress)
 
 
-def bombs() -> dict[str, bytes]:
-    """A file, a header and a tar within that are larger than what is read at once, a thousandth packed."""
-    zeros = bytes(5000)
-    named = io.BytesIO()
-    with tarfile.open(fileobj=named, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        archive.addfile(tarfile.TarInfo("x/" + "y" * 5000))
-    within = tar_bytes({"within.tar": tar_bytes({"a": zeros})})
-    return {
-        "tar.gz": gzip.compress(tar_bytes({"a": zeros})),
-        "zip": zip_bytes({"a": zeros}),
-        "header.gz": gzip.compress(named.getvalue()),
-        "nested.gz": gzip.compress(within),
-    }
+def header(kind: bytes, content: bytes) -> bytes:
+    """A member whose bytes say something of the next one, as they stand in a tar."""
+    member = tarfile.TarInfo("x")
+    member.type, member.size = kind, len(content)
+    return member.tobuf() + content + bytes(-len(content) % tarfile.BLOCKSIZE)
 
 
-@pytest.mark.parametrize("kind", bombs())
+def pax(key: str, size: int) -> bytes:
+    """A record of a pax header."""
+    rest = f" {key}=".encode() + b"y" * (size - len(key) - 12) + b"\n"
+    return f"{size}".encode() + rest.ljust(size - len(str(size)), b"y")[: size - len(str(size)) - 1] + b"\n"
+
+
+FAR = 2**21
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "tar.gz": lambda: gzip.compress(tar_bytes({"a": bytes(LARGEST + 1)}), 1),
+    "zip": lambda: zip_bytes({"a": bytes(LARGEST + 1)}),
+    "nested.gz": lambda: gzip.compress(tar_bytes({"within.tar": tar_bytes({"a": bytes(FAR)})})),
+    "long name": lambda: gzip.compress(header(b"L", b"y" * FAR) + tar_bytes(FILES)),
+    "long link": lambda: gzip.compress(header(b"K", b"y" * FAR) + tar_bytes(FILES)),
+    "pax": lambda: gzip.compress(header(b"x", pax("comment", FAR)) + tar_bytes(FILES)),
+    "global pax": lambda: gzip.compress(header(b"g", pax("comment", FAR)) + tar_bytes(FILES)),
+    "many pax": lambda: gzip.compress(header(b"x", pax("comment", 2**18)) * 5 + tar_bytes(FILES)),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
 def test_what_is_far_too_large_once_unpacked_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("msbench.datasets.archive.LARGEST", 4000)
-    source = write(tmp_path, bombs()[kind])
-    with pytest.raises(DataError, match=r"has [\d,]+ bytes; more than 4,000 are not read at once"):
-        list(read_members(source, lambda _name: True, nested=kind.startswith("nested")))
+    monkeypatch.setattr(archive_module, "LARGEST_INNER", FAR)
+    source, nested = write(tmp_path, BOMBS[kind]()), kind.startswith("nested")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"has [\d,]+ bytes; more than [\d,]+ are not read at once"):
+            list(read_members(source, everything, nested=nested))
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
     with pytest.raises(DataError, match="not read at once"):
-        unpack(source, tmp_path / "out", nested=kind.startswith("nested"))
+        unpack(source, tmp_path / "out", nested=nested)
     nothing_left(tmp_path / "out")
 
 
-def test_one_compressed_file_is_refused_where_it_has_no_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("msbench.datasets.archive.LARGEST", 2**21)
+def test_headers_for_all_members_do_not_add_up(tmp_path: Path) -> None:
+    member, end = tar_bytes({"a": b"1"})[512:1536], bytes(1024)
+    parts = (header(b"g", pax(f"key{number:02}", 2**19)) + member for number in range(64))
+    source = write(tmp_path, gzip.compress(b"".join(parts) + end, 1))
+    tracemalloc.start()
+    try:
+        assert read_all(source) == [("a", b"1")]
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_empty_files_are_no_long_header(tmp_path: Path) -> None:
+    files = {f"{number}": b"" for number in range(LARGEST_HEADER // tarfile.BLOCKSIZE + 10)}
+    assert len(read_all(write(tmp_path, tar_bytes(files)))) == len(files)
+
+
+def test_a_reader_states_the_largest_file_that_it_takes(tmp_path: Path) -> None:
+    source = write(tmp_path, tar_bytes({"a": bytes(1000)}))
+    assert list(read_members(source, everything, largest=1000)) == [("a", bytes(1000))]
+    with pytest.raises(DataError, match="a has 1,000 bytes; more than 999 are not read at once"):
+        list(read_members(source, everything, largest=999))
+
+
+def test_xz_that_needs_much_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 2**29}]
+    content = lzma.compress(b"x", filters=filters)
+    with pytest.raises(DataError, match="Memory usage limit"):
+        read_content(write(tmp_path, content))
+
+
+def test_one_compressed_file_is_refused_where_it_has_no_end(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not read at once"):
-        read_content(write(tmp_path, gzip.compress(bytes(2**22))))
+        read_content(write(tmp_path, gzip.compress(bytes(LARGEST + 1), 1)))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])

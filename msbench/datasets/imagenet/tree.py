@@ -214,6 +214,8 @@ def describe_differences(tree: ImageTree) -> Iterator[str]:
 CSV = "LOC_val_solution.csv"
 SYNSETS = "imagenet_2012_validation_synset_labels.txt"
 DEVKIT = "ILSVRC2012_devkit_t12"
+LARGEST_LIST = 2**24
+"""Bytes of a file of the devkit, of which the largest has fewer than a million."""
 META, TRUTH = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
 LISTS = frozenset({CSV, SYNSETS, f"{DEVKIT}.tar.gz", META, TRUTH})
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
@@ -287,7 +289,7 @@ def _read_devkit(folder: Path, images: Sequence[str]) -> dict[str, str]:
 def _read_devkit_files(place: Path) -> dict[str, bytes]:
     if place.is_dir():
         return {name: read_bytes(place / name) for name in (META, TRUTH) if (place / name).is_file()}
-    found = read_members(place, lambda name: name.rpartition("/")[2] in (META, TRUTH))
+    found = read_members(place, lambda name: name.rpartition("/")[2] in (META, TRUTH), largest=LARGEST_LIST)
     return {name.rpartition("/")[2]: content for name, content in found}
 
 

@@ -162,7 +162,11 @@ def _import(config: PathfinderConfig, build: DatasetBuild) -> None:
     name = f"pathfinder{config.size}"
     of_use = re.compile(rf"(lra_release/){{0,2}}{name}/{config.difficulty}/(metadata/|imgs/\d+/)[^/]+")
     with open_folder(
-        source, lambda each: of_use.fullmatch(each) is not None, build.folder.parent, build.progress
+        source,
+        lambda each: of_use.fullmatch(each) is not None,
+        build.folder.parent,
+        build.progress,
+        largest=LARGEST_FILE,
     ) as place:
         found = _find_folders(place, name)
         chosen = next(((where, path) for where, path in found if (path / config.difficulty).is_dir()), None)
