@@ -55,7 +55,7 @@ def build_listing(what: str, results: Path) -> Listing:
 def _list_suites() -> Listing:
     warnings: list[str] = []
     rows = [
-        (suite.name, suite.protocol, len(resolve_specs(suite)), ", ".join(suite.tasks), suite.title)
+        (suite.name, suite.protocol, suite.size, ", ".join(suite.tasks), suite.title)
         for suite in list_suites(on_error=lambda error: warnings.append(str(error)))
     ]
     return Listing(("suite", "protocol", "runs", "tasks", "title"), rows, warnings)

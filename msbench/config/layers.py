@@ -6,7 +6,7 @@ validated; errors are reported with file, line, key, the allowed values and a si
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,9 @@ class LocatedValues:
     origins: Mapping[KeyPath, str]
     name: str
     prefix: KeyPath = ()
+    _grouped: dict[int, dict[KeyPath, dict[KeyPath, str]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def origin(self, path: KeyPath = ()) -> str:
         """Return the origin of the value at `path`, or else of the nearest above it."""
@@ -57,8 +60,17 @@ class LocatedValues:
         values = _require_mapping(self, (), self.values)
         for depth, part in enumerate(path, start=1):
             values = _require_mapping(self, path[:depth], values.get(part))
-        below = {key[len(path) :]: origin for key, origin in self.origins.items() if key[: len(path)] == path}
+        below = self._group_origins(len(path)).get(path, {})
         return LocatedValues(values, below, self.origin(path), (*self.prefix, *path))
+
+    def _group_origins(self, length: int) -> Mapping[KeyPath, Mapping[KeyPath, str]]:
+        """Return the origins by the first parts of their keys, grouped once: a suite asks for each task."""
+        if length not in self._grouped:
+            groups = self._grouped[length] = {}
+            for key, origin in self.origins.items():
+                if len(key) >= length:
+                    groups.setdefault(key[:length], {})[key[length:]] = origin
+        return self._grouped[length]
 
 
 def _require_mapping(part: LocatedValues, path: KeyPath, value: Any) -> Mapping[Any, Any]:

@@ -10,7 +10,7 @@ the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < `
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -48,6 +48,16 @@ class Suite:
     """Specs by task and model, at the first seed: runs of any seed are compared with them."""
     gate: GateSettings = field(default_factory=GateSettings)
     claims: tuple[Claim, ...] = ()
+
+    @cached_property
+    def common(self) -> LocatedValues:
+        """The settings for all models and tasks."""
+        return _select_sections(self.source.at())
+
+    @property
+    def size(self) -> int:
+        """The number of its runs."""
+        return len(self.tasks) * len(self.models) * len(self.seeds)
 
 
 def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
@@ -135,7 +145,8 @@ def _read_suite(source: LocatedValues) -> Suite:
         if model not in MODELS:
             raise UnknownName("model", model, MODELS, source.origin(("models", model)))
     return replace(
-        suite, planned={(spec.task, spec.model_name): spec for spec in reversed(resolve_specs(suite))}
+        suite,
+        planned={(spec.task, spec.model_name): spec for spec in resolve_specs(suite, seeds=suite.seeds[:1])},
     )
 
 
@@ -226,7 +237,7 @@ def describe_unlisted_models(suite: Suite, specs: Iterable[RunSpec]) -> list[str
 
 def _list_common_layers(suite: Suite, task: str) -> tuple[LocatedValues, LocatedValues]:
     """Return the suite's settings for all models, and for all models on this task."""
-    return _select_sections(suite.source.at()), _select_sections(suite.source.at("tasks", task))
+    return suite.common, _select_sections(suite.source.at("tasks", task))
 
 
 def _drop_model_keys(layer: LocatedValues, keys: Sequence[str]) -> LocatedValues:

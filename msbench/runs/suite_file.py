@@ -26,6 +26,8 @@ DEFAULT_MARGIN = 0.01
 """One point, if a suite sets none: what the field calls a difference, whether or not seeds can show it."""
 DEFAULT_REASON = "the default, as the suite gives no margin"
 WIDEST_MARGIN = 0.2
+MOST_RUNS = 10_000
+"""Most runs of a suite: planning them takes seconds, and a megabyte of text could ask for billions."""
 
 
 def check_margin(value: float) -> float:
@@ -167,6 +169,11 @@ class SuiteFile(TaskLayer):
         named = [(claim.table, claim.task) for claim in self.claims]
         if len(set(named)) < len(named):
             raise ValueError("claims: a table is claimed twice for one task")
+        planned = len(self.tasks) * len(self.models) * len(self.seeds)
+        if planned > MOST_RUNS:
+            raise ValueError(
+                f"tasks × models × seeds are {planned:,} runs, of at most {MOST_RUNS:,}; split the suite"
+            )
         if self.reported and self.protocol != "paper":
             raise ValueError(
                 f"reported: numbers of protocol {self.protocol!r} are never shown next to the paper's; put"

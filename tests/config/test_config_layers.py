@@ -269,3 +269,19 @@ class TestGather:
 
         with pytest.raises(UnknownName):
             run_checks(fail, fail)
+
+
+def test_a_file_is_searched_once_however_many_parts_are_asked_for() -> None:
+    class Counted(dict[Any, str]):
+        searches = 0
+
+        def items(self) -> Any:
+            self.searches += 1
+            return super().items()
+
+    names = [f"task-{number}" for number in range(100)]
+    origins = Counted({("tasks", name, "lr"): f"file:{line}" for line, name in enumerate(names)})
+    part = LocatedValues({"tasks": {name: {"lr": 1} for name in names}}, origins, "file")
+    for line, name in enumerate(names):
+        assert part.at("tasks", name).origin(("lr",)) == f"file:{line}"
+    assert origins.searches == 1

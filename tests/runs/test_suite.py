@@ -1,11 +1,15 @@
 """Suites: where they are found, what is read, and what is refused."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from msbench.config import RunSpec
+from msbench.config.layers import LocatedValues
 from msbench.errors import ConfigError, UnknownName
+from msbench.runs import suite as suite_module
 from msbench.runs.suite import Suite, list_suites, load_suite
 
 SHIPPED = Path(__file__).resolve().parents[2] / "suites"
@@ -305,3 +309,42 @@ def test_a_pipe_that_is_named_is_read() -> None:
         assert load_suite(f"/dev/fd/{reading}").name == "tiny"
     finally:
         os.close(reading)
+
+
+def large(tasks: int, seeds: int) -> str:
+    head, _, rest = TEXT.partition("tasks:\n")
+    listed = "".join(f"  task-{number}:\n" for number in range(tasks))
+    text = f"{head}tasks:\n{listed}models:{rest.partition('models:')[2]}"
+    return text.replace("seeds: [0, 1]", f"seeds: [{', '.join(map(str, range(seeds)))}]")
+
+
+def test_a_suite_of_millions_of_runs_is_refused_before_any_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite_module, "resolve_specs", None)
+    write(tmp_path, large(5000, 5000))
+    problems: list[str] = []
+    assert list_suites(tmp_path, on_error=lambda error: problems.append(str(error))) == []
+    assert "tasks × models × seeds are 50,000,000 runs, of at most 10,000" in problems[0]
+
+
+def test_reading_a_suite_plans_one_seed_and_is_linear_in_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved, seen, plain, select = [], 0, suite_module._resolve, suite_module._select_sections
+
+    def resolve(suite: Suite, task: str, model: str, seed: int, sets: Sequence[LocatedValues]) -> RunSpec:
+        resolved.append((task, model, seed))
+        return plain(suite, task, model, seed, sets)
+
+    def count(layer: LocatedValues) -> LocatedValues:
+        nonlocal seen
+        seen += len(layer.origins)
+        return select(layer)
+
+    monkeypatch.setattr(suite_module, "_resolve", resolve)
+    monkeypatch.setattr(suite_module, "_select_sections", count)
+    suite = load_suite(write(tmp_path, large(200, 20)))
+    assert suite.size == 200 * 2 * 20
+    assert resolved == [(task, model, 0) for task in suite.tasks for model in suite.models]
+    assert seen < 20 * len(resolved)
