@@ -272,7 +272,8 @@ def _read_stream(open_stream: Callable[[], IO[bytes]]) -> Iterator[bytes]:
 
 def _read_zip(archive: zipfile.ZipFile, progress: Callable[[int, int], None]) -> Iterator[ArchiveEntry]:
     """Yield all entries of a zip, in the order of its directory."""
-    infos = [info for info in archive.infolist() if not info.is_dir()]
+    # Not is_dir(), which needs a name of at least one character.
+    infos = [info for info in archive.infolist() if not info.filename.endswith("/")]
     for done, info in enumerate(infos):
         progress(done, len(infos))
         blocks = partial(_read_stream, partial(archive.open, info))

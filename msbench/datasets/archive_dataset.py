@@ -163,13 +163,19 @@ class ArchiveDataset(Generic[C]):
             raise DataError(f"{self.name} is not set up in {folder}: run `{self.command(config)}`")
         arrays, facts = manifest.load_arrays(folder, self._remedy(config, folder))
         views = set(self.views)
-        stored = {name: value for name, value in facts["config"].items() if name not in views}
+        stored = {name: value for name, value in facts.get("config", {}).items() if name not in views}
         # Imported data can be the same for several configs, as published ListOps is.
         if self.is_generated(config) and stored != config.model_dump(mode="json", exclude=views):
             raise DataError(
                 f"{folder / manifest.MANIFEST}: is of another config: {self._remedy(config, folder)}"
             )
-        info, splits = self.view(config, arrays, facts)
+        try:
+            info, splits = self.view(config, arrays, facts)
+        except (KeyError, TypeError, AttributeError) as error:
+            fault = f"no {error}" if isinstance(error, KeyError) else error
+            raise DataError(
+                f"{folder / manifest.MANIFEST}: is damaged ({fault}): {self._remedy(config, folder)}"
+            ) from error
         digest = self._digest(config, facts["digest"])
         return Dataset(info, splits, digest, {**facts, **_describe_view(config, splits, facts)})
 
@@ -214,7 +220,9 @@ class ArchiveDataset(Generic[C]):
         facts = manifest.read_manifest(folder, self._remedy(config, folder))
         # An archive may have another name, and an earlier version did not say where it stopped counting.
         same = {"file": source.name, "counted": ""}
-        if [{**describe_source(source, progress), **same}] != [{**each, **same} for each in facts["sources"]]:
+        if [{**describe_source(source, progress), **same}] != [
+            {**each, **same} for each in facts.get("sources", ())
+        ]:
             raise DataError(
                 f"{source} is not what {folder} was built from: to replace it, delete that folder and run the"
                 " same command again"

@@ -368,7 +368,7 @@ def _read_version(part: Path) -> FileVersion:
         values = parse_json(read_bytes(_version_file(part)))
         return FileVersion(str(values["url"]), str(values["validator"]), int(values["total"]))
     # Any other OSError ends the download: else hours of it would start again from the first byte.
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
         return FileVersion("", "", 0)
 
 

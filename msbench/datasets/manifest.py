@@ -220,8 +220,12 @@ def read_manifest(folder: Path, remedy: str) -> dict[str, Any]:
         manifest = parse_json(read_bytes(path))
     if not isinstance(manifest, dict) or manifest.get("checksum") != _compute_checksum(manifest):
         raise DataError(f"{path}: was changed after it was written: {remedy}")
-    if manifest["format"] != FORMAT:
-        raise DataError(f"{path}: has format {manifest['format']}, this version reads {FORMAT}: {remedy}")
+    if (found := manifest.get("format")) != FORMAT:
+        raise DataError(f"{path}: has format {found!s:.20}, this version reads {FORMAT}: {remedy}")
+    from msbench.datasets.manifest_fields import find_fault  # pydantic stays out of the worker processes
+
+    if fault := find_fault(manifest):
+        raise DataError(f"{path}: is damaged ({fault}): {remedy}")
     return manifest
 
 
@@ -253,7 +257,7 @@ def read_build_seconds(folder: Path) -> float | None:
     """Return the duration of `fill` in seconds; None where unknown."""
     try:
         return float(parse_json(read_bytes(folder / MADE))["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

@@ -11,7 +11,7 @@ from msbench.config.messages import format_bytes
 from msbench.datasets.dataset import TaskInfo
 from msbench.environment import measure_free_memory
 from msbench.errors import OutOfMemory
-from msbench.runs.plan import PlannedRun
+from msbench.runs.plan import PlannedRun, name_run
 from msbench.training.memory import describe_memory_error, is_out_of_memory
 from msbench.training.optimizer import LearningRateSchedule
 
@@ -68,7 +68,10 @@ def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str,
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        raise OutOfMemory(advise_on_memory(error, spec, device)) from None
+        text = describe_memory_error(error)
+        raise OutOfMemory(
+            f"{name_run(spec)}: its parameters do not fit: {text}; use a smaller model"
+        ) from None
     examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
     steps = LearningRateSchedule.from_config(spec.train, examples).total if examples is not None else None
     mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None

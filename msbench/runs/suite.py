@@ -11,6 +11,7 @@ the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < `
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import prod
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -26,6 +27,8 @@ from msbench.results.files import find_own_folder
 from msbench.runs.suite_file import Claim, GateSettings, PaperColumns, SuiteFile
 
 T = TypeVar("T")
+MOST_PARTS = 10_000
+"""Layers times levels of a model. To build one takes a millisecond and 100 kB, however narrow it is."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,10 @@ def find_faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
     refused once the data is set up.
     """
     model, train = spec.model, spec.train
+    repeated = {key: max(1, getattr(model, key, 1)) for key in ("layers", "layers_factor", "levels")}
+    if (parts := prod(repeated.values())) > MOST_PARTS:
+        largest = max(repeated, key=lambda key: repeated[key])
+        yield ("model", largest), f"gives {parts:,} layers and levels; {MOST_PARTS:,} are the most"
     if info.real_valued and model.encoder == "scalar":
         yield (
             ("model", "encoder"),

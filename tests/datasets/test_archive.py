@@ -201,6 +201,13 @@ def test_a_zip_that_has_no_bound_is_refused(tmp_path: Path, method: int) -> None
         read_all(tmp_path / "archive")
 
 
+def test_a_file_without_a_name_in_a_zip_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "archive", "w") as archive:
+        archive.writestr(zipfile.ZipInfo(""), b"x")
+    with pytest.raises(DataError, match="archive: the name '' leads elsewhere"):
+        read_all(tmp_path / "archive")
+
+
 @pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up", "a\\b", ".", "\udcff"])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     archives = [tar_bytes({name: b"x"}, prefix="")]

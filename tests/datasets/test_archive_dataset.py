@@ -236,3 +236,22 @@ def test_the_command_of_the_message_sets_up_that_very_data(
     sets = [word for word in words if word.startswith("data.")]
     (meant,) = setup_by_name([name], source, sets, check_only=True, quiet=True).items
     assert meant.error == str(caught.value)  # of the same folder
+
+
+@pytest.mark.parametrize("key", ["dropped", "config", "sources"])
+def test_a_field_that_only_the_dataset_reads_may_be_absent_too(file: Path, tmp_path: Path, key: str) -> None:
+    dataset, config = numbers(), NumbersConfig()
+    dataset.setup(config, tmp_path / "data", source=file)
+    path = dataset.folder_of(config, tmp_path / "data") / manifest.MANIFEST
+    facts = json.loads(path.read_bytes())
+    del facts[key]
+    facts["checksum"] = manifest._compute_checksum(facts)
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    if key == "dropped":
+        with pytest.raises(DataError, match=rf"{path}: is damaged \(no 'dropped'\): delete"):
+            dataset.open_dataset(config, tmp_path / "data")
+        return
+    dataset.open_dataset(config, tmp_path / "data")
+    if key == "sources":
+        with pytest.raises(DataError, match="is not what"):
+            dataset.setup(config, tmp_path / "data", source=file)

@@ -338,3 +338,24 @@ def test_a_summary_counts_each_class_where_an_example_has_several() -> None:
     found = manifest.describe_split(labels, np.array([4, 4]))
     assert found["examples"] == 2
     assert found["labels"] == {"0": 2, "1": 0, "2": 1}
+
+
+@pytest.mark.parametrize("key", ["format", "splits", "digest", "files"])
+def test_a_manifest_that_lacks_a_key_is_damaged_whatever_its_checksum(built: Path, key: str) -> None:
+    path = built / manifest.MANIFEST
+    whole = json.loads(path.read_bytes())
+    for values in ({}, {key: None}, {key: 3}, {key: [1]}, {key: {"train/labels.npy": 1}}):
+        changed = {name: value for name, value in whole.items() if name != key} | values
+        changed["checksum"] = manifest._compute_checksum(changed)
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        assert manifest.find_manifest(built) is None
+        with pytest.raises(DataError, match=rf"{path}: .*remedy"):
+            manifest.read_manifest(built, "remedy")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 500 + "]" * 500, '{"seconds": 1' + "0" * 400 + "}", "[]", '{"seconds": []}']
+)
+def test_an_unreadable_build_time_is_unknown(built: Path, text: str) -> None:
+    (built / manifest.MADE).write_text(text, encoding="utf-8")
+    assert manifest.load_arrays(built, "remedy")[1]["made_seconds"] is None

@@ -11,7 +11,13 @@ from report_runs import ODD_NAMES, RULES, PlannedRun, build, printed, run
 
 from msbench.reporting.command import write_tables
 from msbench.reporting.render.formatting import make_stem
-from msbench.reporting.render.latex import MACROS, escape_latex, render_document, render_fragment
+from msbench.reporting.render.latex import (
+    MACROS,
+    escape_latex,
+    render_document,
+    render_fragment,
+    shorten_name,
+)
 from msbench.reporting.tables.cells import Cell, CellStatus, Column, Row, Table
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -125,8 +131,21 @@ def empty() -> Table:
     return Table("empty", "Empty", "", (Column("a", "a"),), ())
 
 
+def endless() -> Table:
+    """Names that are wider than the six metres which TeX can measure."""
+    rows = (Row("W" * 3000, "G" * 3000, "", (Cell(),)),)
+    return Table("endless", "Endless", "", (Column("a", "C" * 3000),), rows)
+
+
+def test_endless_names_are_shortened_in_the_middle() -> None:
+    source = render_fragment(endless())
+    assert max(len(line) for line in source.splitlines()) < 400
+    assert shorten_name("x" * 100) == "x" * 100
+    assert shorten_name(f"first{'x' * 3000}last") == f"first{'x' * 45}…{'x' * 45}last"
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-@pytest.mark.parametrize("make", [golden_table, odd_table, latin, empty])
+@pytest.mark.parametrize("make", [golden_table, odd_table, latin, empty, endless])
 def test_the_document_compiles_without_a_warning(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     table = make()
     write_tables([table], tmp_path, latex=True)

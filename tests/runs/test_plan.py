@@ -173,7 +173,9 @@ def test_without_data_settings_and_source_are_still_compared(
 
 def test_a_model_too_large_for_any_memory_is_no_crash(tiny: Suite, place: RunContext) -> None:
     entry = ask(tiny, place, f"model.d_model={2**31 - 1}")
-    with pytest.raises(OutOfMemory, match=r"try .* a smaller model"):
+    with pytest.raises(
+        OutOfMemory, match=r"mamba · seed 0: its parameters do not fit: .*; use a smaller model"
+    ):
         estimate_size(entry, "cpu")
 
 

@@ -10,7 +10,7 @@ from msbench.config import RunSpec
 from msbench.config.layers import LocatedValues
 from msbench.errors import ConfigError, UnknownName
 from msbench.runs import suite as suite_module
-from msbench.runs.suite import Suite, list_suites, load_suite
+from msbench.runs.suite import Suite, list_suites, load_suite, resolve_specs
 
 SHIPPED = Path(__file__).resolve().parents[2] / "suites"
 
@@ -348,3 +348,18 @@ def test_reading_a_suite_plans_one_seed_and_is_linear_in_its_tasks(
     assert suite.size == 200 * 2 * 20
     assert resolved == [(task, model, 0) for task in suite.tasks for model in suite.models]
     assert seen < 20 * len(resolved)
+
+
+@pytest.mark.parametrize(
+    ("model", "override", "key"),
+    [
+        ("mamba", "model.layers=1000000", "model.layers"),
+        ("mamba-2x-param", "model.layers=5001", "model.layers"),
+        ("msssm-s6", "model.levels=1000000", "model.levels"),
+    ],
+)
+def test_a_model_of_endless_layers_is_refused_before_it_is_built(
+    tiny: Suite, model: str, override: str, key: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}: gives [\d,]+ layers and levels; 10,000 are the most"):
+        resolve_specs(tiny, [model], overrides=[override])

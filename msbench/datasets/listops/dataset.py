@@ -78,10 +78,10 @@ class ListOps(ArchiveDataset["ListOpsConfig"]):
 
     def _refuse_another(self, config: ListOpsConfig, folder: Path, source: Path, progress: Progress) -> None:
         facts = manifest.read_manifest(folder, self._remedy(config, folder))
-        known = {entry["file"]: entry["sha256"] for entry in facts["sources"]}
+        known = {entry.get("file"): entry.get("sha256") for entry in facts.get("sources", ())}
         found = read_tables(source, FOLDERS, FILES, lambda *_: None, progress)
         for split, (file, _) in found.items():
-            if known[FILES[split]] != file.sha256:
+            if known.get(FILES[split]) != file.sha256:
                 raise DataError(
                     f"{source}: {file.name} is not the file that {folder} was imported from: delete that"
                     " folder first"

@@ -142,7 +142,7 @@ def _open_drawn(kept: Path, config: PathfinderConfig) -> tuple[NDArray[np.uint8]
             return there[0], there[1], int(state["images"])
     # No usable arrays: images can be drawn again. Any other OSError ends the set-up, so that hours of
     # drawing that merely cannot be opened are kept.
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
         pass
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()

@@ -27,6 +27,7 @@ DOCUMENT = r"""% Made by msbench. Compiles alone: pdflatex {name}-report.tex
 
 MANY = 8
 """Numbers per row beyond which a table would become illegibly small on a portrait page."""
+LONGEST_NAME = 100
 WIDE_PAPER = "a3paper,landscape,"
 
 # A table wider than the text is shrunk to its width, and one too tall for a page with its notes to a page.
@@ -79,7 +80,10 @@ def _write_tabular(table: Table) -> Iterator[str]:
     yield r"\toprule"
     heads = zip(table.kinds, table.columns, strict=True)
     yield (
-        "".join(rf" & \multicolumn{{{len(k)}}}{{c}}{{{escape_latex(column.label)}}}" for k, column in heads)
+        "".join(
+            rf" & \multicolumn{{{len(k)}}}{{c}}{{{escape_latex(shorten_name(column.label))}}}"
+            for k, column in heads
+        )
         + r" \\"
     )
     yield "".join(rf"\cmidrule(lr){{{first + 1}-{last}}}" for first, last in pairwise(ends))
@@ -90,7 +94,7 @@ def _write_tabular(table: Table) -> Iterator[str]:
             group = row.group
             yield r"\midrule"
             if group:
-                yield rf"\multicolumn{{{ends[-1]}}}{{l}}{{\textit{{{escape_latex(group)}}}}} \\"
+                yield rf"\multicolumn{{{ends[-1]}}}{{l}}{{\textit{{{escape_latex(shorten_name(group))}}}}} \\"
         yield from _write_row(table, row)
     yield r"\bottomrule"
     yield r"\end{tabular}%"
@@ -100,8 +104,15 @@ def _write_row(table: Table, row: Row) -> Iterator[str]:
     if row.run_ids:
         yield f"% run: {' '.join(row.run_ids)}"
     numbers = chain.from_iterable(formatting.format_row(table, row))
-    cells = [escape_latex(row.name), *map(_format_number, numbers)]
+    cells = [escape_latex(shorten_name(row.name)), *map(_format_number, numbers)]
     yield " & ".join(cells) + r" \\"
+
+
+def shorten_name(name: str) -> str:
+    """Return a name that fits into a table, its middle left out: TeX has no width beyond six metres."""
+    return (
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME // 2]}…{name[-LONGEST_NAME // 2 + 1 :]}"
+    )
 
 
 def _format_number(number: FormattedNumber) -> str:

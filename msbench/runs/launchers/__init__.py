@@ -20,6 +20,7 @@ from msbench.runs.reproduce import RESULTS, build_command
 
 LAUNCHERS = ("local", "slurm")
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+RANK_REMEDY = "unset it, or start the processes with torchrun"
 NO_WAIT = "MSBENCH_NO_WAIT"
 """Variable that is set if a process must not wait for runs that others train: its parent retries later."""
 BUSY = 75
@@ -132,4 +133,27 @@ def check_options(options: RunOptions) -> None:
 
 def is_placed() -> bool:
     """Return True if the environment makes this one of several processes that train together."""
-    return all(name in os.environ for name in RANK_VARIABLES) and os.environ["WORLD_SIZE"] != "1"
+    return all(name in os.environ for name in RANK_VARIABLES) and read_rank()[1] != 1
+
+
+def read_rank() -> tuple[int, int, int]:
+    """Return the number of this process, the count of all and that on this machine, from the environment.
+
+    Raises ConfigError, naming the variable, if they are no numbers or do not fit together.
+    """
+    count = read_number("WORLD_SIZE", 1)
+    rank, local = read_number("RANK", 0), read_number("LOCAL_WORLD_SIZE", 1, count)
+    read_number("LOCAL_RANK", 0)
+    if rank >= count or count % local:
+        raise ConfigError(
+            f"RANK={rank}, WORLD_SIZE={count} and LOCAL_WORLD_SIZE={local} do not fit together; {RANK_REMEDY}"
+        )
+    return rank, count, local
+
+
+def read_number(name: str, least: int, default: int | None = None) -> int:
+    """Return the whole number in a variable of the environment. Raises ConfigError if there is none."""
+    text = os.environ.get(name, "" if default is None else str(default))
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or int(text) < least:
+        raise ConfigError(f"{name}={text[:40]}: must be a whole number of at least {least}; {RANK_REMEDY}")
+    return int(text)

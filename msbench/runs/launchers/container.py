@@ -6,7 +6,6 @@ be written.
 """
 
 import hashlib
-import json
 import os
 import posixpath
 import shutil
@@ -22,7 +21,7 @@ from msbench.config import RunSpec
 from msbench.console import command_line, encodable, say
 from msbench.environment import CONTAINER
 from msbench.errors import ConfigError, UnknownName
-from msbench.results.files import encode_csv
+from msbench.results.files import encode_csv, parse_json
 from msbench.runs.launchers import RunOptions
 from msbench.runs.launchers.distributed import forward_signals
 from msbench.runs.setup import setup_fetched_data
@@ -228,7 +227,7 @@ def _inspect_digest(engine: str, reference: str) -> str:
             f" ({reason})"
         )
     try:
-        found = str(json.loads(answer.stdout)[0]["Id"]).removeprefix("sha256:")
+        found = str(parse_json(answer.stdout)[0]["Id"]).removeprefix("sha256:")
     except (ValueError, LookupError, TypeError):
         found = ""
     if len(found) != 64 or set(found) - set("0123456789abcdef"):

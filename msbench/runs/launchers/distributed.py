@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from msbench.console import mute, say
 from msbench.environment import count_cores
 from msbench.errors import ConfigError, ExitCode, Lost, get_first_line
-from msbench.runs.launchers import is_placed
+from msbench.runs.launchers import is_placed, read_number, read_rank
 from msbench.training.signals import SignalFlag, handling, is_ignored
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def check_count(count: int, device: str) -> None:
     `device` is ``cpu`` or ``cuda``. Of several processes, all but the first are muted.
     """
     if is_placed():
-        if os.environ["RANK"] != "0":
+        rank, started, local = read_rank()
+        if rank:
             mute()
-        started = int(os.environ["WORLD_SIZE"])
         if count not in (1, started):
             raise ConfigError(f"--devices {count}: but {started} processes were started; leave it out")
-        count = int(os.environ.get("LOCAL_WORLD_SIZE", started))
+        count = local
     if device != "cuda" or count == 1:
         return
     import torch
@@ -202,8 +202,8 @@ def join_processes(device: str, signals: SignalFlag) -> "Iterator[Processes]":
         yield SINGLE
         return
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    count = int(os.environ["WORLD_SIZE"])
-    rank = Rank(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", count)))
+    rank = Rank(*read_rank())
+    read_number("MASTER_PORT", 0, 0)
     fabric = Fabric(accelerator=device, **make_fabric_options(rank))
     try:
         fabric.launch()

@@ -142,6 +142,22 @@ def test_another_number_than_was_started_is_refused(monkeypatch: pytest.MonkeyPa
     assert not is_placed()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("WORLD_SIZE", text) for text in ("x", "", "-2", "0", "2.0", "٢", "9" * 5000)),
+        *(("RANK", text) for text in ("x", "4", "-1")),
+        *(("LOCAL_RANK", "y"), ("LOCAL_WORLD_SIZE", "0"), ("LOCAL_WORLD_SIZE", "3")),
+    ],
+)
+def test_ranks_that_are_no_numbers_are_named(name: str, value: str) -> None:
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", name: value}
+    refused = CliRunner().invoke(app, ["run", "quick", "--dry-run"], env=ranks)
+    assert refused.exit_code == 2, refused.exception
+    assert f"{name}={value[:40]}" in refused.stderr
+    assert "unset it, or start the processes with torchrun" in refused.stderr
+
+
 def test_modules_of_the_working_folder_are_imported_only_where_they_were(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
