@@ -4,6 +4,7 @@ A record may come from another machine. A bad value refused on reading costs one
 through would break the whole table that uses it.
 """
 
+import codecs
 import hashlib
 import json
 import math
@@ -207,7 +208,7 @@ def read_record(directory: Path) -> RunRecord | None:
     """
     path = directory / "run.json"
     try:
-        data = read_bytes(path)
+        data = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         return None
     except OSError as error:

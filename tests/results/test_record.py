@@ -103,3 +103,10 @@ def test_published_records_agree_with_themselves() -> None:
     found = [store.read_runs(results, suite) for suite in suites]
     assert [line for each in found for line in each.warnings] == []
     assert sum(len(each.records) for each in found) > 200
+
+
+def test_a_record_that_an_editor_gave_a_byte_order_mark_and_crlf_is_read(tmp_path: Path) -> None:
+    expected = read(tmp_path)
+    path = tmp_path / "run.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_record(tmp_path) == expected

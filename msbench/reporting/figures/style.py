@@ -5,6 +5,7 @@ The same figure is always rendered as the same bytes. Figures are as wide as the
 
 import io
 import math
+import os
 import re
 import warnings
 import xml.etree.ElementTree as ElementTree
@@ -261,7 +262,13 @@ def apply_style() -> Iterator[None]:
     with matplotlib.rc_context(settings | dict(STYLE)), warnings.catch_warnings():
         # A character that the font lacks is a box in PDF and PNG and correct in SVG: ignore the warning.
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from")
-        yield
+        # The PDF writer reads it as a number, though no file of ours has a date.
+        given = os.environ.pop("SOURCE_DATE_EPOCH", None)
+        try:
+            yield
+        finally:
+            if given is not None:
+                os.environ["SOURCE_DATE_EPOCH"] = given
 
 
 def render_picture(figure: Figure, form: Format, *, transparent: bool = False) -> bytes:

@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import math
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -302,6 +303,14 @@ def test_a_users_settings_have_no_effect_and_names_are_no_mathematics(name: str)
     assert model in first.decode()
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
         assert mixing.render_documents(drawn, name, "svg") == first
+
+
+@pytest.mark.parametrize("date", ["x", "", "1" + "0" * 30])
+def test_a_date_of_the_environment_has_no_effect(date: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = mixing.render_documents([built()], "layers", "pdf")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
+    assert mixing.render_documents([built()], "layers", "pdf") == first
+    assert os.environ["SOURCE_DATE_EPOCH"] == date
 
 
 def test_hollow_markers_of_untrained_models_have_an_edge() -> None:
