@@ -58,7 +58,7 @@ class _Device(StrictPart):
 
 
 class _Document(StrictPart):
-    """What a comparison and a figure read of a document."""
+    """The fields of a document that a comparison and a figure read."""
 
     device: _Device | None = None
     threads: Count | None = None

@@ -129,7 +129,7 @@ class _Sequence(_Statistics, _Shares):
 
 
 class _Profile(_Statistics, _Shares):
-    """What is known of a layer, and of all of them."""
+    """The statistics of a layer, and of all of them."""
 
     profile: Listed[Number | None]
     zero_rows: Count
