@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 from answers_file import write_answers
 from made_runs import LABELS, answered, keep, ranked, write_curve
+from pyarrow import parquet
 from scipy import stats as scipy_stats
 
 from msbench.errors import DataError
@@ -132,8 +134,14 @@ def test_predictions_that_have_no_result_are_named(tmp_path: Path) -> None:
         read_answers(found)
     found = ranked(tmp_path, "1" * 12, 1, 0.5)
     path = found.folder / "predictions.parquet"
-    pd.read_parquet(path).assign(logit_0=np.nan).to_parquet(path)
+    table = parquet.read_table(path)
+    column = table.column_names.index("logit_0")
+    not_numbers = pyarrow.array(np.full(len(table), np.nan, np.float32), from_pandas=False)
+    parquet.write_table(table.set_column(column, "logit_0", not_numbers), path)
     with pytest.raises(DataError, match=r"predictions\.parquet: not the predictions of a run: .* no rank"):
+        read_answers(found)
+    pd.read_parquet(path).to_parquet(path)  # pandas writes them as gaps
+    with pytest.raises(DataError, match=r"predictions\.parquet: column 'logit_0' has gaps"):
         read_answers(found)
 
 
