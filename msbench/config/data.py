@@ -249,6 +249,9 @@ class AanConfig(TextConfig):
     max_length: PositiveInt = 4000
 
 
+RecordPositions = Annotated[int, Field(ge=1, le=1000)]
+
+
 class PtbXlConfig(DataConfig):
     """PTB-XL: electrocardiograms of 10 s with 12 leads, at 100 Hz.
 
@@ -263,6 +266,20 @@ class PtbXlConfig(DataConfig):
     rate: Literal[100, 500] = 100
     min_likelihood: Annotated[float, Field(ge=0, le=100)] = 0.0
     standardise: bool = True
+    crop: RecordPositions | None = None
+    """Positions of a crop, 250 in Strodthoff et al. (2020): an epoch has one of each record, drawn anew.
+    In evaluation a record has several, `crop_step` apart, and the largest of their logits are its own. None
+    means whole records."""
+    crop_step: RecordPositions | None = None
+    """None means half a crop, as in that benchmark."""
+
+    @model_validator(mode="after")
+    def _crops_cover_a_record(self) -> Self:
+        if self.crop_step is not None and self.crop is None:
+            raise ValueError("crop_step needs crop; without it, whole records are read")
+        if self.crop_step is not None and self.crop is not None and self.crop_step > self.crop:
+            raise ValueError(f"crop_step {self.crop_step} leaves out positions between crops of {self.crop}")
+        return self
 
 
 DATASETS: dict[str, type[DataConfig]] = {

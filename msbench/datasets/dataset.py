@@ -1,6 +1,7 @@
 """Interface of a dataset to training: its facts, its splits, its batches. Arrays in, arrays out, no torch."""
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
@@ -101,6 +102,10 @@ class Split(Protocol):
     """True if making a batch takes long, as with decoded images: batches are then made ahead of need."""
 
     @property
+    def crops(self) -> int:
+        """Number of crops of each example in a batch, in order; the largest of their logits are its own."""
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """Length of every example (n,), in positions; of a pair, that of the longer sequence."""
 
@@ -135,6 +140,7 @@ class Fixed:
     """A split that needs no computation and is the same in every epoch."""
 
     slow = False
+    crops = 1
 
     def augmented(self, seed: int, epoch: int) -> Self:  # noqa: ARG002 (needed by splits with randomness)
         """Return the split itself."""
@@ -230,11 +236,16 @@ class Samples(Fixed):
 
     def _spread(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
         """Broadcast numbers, one a channel, to (l, channels): NumPy's inner loop is else one position."""
-        shape = self.values.shape[1:] if numbers.ndim else ()
+        shape = (self.length, *self.values.shape[2:]) if numbers.ndim else ()
         return np.ascontiguousarray(np.broadcast_to(numbers, shape), np.float32).reshape(shape)
 
     def __len__(self) -> int:
         return len(self.labels if self.rows is None else self.rows)
+
+    @property
+    def length(self) -> int:
+        """Number of positions of a sequence."""
+        return int(self.values.shape[1])
 
     @property
     def bytes(self) -> int:
@@ -244,7 +255,7 @@ class Samples(Fixed):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """The common length, for every example (n,)."""
-        return np.full(len(self), self.values.shape[1], np.int64)
+        return np.full(len(self), self.length, np.int64)
 
     @property
     def targets(self) -> NDArray[np.uint8] | NDArray[np.uint16]:
@@ -253,15 +264,57 @@ class Samples(Fixed):
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
         """Return the examples with these numbers; 0 beyond their length, up to `pad_to`."""
-        numbers = indices if self.rows is None else self.rows[indices]
-        inputs = self.values[numbers].astype(np.float32)
+        inputs, labels = self.select(indices)
+        inputs = inputs.astype(np.float32)
         inputs *= self.factor
         inputs -= self.offset
-        length = inputs.shape[1]
+        count, length = inputs.shape[:2]
         if pad_to is not None and pad_to > length:
             inputs = np.pad(inputs, ((0, 0), (0, pad_to - length), (0, 0)))
-        lengths = np.full(len(indices), length, np.int64)
-        return Batch(inputs, lengths, self.labels[numbers].astype(np.int64))
+        return Batch(inputs, np.full(count, length, np.int64), labels.astype(np.int64))
+
+    def select(self, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return stored values and labels of the examples with these numbers."""
+        numbers = indices if self.rows is None else self.rows[indices]
+        return self.values[numbers], self.labels[numbers]
+
+
+class CroppedSamples(Samples):
+    """Samples that a model sees in crops of `length` positions.
+
+    In training an epoch has one crop of each example, drawn by `augmented`. Otherwise an example has all
+    crops that start at a multiple of `step` and end within it, and the largest of their logits are its own.
+    """
+
+    def __init__(self, whole: Samples, length: int, step: int) -> None:
+        self.whole, self._length = whole, length
+        super().__init__(whole.values, whole.labels, whole.shift, whole.scale, whole.rows)
+        starts = np.arange(0, whole.length - length + 1, step, dtype=np.int64)
+        self.starts: NDArray[np.int64] = np.broadcast_to(starts, (len(self), len(starts)))
+        """First position of every crop (n, crops)."""
+
+    @property
+    def length(self) -> int:
+        """Number of positions of a crop."""
+        return self._length
+
+    @property
+    def crops(self) -> int:  # type: ignore[override]
+        """Number of crops of each example."""
+        return int(self.starts.shape[1])
+
+    def augmented(self, seed: int, epoch: int) -> Self:
+        """Return one crop of each example, which depends on seed, epoch and number of the example alone."""
+        drawn, last = copy(self), self.whole.length - self.length
+        drawn.starts = np.random.default_rng([seed, epoch]).integers(last + 1, size=(len(self), 1))
+        return drawn
+
+    def select(self, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return values and labels of all crops of these examples, those of one example in a row."""
+        numbers = indices if self.rows is None else self.rows[indices]
+        positions = self.starts[indices][..., None] + np.arange(self.length)
+        values = self.values[numbers[:, None, None], positions]
+        return values.reshape(-1, *values.shape[2:]), np.repeat(self.labels[numbers], self.crops, axis=0)
 
 
 def score_majority_rule(train: NDArray[Any], test: NDArray[Any]) -> float:

@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from msbench.datasets.dataset import Batch, RaggedPairs, RaggedTokens, Samples, Split
+from msbench.datasets.dataset import Batch, CroppedSamples, RaggedPairs, RaggedTokens, Samples, Split
 from msbench.training.seeding import derive_seed
 
 Indices = NDArray[np.int64]
@@ -89,6 +90,14 @@ class BatchLoader:
         at_once = kept is not None or (device.type == "cpu" and not split.slow)
         self._ahead = 0 if at_once else AHEAD
 
+    def turn_to(self, split: Split) -> bool:
+        """Serve another epoch of the same split from what is on the device; return False if it cannot."""
+        if split is not self.split:
+            if not isinstance(self._cut, _ResidentSamples) or not self._cut.holds(split):
+                return False
+            self.split = self._cut.split = split
+        return True
+
     def batches(
         self, chosen: Sequence[Indices], pad_to: int | Sequence[int | None] | None = None
     ) -> Iterator[DeviceBatch]:
@@ -155,20 +164,37 @@ class _ResidentSamples:
     """`Samples.batch` on the device."""
 
     def __init__(self, split: Samples, device: torch.device) -> None:
-        self.device, self.bytes = device, split.bytes
+        self.split, self.device, self.bytes = split, device, split.bytes
         rows = slice(None) if split.rows is None else split.rows
         self.values = _copy(split.values[rows], device)
         self.labels = _copy(split.labels[rows].astype(np.int64), device)
         self.factor, self.offset = (torch.from_numpy(x).to(device) for x in (split.factor, split.offset))
 
+    def holds(self, split: Split) -> TypeGuard[CroppedSamples]:
+        """Return True for another epoch's crops of what is held."""
+        mine = self.split
+        return (
+            isinstance(split, CroppedSamples)
+            and isinstance(mine, CroppedSamples)
+            and split.whole is mine.whole
+        )
+
     def __call__(self, indices: Indices, pad_to: int | None) -> DeviceBatch:
         chosen = _send(indices, self.device)
-        inputs = self.values[chosen].to(torch.float32).mul_(self.factor).sub_(self.offset)
+        values, labels = self.values, self.labels[chosen]
+        if isinstance(self.split, CroppedSamples):
+            starts = _send(self.split.starts[indices], self.device).unsqueeze(-1)
+            positions = starts + torch.arange(self.split.length, device=self.device)
+            inputs = values[chosen[:, None, None], positions].flatten(0, 1)
+            labels = labels.repeat_interleave(self.split.crops, dim=0)
+        else:
+            inputs = values[chosen]
+        inputs = inputs.to(torch.float32).mul_(self.factor).sub_(self.offset)
         count, length = inputs.shape[:2]
         if pad_to is not None and pad_to > length:
             inputs = torch.nn.functional.pad(inputs, (0, 0, 0, pad_to - length))
         lengths = torch.full((count,), length, dtype=torch.int64, device=self.device)
-        return DeviceBatch(inputs, lengths, self.labels[chosen], count * length, count * inputs.shape[1])
+        return DeviceBatch(inputs, lengths, labels, count * length, count * inputs.shape[1])
 
 
 class _ResidentTokens:

@@ -75,11 +75,15 @@ def predict(
 ) -> Predictions:
     """Compute logits of every example of a split, with dropout off and stored batch statistics.
 
-    A batch of more than `at_once` examples is computed in pieces, which changes no width and so no number.
+    A batch of more than `at_once` examples is computed in pieces, which changes no width and so no number. Of
+    an example in crops, the largest logits count: as probabilities grow with logits, these are those of the
+    largest probabilities. No more crops are computed at once than a batch has examples.
     `between(done, total)` is called after each batch, with examples; it may raise to stop. Several
     `processes` share each batch, so that every example is computed once, and all of them get all predictions.
     """
     split, was_training = loader.split, model.training
+    if split.crops > 1:
+        at_once = min(batch_size, at_once or batch_size)
     model.eval()
     logits: NDArray[np.float32] | None = None
     labels: NDArray[np.int64] | None = None
@@ -91,11 +95,14 @@ def predict(
     for shard, batch in zip(shards, cut, strict=True):
         pieces = [model(x.inputs, x.lengths).float().cpu().numpy() for x in split_batch(batch, at_once)]
         output = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        true = batch.labels.cpu().numpy()
+        if split.crops > 1:
+            output, true = output.reshape(-1, split.crops, output.shape[1]).max(axis=1), true[:: split.crops]
         if logits is None or labels is None:
             logits = np.zeros((len(split), output.shape[1]), dtype=np.float32)
-            labels = np.zeros((len(split), *batch.labels.shape[1:]), dtype=np.int64)
+            labels = np.zeros((len(split), *true.shape[1:]), dtype=np.int64)
         if shard.examples:
-            logits[shard.indices], labels[shard.indices] = output, batch.labels.cpu().numpy()
+            logits[shard.indices], labels[shard.indices] = output, true
         done += shard.whole
         between(done, len(split))
     model.train(was_training)

@@ -137,7 +137,7 @@ class Trainer:
         self._end_epoch()
 
     def _get_loader(self, name: str, split: Split) -> BatchLoader:
-        if (known := self._loaders.get(name)) is not None and known.split is split:
+        if (known := self._loaders.get(name)) is not None and known.turn_to(split):
             return known
         room = self.room - sum(loader.resident_bytes for loader in self._loaders.values())
         self._loaders[name] = loader = BatchLoader(split, self.fabric.device, room)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from msbench.config.data import STANDARDISATIONS, Cifar10Config, ImageNetConfig
+from msbench.config.data import STANDARDISATIONS, Cifar10Config, ImageNetConfig, PtbXlConfig
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,17 @@ def test_options_of_imagenet_that_contradict_each_other_are_refused(
 def test_positions_and_channels_of_patches() -> None:
     config = ImageNetConfig(image_size=32, patch=8)
     assert (config.positions, config.channels) == (16, 192)
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"crop_step": 125}, "crop_step needs crop"),
+        ({"crop": 250, "crop_step": 251}, "crop_step 251 leaves out positions between crops of 250"),
+        ({"crop": 1001}, "less than or equal to 1000"),
+        ({"crop": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_crops_of_ptbxl_that_cannot_be_are_refused(values: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        PtbXlConfig(**values)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from msbench.datasets.dataset import RaggedPairs, RaggedTokens, Samples, score_majority_rule
+from msbench.datasets.dataset import CroppedSamples, RaggedPairs, RaggedTokens, Samples, score_majority_rule
 
 
 def test_batches_are_padded_on_the_right() -> None:
@@ -62,6 +62,60 @@ def test_rows_choose_and_order_the_examples_of_a_split() -> None:
     assert batch.inputs[..., 0].tolist() == [[4.5, 5.0], [2.5, 3.0]]
     assert batch.labels.tolist() == [5, 3]
     assert split.bytes == 3 * 2 * 2
+
+
+def record(count: int = 4, length: int = 20) -> Samples:
+    """Examples of two channels whose values say example, position and channel."""
+    values = np.arange(count * length * 2, dtype=np.int16).reshape(count, length, 2)
+    rows = np.array([2, 0, 3])
+    return Samples(
+        values, np.arange(2 * count, dtype=np.uint8).reshape(count, 2), [1.0, 2.0], [2.0, 4.0], rows
+    )
+
+
+def test_an_example_is_evaluated_by_all_crops_that_end_within_it() -> None:
+    whole = record()
+    split = CroppedSamples(whole, 8, 4)
+    assert (len(split), split.crops, split.length) == (3, 4, 8)
+    assert split.lengths.tolist() == [8, 8, 8]
+    assert split.targets.tolist() == whole.targets.tolist()
+    everything, batch = whole.batch(np.arange(3)), split.batch(np.array([2, 0]), pad_to=9)
+    assert batch.inputs.shape == (8, 9, 2)
+    assert not batch.inputs[:, 8:].any()
+    for row, (example, start) in enumerate((example, start) for example in (2, 0) for start in (0, 4, 8, 12)):
+        assert np.array_equal(batch.inputs[row, :8], everything.inputs[example, start : start + 8])
+        assert np.array_equal(batch.labels[row], everything.labels[example])
+    assert batch.lengths.tolist() == [8] * 8
+
+
+@pytest.mark.parametrize(("step", "crops"), [(5, 3), (6, 3), (7, 2), (20, 1)])
+def test_what_is_left_of_an_example_behind_the_last_whole_crop_has_none(step: int, crops: int) -> None:
+    assert CroppedSamples(record(), 8, step).crops == crops
+
+
+def test_training_sees_one_crop_an_example_drawn_by_seed_epoch_and_example() -> None:
+    split, chosen = CroppedSamples(record(), 8, 4), np.array([1, 2, 0])
+    drawn = split.augmented(2**62, 5)
+    batch = drawn.batch(chosen)
+    assert batch.inputs.shape == (3, 8, 2)
+    everything = split.whole.batch(np.arange(3)).inputs
+    for row, example in enumerate(chosen):
+        start = int(drawn.starts[example, 0])
+        assert np.array_equal(batch.inputs[row], everything[example, start : start + 8])
+        alone = split.augmented(2**62, 5).batch(np.array([example]))
+        assert np.array_equal(alone.inputs[0], batch.inputs[row])
+    assert split.crops == 4, "the split itself stays as it was"
+    many = CroppedSamples(Samples(np.zeros((3000, 20, 1)), np.zeros(3000, np.uint8)), 8, 4)
+    first, second, other = (many.augmented(*each).starts for each in ((1, 0), (1, 1), (2, 0)))
+    assert np.unique(first, return_counts=True)[0].tolist() == list(range(13)), "any place, both ends too"
+    assert max(abs(np.bincount(first[:, 0]) - 3000 / 13)) < 80
+    assert (first == second).mean() < 0.1 > (first == other).mean()
+
+
+def test_a_crop_may_be_the_whole() -> None:
+    split = CroppedSamples(record(), 20, 10)
+    for one in (split, split.augmented(0, 0)):
+        assert np.array_equal(one.batch(np.arange(3)).inputs, split.whole.batch(np.arange(3)).inputs)
 
 
 def test_it_is_learned_on_train_and_counted_on_test() -> None:

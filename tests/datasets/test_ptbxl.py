@@ -1,3 +1,5 @@
+import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -203,3 +205,28 @@ def test_the_first_500_records(
     train = inputs(dataset, "train").astype(np.float64)
     assert (train.mean(), train.std()) == pytest.approx((0, 1), abs=1e-4)
     assert dataset.manifest["standardisation"]["deviation_mv"] == pytest.approx(0.23, abs=0.02)
+
+
+def test_crops_are_parts_of_the_standardised_records(built: Callable[..., Dataset]) -> None:
+    whole, cropped = built(labels="superdiagnostic"), built(labels="superdiagnostic", crop=250)
+    assert (whole.info.longest, cropped.info.longest) == (1000, 250)
+    assert outline(PtbXlConfig(crop=250)).longest == 250
+    split = cropped.splits["test"]
+    assert (len(split), split.crops) == (2, 7)
+    batch = split.batch(np.arange(2))
+    expected = inputs(whole, "test")
+    for start, crop in zip(range(0, 751, 125), batch.inputs[7:], strict=True):
+        assert np.array_equal(crop, expected[1, start : start + 250])
+    assert cropped.manifest["standardisation"] == whole.manifest["standardisation"]
+    assert cropped.manifest["splits"]["test"]["examples"] == 2
+    assert built(labels="superdiagnostic", crop=250, crop_step=250).splits["test"].crops == 4
+
+
+def test_crops_are_part_of_the_digest_and_whole_records_keep_theirs(built: Callable[..., Dataset]) -> None:
+    digests = {
+        built(crop=crop, crop_step=step).digest for crop, step in [(None, None), (250, None), (250, 50)]
+    }
+    assert len(digests) == 3
+    view = json.dumps({"labels": "all", "min_likelihood": 0.0, "standardise": True})
+    kept = hashlib.sha256(f"{built().manifest['digest']}\n1\n{view}".encode()).hexdigest()
+    assert built().digest == kept, "results from before there were crops stay comparable"

@@ -5,16 +5,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from ecg_files import write_small
 
 from msbench import datasets as data
+from msbench import models
+from msbench.analysis.mixing.command import find_whole_examples
 from msbench.cli.display import tabulate_records
 from msbench.config import RunSpec
+from msbench.config.data import PtbXlConfig
+from msbench.errors import ConfigError
 from msbench.results.record import RunRecord
 from msbench.runs import execution as execute
 from msbench.runs.execution import RunContext
+from msbench.runs.memory import count_positions
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.auroc import macro_auroc
+from msbench.training.checkpoint import CheckpointFolder, load_weights
 from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
 
@@ -85,3 +92,42 @@ def test_macro_auroc_is_the_result_and_chooses_the_epoch(spec: RunSpec, tmp_path
     header, [shown] = tabulate_records([record])
     row = dict(zip(header, shown, strict=True))
     assert (row["metric"], row["test"]) == ("macro-auroc", f"{found['test_macro_auroc']:.2%}")
+
+
+def test_crops_train_and_are_one_row_a_record(spec: RunSpec, tmp_path: Path) -> None:
+    crops = spec.model_copy(update={"data": PtbXlConfig(labels="superdiagnostic", crop=250)})
+    record, folder = run(crops, tmp_path, Notes())
+    assert (record.status, record.n_test) == ("finished", 2)
+    frame = pd.read_parquet(folder / "predictions.parquet")
+    assert frame["example"].tolist() == [0, 1]
+    # A model that is run on each crop by itself has the same largest logits.
+    split = data.open_dataset(crops.data, tmp_path / "data").splits["test"]
+    info = data.open_dataset(crops.data, tmp_path / "data").info
+    model = models.build("mamba", crops.model, info, 0)
+    weights = CheckpointFolder(folder / "checkpoint", record.run_id)
+    load_weights(model, weights.load(weights.best_path(int(record.metrics["best_epoch"]))).tensors)
+    batch = split.batch(np.arange(2))
+    with torch.no_grad():
+        logits = model.eval()(torch.from_numpy(batch.inputs), torch.from_numpy(batch.lengths)).numpy()
+    each = logits.reshape(2, 7, 3)
+    np.testing.assert_allclose(frame[[f"logit_{index}" for index in range(3)]], each.max(axis=1), atol=2e-6)
+    assert (each.max(axis=1) - each.min(axis=1) > 2e-5).all(), "crops differ by more than rounding"
+
+
+def test_memory_is_estimated_for_a_crop(spec: RunSpec) -> None:
+    whole, crop = (PtbXlConfig(labels="superdiagnostic", crop=crop) for crop in (None, 250))
+    positions = [count_positions(spec, data.outline(each)) for each in (whole, crop)]
+    assert positions == [2000, 500]
+
+
+def test_mixing_is_measured_on_whole_records(spec: RunSpec, tmp_path: Path) -> None:
+    data.setup(spec.data, tmp_path / "data", source=write_small(tmp_path / "source"), processes=1)
+    cropped = PtbXlConfig(labels="superdiagnostic", crop=250)
+    split = data.open_dataset(cropped, tmp_path / "data").splits["test"]
+    whole = find_whole_examples(spec, split)
+    assert (whole.crops, whole.lengths.tolist()) == (1, [1000, 1000])
+    learned = spec.model_copy(update={"model": spec.model.model_copy(update={"positions": "learned"})})
+    with pytest.raises(
+        ConfigError, match=r"whole examples of 1,000 positions.*'learned' end with a crop, at 250"
+    ):
+        find_whole_examples(learned, split)

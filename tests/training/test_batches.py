@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from msbench.datasets.dataset import Batch, Fixed, RaggedPairs, RaggedTokens, Samples, Split
+from msbench.datasets.dataset import Batch, CroppedSamples, Fixed, RaggedPairs, RaggedTokens, Samples, Split
 from msbench.errors import DataError
 from msbench.training import batches
 from msbench.training.batches import (
@@ -33,7 +33,7 @@ def tokens(kind: type[RaggedTokens] | type[RaggedPairs]) -> Split:
     return kind(source.integers(1, 200, offsets[-1]).astype(np.uint8), offsets, LABELS)
 
 
-def samples(dtype: type, labels: NDArray[np.uint8] = LABELS) -> Split:
+def samples(dtype: type, labels: NDArray[np.uint8] = LABELS) -> Samples:
     values: NDArray[Any] = np.random.default_rng(0).integers(0, 200, (5, 6, 3)).astype(dtype)
     return Samples(values, labels, shift=[1.3, 7.0, 100.0], scale=[2.3, 0.1, 61.7])
 
@@ -49,6 +49,7 @@ SPLITS = {
         np.arange(12, dtype=np.uint8),
         rows=np.array([11, 0, 7, 2, 5]),
     ),
+    "crops": CroppedSamples(samples(np.int16, np.array([[1, 0]] * 4 + [[0, 1]], np.uint8)), 4, 2),
     "several labels": samples(np.uint8, np.array([[1, 0]] * 4 + [[0, 1]], np.uint8)),
 }
 
@@ -90,9 +91,22 @@ def test_a_split_kept_on_the_device_gives_the_same_batches(
         same(one, send_batch(split.batch(indices, pad_to), CPU))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_epochs_crops_are_cut_from_one_copy_on_the_device(device: str) -> None:
+    split, where = CroppedSamples(samples(np.int16), 4, 1), torch.device(device)
+    loader = BatchLoader(split.augmented(0, 0), where, room=2**20)
+    for epoch in (0, 1, 2):
+        drawn = split.augmented(0, epoch)
+        assert loader.turn_to(drawn)
+        for indices, one in zip(CHOSEN, loader.batches(CHOSEN), strict=True):
+            same(one, send_batch(drawn.batch(indices), CPU))
+    assert not loader.turn_to(CroppedSamples(samples(np.int16), 4, 1)), "these are of other values"
+    assert not BatchLoader(split, where).turn_to(split.augmented(0, 0)), "nothing is kept on the device"
+
+
 def test_what_has_no_room_is_not_kept() -> None:
     split = samples(np.int16)
-    size = split.values.nbytes  # type: ignore[attr-defined]
+    size = split.values.nbytes
     assert BatchLoader(split, CPU, room=size - 1).resident_bytes == 0
     assert BatchLoader(split, CPU, room=size).resident_bytes == size
 

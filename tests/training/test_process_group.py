@@ -13,6 +13,7 @@ import pytest
 import ranks
 import torch
 from conftest import TINY_SUITE
+from ecg_files import write_small
 from safetensors.torch import load_file
 
 from msbench import datasets as data
@@ -46,7 +47,10 @@ SCENES = {
         "train.max_steps=9",
     ),
     "layer-norm": ("mamba", *PLAIN, "train.batch_size=7"),
+    "crops": ("mamba", *PLAIN, "train.batch_size=2"),
 }
+OTHER_DATA = {"crops": "{dataset: ptbxl, labels: superdiagnostic, rate: 500, crop: 250}"}
+"""Of the scenes that are not of the tiny suite's task."""
 ONE_EXAMPLE = {"train_accuracy": 1.01 / 59, "validation_accuracy": 1.01 / 20}
 """Two classes may be as near to each other as the rounding of sums over one and two processes."""
 ELSEWHERE = "elsewhere"
@@ -54,8 +58,17 @@ ELSEWHERE = "elsewhere"
 DROPPING = ("msssm-s6", "train.epochs=2", "train.batch_size=20")
 
 
-def spec_of(model: str, *overrides: str, folder: Path) -> RunSpec:
-    return resolve_specs(load_suite(str(folder / "tiny.yaml")), [model], overrides=overrides)[0]
+def spec_of(model: str, *overrides: str, folder: Path, suite: str = "tiny") -> RunSpec:
+    return resolve_specs(load_suite(str(folder / f"{suite}.yaml")), [model], overrides=overrides)[0]
+
+
+def write_suites(folder: Path) -> None:
+    """Write the tiny suite, and for each of the other data one that differs in them alone."""
+    (folder / "tiny.yaml").write_text(TINY_SUITE, encoding="utf-8")
+    start, end = TINY_SUITE.index("{dataset"), TINY_SUITE.index("model:")
+    for name, values in OTHER_DATA.items():
+        text = f"{TINY_SUITE[:start]}{values}\n{TINY_SUITE[end:]}"
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
 
 
 def trained(
@@ -93,7 +106,7 @@ def curves(folder: Path, processes: Processes) -> dict[str, Any]:
     """Test loss by scene; the rest is in the folders."""
     found = {}
     for name, options in SCENES.items():
-        spec = spec_of(*options, folder=folder)
+        spec = spec_of(*options, folder=folder, suite=name if name in OTHER_DATA else "tiny")
         trainer = trained(spec, folder / f"{name}-{processes.count}", processes, tight=name == "recomputed")
         found[name] = trainer.test().loss
     return found
@@ -219,7 +232,9 @@ SPOILS = {"out-of-memory": out_of_memory, "bug": bug, "nan": not_a_number, "full
 def both(tmp_path_factory: pytest.TempPathFactory, shared_data: Path) -> Iterator[Path]:
     """The folder in which two processes, and one, have done all of the above."""
     folder = tmp_path_factory.mktemp("group")
-    (folder / "tiny.yaml").write_text(TINY_SUITE, encoding="utf-8")
+    write_suites(folder)
+    hearts = spec_of(*SCENES["crops"], folder=folder, suite="crops").data
+    data.setup(hearts, shared_data, source=write_small(folder / "hearts"), processes=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MSBENCH_DATA", str(shared_data))
         with pytest.raises(Interrupted):

@@ -82,7 +82,7 @@ def make_suite_shape(suite: str, *overrides: str, states: Sequence[int] = ()) ->
     specs = _plan_specs(suite, overrides)
     spec = next(iter(specs.values()))
     dataset = datasets.setup(spec.data, datasets.data_root())
-    split = dataset.splits["train"]
+    split = dataset.splits["train"].augmented(0, 0)
     size = spec.train.batch_size
     batches = draw_batches(split.lengths, size, spec.seed, 0, bucketing=spec.train.bucketing)
     # The longest batch of the first epoch: every other step takes less.

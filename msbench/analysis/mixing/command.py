@@ -16,9 +16,9 @@ from msbench.analysis.mixing.options import MixingOptions, choose_sample
 from msbench.config import RunSpec
 from msbench.config.messages import format_bytes
 from msbench.console import command_line, say
-from msbench.datasets.dataset import Dataset
+from msbench.datasets.dataset import CroppedSamples, Dataset, Split
 from msbench.environment import choose_accelerator, describe_environment, measure_free_memory
-from msbench.errors import CheckpointError, DataError, OutOfMemory
+from msbench.errors import CheckpointError, ConfigError, DataError, OutOfMemory
 from msbench.models.classifier import Classifier
 from msbench.results.files import require_writable
 from msbench.results.mixing_documents import (
@@ -172,7 +172,8 @@ def _measure_split(
     model: Classifier, entry: PlannedRun, dataset: Dataset, options: MixingOptions, device: str
 ) -> tuple[Measure, list[int]]:
     """Return the measure of the chosen test examples, and the example number of each sequence."""
-    spec, split, sequences = entry.spec, dataset.splits["test"], dataset.info.sequences
+    spec, sequences = entry.spec, dataset.info.sequences
+    split = find_whole_examples(spec, dataset.splits["test"])
     chosen = choose_sample(len(split), options.measure.examples)
     # A model that reads padding is measured with the padding it was trained with.
     pad_to = spec.train.pad_to if spec.model.padding == "paper" else None
@@ -188,6 +189,18 @@ def _measure_split(
 
     measured = measure_model(model, batches, options.measure, note)
     return measured, np.repeat(np.concatenate(taken), sequences).tolist()
+
+
+def find_whole_examples(spec: RunSpec, split: Split) -> Split:
+    """Return the split with whole examples. Raises ConfigError if the model only takes their crops."""
+    if not isinstance(split, CroppedSamples):
+        return split
+    if spec.model.positions == "learned":
+        raise ConfigError(
+            f"{name_run(spec)}: mixing is measured on whole examples of {split.whole.length:,} positions, and"
+            f" model.positions 'learned' end with a crop, at {split.length:,}"
+        )
+    return split.whole
 
 
 def _limit_positions(each: int, longest: int, device: str) -> int:

@@ -273,6 +273,7 @@ class Pictures:
     chance: tuple[int, int] | None = None
 
     slow = True
+    crops = 1
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from msbench.datasets import manifest
 from msbench.datasets.archive import FileTree, open_tree
 from msbench.datasets.archive_dataset import ArchiveDataset, DatasetBuild, DatasetDescription
-from msbench.datasets.dataset import SPLITS, Dataset, Samples, TaskInfo
+from msbench.datasets.dataset import SPLITS, CroppedSamples, Dataset, Samples, TaskInfo
 from msbench.datasets.disk import require_space
 from msbench.datasets.download import RemoteFile
 from msbench.datasets.manifest import Arrays
@@ -101,7 +101,10 @@ def view(
     if config.standardise:
         shift, scale = compute_mean_and_deviation(kept["moments"][rows["train"]])
     splits = {name: Samples(kept[unit], labels.values, shift, scale, rows[name]) for name in SPLITS}
-    return _describe_task(len(labels.names)), splits
+    if config.crop is not None:
+        step = config.crop_step or max(1, config.crop // 2)
+        splits = {name: CroppedSamples(split, config.crop, step) for name, split in splits.items()}
+    return _describe_task(len(labels.names), config.crop or STEPS), splits
 
 
 @dataclass(frozen=True)
@@ -119,9 +122,10 @@ PTBXL = PtbXl(
     about=ABOUT,
     fill=fill,
     view=view,
-    outline=lambda config: _describe_task(ptbxl_labels.CLASS_COUNTS[config.labels]),
+    outline=lambda config: _describe_task(ptbxl_labels.CLASS_COUNTS[config.labels], config.crop or STEPS),
     remotes=(REMOTE,),
-    views=frozenset({"labels", "min_likelihood", "standardise"}),
+    views=frozenset({"labels", "min_likelihood", "standardise", "crop", "crop_step"}),
+    optional=frozenset({"crop", "crop_step"}),
 )
 
 
@@ -148,12 +152,12 @@ def count_units_per_millivolt(signals: NDArray[Any]) -> float:
     return float(UNITS_PER_MILLIVOLT) if signals.dtype == np.int16 else 1.0
 
 
-def _describe_task(classes: int) -> TaskInfo:
+def _describe_task(classes: int, longest: int) -> TaskInfo:
     return TaskInfo(
         kind="signal",
         vocabulary=0,
         classes=classes,
-        longest=STEPS,
+        longest=longest,
         metric="macro-auroc",
         chance=0.5,
         baselines={},  # a rule that ignores its input ranks nothing: its macro AUROC is chance
