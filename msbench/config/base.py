@@ -79,6 +79,11 @@ class ClassifierConfig(Config):
     padding: Literal["masked", "paper"] = "masked"
     """``paper`` lets padded positions flow through blocks and batch statistics (never through pooling)."""
 
+    @property
+    def has_step_sizes(self) -> bool:
+        """True if the model learns step sizes of systems in continuous time."""
+        return False
+
     @model_validator(mode="after")
     def _expanded_widths_are_positive(self) -> Self:
         for name in ("expand", "mlp_expand"):
@@ -96,6 +101,11 @@ class SteppedConfig(ClassifierConfig):
     dt_min: PositiveFloat = 1e-3
     dt_max: Annotated[float, Field(gt=0, le=1e3)] = 0.1
     """A state of rate 1 has vanished after one step of 20; products with far larger steps overflow."""
+
+    @property
+    def has_step_sizes(self) -> bool:
+        """True: see `ClassifierConfig`."""
+        return True
 
     @model_validator(mode="after")
     def _step_sizes_are_an_interval(self) -> Self:

@@ -6,7 +6,7 @@ The same spec is the same run, whatever the order or spelling it was written in.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -18,17 +18,20 @@ from msbench.config.base import (
     Config,
     DataConfig,
     NonNegativeFloat,
+    NonNegativeInt,
+    OpenFraction,
     PositiveFloat,
     PositiveInt,
     Probability,
     Seed,
     freeze,
 )
+from msbench.config.baselines import SgConvConfig
 from msbench.config.data import DATASETS
 from msbench.config.layers import LocatedValues, merge_layers, run_checks, validate
 from msbench.config.messages import format_value
 from msbench.config.models import MODELS
-from msbench.errors import UnknownName
+from msbench.errors import ConfigError, UnknownName
 
 SECTIONS = ("data", "model", "train")
 
@@ -46,11 +49,30 @@ def check_label(name: str) -> str:
 Label = Annotated[str, AfterValidator(check_label)]
 
 
+OF_SCHEDULES = {
+    ("cosine", "plateau", "one-cycle"): ("min_lr",),
+    ("plateau",): ("plateau_factor", "plateau_patience"),
+    ("one-cycle",): ("one_cycle_div_factor", "one_cycle_beta1"),
+}
+"""Schedules, and the options that act with them only."""
+
+
 class TrainConfig(Config):
     """Optimiser, schedule, batches and precision.
 
-    The learning rate rises linearly for `warmup_epochs`, then falls along a cosine to `min_lr` at the last
-    step of `epochs` (or of `max_steps`, where that comes first).
+    The learning rate rises linearly for `warmup_epochs` to `lr`; then it follows `schedule` to the last step
+    of `epochs` (or of `max_steps`, where that comes first). All groups of parameters follow it with their own
+    rates, so `min_lr` is in relation to `lr`.
+
+    - ``cosine`` falls along half a cosine to `min_lr`.
+    - ``constant`` stays.
+    - ``rsqrt`` falls as 1 / sqrt(step), as for Long Range Arena's Transformers, where a base of 0.05 gives an
+      `lr` of 0.05 / sqrt(steps of warm-up).
+    - ``plateau`` multiplies by `plateau_factor` when the score on the validation split has not risen for more
+      than `plateau_patience` epochs, down to `min_lr` (torch's ReduceLROnPlateau; S4's code and DSS's).
+    - ``one-cycle`` rises along half a cosine from `lr` / `one_cycle_div_factor`, and falls along another to
+      `min_lr` (torch's OneCycleLR). Fastai, so PTB-XL's baselines, warms up for 0.3 of `epochs` and ends at
+      `lr` / 250,000.
     """
 
     epochs: PositiveInt = 10
@@ -59,11 +81,24 @@ class TrainConfig(Config):
     lr: PositiveFloat = 1e-3
     ssm_lr: PositiveFloat | None = None
     """Learning rate of decays, step sizes and skips; None means `lr`."""
+    dt_lr: PositiveFloat | None = None
+    """Learning rate of step sizes and the matrices that they are computed by; None means that of `ssm_lr`."""
+    dt_decay: bool = False
+    """Weight decay of step sizes too: S5's ``dt_global``, and S4's code with ``lr.dt: null``."""
+    kernel_lr: PositiveFloat | None = None
+    """Learning rate of SGConv's kernels (1e-3 in its code); None means that of `ssm_lr`."""
     min_lr: NonNegativeFloat = 0.0
     weight_decay: NonNegativeFloat = 0.01
     beta1: Probability = 0.9
     beta2: Probability = 0.999
     warmup_epochs: Annotated[NonNegativeFloat, Field(lt=LARGEST_COUNT)] = 1.0
+    schedule: Literal["cosine", "constant", "rsqrt", "plateau", "one-cycle"] = "cosine"
+    plateau_factor: OpenFraction = 0.2
+    plateau_patience: NonNegativeInt = 20
+    one_cycle_div_factor: Annotated[float, Field(ge=1, le=1e6)] = 25.0
+    one_cycle_beta1: Probability | None = None
+    """`beta1` at the peak of the learning rate, to which it falls and from which it returns; None: constant.
+    Fastai has 0.85, with a `beta1` of 0.95."""
     clip: PositiveFloat | None = None
     """Largest gradient norm; None means no clipping."""
     precision: Literal["float32", "bf16"] = "float32"
@@ -81,6 +116,23 @@ class TrainConfig(Config):
     def _rates_are_in_order(self) -> Self:
         if self.min_lr > self.lr:
             raise ValueError(f"min_lr {self.min_lr} is above lr {self.lr}")
+        return self
+
+    @model_validator(mode="after")
+    def _options_suit_the_schedule(self) -> Self:
+        for schedules, names in OF_SCHEDULES.items():
+            if self.schedule not in schedules and (changed := self.changed(names)):
+                raise ValueError(
+                    f"schedule: {self.schedule} does not use {', '.join(changed)}, which belongs to"
+                    f" {' and '.join(schedules)}; remove it"
+                )
+        if self.schedule in ("rsqrt", "one-cycle") and self.warmup_epochs == 0:
+            raise ValueError(f"schedule: {self.schedule} begins with a warm-up; raise warmup_epochs above 0")
+        if self.schedule == "one-cycle" and self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs {self.warmup_epochs} leaves schedule: one-cycle no epoch to fall in, of"
+                f" epochs {self.epochs}; lower it"
+            )
         return self
 
 
@@ -111,12 +163,25 @@ class RunSpec(Config):
             lambda: validate(TrainConfig, part.at("train")),
         )
         sections = {"data": data, "model": model, "train": train}
-        return validate(cls, replace(header, values={**header.values, **sections}))
+        spec = validate(cls, replace(header, values={**header.values, **sections}))
+        idle = _find_idle_options(spec.model, spec.train)
+        if lines := [str(part.error(("train", key), problem)) for key, problem in idle]:
+            raise ConfigError("\n".join(lines))
+        return spec
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON, in hex."""
         return compute_spec_digest(self.model_dump(mode="json"))
+
+
+def _find_idle_options(model: ClassifierConfig, train: TrainConfig) -> Iterator[tuple[str, str]]:
+    """Yield the key of each option of training that nothing in the model would take, and the problem."""
+    if not model.has_step_sizes:
+        for key in train.changed(("dt_lr", "dt_decay")):
+            yield key, "acts on step sizes, and the model has none; leave it out"
+    if train.kernel_lr is not None and not isinstance(model, SgConvConfig):
+        yield "kernel_lr", "acts on the kernels of sgconv, and this is another model; leave it out"
 
 
 def format_canonical_json(values: Mapping[str, Any]) -> str:

@@ -104,6 +104,11 @@ class MsSsmConfig(SsmConfig):
         return self.levels + 1 + self.raw_stream if self.levels else 1
 
     @property
+    def has_step_sizes(self) -> bool:
+        """See `ClassifierConfig`."""
+        return self.ssm != "none"
+
+    @property
     def paired(self) -> bool:
         """True if states are complex, in conjugate pairs that count as two."""
         return self.ssm in ("s4d", "s4-dplr")

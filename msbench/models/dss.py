@@ -63,7 +63,7 @@ class DssSystem(lti.DiagonalSystem):
             self.A_log = nn.Parameter((-poles.real).log().float())
             self.A_imag = nn.Parameter(poles.imag.float().contiguous())
         self.W = nn.Parameter(torch.randn(*size, 2))
-        self.optimizer_groups = dict.fromkeys(("log_dt", "A", "A_log", "A_imag", "W"), "ssm")
+        self.optimizer_groups = dict.fromkeys(("A", "A_log", "A_imag", "W"), "ssm")
 
     def compute_poles(self) -> Tensor:
         """Lambda (n,), complex128."""

@@ -70,7 +70,7 @@ class DplrSystem(nn.Module):
         self.A_imag = nn.Parameter(poles.imag.float().contiguous())
         self.P, self.B = lti.to_pairs(p), lti.to_pairs(b)
         self.C = lti.to_pairs(lti.draw_complex_normal(1 + config.bidirectional, d, config.state // 2))
-        self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "P", "B"), "ssm")
+        self.optimizer_groups = dict.fromkeys(("A_log", "A_imag", "P", "B"), "ssm")
 
     def compute_resolvent(self) -> tuple[Tensor, Tensor]:
         """Return dt (d, 1) and 1 / (1 - dt/2 Lambda) (d, n)."""

@@ -69,7 +69,7 @@ class S4dSystem(lti.DiagonalSystem):
             self.B, self.C = nn.Parameter(b.real.float().contiguous()), nn.Parameter(torch.randn(size))
         else:
             self.B, self.C = lti.to_pairs(b), lti.to_pairs(lti.draw_complex_normal(*size))
-        self.optimizer_groups = dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm")
+        self.optimizer_groups = dict.fromkeys(("A_log", "A_imag", "B"), "ssm")
 
     def compute_modes(self) -> tuple[Tensor, Tensor]:
         """See `DiagonalSystem`."""

@@ -72,7 +72,7 @@ class S5System(MimoSystem):
         inputs = draw_truncated_normal(1 / config.state, config.state, config.d_model)
         self.B = lti.to_pairs(basis.conj().mT @ inputs.to(basis.dtype))
         self.C = lti.to_pairs(draw_initial_output(config, basis))
-        self.optimizer_groups = {**dict.fromkeys(("log_dt", "A_log", "A_imag", "B"), "ssm"), "D": "plain"}
+        self.optimizer_groups = {**dict.fromkeys(("A_log", "A_imag", "B"), "ssm"), "D": "plain"}
 
     def discretise(self) -> DiscreteMimo:
         """See `MimoSystem`."""

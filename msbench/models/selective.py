@@ -46,7 +46,7 @@ class StepSizes(nn.Module):
     initialisation may change it.
     """
 
-    optimizer_groups: ClassVar = {"weight": "steps", "bias": "ssm"}
+    optimizer_groups: ClassVar = {"weight": "dt-maps", "bias": "dt"}
 
     def __init__(self, config: SsmConfig, streams: int, width: int, *, shared: bool = False) -> None:
         """Build the parameters of `streams` streams, each with its own W and b unless `shared`."""

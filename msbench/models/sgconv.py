@@ -63,8 +63,8 @@ class SgConv(LongConv):
 
     fading: Tensor
     norm: Tensor
-    # As in the authors' code kernels have their own learning rate and weight decay; D is like any other skip.
-    optimizer_groups: ClassVar = {"kernels": "steps"}
+    # As in the authors' code kernels have a learning rate of their own, and D does not.
+    optimizer_groups: ClassVar = {"kernels": "kernels", "D": "plain"}
 
     def __init__(self, config: SgConvConfig, longest: int) -> None:
         scales = count_scales(longest, config.kernel_dim)

@@ -218,7 +218,7 @@ class SelectiveSsms(RealSsms):
 class ConstantSsms(RealSsms):
     """All m constant SSMs in one scan, then mixed. C starts from a normal distribution, as in S4."""
 
-    optimizer_groups: ClassVar = {"log_dt": "ssm", "B": "ssm"}
+    optimizer_groups: ClassVar = {"B": "ssm"}
 
     def __init__(self, config: MsSsmConfig, width: int) -> None:
         super().__init__(config, width)

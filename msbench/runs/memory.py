@@ -13,7 +13,7 @@ from msbench.environment import measure_free_memory
 from msbench.errors import OutOfMemory
 from msbench.runs.plan import PlannedRun, name_run
 from msbench.training.memory import describe_memory_error, is_out_of_memory
-from msbench.training.optimizer import LearningRateSchedule
+from msbench.training.schedule import LearningRateSchedule
 
 COPIES = 4
 """Copies of the parameters: themselves, their gradients, and AdamW's two moments."""

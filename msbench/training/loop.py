@@ -25,8 +25,9 @@ from msbench.training.metrics import (
     StepReport,
     TrainingProgress,
 )
-from msbench.training.optimizer import LearningRateSchedule, build_optimizer
+from msbench.training.optimizer import build_optimizer
 from msbench.training.processes import SINGLE, BatchShard, Processes, deal_batches
+from msbench.training.schedule import LearningRateSchedule
 from msbench.training.seeding import derive_seed, get_generator_states, restore_generators, seed_everything
 from msbench.training.signals import SignalFlag
 from msbench.training.step import GradientComputer, check_finite
@@ -66,6 +67,8 @@ class Trainer:
         self.gradients = GradientComputer(fabric, self.model, model, spec.train, self._note_pieces)
         self.schedule = LearningRateSchedule.from_config(spec.train, len(dataset.splits["train"]))
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.reduction = 1.0
+        """Factor of the learning rates in this epoch, from the scores of earlier ones."""
         self.folder = ckpt.CheckpointFolder(directory / "checkpoint", run_id)
         self.progress, self.sums = TrainingProgress(), EpochSums.make_zero(fabric.device)
         self._last_save, self._save_cost = time.monotonic(), 0.0
@@ -117,6 +120,9 @@ class Trainer:
 
     def _epoch(self) -> None:
         config, seed, epoch = self.config, self.spec.seed, self.progress.epoch
+        self.reduction = self.schedule.compute_reduction(
+            [EpochRow(**row).score for row in self.progress.rows]
+        )
         split = self.dataset.splits["train"].augmented(derive_seed(seed, "augmentation"), epoch)
         batches = draw_batches(split.lengths, config.batch_size, seed, epoch, bucketing=config.bucketing)
         left = self.schedule.total - self.progress.step
@@ -144,9 +150,10 @@ class Trainer:
         return loader
 
     def _step(self, batch: DeviceBatch, shard: BatchShard) -> None:
-        rate = self.schedule.get_factor(self.progress.step)
+        rate = self.schedule.get_factor(self.progress.step) * self.reduction
+        betas = self.schedule.get_beta1(self.progress.step), self.config.beta2
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
-            group["lr"] = base * rate
+            group["lr"], group["betas"] = base * rate, betas
         self.processes.counts = shard.examples > 0
         self.processes.seed(self.spec.seed, self.progress.step)
         result = self.processes.combine(self.module, self.gradients(batch, shard))
@@ -218,7 +225,7 @@ class Trainer:
         row = EpochRow(
             epoch=progress.epoch,
             step=progress.step,
-            lr=self.config.lr * self.schedule.get_factor(progress.step - 1),
+            lr=self.config.lr * (self.schedule.get_factor(progress.step - 1) * self.reduction),
             train_loss=float(sums.loss) / sums.seen,
             train_accuracy=self._accuracy(),
             validation_loss=validation.loss,

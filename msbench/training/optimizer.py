@@ -1,29 +1,31 @@
-"""AdamW with parameter groups, each with its weight decay and learning rate, and the schedule of the rates.
+"""AdamW with parameter groups, each with its weight decay and learning rate.
 
-===========  =====================================================  ============  ==================
-group        parameters                                             weight decay  learning rate
-===========  =====================================================  ============  ==================
-``weights``  matrices, embeddings, filters, the mixer's matrix      yes           ``lr``
-``plain``    biases, norms, constant (static) mixers                no            ``lr``
-``ssm``      decays ``A_log``, skips ``D``, step-size biases        no            ``ssm_lr`` or ``lr``
-``steps``    step-size matrices, SGConv's kernels                   yes           ``ssm_lr`` or ``lr``
-===========  =====================================================  ============  ==================
+===========  ==================================================  ============  ====================
+group        parameters                                          weight decay  learning rate
+===========  ==================================================  ============  ====================
+``weights``  matrices, embeddings, filters, the mixer's matrix   yes           ``lr``
+``plain``    biases, norms, constant (static) mixers             no            ``lr``
+``ssm``      decays ``A_log``, skips ``D``                       no            ``ssm_lr``
+``dt``       step sizes ``log_dt``, biases of step sizes         ``dt_decay``  ``dt_lr``
+``dt-maps``  matrices that step sizes are computed by            yes           ``dt_lr``
+``kernels``  SGConv's kernels                                    yes           ``kernel_lr``
+===========  ==================================================  ============  ====================
 
+Without ``dt_lr`` or ``kernel_lr`` the rate is ``ssm_lr``, and without that ``lr``.
 Groups without weight decay are those whose zeros have another meaning: a rate of -1, no skip, steps of 0.69,
-equal streams switched off. A static mixer is a scale, as a norm's is, so it does not decay either.
+equal streams switched off. A static mixer is a scale, as a norm's is, so it does not decay either. Models
+whose skip ``D`` has the common learning rate in their source have it in ``plain``.
 """
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from msbench.config import TrainConfig
-from msbench.training.batches import count_batches
 
 STATE_SPACE = ("A_log", "D")
+STEP_SIZE = "log_dt"
 
 
 def make_parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str, object]]:
@@ -32,20 +34,25 @@ def make_parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str
     Every trainable parameter is in exactly one group. Raises RuntimeError, naming the parameter, otherwise.
     """
     ssm_lr = train.lr if train.ssm_lr is None else train.ssm_lr
-    rates = {"weights": train.lr, "plain": train.lr, "ssm": ssm_lr, "steps": ssm_lr}
-    members: dict[str, list[nn.Parameter]] = {name: [] for name in rates}
+    dt_lr = ssm_lr if train.dt_lr is None else train.dt_lr
+    kernel_lr = ssm_lr if train.kernel_lr is None else train.kernel_lr
+    decay = train.weight_decay
+    settings = {
+        "weights": (train.lr, decay),
+        "plain": (train.lr, 0.0),
+        "ssm": (ssm_lr, 0.0),
+        "dt": (dt_lr, decay if train.dt_decay else 0.0),
+        "dt-maps": (dt_lr, decay),
+        "kernels": (kernel_lr, decay),
+    }
+    members: dict[str, list[nn.Parameter]] = {name: [] for name in settings}
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad:
                 members[find_group(module, name, parameter)].append(parameter)
     check_partition(model, members)
     return [
-        {
-            "name": group,
-            "params": parameters,
-            "lr": rates[group],
-            "weight_decay": train.weight_decay if group in ("weights", "steps") else 0.0,
-        }
+        {"name": group, "params": parameters, "lr": settings[group][0], "weight_decay": settings[group][1]}
         for group, parameters in members.items()
         if parameters
     ]
@@ -59,6 +66,8 @@ def find_group(module: nn.Module, name: str, parameter: nn.Parameter) -> str:
     own: Mapping[str, str] = getattr(module, "optimizer_groups", {})
     if name in own:
         return own[name]
+    if name == STEP_SIZE:
+        return "dt"
     if name in STATE_SPACE:
         return "ssm"
     return "plain" if name == "bias" or parameter.ndim < 2 else "weights"
@@ -79,34 +88,3 @@ def build_optimizer(model: nn.Module, train: TrainConfig) -> torch.optim.AdamW:
     """Build AdamW over `parameter_groups`."""
     groups = make_parameter_groups(model, train)
     return torch.optim.AdamW(groups, lr=train.lr, betas=(train.beta1, train.beta2))
-
-
-@dataclass(frozen=True)
-class LearningRateSchedule:
-    """Linear warm-up, then a cosine down to the minimum rate, by step.
-
-    `warmup` and `total` count optimiser steps; `floor` is min_lr / lr.
-    """
-
-    warmup: int
-    total: int
-    floor: float
-
-    @classmethod
-    def from_config(cls, config: TrainConfig, examples: int) -> "LearningRateSchedule":
-        """Return the schedule of a config on a training split of this many examples."""
-        per_epoch = count_batches(examples, config.batch_size)
-        total = config.epochs * per_epoch
-        if config.max_steps is not None:
-            total = min(total, config.max_steps)
-        return cls(round(config.warmup_epochs * per_epoch), total, config.min_lr / config.lr)
-
-    def get_factor(self, step: int) -> float:
-        """Return the factor of the learning rates at this step, counted from 0.
-
-        The first step already has a rate (1 / warmup) and the last one ends just above the floor.
-        """
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        progress = (step - self.warmup) / max(1, self.total - self.warmup)
-        return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from msbench.config import MODELS, RunSpec, TrainConfig
 from msbench.config.data import ListOpsConfig
@@ -224,3 +225,66 @@ def test_unknown_names_keep_their_type() -> None:
         resolve({**VALUES, "model_name": "mmba"})
     with pytest.raises(UnknownName):
         resolve_data(LocatedValues({"dataset": "x"}, {}, "x"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"plateau_patience": 5}, "schedule: cosine does not use plateau_patience, which belongs to plateau"),
+        ({"schedule": "one-cycle", "plateau_factor": 0.5}, "does not use plateau_factor"),
+        ({"one_cycle_div_factor": 10.0}, "does not use one_cycle_div_factor, which belongs to one-cycle"),
+        ({"schedule": "plateau", "one_cycle_beta1": 0.8}, "does not use one_cycle_beta1"),
+        (
+            {"schedule": "constant", "min_lr": 1e-5},
+            "min_lr, which belongs to cosine and plateau and one-cycle",
+        ),
+        ({"schedule": "rsqrt", "min_lr": 1e-5}, "schedule: rsqrt does not use min_lr"),
+        ({"schedule": "rsqrt", "warmup_epochs": 0.0}, "rsqrt begins with a warm-up; raise warmup_epochs"),
+        ({"schedule": "one-cycle", "warmup_epochs": 0.0}, "one-cycle begins with a warm-up"),
+        ({"schedule": "one-cycle", "warmup_epochs": 10.0}, "no epoch to fall in, of epochs 10; lower it"),
+    ],
+)
+def test_options_that_the_schedule_does_not_use_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainConfig(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "plateau", "plateau_factor": 0.5, "plateau_patience": 0, "min_lr": 1e-6},
+        {
+            "schedule": "one-cycle",
+            "one_cycle_div_factor": 10.0,
+            "one_cycle_beta1": 0.85,
+            "warmup_epochs": 3.0,
+        },
+        {"schedule": "rsqrt", "warmup_epochs": 0.1},
+        {"schedule": "constant", "warmup_epochs": 0.0},
+    ],
+)
+def test_options_that_the_schedule_uses_are_kept(options: dict[str, Any]) -> None:
+    train = TrainConfig(**options)
+    assert {key: getattr(train, key) for key in options} == options
+
+
+@pytest.mark.parametrize(
+    ("model", "option", "problem"),
+    [
+        ("transformer", {"dt_lr": 1e-3}, "train.dt_lr: acts on step sizes, and the model has none"),
+        ("msssm-no-ssm", {"dt_decay": True}, "train.dt_decay: acts on step sizes, and the model has none"),
+        ("s4", {"kernel_lr": 1e-3}, "train.kernel_lr: acts on the kernels of sgconv"),
+    ],
+)
+def test_rates_of_what_the_model_does_not_have_are_refused(
+    model: str, option: dict[str, Any], problem: str
+) -> None:
+    values = {**VALUES, "model_name": model, "model": {}, "train": option}
+    with pytest.raises(ConfigError, match=f"^x: {problem}"):
+        resolve(values)
+
+
+def test_rates_of_what_the_model_has_are_kept() -> None:
+    for model, option in (("s4", "dt_lr"), ("msssm-s6", "dt_lr"), ("sgconv", "kernel_lr")):
+        spec = resolve({**VALUES, "model_name": model, "model": {}, "train": {option: 2e-2}})
+        assert getattr(spec.train, option) == 2e-2

@@ -160,8 +160,8 @@ def test_number_of_parameters(d: int, k: int, sides: int) -> None:
 def test_kernels_have_a_rate_of_their_own_and_decay() -> None:
     groups = groups_of(model_of("sgconv", layers=1))
     assert {name: group for name, group in groups.items() if "layer" in name} == {
-        "blocks.0.layer.core.kernels": "steps",
-        "blocks.0.layer.core.D": "ssm",
+        "blocks.0.layer.core.kernels": "kernels",
+        "blocks.0.layer.core.D": "plain",
         "blocks.0.layer.channels.weight": "weights",
         "blocks.0.layer.channels.bias": "plain",
     }

@@ -18,7 +18,7 @@ from msbench.training.batches import BatchLoader
 from msbench.training.checkpoint import Checkpoint
 from msbench.training.evaluation import predict
 from msbench.training.loop import Trainer, make_fabric
-from msbench.training.metrics import ProgressCallback
+from msbench.training.metrics import EpochRow, ProgressCallback
 from msbench.training.signals import SignalFlag
 from msbench.training.step import check_finite, compute_loss
 
@@ -88,6 +88,77 @@ def test_a_resumed_run_ends_bit_equal(tiny: Suite, tmp_path: Path, model: str, s
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
     assert last.progress.resumes == len(stops)
     assert len(last.progress.attempts) == len(stops) + 1
+
+
+OPTIONS = {
+    "constant": ("train.schedule=constant",),
+    "rsqrt": ("train.schedule=rsqrt",),
+    # With such a rate no score rises, and every epoch after the first lowers it.
+    "plateau": ("train.schedule=plateau", "train.plateau_patience=0", "train.lr=1e-9"),
+    "one-cycle": ("train.schedule=one-cycle", "train.one_cycle_beta1=0.5"),
+    "step sizes": ("train.dt_lr=0.1", "train.dt_decay=true"),
+}
+
+
+class Killed(Exception):
+    """The end of a process right after an epoch's checkpoint."""
+
+
+class KillAfter(ProgressCallback):
+    def __init__(self, epoch: int) -> None:
+        self.number = epoch
+
+    def epoch(self, row: EpochRow) -> None:
+        if row.epoch == self.number:
+            raise Killed
+
+
+def assert_equal_weights(one: Path, other: Path) -> None:
+    """All of the last state, and the weights of the best epoch."""
+    names = sorted(path.name for path in (one / "checkpoint").iterdir())
+    assert sorted(path.name for path in (other / "checkpoint").iterdir()) == names
+    for name in ("last.safetensors", *(name for name in names if name.startswith("best-"))):
+        expected, found = (load_file(folder / "checkpoint" / name) for folder in (one, other))
+        assert expected.keys() == found.keys()
+        assert not [key for key, tensor in expected.items() if not torch.equal(tensor, found[key])], name
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_each_option_acts_and_resumes_bit_equal(tiny: Suite, tmp_path: Path, option: str) -> None:
+    """Stopped in the middle of an epoch, before a validation, and killed right after one."""
+    spec = spec_of(tiny, "msssm-s6", *OPTIONS[option])
+    whole = trainer(spec, tmp_path / "whole")
+    whole.run()
+    for step in (5, 16):
+        part = trainer(spec, tmp_path / "broken", flag := SignalFlag())
+        part.after_step = stop_at(step, flag)
+        with pytest.raises(Interrupted):
+            part.run()
+    part = trainer(spec, tmp_path / "broken")
+    part.callback = KillAfter(1)
+    with pytest.raises(Killed):
+        part.run()
+    last = trainer(spec, tmp_path / "broken")
+    last.run()
+    assert last.progress.resumes == 3
+    assert_equal_weights(tmp_path / "whole", tmp_path / "broken")
+    columns = ("lr", "train_loss", "validation_loss")
+    rows = [[[row[name] for name in columns] for row in run.progress.rows] for run in (whole, last)]
+    assert rows[0] == rows[1]
+
+    rates = [value for value in OPTIONS[option] if value.startswith("train.lr=")]
+    trainer(spec_of(tiny, "msssm-s6", *rates), tmp_path / "usual").run()
+    expected, found = weights(tmp_path / "usual"), weights(tmp_path / "whole")
+    assert any(
+        not torch.equal(tensor, found[name]) for name, tensor in expected.items() if "rng/" not in name
+    )
+
+
+def test_the_log_shows_the_rate_after_each_plateau(tiny: Suite, tmp_path: Path) -> None:
+    run = trainer(spec_of(tiny, "mamba", *OPTIONS["plateau"], "train.epochs=5"), tmp_path)
+    run.run()
+    rates = [row["lr"] for row in run.progress.rows]
+    assert rates == pytest.approx([1e-9, 1e-9, 2e-10, 4e-11, 8e-12], rel=1e-12)
 
 
 def test_killed_after_its_last_checkpoint_it_leaves_no_other_best(tiny: Suite, tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import torch
 from torch import nn
 
 from msbench import models
-from msbench.config import ClassifierConfig, TrainConfig
+from msbench.config import MODELS, ClassifierConfig, TrainConfig
+from msbench.config.baselines import SgConvConfig
+from msbench.config.layers import LocatedValues
+from msbench.config.run import resolve_model
 from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.training.optimizer import LearningRateSchedule, build_optimizer, make_parameter_groups
+from msbench.training.optimizer import build_optimizer, make_parameter_groups
 
 INFO = TaskInfo("tokens", 7, 3, 12, "accuracy", 1 / 3, {})
 CONFIGS: dict[str, ClassifierConfig] = {
@@ -42,6 +45,40 @@ def test_decay_and_rate_of_every_parameter(name: str, ssm_lr: float | None) -> N
         assert group["weight_decay"] == (0.0 if undecayed else 0.05), parameter
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("decay", [False, True])
+def test_step_sizes_have_their_own_rate_and_decay(name: str, decay: bool) -> None:
+    """And the models whose config says that they have step sizes are those that do."""
+    config = resolve_model(name, LocatedValues({"d_model": 8, "layers": 1}, {}, "x"))
+    model = models.build(name, config, INFO, seed=0)
+    usual = dict(placed(model, TrainConfig(lr=3e-3, ssm_lr=1e-3, weight_decay=0.05)))
+    train = TrainConfig(lr=3e-3, ssm_lr=1e-3, dt_lr=2e-2, dt_decay=decay, weight_decay=0.05)
+    steps = set()
+    for parameter, group in placed(model, train):
+        if group["name"] in ("dt", "dt-maps"):
+            steps.add(parameter)
+            assert group["lr"] == 2e-2, parameter
+            decays = decay or group["name"] == "dt-maps"
+            assert group["weight_decay"] == (0.05 if decays else 0.0), parameter
+        else:
+            assert {**group, "params": ()} == {**usual[parameter], "params": ()}, parameter
+    assert config.has_step_sizes == bool(steps)
+    assert steps == {path for path in usual if path.endswith("log_dt") or ".dt." in path}
+
+
+def test_kernels_have_their_own_rate() -> None:
+    config = SgConvConfig(d_model=8, layers=1)
+    model = models.build("sgconv", config, INFO, seed=0)
+    train = TrainConfig(lr=3e-3, ssm_lr=2e-3, kernel_lr=1e-3, weight_decay=0.05)
+    rates = {name.split(".")[-1]: group for name, group in placed(model, train) if ".core." in name}
+    assert {name: (group["lr"], group["weight_decay"]) for name, group in rates.items()} == {
+        "kernels": (1e-3, 0.05),
+        "D": (3e-3, 0.0),
+    }
+    unset = dict(placed(model, TrainConfig(lr=3e-3, ssm_lr=2e-3)))
+    assert unset["blocks.0.layer.core.kernels"]["lr"] == 2e-3
+
+
 @pytest.mark.parametrize("channels", ["shared", "per-channel"])
 def test_constant_mixers_do_not_decay(channels: Any) -> None:
     config = MsSsmConfig(d_model=8, layers=1, mixer="static", mixer_channels=channels)
@@ -55,7 +92,7 @@ def test_groups_are_named_once_and_sum_to_the_model(name: str) -> None:
     model = models.build(name, CONFIGS[name], INFO, seed=0)
     optimizer = build_optimizer(model, TrainConfig(beta2=0.95))
     names = [group["name"] for group in optimizer.param_groups]
-    assert names == ["weights", "plain", "ssm", "steps"]
+    assert names == ["weights", "plain", "ssm", "dt", "dt-maps"]
     assert {group["betas"] for group in optimizer.param_groups} == {(0.9, 0.95)}
     total = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     assert total == models.count_parameters(model)
@@ -86,27 +123,3 @@ def test_frozen_parameters_are_left_out() -> None:
     model = nn.Linear(2, 2)
     model.weight.requires_grad_(False)
     assert [group["name"] for group in make_parameter_groups(model, TrainConfig())] == ["plain"]
-
-
-def test_warm_up_is_linear_and_the_cosine_ends_at_the_floor() -> None:
-    schedule = LearningRateSchedule(warmup=4, total=104, floor=0.1)
-    assert [schedule.get_factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
-    assert schedule.get_factor(4) == 1.0
-    assert schedule.get_factor(54) == pytest.approx(0.55)
-    assert schedule.get_factor(104) == pytest.approx(0.1)
-    rates = [schedule.get_factor(step) for step in range(4, 105)]
-    assert rates == sorted(rates, reverse=True)
-
-
-def test_max_steps_shortens_the_cosine_and_not_the_warm_up() -> None:
-    config = TrainConfig(epochs=10, batch_size=10, warmup_epochs=0.5, lr=0.2, min_lr=0.02, max_steps=60)
-    schedule = LearningRateSchedule.from_config(config, examples=101)
-    assert (schedule.warmup, schedule.total) == (6, 60)
-    assert schedule.floor == pytest.approx(0.1)
-
-
-def test_no_warm_up_starts_at_the_full_rate() -> None:
-    config = TrainConfig(epochs=2, batch_size=10, warmup_epochs=0.0)
-    schedule = LearningRateSchedule.from_config(config, examples=25)
-    assert schedule.total == 6
-    assert schedule.get_factor(0) == 1.0
