@@ -165,7 +165,8 @@ def out_rows(
 ) -> None:
     """Print a table: ruled at a terminal, plain aligned columns into a pipe.
 
-    The last `below` columns go under each row if the terminal is too narrow for the whole table.
+    If `below` is set and the terminal is too narrow for the whole table, the last `below` columns go under
+    each row, and as many more as do not fit either.
     """
     cells = [["" if value is None else printable(str(value)) for value in row] for row in (header, *rows)]
     is_terminal = sys.stdout.isatty()
@@ -173,12 +174,16 @@ def out_rows(
         return
     if title:
         out(title)
+    columns = shutil.get_terminal_size().columns
     under = below if is_terminal else 0
     lines = align_rows([row[: len(row) - under] for row in cells])
+    while 0 < under < len(header) - 1 and max(map(len, lines)) > columns:
+        under += 1
+        lines = align_rows([row[: len(row) - under] for row in cells])
     for line, row in zip(lines, cells, strict=True):
         out(line)
         if under:
-            out(_indent(" · ".join(filter(None, row[-under:])), shutil.get_terminal_size().columns))
+            out(_indent(" · ".join(filter(None, row[-under:])), columns))
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:

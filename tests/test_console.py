@@ -59,6 +59,23 @@ def test_long_columns_go_below_at_a_narrow_terminal_only(
             assert text.splitlines()[-2:] == ["three  3", "    short"]
 
 
+def test_as_many_columns_go_below_as_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = ("run", "suite", "task", "status", "with")
+    for columns, first in (
+        (60, "0123456789ab  laptop-listops  listops-short  finished"),
+        (40, "0123456789ab"),
+    ):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        console.out_rows(
+            header, [("0123456789ab", "laptop-listops", "listops-short", "finished", "x " * 40)], below=1
+        )
+        lines = terminal.getvalue().splitlines()
+        assert max(map(len, lines)) <= columns
+        assert any(line.startswith(first) for line in lines)
+
+
 def test_a_path_below_a_row_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)

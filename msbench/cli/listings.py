@@ -111,7 +111,7 @@ def _list_datasets() -> Listing:
         default = config(dataset=name)
         state = "ready" if datasets.is_ready(default, root) else datasets.command(default)
         rows.append((name, state, str(root / name)))
-    return Listing(("dataset", "state", "folder"), rows)
+    return Listing(("dataset", "state", "folder"), rows, below=1)
 
 
 def _list_runs(results: Path) -> Listing:

@@ -109,8 +109,9 @@ def _list_results(record: RunRecord, interval: str) -> Iterable[tuple[str, str]]
         if rule is not None:
             yield "learned", f"no more than the trivial rule {rule!r} explains"
     if record.parameters is not None:
-        states = f", {record.states_per_channel:,} states a channel" if record.states_per_channel else ""
-        yield "size", f"{record.parameters:,} parameters{states}"
+        states = record.states_per_channel
+        shown = f", {states:,} state{'' if states == 1 else 's'} a channel" if states else ""
+        yield "size", f"{record.parameters:,} parameters{shown}"
 
 
 def _lay_out_command(found: Reproduction, record: RunRecord) -> Facts:

@@ -128,5 +128,5 @@ def _draw_panel(
     for end in ends.values():
         colour = styles[end.name].colour
         axes.plot(end.epochs, getattr(end, part), "x", color=colour, markeredgewidth=1.2, zorder=4)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=STEPS, min_n_ticks=1))
     axes.set_xlabel("epochs")

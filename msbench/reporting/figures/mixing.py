@@ -152,7 +152,7 @@ def draw_layers(found: Sequence[LayerPoint], styles: Mapping[str, SeriesStyle]) 
 
 
 def _set_layer_axis(axes: Axes, *, ticks: int) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=STEPS))
+    axes.xaxis.set_major_locator(MaxNLocator(ticks, integer=True, steps=STEPS, min_n_ticks=1))
     axes.set_xlabel("layer")
 
 

@@ -79,6 +79,14 @@ def test_the_picture_holds_the_rows(axes: int, part: str) -> None:
     assert [points_of(line)[0] for line in crosses] == [last[part]]
 
 
+def test_a_single_epoch_is_marked_as_a_whole_number() -> None:
+    rows = collect_points(series_in(table({"Mamba": [cell("a")]}), RUNS), LOGS)
+    with apply_style():
+        axes = draw_curves(rows, assign_styles(["Mamba"])).axes[0]
+        shown = [tick for tick in axes.get_xticks() if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
+    assert shown == [1]
+
+
 def test_a_single_seed_is_drawn_as_a_mean_would_be() -> None:
     alone = collect_points(series_in(table({"Mamba": [cell("b")]}), RUNS), LOGS)
     line = lines_of(alone, 0)["seed-b"]
