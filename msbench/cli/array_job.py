@@ -17,10 +17,11 @@ from pathlib import Path
 from msbench import cli, console
 from msbench.console import say
 from msbench.errors import ConfigError, ExitCode, MsbenchError
-from msbench.runs.launchers.slurm_jobs import Submission, read_submission
+from msbench.runs.launchers.slurm_jobs import FILE, Submission, read_submission
 from msbench.training.signals import handling
 
 WARNING = signal.SIGUSR1
+MOST_RESTARTS = 10**6
 ReceivedSignals = Callable[[], set[int]]
 
 
@@ -28,13 +29,14 @@ def main() -> int:
     """Run the element that the environment names, and return the exit code of its command."""
     console.prepare_streams()
     try:
+        if len(sys.argv) != 2:
+            raise ConfigError(f"give the path of one {FILE}, as batch scripts of msbench do")
         submission = _read_own_submission(Path(sys.argv[1]))
-        index = int(os.environ["SLURM_ARRAY_TASK_ID"])
-        words = submission.runs[index].words
+        words = submission.runs[_read_number("SLURM_ARRAY_TASK_ID", "", len(submission.runs) - 1)].words
+        restarts = _read_number("SLURM_RESTART_COUNT", "0", MOST_RESTARTS)
     except MsbenchError as error:
         say(f"msbench: {error}")
         return error.exit_code
-    restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     if restarts > submission.max_requeues:
         say(f"msbench: started {restarts + 1} times: not run again (max_requeues: {submission.max_requeues})")
         return ExitCode.RUN_FAILED
@@ -44,6 +46,14 @@ def main() -> int:
     if limited:
         _requeue(submission, restarts)
     return code
+
+
+def _read_number(name: str, default: str, most: int) -> int:
+    """Return the number in a variable of Slurm. Raises ConfigError if it is none, or is above `most`."""
+    text = os.environ.get(name, default)
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or int(text) > most:
+        raise ConfigError(f"{name}={text[:40]}: must be a whole number from 0 to {most}, as Slurm sets it")
+    return int(text)
 
 
 def _read_own_submission(path: Path) -> Submission:

@@ -133,3 +133,42 @@ def test_a_file_that_is_no_submission_is_named(
     (tmp_path / slurm_jobs.FILE).write_text('{"name": "../../etc"}', encoding="utf-8")
     assert start() == 2
     assert f"{tmp_path / slurm_jobs.FILE}: not a submission: name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "message"),
+    [
+        ((), {}, "give the path of one submission.json"),
+        (("a", "b"), {}, "give the path of one submission.json"),
+        (("nowhere.json",), {}, "nowhere.json: cannot be read: No such file"),
+        (("tiny.yaml",), {}, "tiny.yaml: not a submission: "),
+        (
+            ("{file}",),
+            {"SLURM_ARRAY_TASK_ID": "1"},
+            "SLURM_ARRAY_TASK_ID=1: must be a whole number from 0 to 0",
+        ),
+        (("{file}",), {"SLURM_ARRAY_TASK_ID": "-1"}, "SLURM_ARRAY_TASK_ID=-1: must be a whole number"),
+        (("{file}",), {"SLURM_ARRAY_TASK_ID": "x"}, "SLURM_ARRAY_TASK_ID=x: must be a whole number"),
+        (("{file}",), {"SLURM_ARRAY_TASK_ID": ""}, "SLURM_ARRAY_TASK_ID=: must be a whole number"),
+        (("{file}",), {"SLURM_RESTART_COUNT": "x"}, "SLURM_RESTART_COUNT=x: must be a whole number"),
+    ],
+)
+@pytest.mark.usefixtures("start")
+def test_what_starts_no_element_is_one_message(
+    words: tuple[str, ...],
+    variables: dict[str, str],
+    message: str,
+    tiny_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tiny_file.parent)
+    for name, value in {"SLURM_ARRAY_TASK_ID": "0", **variables}.items():
+        monkeypatch.setenv(name, value)
+    file = str(tmp_path / slurm_jobs.FILE)
+    monkeypatch.setattr(sys, "argv", ["element", *(word.format(file=file) for word in words)])
+    assert array_job.main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("msbench: ")
+    assert message in line
