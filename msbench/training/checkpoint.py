@@ -186,7 +186,13 @@ class CheckpointFolder:
         state = metadata.get("state", "")
         if metadata.get("digest") != _digest(state, tensors):
             raise CheckpointError(f"{path}: is damaged: its bytes are not those that were written")
-        return Checkpoint(tensors, parse_json(state))
+        try:
+            values = parse_json(state)
+            if not isinstance(values, dict):
+                raise ValueError("its state is no mapping")
+        except ValueError as error:
+            raise CheckpointError(f"{path}: not a whole checkpoint: {error}") from error
+        return Checkpoint(tensors, values)
 
     def broadcast(self, found: Checkpoint | None, processes: Processes) -> Checkpoint | None:
         """Return the checkpoint that the first of several processes has read."""

@@ -11,7 +11,7 @@ from lightning_fabric import Fabric
 
 from msbench.config import RunSpec
 from msbench.datasets.dataset import Dataset, Split
-from msbench.errors import Diverged, Interrupted
+from msbench.errors import CheckpointError, Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results.metrics_log import write_log
 from msbench.training import checkpoint as ckpt
@@ -101,6 +101,18 @@ class Trainer:
             self.callback.note(f"passed over {text}")
         if (found := self.folder.broadcast(found, self.processes)) is None:
             return False
+        try:
+            self._restore(found)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            text = f"{self.folder.path}: a checkpoint lacks what this training needs ({error!r})"
+            raise CheckpointError(f"{text}; --fresh trains from the start") from error
+        if self.processes.first:  # left to do if the run was killed right after its checkpoint
+            self.folder.forget_other_bests(self.progress.best_epoch)
+        self._write_log()
+        self.callback.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
+        return True
+
+    def _restore(self, found: ckpt.Checkpoint) -> None:
         load_weights(self.module, found.tensors)
         if found.state["progress"]["step"] > 0:
             ckpt.load_optimizer(self.module, self.optimizer.optimizer, found.tensors)
@@ -112,11 +124,6 @@ class Trainer:
         self.sums.correct.copy_(found.tensors["sums/correct"])
         self.sums = replace(self.sums, **plain)
         self.progress.resumes += 1
-        if self.processes.first:  # left to do if the run was killed right after its checkpoint
-            self.folder.forget_other_bests(self.progress.best_epoch)
-        self._write_log()
-        self.callback.note(f"resumed at step {self.progress.step} of {self.schedule.total}")
-        return True
 
     def _epoch(self) -> None:
         config, seed, epoch = self.config, self.spec.seed, self.progress.epoch

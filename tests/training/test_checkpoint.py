@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,19 @@ def test_a_missing_optimiser_state_is_an_error() -> None:
     model = nn.Linear(3, 2)
     with pytest.raises(CheckpointError, match="weight"):
         load_optimizer(model, torch.optim.AdamW(model.parameters()), {})
+
+
+@pytest.mark.parametrize("state", ["", "{", "[]", "3", "[" * 500 + "]" * 500])
+def test_a_state_that_is_none_is_damage_whatever_the_digest(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    folder.save_last(moment(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dumps", lambda *_, **__: state)
+        folder.save_last(moment(2))
+    with pytest.raises(CheckpointError, match=f"{folder.last}: not a whole checkpoint: "):
+        folder.load(folder.last)
+    found, skipped = folder.load_last()
+    assert found is not None
+    assert found.state["step"] == 1
+    assert "archived in" in skipped[0]

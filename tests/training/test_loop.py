@@ -12,7 +12,7 @@ from msbench import datasets as data
 from msbench import models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import Dataset
-from msbench.errors import Diverged, Interrupted
+from msbench.errors import CheckpointError, Diverged, Interrupted
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.batches import BatchLoader
 from msbench.training.checkpoint import Checkpoint
@@ -341,3 +341,22 @@ def test_clipping_bounds_the_step(tiny: Suite, tmp_path: Path) -> None:
     run.after_step = measure
     run.run()
     assert max(norms) <= 1e-3 * 1.001
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [*((key, None) for key in ("progress", "sums", "generators")), ("progress", {}), ("progress", {"x": 1})],
+)
+def test_a_state_that_lacks_keys_is_one_message(
+    tiny: Suite, tmp_path: Path, key: str, value: dict[str, int] | None
+) -> None:
+    spec = spec_of(tiny, "mamba")
+    part = trainer(spec, tmp_path)
+    part.save()
+    found = part.folder.load(part.folder.last)
+    state = {name: each for name, each in found.state.items() if name != key}
+    part.folder.save_last(Checkpoint(found.tensors, state | ({} if value is None else {key: value})))
+    with pytest.raises(
+        CheckpointError, match=r"lacks what this training needs .*--fresh trains from the start"
+    ):
+        trainer(spec, tmp_path).run()
