@@ -14,6 +14,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import TypeVar
 
 from msbench import console
+from msbench.environment import count_cores
 from msbench.errors import CAUGHT, ConfigError, DataError
 
 T = TypeVar("T")
@@ -37,9 +38,7 @@ def refuse_importing_worker() -> None:
 
 def count_default_processes() -> int:
     """Return the number of cores that this process may use, at most 16."""
-    if hasattr(os, "sched_getaffinity"):  # Slurm may allot fewer cores than the node has
-        return min(len(os.sched_getaffinity(0)), MOST_BY_DEFAULT)
-    return min(os.cpu_count() or 1, MOST_BY_DEFAULT)
+    return min(count_cores() or 1, MOST_BY_DEFAULT)
 
 
 def run_in_order(work: Callable[[int], T], processes: int) -> Generator[T, None, None]:

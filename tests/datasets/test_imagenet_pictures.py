@@ -1,4 +1,5 @@
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -200,3 +201,12 @@ def test_zeros_behind_the_end_are_no_fault() -> None:
     data = jpeg() + b"\0" * 14
     assert has_end(data[:64], data[-64:])
     assert np.array_equal(array(data), array(jpeg()))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path, full: bool) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(DataError, match=r"pipe\.jpg: cannot be read: not a regular file"):
+        check_files(tmp_path, ["pipe.jpg"], full=full, processes=1, progress=ignore_progress)
+    with pytest.raises(DataError, match=r"pipe\.jpg: cannot be read: not a regular file"):
+        read_checked(tmp_path / "pipe.jpg", 0, 0, full=full)

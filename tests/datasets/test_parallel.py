@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from msbench import environment
 from msbench.datasets.parallel import count_default_processes, run_in_order
 from msbench.errors import DataError
 
@@ -75,6 +76,18 @@ def test_a_script_without_a_guard_ends_with_what_to_do(tmp_path: Path) -> None:
 
 def test_default_processes_are_the_cores_allotted() -> None:
     assert 1 <= count_default_processes() <= 16
+
+
+@pytest.mark.parametrize(("quota", "count"), [("150000 100000", 2), ("50000 100000", 1), ("max 100000", 16)])
+def test_default_processes_keep_to_the_time_of_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, count: int
+) -> None:
+    monkeypatch.setattr(environment, "CGROUPS", tmp_path)
+    monkeypatch.setattr(environment, "PROCESS_CGROUPS", tmp_path / "self")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    (tmp_path / "self").write_text("0::/\n", encoding="ascii")
+    (tmp_path / "cpu.max").write_text(f"{quota}\n", encoding="ascii")
+    assert count_default_processes() == count
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")

@@ -26,6 +26,7 @@ from PIL import Image
 
 from msbench.datasets.dataset import Progress
 from msbench.errors import DataError
+from msbench.results.files import open_regular, read_bytes
 
 END = 64
 """Bytes at either end of a file that a quick check reads."""
@@ -84,7 +85,7 @@ def compute_checksum_of_ends(head: bytes, tail: bytes) -> int:
 
 def _check_ends(path: Path) -> tuple[int, int, str]:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_regular(path, os.O_RDONLY)
         try:
             size = os.fstat(descriptor).st_size
             head = os.pread(descriptor, END, 0)
@@ -115,7 +116,7 @@ def _find_fault(data: bytes) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path, None)
     except OSError as error:
         raise _report_unreadable(path, error) from None
 
