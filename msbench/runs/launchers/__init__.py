@@ -151,9 +151,11 @@ def read_rank() -> tuple[int, int, int]:
     return rank, count, local
 
 
-def read_number(name: str, least: int, default: int | None = None) -> int:
+def read_number(name: str, least: int, default: int | None = None, most: int = 10**9 - 1) -> int:
     """Return the whole number in a variable of the environment. Raises ConfigError if there is none."""
     text = os.environ.get(name, "" if default is None else str(default))
-    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or int(text) < least:
-        raise ConfigError(f"{name}={text[:40]}: must be a whole number of at least {least}; {RANK_REMEDY}")
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or not least <= int(text) <= most:
+        raise ConfigError(
+            f"{name}={text[:40]}: must be a whole number from {least} to {most:,}; {RANK_REMEDY}"
+        )
     return int(text)

@@ -203,7 +203,7 @@ def join_processes(device: str, signals: SignalFlag) -> "Iterator[Processes]":
         return
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     rank = Rank(*read_rank())
-    read_number("MASTER_PORT", 0, 0)
+    read_number("MASTER_PORT", 0, 0, most=2**16 - 1)
     fabric = Fabric(accelerator=device, **make_fabric_options(rank))
     try:
         fabric.launch()

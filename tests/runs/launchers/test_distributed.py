@@ -158,6 +158,16 @@ def test_ranks_that_are_no_numbers_are_named(name: str, value: str) -> None:
     assert "unset it, or start the processes with torchrun" in refused.stderr
 
 
+@pytest.mark.parametrize("port", ["x", "", "-1", "65536", "99999", "1e4"])
+def test_a_port_that_is_none_is_named(port: str, tiny_file: Path, tmp_path: Path) -> None:
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    words = ["run", str(tiny_file), "--model", "mamba", "--results", str(tmp_path / "results")]
+    refused = CliRunner().invoke(app, words, env=ranks | place)
+    assert refused.exit_code == 2, refused.exception
+    assert f"msbench: MASTER_PORT={port}: must be a whole number from 0 to 65,535; " in refused.stderr
+
+
 def test_modules_of_the_working_folder_are_imported_only_where_they_were(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
