@@ -92,11 +92,13 @@ def list_suites_with_runs(results: Path) -> FolderListing:
 def _list_folders(folder: Path, unreadable: dict[Path, MsbenchError]) -> list[Path]:
     """Return the folders in this one, sorted; none where it is absent. Failures are added to `unreadable`.
 
-    Each entry is checked separately, so that a link to itself does not hide its neighbours.
+    Each entry is checked separately, so that a link to itself does not hide its neighbours. No name of ours
+    begins with a dot, as links and files of editors and systems do.
     """
     try:
         with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+            own = (entry for entry in entries if not entry.name.startswith("."))
+            found = sorted(own, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

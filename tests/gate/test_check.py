@@ -12,7 +12,7 @@ from check_runs import DATA, GATE, PRESENT, SETTLED, msbench, recorded, run_all,
 
 from msbench.config import RunSpec
 from msbench.errors import ExitCode
-from msbench.gate.check import CheckOptions, GateResult, check_suites
+from msbench.gate.check import CheckOptions, GateResult, _list_names, check_suites
 from msbench.runs.identity import identify
 from msbench.runs.suite import load_suite, resolve_specs
 
@@ -353,3 +353,15 @@ def test_a_check_reports_it_and_strict_fails(tmp_path: Path) -> None:
 def test_a_check_of_nothing_is_no_pass() -> None:
     assert GateResult(()).exit_code == ExitCode.UNDECIDED
     assert GateResult((), strict=True).exit_code == ExitCode.GATE_FAILED
+
+
+@pytest.mark.parametrize("name", [".x.yaml", "._x.yaml", ".#x.yaml"])
+def test_hidden_files_are_no_baselines(tmp_path: Path, name: str) -> None:
+    (tmp_path / "baseline").mkdir()
+    if name.startswith(".#"):
+        (tmp_path / "baseline" / name).symlink_to("somebody@host.1234:5678")
+    else:
+        (tmp_path / "baseline" / name).write_bytes(b"\0\5\x16\7Mac OS X")
+    assert _list_names(tmp_path, "baseline") == []
+    (tmp_path / "baseline" / "x.yaml").touch()
+    assert _list_names(tmp_path, "baseline") == ["x"]

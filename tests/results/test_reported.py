@@ -1,4 +1,5 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,18 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "listops.csv")
     with pytest.raises(ConfigError, match="cannot be read: not a regular file"):
         read_reported(tmp_path / "listops.csv")
+
+
+@pytest.mark.parametrize("name", [".listops.csv", "._listops.csv", ".#listops.csv"])
+def test_hidden_files_are_no_reported_numbers(tmp_path: Path, name: str) -> None:
+    numbers = tmp_path / "reported"
+    shutil.copytree(FOLDER, numbers)
+    cells = read_all_reported(numbers)
+    if name.startswith(".#"):
+        (numbers / name).symlink_to("somebody@host.1234:5678")
+    else:
+        (numbers / name).write_bytes(b"\0\5\x16\7Mac OS X")
+    assert read_all_reported(numbers) == cells
+    for path in numbers.glob("[!.]*"):
+        path.unlink()
+    assert find_reported(tmp_path) != numbers

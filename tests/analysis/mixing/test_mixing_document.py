@@ -346,3 +346,13 @@ def test_a_document_with_half_a_surrogate_pair_can_be_written_in_every_form(tmp_
     assert len(written) == 7
     write_document(path, {**found, "task": "half \ud83d"})
     assert read_document(path) == found
+
+
+@pytest.mark.parametrize("name", [".trained-x.json", "._trained-x.json", ".#trained-x.json"])
+def test_hidden_files_are_no_distances(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mixing").mkdir()
+    if name.startswith(".#"):
+        (tmp_path / "mixing" / name).symlink_to("somebody@host.1234:5678")
+    else:
+        (tmp_path / "mixing" / name).write_bytes(b"\0\5\x16\7Mac OS X")
+    assert read_distances(tmp_path) == ([], [])
