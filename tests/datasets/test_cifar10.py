@@ -2,6 +2,7 @@ import hashlib
 import pickle
 import shutil
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -343,3 +344,23 @@ def test_real_images_in_grey(batches: Path, small: Path, tmp_path: Path) -> None
     colours = np.load(small / "cifar10_lossless_5000.npz")["x_test"][:200]
     expected = [np.asarray(Image.fromarray(image).convert("L")).reshape(-1) for image in colours]
     assert np.array_equal(tokens - 1, expected)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_pickle_that_builds_much_from_little_is_not_loaded(tmp_path: Path, packed: bool) -> None:
+    """REDUCE calls ``bytearray(2**20)``, again and again: 24 bytes of the file a call, a MiB of memory."""
+    call = b"cbuiltins\nbytearray\nq\x00J\x00\x00\x10\x00\x85R"
+    again = b"h\x00J\x00\x00\x10\x00\x85R" * 2000
+    content = b"\x80\x02](" + call + again + b"e."
+    (tmp_path / PICKLED_FOLDER).mkdir()
+    for name in (*TRAIN, TEST):
+        (tmp_path / PICKLED_FOLDER / name).write_bytes(content)
+    source = tmp_path / PICKLED_FOLDER
+    source = archive(source, tmp_path / "small.tar.gz") if packed else source
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"is not the published file: .* other pickles are not loaded"):
+            read_files(source)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()

@@ -180,3 +180,20 @@ def test_a_pipe_is_not_waited_for(release: Path, name: str) -> None:
     (release / EASY / name).unlink()
     os.mkfifo(release / EASY / name)
     assert "not a regular file" in fault(release)
+
+
+@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c"])
+def test_a_line_of_metadata_ends_at_a_line_feed_alone(release: Path, mark: str) -> None:
+    path = release / EASY / "metadata" / "2.npy"
+    first, rest = path.read_text().split("\n", 1)
+    path.write_bytes(f"{first}{mark}{first}\n{rest}".encode())
+    assert fault(release).startswith(f"{path}, line 1: ")
+    path.write_bytes(f"{first}\r\n{rest}".encode())
+    assert values(release)[:3] == [21, 20, 22]
+
+
+@pytest.mark.parametrize("mark", ["\x85", "\u2028"])
+def test_metadata_that_are_not_ascii_are_named(release: Path, mark: str) -> None:
+    path = release / EASY / "metadata" / "2.npy"
+    path.write_text(path.read_text().replace("\n", f"{mark}\n", 1), encoding="utf-8")
+    assert fault(release) == f"{path}: neither text nor an array of NumPy"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import NoReturn
 
@@ -339,3 +340,22 @@ def test_missing_data_is_no_run(spec: RunSpec, place: RunContext) -> None:
     with pytest.raises(DataError, match="msbench setup listops --from"):
         run(absent, place)
     assert not place.results.exists()
+
+
+def test_a_folder_in_the_place_of_a_traceback_is_one_message(
+    spec: RunSpec, place: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(_self: Trainer) -> None:
+        raise ZeroDivisionError("a crash")
+
+    record = run(spec, place)
+    (folder(place, record) / "run.json").unlink()
+    (folder(place, record) / "error.txt").mkdir()
+    found = run(spec, place)
+    assert found.failure is not None
+    assert re.search(r"error\.txt: (Is a directory|Operation not permitted)$", found.failure.message)
+    monkeypatch.setattr(Trainer, "run", crash)
+    monkeypatch.setattr(execute._RunAttempt, "_remove_earlier_record", lambda _self: None)
+    found = run(spec, place)
+    assert found.failure is not None
+    assert found.failure.message == "a crash"

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from msbench import datasets, models
+from msbench.cli import app
 from msbench.config import RunSpec
 from msbench.datasets.dataset import TaskInfo
+from msbench.errors import ExitCode
 from msbench.runs.memory import count_positions, estimate_memory
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.loop import Trainer, make_fabric
@@ -66,3 +69,24 @@ def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
     assert positions(INFO, devices=3) == 3 * 100
     assert positions(INFO, "train.micro_batch=2") == positions(INFO, "train.micro_batch=2", devices=2) == 200
     assert positions(INFO, "train.micro_batch=auto") == 800
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "words"),
+    [
+        (f"model.d_model={10**6}", ExitCode.RUN_FAILED, "mamba · seed 0: its parameters do not fit"),
+        (f"model.state={10**10}", ExitCode.USAGE, "--set model.state: must be less than"),
+        (f"data.max_length={10**30}", ExitCode.USAGE, "--set data.max_length: must be less than"),
+        (f"data.train={10**30}", ExitCode.USAGE, "--set data.train: must be less than"),
+        (f"model.layers={10**6}", ExitCode.USAGE, "--set model.layers: gives 1,000,000 layers"),
+    ],
+)
+def test_a_plan_of_endless_size_is_one_message(
+    tiny_file: Path, tmp_path: Path, override: str, code: int, words: str
+) -> None:
+    command = ["run", str(tiny_file), "--model", "mamba", "--results", str(tmp_path / "results")]
+    done = CliRunner().invoke(app, [*command, "--dry-run", "--set", override])
+    assert done.exit_code == code, done.exception
+    (line,) = done.stderr.splitlines()
+    assert words in line
+    assert not (tmp_path / "results").exists()

@@ -305,3 +305,20 @@ def test_files_are_written_next_to_the_table(tiny_file: Path, results: Path) -> 
     assert "sequences up to" in done.stderr
     assert "\x1b" not in done.stdout
     assert "mean ± sd over layers, sequences and output channels; 4 test sequences" in done.stdout
+
+
+def test_a_record_without_a_best_epoch_is_shown_and_not_measured(tiny_file: Path, tmp_path: Path) -> None:
+    place = ("--results", tmp_path / "results")
+    assert msbench("run", tiny_file, *place, "--quiet").exit_code == 0
+    (path,) = (tmp_path / "results").glob("*/*/mamba/*/run.json")
+    record = json.loads(path.read_bytes())
+    del record["metrics"]["best_epoch"]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    shown = msbench("show", record["run_id"], "--suite", tiny_file, *place)
+    assert (shown.exit_code, shown.exception) == (0, None)
+    forms = ("--html", "--csv", "--latex", "--figures")
+    made = msbench("report", tiny_file, *place, *forms, "--out", tmp_path / "out")
+    assert made.exit_code == 0, made.stderr
+    done = msbench("mixing", tiny_file, *place, "--model", "mamba", "--examples", "4", "--quiet")
+    assert done.exit_code == ExitCode.RUN_FAILED
+    assert "its record has no best_epoch; train it again: msbench run" in done.stderr

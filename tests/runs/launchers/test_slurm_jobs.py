@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,13 @@ def test_the_id_of_a_run_is_nothing_but_one(name: str) -> None:
     assert slurm_jobs.SubmittedRun(run_id="0123456789ab", **values).run_id
     with pytest.raises(ValidationError, match="run_id"):
         slurm_jobs.SubmittedRun(run_id=name, **values)
+
+
+@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_line_of_squeue_ends_at_a_line_feed_alone(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a part of somebody's name of a job would be a job of ours."""
+    answer = f"other{mark}msbench-a|1|PENDING\nmsbench-a|0|RUNNING\r\n"
+    done = subprocess.CompletedProcess([], 0, answer, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    states = slurm_jobs.query_states(["msbench-a"])
+    assert states == {(f"other{mark}msbench-a", 1): "PENDING", ("msbench-a", 0): "RUNNING"}
