@@ -13,6 +13,7 @@ Readers take no lock, as every file is replaced atomically. Results of two machi
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ from msbench.config import RunSpec
 from msbench.errors import ConfigError, DamagedRecord, MsbenchError
 from msbench.results.locks import hold_file
 from msbench.results.record import RUN_ID, RunRecord, read_record
+
+ARCHIVED = re.compile(rf"{RUN_ID.pattern}\.old-\d+")
+"""The name of a folder of `archive_run`."""
 
 
 def get_run_folder(results: Path, spec: RunSpec, identity: str) -> Path:
@@ -47,15 +51,22 @@ def read_run(directory: Path) -> RunRecord | None:
 
 @dataclass(frozen=True)
 class FolderListing:
-    """Folders found, and by path the error of each folder, link or record that could not be read."""
+    """Folders found, and by path the error of each folder, link or record that could not be read.
+
+    `misnamed` are folders with a record whose names are no run ids, such as copies that a file manager made.
+    """
 
     folders: list[Path] = field(default_factory=list)
     unreadable: dict[Path, MsbenchError] = field(default_factory=dict)
+    misnamed: list[Path] = field(default_factory=list)
 
     @property
     def warnings(self) -> list[str]:
-        """A warning for each path that could not be read."""
-        return list(map(str, self.unreadable.values()))
+        """A warning for each path that could not be read, or is not read because of its name."""
+        return [
+            *map(str, self.unreadable.values()),
+            *(f"{path}: not read: its name is no run id; rename or move it" for path in self.misnamed),
+        ]
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,11 @@ def list_run_folders(results: Path, suite: str | None = None) -> FolderListing:
     level = [results / suite] if suite is not None else _list_folders(results, found.unreadable)
     for _ in ("task", "model", "run"):
         level = [inner for folder in level for inner in _list_folders(folder, found.unreadable)]
-    found.folders.extend(folder for folder in level if RUN_ID.fullmatch(folder.name))
+    for folder in level:
+        if RUN_ID.fullmatch(folder.name):
+            found.folders.append(folder)
+        elif not ARCHIVED.fullmatch(folder.name) and (folder / "run.json").is_file():
+            found.misnamed.append(folder)
     return found
 
 
@@ -85,6 +100,7 @@ def list_suites_with_runs(results: Path) -> FolderListing:
     for folder in _list_folders(results, found.unreadable):
         runs = list_run_folders(results, folder.name)
         found.unreadable.update(runs.unreadable)
+        found.misnamed.extend(runs.misnamed)
         found.folders.extend([folder] if runs.folders else [])
     return found
 
@@ -129,7 +145,7 @@ def read_runs(results: Path, suite: str | None = None) -> StoredRuns:
 
 def read_folders(listing: FolderListing) -> StoredRuns:
     """Read the records of these run folders; unreadable ones do not hide others."""
-    found = StoredRuns(listing.folders, listing.unreadable)
+    found = StoredRuns(listing.folders, listing.unreadable, listing.misnamed)
     for folder in listing.folders:
         try:
             record = read_run(folder)

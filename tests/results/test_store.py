@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -128,6 +129,23 @@ def test_folders_archived_are_not_runs(tmp_path: Path) -> None:
     write_record(here, record())
     assert store.archive_run(here) != aside
     assert store.archive_run(here) is None
+
+
+def test_a_copy_under_another_name_is_a_warning(tmp_path: Path) -> None:
+    here = folder(tmp_path, 1)
+    write_record(here, record(run_id=here.name))
+    copies = [here.with_name(name) for name in (f"{here.name} (copy)", f"{here.name}.old-x", "A" * 12)]
+    for copy in copies:
+        shutil.copytree(here, copy)
+    here.with_name("notes").mkdir()
+    found = store.read_runs(tmp_path)
+    assert found.folders == [here]
+    assert not found.unreadable
+    assert sorted(found.misnamed) == sorted(copies)
+    assert len(found.warnings) == 3
+    for copy in copies:
+        assert any(line.startswith(f"{copy}: not read: ") for line in found.warnings)
+    assert sorted(store.list_suites_with_runs(tmp_path).misnamed) == sorted(copies)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
