@@ -181,6 +181,19 @@ def explain_unusable(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}; make it accessible, or choose another path"
 
 
+def explain_lack_of_memory(error: MemoryError | ImportError) -> str:
+    """Return the message for a command that has too little memory, if only to load a library; else empty.
+
+    Examples
+    --------
+    >>> explain_lack_of_memory(ImportError("libtorch.so: failed to map segment from shared object"))[:61]
+    'too little memory: libtorch.so: failed to map segment from sh'
+    """
+    if isinstance(error, ImportError) and "failed to map segment" not in str(error):  # glibc's words
+        return ""
+    return f"too little memory: {get_first_line(error)}; raise its limit (`ulimit -v`), or free some"
+
+
 def get_first_line(error: BaseException) -> str:
     """Return the first line of an exception's message, or its class name if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from msbench import __version__, console
-from msbench.errors import ConfigError, ExitCode, MsbenchError, explain_unusable
+from msbench.errors import ConfigError, ExitCode, MsbenchError, explain_lack_of_memory, explain_unusable
 
 if TYPE_CHECKING:
     from msbench.config import RunSpec
@@ -75,6 +75,11 @@ def verb(function: Callable[P, None]) -> Callable[P, None]:
                 raise
             console.say(f"msbench: {message}")
             raise typer.Exit(ExitCode.USAGE) from None
+        except (MemoryError, ImportError) as error:
+            if not (message := explain_lack_of_memory(error)):
+                raise
+            console.say(f"msbench: {message}")
+            raise typer.Exit(ExitCode.RUN_FAILED) from None
         except KeyboardInterrupt:
             console.say("msbench: interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None

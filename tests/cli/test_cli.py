@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -41,6 +42,22 @@ def test_help_needs_nothing_heavy() -> None:
     code = f"import sys, msbench.cli; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_too_little_memory_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unmapped = ImportError("libtorch_python.so: failed to map segment from shared object")
+    for error in (MemoryError(), unmapped):
+        monkeypatch.setattr(store, "read_records", lambda _, error=error: raise_error(error))
+        done = msbench("list", "runs", "--results", tmp_path)
+        assert (done.exit_code, done.stdout) == (3, "")
+        assert done.stderr.startswith("msbench: too little memory: ")
+        assert len(done.stderr.splitlines()) == 1
+    monkeypatch.setattr(store, "read_records", lambda _: raise_error(ImportError("no such name")))
+    assert isinstance(msbench("list", "runs", "--results", tmp_path).exception, ImportError)
+
+
+def raise_error(error: Exception) -> NoReturn:
+    raise error
 
 
 def test_help_shows_every_verb_and_the_exit_codes() -> None:
