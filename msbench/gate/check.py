@@ -1,7 +1,7 @@
 """Checks of suites against a reference; their verdicts are returned, and printed by the caller."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -164,8 +164,23 @@ def _check_suite(
     except ConfigError as error:
         return suite, SuiteVerdicts(suite.name, against, problem=error)
     cells = tuple(cell for cell in list_judged_cells(table) if cell.suite == suite.name)
-    warnings = tuple(list_hidden_baselines(suite, results)) if against == "baseline" else ()
-    return suite, SuiteVerdicts(suite.name, reference, cells, warnings)
+    warnings = [*list_hidden_baselines(suite, results)] if against == "baseline" else []
+    warnings += _describe_unjudged(suite, table)
+    return suite, SuiteVerdicts(suite.name, reference, cells, tuple(warnings))
+
+
+def _describe_unjudged(suite: Suite, table: Table) -> Iterator[str]:
+    """Yield a line for each model with results that has no verdict because the suite does not list it."""
+    tasks: dict[str, list[str]] = {}
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if row.model and cell.unlisted and cell.n and column.suite == suite.name:
+                tasks.setdefault(row.model, []).append(column.task)
+    for model, found in tasks.items():
+        yield (
+            f"{model} on {', '.join(dict.fromkeys(found))} is not judged: {suite.name} does not list it, so"
+            " no result is expected at its settings"
+        )
 
 
 def _explain_unknown_suite(name: str, results: Path) -> Undecided:
@@ -271,7 +286,15 @@ def _load_table(name: str, suite: Suite, results: Path) -> Table:
         return load_report(ReportOptions(names=[name], results=results, claims=False)).tables[0]
     except Undecided:
         nothing = Evidence("test_accuracy", (), (), len(suite.seeds))
-        cells = tuple(Cell(n_planned=len(suite.seeds), evidence=nothing) for _ in suite.tasks)
+        absent = Cell(n_planned=len(suite.seeds), evidence=nothing)
         columns = tuple(Column(task, task, suite=suite.name) for task in suite.tasks)
-        rows = tuple(Row(model, "", model, cells) for model in suite.models)
+        rows = tuple(
+            Row(
+                model,
+                "",
+                model,
+                tuple(absent if (task, model) in suite.cells else Cell() for task in suite.tasks),
+            )
+            for model in suite.models
+        )
         return Table(suite.name, suite.title, suite.caption, columns, rows)

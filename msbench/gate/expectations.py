@@ -54,8 +54,11 @@ FindExpectation = Callable[[Column, str, Cell], Answer]
 
 
 def expect_paper(suite: Suite, column: Column, model: str, cell: Cell) -> Answer:
-    """Return the paper's number, exact and without digest, spread or seeds; None for cells without one."""
-    if not cell.reported:
+    """Return the paper's number, exact and without digest, spread or seeds.
+
+    None for cells without one, and for those that the suite does not list: their settings are nobody's.
+    """
+    if not cell.reported or (column.task, model) not in suite.cells:
         return None
     unit = UNITS[column.unit]
     expected = Expectation(mean=float(cell.reported) / unit.scale, metric=unit.metric, source="the paper's")
@@ -65,12 +68,12 @@ def expect_paper(suite: Suite, column: Column, model: str, cell: Cell) -> Answer
 def expect_baseline(
     baseline: Baseline | None, file: str, suite: Suite, column: Column, model: str, cell: Cell
 ) -> Answer:
-    """Return the baseline's entry for the cell's hardware; None for models that the suite does not list.
+    """Return the baseline's entry for the cell's hardware; None for cells that the suite does not list.
 
     `file` names the baseline in messages. Without a `baseline`, every cell is missing. A suite's own margin
     overrides the one written with an entry.
     """
-    if model not in suite.models or cell.evidence is None:
+    if (column.task, model) not in suite.cells or cell.evidence is None:
         return None
     remedy = f"'msbench baseline {suite.name}' writes one from the present results"
     if baseline is None:

@@ -44,6 +44,9 @@ def expectation(mean: float = 0.62, **changes: Any) -> Expectation:
     return Expectation(**{**found, **changes})
 
 
+TASKS = ("t", "new", "listops")
+
+
 def listing(*models: str, gate: GateSettings | None = None) -> Suite:
     """A suite ``s`` that lists these models."""
     return Suite(
@@ -53,8 +56,9 @@ def listing(*models: str, gate: GateSettings | None = None) -> Suite:
         caption="",
         seeds=(0,),
         reported=None,
-        tasks=("t",),
+        tasks=TASKS,
         models=models,
+        cells=frozenset((task, model) for task in TASKS for model in models),
         source=LocatedValues({}, {}, "s.yaml"),
         gate=gate or GateSettings(),
     )

@@ -303,6 +303,19 @@ class TestAllSuites:
         (suite,) = json.loads(done.stdout)["suites"]
         assert [cell["model"] for cell in suite["cells"]] == ["mamba", "msssm-s6"]
 
+    def test_nor_is_it_judged_against_the_paper_and_that_is_said(self, tmp_path: Path) -> None:
+        for model in ("s4d-real", "mamba"):
+            (spec,) = resolve_specs(load_suite("listops"), models=[model])
+            recorded(tmp_path, spec, 0.5)
+        done = msbench("check", "listops", "--against", "paper", "--results", tmp_path, "--json")
+        (suite,) = json.loads(done.stdout)["suites"]
+        assert "mamba" in [cell["model"] for cell in suite["cells"]]
+        assert "s4d-real" not in [cell["model"] for cell in suite["cells"]]
+        assert suite["warnings"] == [
+            "s4d-real on listops is not judged: listops does not list it, so no result is expected at its"
+            " settings"
+        ]
+
 
 def test_a_reader_that_goes_away_changes_no_verdict(path: Path, agreed: Path, results: Path) -> None:
     run_all(results, path, (0.5, 0.501, 0.502), SETTLED[1])

@@ -117,6 +117,10 @@ class TestBaseline:
 
 
 class TestPaper:
+    def test_of_what_the_suite_does_not_list_nothing_is_expected(self) -> None:
+        assert isinstance(expect_paper(listing("m"), *asked()), Expectation)
+        assert expect_paper(listing("other"), *asked()) is None
+
     def test_a_printed_number_is_exact(self) -> None:
         found = expect_paper(listing("m"), *asked())
         assert isinstance(found, Expectation)

@@ -62,6 +62,8 @@ class SmallSuite:
     tasks: Sequence[str] = ()
     models: Sequence[str] = ()
     claims: Sequence[Claim] = ()
+    cells: frozenset[tuple[str, str]] = frozenset()
+    own_settings: frozenset[tuple[str, str]] = frozenset()
 
 
 def run(spec: PlannedRun, value: float | None = 0.5, /, **changes: Any) -> RunRecord:
@@ -127,7 +129,9 @@ def suite_runs(
     """These runs as those of a suite that has their tasks and models."""
     tasks = tuple(dict.fromkeys(spec.task for spec in specs))
     models = tuple(dict.fromkeys(spec.model_name for spec in specs))
-    suite = replace(suite or SmallSuite(), tasks=tasks, models=models)
+    suite = suite or SmallSuite()
+    cells = suite.cells or frozenset((task, model) for task in tasks for model in models)
+    suite = replace(suite, tasks=tasks, models=models, cells=cells)
     return SuiteRuns(as_suite(suite), [as_spec(spec) for spec in specs], list(records))
 
 

@@ -81,7 +81,24 @@ def test_the_ablation_shows_a_model_in_every_row_that_stands_for_it_and_units_of
         assert measured(row(made, name).cells) == [0.93, 60.0]
     assert measured(row(made, "3 Remove S6/S4").cells) == [0.93, 55.0]
     assert [column.unit for column in made.columns] == ["auroc", "percent"]
-    assert any("not listed by suite listops" in note and "msssm-no-ssm" in note for note in made.notes)
+
+
+def test_what_the_suite_does_not_list_is_shown_and_never_the_best() -> None:
+    runs = runs_of("listops", ["mamba", "hawk"], lambda spec: 0.7 if spec.model_name == "hawk" else 0.5)
+    made = table("listops", runs)
+    hawk, mamba = row(made, "hawk").cells[0], row(made, "Mamba").cells[0]
+    assert (hawk.measured, hawk.unlisted, hawk.best) == (70.0, True, False)
+    assert (mamba.measured, mamba.unlisted, mamba.best) == (50.0, False, True)
+    [note] = [note for note in made.notes if note.startswith("not listed by suite listops")]
+    assert note.endswith("neither best nor judged: hawk")
+
+
+def test_settings_of_ones_own_are_one_note_that_names_the_rows() -> None:
+    suite = replace(SUITES["scifar"])
+    suite.__dict__["own_settings"] = frozenset({("scifar", "mamba"), ("scifar", "lstm")})
+    runs = SuiteRuns(suite, resolve_specs(suite, models=["mamba", "lstm"]), [])
+    [note] = [note for note in table("classification", runs).notes if "msbench's own" in note]
+    assert note == "settings are msbench's own, as the source of the row publishes none: LSTM, Mamba"
 
 
 def test_the_ablation_lists_no_other_models() -> None:

@@ -26,6 +26,7 @@ from msbench.reporting.tables.notes import (
     note_left_columns,
     note_modified_runs,
     note_more_seeds,
+    note_own_settings,
     note_unlike_hardware,
     note_unlisted_models,
     write_caption,
@@ -96,6 +97,7 @@ class _Builder:
         models = [model for model in self.pool.models if model in shown]
         self.notes += note_more_seeds(self.pool, self.columns, models)
         self.notes += note_unlisted_models(self.pool, models)
+        self.notes += note_own_settings(self.pool, self.columns, rows)
         self.notes += note_unlike_hardware(self.pool, self.columns, models)
         self.notes += () if modified or is_claim else note_modified_runs(self.pool, self.definition)
         self.notes += note_left_columns(self.columns, self.printed)
@@ -113,12 +115,15 @@ class _Builder:
             cell = average_cells(column.label, [(part.label, self._measure(part, model)) for part in parts])
             # A row without any number of its own needs no note on what its average lacks.
             some = any(self._measure(part, model).n for part in parts if part in self.columns)
-            return cell if some else replace(cell, notes=())
+            unlisted = any(self._measure(part, model).unlisted for part in parts)
+            return replace(cell, unlisted=unlisted, notes=cell.notes if some else ())
         (place,) = column.places
         found, n_planned = self.pool.select(place, model), self.pool.count_planned(place, model)
         if column.source == "mixing":
-            return measure_distances(found.finished, n_planned, self.pool.distances, self.notes)
-        return measure_results(column, found, n_planned, self.notes)
+            cell = measure_distances(found.finished, n_planned, self.pool.distances, self.notes)
+        else:
+            cell = measure_results(column, found, n_planned, self.notes)
+        return replace(cell, unlisted=bool(cell.n) and not self.pool.lists(place, model))
 
     def _find_part(self, place: Place, whole: Column) -> Column:
         """Return the column of one task of an average: the table's own column, if it has one."""
@@ -153,7 +158,9 @@ class _Builder:
         for model in self.pool.models:
             if model in planned and model not in in_paper:
                 cells = tuple(self._measure(column, model) for column in self.columns)
-                if model in listed or any(cell.status != "missing" or cell.notes for cell in cells):
+                # A suite that has the rows of one of the paper's tables may list those of another, too.
+                planned_only = model in listed and not self.printed
+                if planned_only or any(cell.status != "missing" or cell.notes for cell in cells):
                     rows.append(Row(model, group, model, cells))
         return rows
 
@@ -280,17 +287,19 @@ def _build_rule_cell(rate: float | None) -> Cell:
 def mark_best(rows: list[Row], columns: Sequence[Column]) -> list[Row]:
     """Return the rows with the best measured cell of each column marked, and all that print the same.
 
-    Two cells are compared at the fewer of their decimals. A unit that is not ranked has no best.
+    Two cells are compared at the fewer of their decimals. A unit that is not ranked has no best, and a cell
+    that its suite does not list is none.
     """
     best = []
     for index, column in enumerate(columns):
-        ranked = [row.cells[index] for row in rows if row.cells[index].n and UNITS[column.unit].ranked]
+        cells = [row.cells[index] for row in rows if UNITS[column.unit].ranked]
+        ranked = [cell for cell in cells if cell.n and not cell.unlisted]
         best.append(max(ranked, key=lambda cell: cell.measured or 0.0, default=None))
     return [replace(row, cells=tuple(map(_mark, row.cells, columns, best))) for row in rows]
 
 
 def _mark(cell: Cell, column: Column, best: Cell | None) -> Cell:
-    if best is None or not cell.n:
+    if best is None or not cell.n or cell.unlisted:
         return replace(cell, best=False)
     digits = min(UNITS[column.unit].count_decimals(each.sd) for each in (cell, best))
     texts = [f"{each.measured or 0.0:.{digits}f}" for each in (cell, best)]

@@ -198,7 +198,7 @@ class Cell:
     unrounded; `measured` is None for every status but ``measured`` and ``trivial-rule``. `notes` and
     `reported_notes` are the texts of its footnotes. `evidence` is the input of a verdict, in fractions;
     `judgement` is the verdict, where one was requested, and `standing` the verdict on a claim, in tables of
-    claims.
+    claims. `unlisted` marks results at settings that the suite has for no such row.
     """
 
     reported: str = ""
@@ -215,6 +215,7 @@ class Cell:
     evidence: Evidence | None = None
     judgement: Judgement | None = None
     standing: ClaimStanding | None = None
+    unlisted: bool = False
 
 
 @dataclass(frozen=True)

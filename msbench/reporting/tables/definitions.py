@@ -156,6 +156,9 @@ PAPER_TABLES = (
     ),
 )
 
+PAPER_SUITES = tuple(dict.fromkeys(suite for table in PAPER_TABLES for suite in table.suites))
+"""The suites whose runs are in the paper's tables."""
+
 
 def define_suite_table(suite: Suite, mixed: Collection[str] = ()) -> TableDefinition:
     """Return the table of one suite: a column per task, under the paper's heading where the suite names it.

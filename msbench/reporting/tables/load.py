@@ -211,10 +211,17 @@ class _Library:
         each = self._find_suite(name)
         stored = store.read_runs(self.results, each.name)
         records, distances = stored.records, self._read_distances(stored)
-        unlisted = dict.fromkeys(r.model for r in records if r.model not in each.models)
+        ran = dict.fromkeys((record.task, record.model) for record in records)
+        unlisted = [cell for cell in ran if cell not in each.cells]
         specs = [
             *suite.resolve_specs(each),
-            *(spec for model in unlisted for spec in _plan_model(each, model)),
+            *(spec for model in _list_models(each, unlisted) for spec in _plan(each, models=[model])),
+            *(
+                spec
+                for task, model in unlisted
+                if model in each.models
+                for spec in _plan(each, models=[model], tasks=[task])
+            ),
         ]
         more = find_more_seeds(specs, records)
         present = find_present_versions(specs, more, stored, self.results)
@@ -247,12 +254,15 @@ def _load_suite(name: str) -> Suite:
         raise UnknownName("suite or table", name, known) from error
 
 
-def _plan_model(each: Suite, model: str) -> list[RunSpec]:
-    """Return the planned runs of a model that the suite does not list; none if it cannot run the model."""
-    if model not in MODELS:
-        return []
+def _list_models(each: Suite, cells: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the models of these cells that msbench knows and the suite does not list."""
+    return [m for m in dict.fromkeys(model for _, model in cells) if m in MODELS and m not in each.models]
+
+
+def _plan(each: Suite, models: Sequence[str], tasks: Sequence[str] = ()) -> list[RunSpec]:
+    """Return the runs of a suite for cells that it does not list; none where it cannot run them."""
     try:
-        return suite.resolve_specs(each, models=[model])
+        return suite.resolve_specs(each, models, tasks)
     except ConfigError:
         return []
 

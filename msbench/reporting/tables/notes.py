@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from msbench.reporting.tables.cells import UNITS, Column
+from msbench.reporting.tables.cells import UNITS, Column, Row
 from msbench.reporting.tables.definitions import TableDefinition
 from msbench.reporting.tables.selection import RunPool
 from msbench.results.record import RunRecord
 from msbench.results.reported import ReportedCell
+from msbench.runs.suite import Suite
 
 
 def write_caption(
@@ -68,15 +69,44 @@ def note_more_seeds(pool: RunPool, columns: Sequence[Column], models: Iterable[s
 
 def note_unlisted_models(pool: RunPool, models: Sequence[str]) -> Iterator[str]:
     """Yield a note for each suite that does not list some of these models, and has planned runs of them."""
-    ran = {(suite, model) for (suite, _, model), records in pool.planned.items() if records}
+    ran = [place for place, records in pool.planned.items() if records]
     for each in pool.material:
-        name, listed = each.suite.name, each.suite.models
-        unlisted = [model for model in models if model not in listed and (name, model) in ran]
-        if unlisted:
+        name = each.suite.name
+        unlisted = {
+            model: [
+                task
+                for suite, task, m in ran
+                if (suite, m) == (name, model) and (task, m) not in each.suite.cells
+            ]
+            for model in models
+        }
+        if named := [_name_cells(each.suite, *found) for found in unlisted.items() if found[1]]:
             yield (
-                f"not listed by suite {name}, and run with its common settings and own defaults:"
-                f" {', '.join(unlisted)}"
+                f"not listed by suite {name}, run with its settings for all models or for their family, and"
+                f" so neither best nor judged: {', '.join(named)}"
             )
+
+
+def _name_cells(suite: Suite, model: str, tasks: Sequence[str]) -> str:
+    """Return a model's name, with the tasks if the suite lists it for others."""
+    return f"{model} ({', '.join(tasks)})" if model in suite.models else model
+
+
+def note_own_settings(pool: RunPool, columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[str]:
+    """Yield one note on the rows whose settings are not those of the row's source, which publishes none."""
+    own = {(each.suite.name, *cell) for each in pool.material for cell in each.suite.own_settings}
+    places = {place: column for column in columns if column.source != "average" for place in column.places}
+    names = []
+    for row in rows:
+        listed = [column for place, column in places.items() if (*place, row.model) in pool.plan]
+        ours = [column.label for place, column in places.items() if (*place, row.model) in own]
+        if ours:
+            names.append(row.name if len(ours) == len(listed) else f"{row.name} ({', '.join(ours)})")
+    if names:
+        yield (
+            "settings are msbench's own, as the source of the row publishes none:"
+            f" {', '.join(dict.fromkeys(names))}"
+        )
 
 
 def note_unlike_hardware(pool: RunPool, columns: Sequence[Column], models: Sequence[str]) -> Iterator[str]:

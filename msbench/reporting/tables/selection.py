@@ -227,6 +227,12 @@ class RunPool:
         key = (*place, model)
         return len(self.plan.get(key, ())) + len(self.more.get(key, ()))
 
+    def lists(self, place: Place, model: str) -> bool:
+        """Return True if the suite lists the model for this task."""
+        return any(
+            each.suite.name == place[0] and (place[1], model) in each.suite.cells for each in self.material
+        )
+
     def list_runs(self, place: Place) -> list[RunRecord]:
         """Return the planned runs of all models, on the data that count."""
         return [

@@ -154,7 +154,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    "verb", [lambda: runs_verbs.list_entries("runs"), lambda: runs_verbs.explain("tiny")]
+    "verb", [lambda: runs_verbs.list_entries("runs"), lambda: runs_verbs.explain(["tiny"])]
 )
 def test_ids_stay_whole_at_a_narrow_terminal(
     runs: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch, verb: Callable[[], None]
