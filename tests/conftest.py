@@ -43,7 +43,10 @@ tasks:
   listops-tiny:
     data: {dataset: listops, train: 60, validation: 20, test: 20, min_length: 3, max_length: 20,
            max_depth: 4, max_args: 3}
-model: {d_model: 8, layers: 1, state: 5, dropout: 0.1}
+model: {d_model: 8, layers: 1, dropout: 0.1}
+families:
+  ms-ssm: {model: {state: 5}}
+  mamba: {model: {state: 5}}
 train: {epochs: 3, batch_size: 8, lr: 1e-2, warmup_epochs: 0.5}
 models:
   msssm-s6: {model: {levels: 2, norm: batch}}

@@ -100,20 +100,30 @@ def collect(options: type[T], values: Mapping[str, Any]) -> T:
     return options(**given)
 
 
+def expand_suites(names: Sequence[str]) -> list[str]:
+    """Return names of suites, each once; ``paper`` stands for those of all of the paper's tables."""
+    from msbench.reporting.tables.definitions import PAPER_SUITES
+
+    return list(
+        dict.fromkeys(each for name in names for each in (PAPER_SUITES if name == "paper" else [name]))
+    )
+
+
 def select_specs(
-    suite: str,
+    suites: Sequence[str],
     models: list[str] | None,
     tasks: list[str] | None,
     seeds: list[int] | None,
     overrides: list[str] | None,
 ) -> "list[RunSpec]":
-    """Return the runs of a suite that options select; models that the suite does not list are reported."""
-    from msbench.runs.suite import describe_unlisted_models, load_suite, resolve_specs
+    """Return the runs of suites that options select; models that a suite does not list are reported."""
+    from msbench.runs.suite import describe_unlisted_models, load_suite, resolve_all
 
-    found = load_suite(suite)
-    specs = resolve_specs(found, models or (), tasks or (), seeds or (), overrides or ())
-    for text in describe_unlisted_models(found, specs):
-        console.say(f"msbench: {text}")
+    found = [load_suite(name) for name in suites]
+    specs = resolve_all(found, models or (), tasks or (), seeds or (), overrides or ())
+    for each in found:
+        for text in describe_unlisted_models(each, [spec for spec in specs if spec.suite == each.name]):
+            console.say(f"msbench: {text}")
     return specs
 
 

@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Any, Self
 from msbench import console
 from msbench.cli import flags
 from msbench.config import RunSpec
-from msbench.config.messages import format_bytes
+from msbench.config.messages import format_bytes, format_value
 from msbench.console import command_line
 from msbench.results.record import RunRecord
 from msbench.runs.launchers import RunOptions, RunOutcome
 from msbench.runs.launchers.slurm_jobs import locate_submission
 from msbench.runs.plan import PlannedRun, describe_run, name_run
+from msbench.runs.suite import list_origins, load_suite
 from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
 
 if TYPE_CHECKING:
     from msbench.runs.launchers.slurm import SubmissionResult
+
+
+MOST_ORIGINS = 8
+"""Most models and tasks of a plan whose settings are printed: more would hide the plan."""
 
 
 def print_plan(entries: Sequence[PlannedRun]) -> None:
@@ -25,14 +30,25 @@ def print_plan(entries: Sequence[PlannedRun]) -> None:
     _print_rows([describe_run(entry) for entry in entries], below=1)
 
 
-def print_sized_plan(entries: Sequence[PlannedRun], device: str, devices: int, *, as_json: bool) -> None:
-    """Print a row for each run, also with its size on so many devices."""
+def print_sized_plan(
+    entries: Sequence[PlannedRun], device: str, options: RunOptions, *, as_json: bool
+) -> None:
+    """Print a row for each run, also with its size on its devices, then the origins of their settings."""
     from msbench.runs.memory import estimate_size
 
-    rows = [describe_run(entry) | estimate_size(entry, device, devices) for entry in entries]
+    rows = [describe_run(entry) | estimate_size(entry, device, options.devices) for entry in entries]
+    suites = {each.name: each for each in map(load_suite, options.suites)}
+    cells = {(entry.spec.suite, entry.spec.task, entry.spec.model_name): entry.spec for entry in entries}
+    origins = {cell: list_origins(suites[cell[0]], spec, options.overrides) for cell, spec in cells.items()}
     if as_json:
+        for row, entry in zip(rows, entries, strict=True):
+            row["suite"] = entry.spec.suite
+            found = origins[entry.spec.suite, entry.spec.task, entry.spec.model_name]
+            row["settings"] = {key: {"value": each.value, "from": each.name} for key, each in found.items()}
         console.out_json(rows)
         return
+    if len({entry.spec.suite for entry in entries}) > 1:
+        rows = [{"suite": entry.spec.suite, **row} for row, entry in zip(rows, entries, strict=True)]
     for row in rows:
         row["memory"] = format_bytes(row["memory"])
     # For 80 columns: short names, and last what may go under the row.
@@ -40,6 +56,17 @@ def print_sized_plan(entries: Sequence[PlannedRun], device: str, devices: int, *
     names = [*(name for name in rows[0] if name not in ("run", "why")), "run", "why"]
     header = [short.get(name, name) for name in names]
     console.out_rows(header, [[row[name] for name in names] for row in rows], below=2)
+    if len(cells) > MOST_ORIGINS:
+        console.say(f"the origin of each setting: for up to {MOST_ORIGINS} models and tasks, or with --json")
+        return
+    for (_, task, model), found in origins.items():
+        console.out(f"\n{model} on {task}; all other settings are defaults")
+        for layer in dict.fromkeys(each.layer for each in found.values() if each.layer):
+            given = [
+                f"{key} {format_value(each.value)}" for key, each in found.items() if each.layer == layer
+            ]
+            where = next(each.where for each in found.values() if each.layer == layer)
+            console.out(f"  {layer}{f' ({where})' if where else ''}: {', '.join(given)}")
 
 
 def print_submission(result: "SubmissionResult", options: RunOptions, *, as_json: bool) -> None:

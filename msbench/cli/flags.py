@@ -37,6 +37,10 @@ SuiteFile = Annotated[
     Path | None, typer.Option("--suite", help="The suite's file, if its name does not find it.")
 ]
 Name = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or the path of its YAML file.")]
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="SUITE...", help="Suites' names or YAML files; paper: those of all its tables."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 Devices = Annotated[
     int, typer.Option(min=1, max=MOST, metavar="N", help="Train each run on N devices, a process each.")

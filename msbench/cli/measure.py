@@ -50,7 +50,7 @@ def mixing(
 
     refuse_file(out)  # before hours of measuring, not after them
     measure = parse_measure_options(given)
-    specs = select_specs(suite, model, task, seed, overrides)
+    specs = select_specs([suite], model, task, seed, overrides)
     from msbench.analysis.mixing import command, table
 
     options = collect(MixingOptions, {**given, "measure": measure, "trained": not untrained})

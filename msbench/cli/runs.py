@@ -9,7 +9,7 @@ import typer
 
 from msbench import console
 from msbench.cli import flags
-from msbench.cli.app import collect, expand_arguments, select_specs, verb
+from msbench.cli.app import collect, expand_arguments, expand_suites, select_specs, verb
 
 if TYPE_CHECKING:
     from msbench.config import RunSpec
@@ -51,7 +51,7 @@ def set_up(
     """Fetch, generate, import and verify data."""
     from msbench.runs.setup import setup_by_name
 
-    outcome = setup_by_name(names, source, sets or (), check_only=check, quiet=quiet)
+    outcome = setup_by_name(expand_suites(names), source, sets or (), check_only=check, quiet=quiet)
     if as_json:
         console.out_json(outcome.as_dicts())
     else:
@@ -61,7 +61,7 @@ def set_up(
 
 @verb
 def run(
-    suite: flags.Name,
+    suites: flags.Names,
     models: flags.Models = None,
     tasks: flags.Tasks = None,
     seeds: flags.Seeds = None,
@@ -89,9 +89,9 @@ def run(
     given = locals()
     from msbench.runs.launchers import RunOptions, check_options
 
-    options = collect(RunOptions, given)
+    options = collect(RunOptions, {**given, "suites": expand_suites(suites)})
     check_options(options)
-    specs = select_specs(suite, models, tasks, seeds, overrides)
+    specs = select_specs(options.suites, models, tasks, seeds, overrides)
     if options.launcher == "slurm":
         _submit(specs, options, as_json=as_json)
     elif options.container is not None:
@@ -130,7 +130,7 @@ def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool
     if options.dry_run:
         with apply_settings(specs, options) as on:
             entries = plan_runs(specs, options.results, datasets.data_root(), fresh=options.fresh)
-            print_sized_plan(entries, on, options.devices, as_json=as_json)
+            print_sized_plan(entries, on, options, as_json=as_json)
     elif options.devices > 1 and not is_placed():
         with apply_settings(specs, options):
             code = run_processes(options.devices, [*build_python_command(), "-m", "msbench", *sys.argv[1:]])
@@ -143,7 +143,7 @@ def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool
 
 @verb
 def explain(
-    suite: flags.Name,
+    suites: flags.Names,
     model: flags.Models = None,
     task: flags.Tasks = None,
     seed: flags.Seeds = None,
@@ -151,14 +151,14 @@ def explain(
     results: flags.Results = flags.RESULTS,
     as_json: flags.Json = False,
 ) -> None:
-    """Explain why each run of a suite would or would not be trained."""
+    """Explain why each run of suites would or would not be trained."""
     from msbench import datasets
     from msbench.cli.display import print_plan
     from msbench.reporting.compare.diff import build_plan_document, build_plan_page
     from msbench.reporting.compare.page import print_page
     from msbench.runs.plan import plan_runs
 
-    specs = select_specs(suite, model, task, seed, sets)
+    specs = select_specs(expand_suites(suites), model, task, seed, sets)
     entries = plan_runs(specs, results, datasets.data_root())
     if as_json:
         console.out_json(build_plan_document(entries))

@@ -4,8 +4,13 @@
 
     suites/<name>.yaml -> Suite -> plan -> RunSpec, one for every task × model × seed
 
-A run's settings are merged from layers, the later one winning:
-the suite's own ``data``, ``model`` and ``train`` < the task's < the model's < ``--set``.
+A run's settings (``data``, ``model`` and ``train``) are merged from layers, the later one winning:
+
+    the suite's < families.F < models.M < tasks.T < families.F.tasks.T < models.M.tasks.T < --set
+
+The suite's own ``model`` and those of its tasks are for every model, so they may have only settings that
+every model has. Settings of a family, such as its states or kernel, are under ``families`` or ``models``:
+those of one family never reach another, and what is not set there has the default of the model's own config.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msbench import datasets
 from msbench.config import DATASETS, MODELS, RunSpec, TrainConfig
-from msbench.config.base import Config
+from msbench.config.base import ClassifierConfig, Config
 from msbench.config.layers import LocatedValues, load_yaml, merge_layers, parse_override, run_checks, validate
 from msbench.config.run import SECTIONS
 from msbench.config.strict_yaml import KeyPath
@@ -46,6 +51,8 @@ class Suite:
     reported: PaperColumns | None
     tasks: tuple[str, ...]
     models: tuple[str, ...]
+    cells: frozenset[tuple[str, str]]
+    """The tasks and models that it lists: all, but for models with `only` some tasks."""
     source: LocatedValues
     planned: Mapping[tuple[str, str], RunSpec] = field(default_factory=dict, repr=False)
     """Specs by task and model, at the first seed: runs of any seed are compared with them."""
@@ -60,7 +67,27 @@ class Suite:
     @property
     def size(self) -> int:
         """The number of its runs."""
-        return len(self.tasks) * len(self.models) * len(self.seeds)
+        return len(self.cells) * len(self.seeds)
+
+    @cached_property
+    def own_settings(self) -> frozenset[tuple[str, str]]:
+        """The tasks and models whose settings are msbench's own, as the row's source publishes none."""
+        return frozenset(cell for cell in self.cells if self._find_settings(*cell) == "ours")
+
+    def _find_settings(self, task: str, model: str) -> str:
+        layers = (self.source.at(*path).values.get("settings") for path in list_paths(task, model))
+        return next((each for each in reversed(list(layers)) if each is not None), "source")
+
+    def list_layers(self, task: str, model: str) -> list[LocatedValues]:
+        """Return the settings of a task and model, from the suite's own to the most specific ones."""
+        _, *paths = list_paths(task, model)
+        return [self.common, *(_select_sections(self.source.at(*path)) for path in paths)]
+
+
+def list_paths(task: str, model: str) -> list[tuple[str, ...]]:
+    """Return the keys of a suite file below which a run's settings are, the last one winning."""
+    family, entry = ("families", MODELS[model].family), ("models", model)
+    return [(), family, entry, ("tasks", task), (*family, "tasks", task), (*entry, "tasks", task)]
 
 
 def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
@@ -113,60 +140,159 @@ def resolve_specs(
 ) -> list[RunSpec]:
     """Return the runs of a suite: tasks × models × seeds in the suite's order, whatever the order requested.
 
-    Empty means all of the suite's. A model that msbench knows, and a seed, may be requested even if the suite
-    does not list it: they come after the listed ones. Such a model takes those of the suite's common settings
-    that it has (`list_inapplicable_keys` has the others), and its own defaults. `overrides` are texts such as
-    ``train.lr=1e-3``. Raises UnknownName for other names, ConfigError for an override that is invalid for any
-    chosen run.
+    Empty means all that the suite lists. A model that msbench knows, and a seed, may be requested even if the
+    suite does not list it: they come after the listed ones. So may a task of a model that is listed for
+    others only, if both are requested. `overrides` are texts such as ``train.lr=1e-3``. Raises UnknownName
+    for other names, ConfigError for an override that is invalid for any chosen run, or where no run is left.
     """
     sets = run_checks(*(partial(_parse_set, text) for text in overrides))
     chosen_tasks = _choose("task", tasks, suite.tasks, suite.tasks)
     chosen_models = _choose("model", models, suite.models, _append_new(suite.models, MODELS))
     seeds = sorted(set(seeds))
     chosen_seeds = _choose("seed", seeds, suite.seeds, _append_new(suite.seeds, seeds))
+    listed = set(suite.models)
+    by_name = bool(set(tasks)) and bool(set(models))
+    cells = [
+        (task, model)
+        for task in chosen_tasks
+        for model in chosen_models
+        if by_name or model not in listed or (task, model) in suite.cells
+    ]
+    if not cells:
+        raise suite.source.error((), f"lists no model for {', '.join(chosen_tasks)}; name one with --model")
     return run_checks(
-        *(
-            partial(_resolve, suite, task, model, seed, sets)
-            for task in chosen_tasks
-            for model in chosen_models
-            for seed in chosen_seeds
-        )
+        *(partial(_resolve, suite, task, model, seed, sets) for task, model in cells for seed in chosen_seeds)
     )
+
+
+def resolve_all(
+    suites: Sequence[Suite],
+    models: Iterable[str] = (),
+    tasks: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    overrides: Iterable[str] = (),
+) -> list[RunSpec]:
+    """Return the runs of several suites, as `resolve_specs` does of one.
+
+    A requested task is one of any of them, and a model is run by those that list it, or by all if none does.
+    """
+    models, tasks, seeds, overrides = tuple(models), tuple(tasks), tuple(seeds), tuple(overrides)
+    known = [task for each in suites for task in each.tasks]
+    _choose("task", tasks, known, known)
+    listed = {model for each in suites for model in each.models}
+    specs: list[RunSpec] = []
+    for each in suites:
+        wanted = [model for model in models if model in each.models or model not in listed]
+        there = [task for task in tasks if task in each.tasks]
+        if bool(wanted) == bool(models) and bool(there) == bool(tasks):
+            specs += resolve_specs(each, wanted, there, seeds, overrides)
+    if not specs:
+        names = ", ".join(each.name for each in suites)
+        raise ConfigError(f"{names}: none lists {', '.join(models)} for {', '.join(tasks)}")
+    return specs
 
 
 def _read_suite(source: LocatedValues) -> Suite:
     head = validate(SuiteFile, source)
+    _check_shared_keys(source, head)
     same = ("name", "title", "protocol", "caption", "seeds", "reported", "claims")
     suite = Suite(
         **{name: getattr(head, name) for name in same},
         tasks=tuple(head.tasks),
         models=tuple(head.models),
+        cells=frozenset(
+            (task, model)
+            for model, layer in head.models.items()
+            for task in (layer and layer.only) or head.tasks
+        ),
         source=source,
         gate=head.gate or GateSettings(),
     )
     for model in suite.models:
         if model not in MODELS:
             raise UnknownName("model", model, MODELS, source.origin(("models", model)))
+    families = {entry.family for entry in MODELS.values()}
+    for family in head.families:
+        if family not in families:
+            raise UnknownName("family", family, families, source.origin(("families", family)))
     return replace(
         suite,
         planned={(spec.task, spec.model_name): spec for spec in resolve_specs(suite, seeds=suite.seeds[:1])},
     )
 
 
-def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[LocatedValues]) -> RunSpec:
-    labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
-    # A suite's own seeds have been checked: one that is refused here is from the command line.
-    head = LocatedValues(labels, {("seed",): "--seed"}, suite.source.name)
-    own = _select_sections(suite.source.at("models", model))
-    common = [
-        _drop_model_keys(layer, list_inapplicable_keys(suite, task, model))
-        for layer in _list_common_layers(suite, task)
+def _check_shared_keys(source: LocatedValues, head: SuiteFile) -> None:
+    """Raise ConfigError if settings for every model include one that not every model has."""
+    layers = [source.at(), *(source.at("tasks", task) for task in head.tasks)]
+    wrong = [
+        layer.error(
+            ("model", key),
+            "is not a setting of every model; put it under families.<family>.model or models.<model>.model",
+        )
+        for layer in layers
+        for key in layer.at("model").values
+        if key not in ClassifierConfig.model_fields
     ]
-    merged = merge_layers(head, *common, own, *overrides)
+    if wrong:
+        raise ConfigError("\n".join(map(str, wrong)))
+
+
+def _resolve(suite: Suite, task: str, model: str, seed: int, overrides: Sequence[LocatedValues]) -> RunSpec:
+    merged = _merge_settings(suite, task, model, seed, overrides)
     spec = RunSpec.resolve(merged)
     if wrong := list(find_faults(spec, datasets.outline(spec.data))):
         raise ConfigError("\n".join(str(merged.error(path, problem)) for path, problem in wrong))
     return spec
+
+
+def _merge_settings(
+    suite: Suite, task: str, model: str, seed: int, overrides: Sequence[LocatedValues]
+) -> LocatedValues:
+    labels = {"suite": suite.name, "task": task, "model_name": model, "seed": seed}
+    # A suite's own seeds have been checked: one that is refused here is from the command line.
+    head = LocatedValues(labels, {("seed",): "--seed"}, suite.source.name)
+    return merge_layers(head, *suite.list_layers(task, model), *overrides)
+
+
+@dataclass(frozen=True)
+class SettingOrigin:
+    """A setting's value and where it comes from.
+
+    `layer` is the key in the suite's file, such as ``families.s4.tasks.text``, or ``--set``; empty for what
+    the model's name or its config says. `where` is the first line of the layer's settings.
+    """
+
+    value: Any
+    layer: str = ""
+    where: str = ""
+    preset: bool = False
+
+    @property
+    def name(self) -> str:
+        """The origin in one text."""
+        if not self.layer:
+            return "the model's name" if self.preset else "default"
+        return f"{self.layer}, {self.where}" if self.where else self.layer
+
+
+def list_origins(suite: Suite, spec: RunSpec, overrides: Iterable[str] = ()) -> dict[str, SettingOrigin]:
+    """Return the origin of every setting of a run, by dotted key; `overrides` are those of its command."""
+    named = [
+        (".".join(path) or "all models", suite.source.at(*path))
+        for path in list_paths(spec.task, spec.model_name)
+    ]
+    named += [("--set", _parse_set(text)) for text in overrides]
+    preset = MODELS[spec.model_name].preset
+    found: dict[str, SettingOrigin] = {}
+    for section in SECTIONS:
+        for key, value in getattr(spec, section).model_dump(mode="json").items():
+            origin = SettingOrigin(value, preset=section == "model" and key in preset)
+            for layer, source in named:
+                if key in source.at(section).values:
+                    where = "" if layer == "--set" else source.origin((section, key))
+                    origin = SettingOrigin(value, layer, where)
+            found[f"{section}.{key}"] = origin
+    return found
 
 
 def check_fit(spec: RunSpec, info: TaskInfo) -> None:
@@ -214,45 +340,21 @@ def find_faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
         )
 
 
-def list_inapplicable_keys(suite: Suite, task: str, model: str) -> list[str]:
-    """Return keys of the suite's common ``model`` that do not apply to a model which the suite does not list.
-
-    They are not among its options, or its name fixes them; it runs without them. A listed model has none:
-    there they are faults of the file.
-    """
-    if model in suite.models:
-        return []
-    entry = MODELS[model]
-    free = entry.config.model_fields.keys() - entry.preset.keys()
-    given = (key for layer in _list_common_layers(suite, task) for key in layer.at("model").values)
-    return sorted({str(key) for key in given} - free)
-
-
 def describe_unlisted_models(suite: Suite, specs: Iterable[RunSpec]) -> list[str]:
-    """Return a line for each model of these runs that the suite does not list, with its settings."""
-    lines = []
-    for task, model in dict.fromkeys((spec.task, spec.model_name) for spec in specs):
-        if model not in suite.models:
-            absent = ", ".join(f"model.{key}" for key in list_inapplicable_keys(suite, task, model))
-            without = f"; it has no {absent}" if absent else ""
-            lines.append(
-                f"{suite.name} does not list {model}: on {task} it runs with the suite's common settings and"
-                f" its own defaults{without}"
-            )
-    return lines
-
-
-def _list_common_layers(suite: Suite, task: str) -> tuple[LocatedValues, LocatedValues]:
-    """Return the suite's settings for all models, and for all models on this task."""
-    return suite.common, _select_sections(suite.source.at("tasks", task))
-
-
-def _drop_model_keys(layer: LocatedValues, keys: Sequence[str]) -> LocatedValues:
-    """Return the layer without these keys of its ``model``."""
-    if "model" not in layer.values or not keys:
-        return layer
-    kept = {key: value for key, value in layer.at("model").values.items() if key not in keys}
-    return replace(layer, values={**layer.values, "model": kept})
+    """Return a line for each model of these runs that the suite does not list for the task."""
+    cells = dict.fromkeys((spec.task, spec.model_name) for spec in specs)
+    families = suite.source.at("families").values
+    return [
+        f"{suite.name} does not list {model}"
+        + (f" for {task}: it runs" if model in suite.models else f": on {task} it runs")
+        + (
+            f" with the suite's settings for {family}"
+            if (family := MODELS[model].family) in families or model in suite.models
+            else " with the suite's common settings and its own defaults"
+        )
+        for task, model in cells
+        if (task, model) not in suite.cells
+    ]
 
 
 def _select_sections(layer: LocatedValues) -> LocatedValues:

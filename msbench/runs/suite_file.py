@@ -14,7 +14,7 @@ far a result may be below the expected one.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -123,20 +123,43 @@ class PaperColumns(Config):
     columns: Annotated[dict[str, str], Field(min_length=1)]
 
 
-class ModelLayer(Config):
-    """Settings that a suite changes for one model."""
+class SettingsLayer(Config):
+    """Settings of some runs of a suite, in its three sections."""
 
+    data: dict[str, Any] | None = None
     model: dict[str, Any] | None = None
     train: dict[str, Any] | None = None
 
 
-class TaskLayer(ModelLayer):
-    """Settings that a suite changes for one task."""
+class SourcedLayer(SettingsLayer):
+    """Settings of a model or family on one task.
 
-    data: dict[str, Any] | None = None
+    `settings` says where they are from: the ``source`` of the row in the paper's table, or ``ours`` where it
+    publishes none.
+    """
+
+    settings: Literal["source", "ours"] | None = None
+
+    @model_validator(mode="after")
+    def _same_dataset(self) -> Self:
+        if "dataset" in (self.data or {}):
+            raise ValueError("dataset is the same for all models of a task; put it under data or tasks")
+        return self
 
 
-class SuiteFile(TaskLayer):
+class FamilyLayer(SourcedLayer):
+    """Settings of all models of a family, on every task and on single ones."""
+
+    tasks: dict[Label, SourcedLayer | None] = Field(default_factory=dict)
+
+
+class ModelLayer(FamilyLayer):
+    """Settings of one model; with `only` it is listed for these tasks alone."""
+
+    only: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
+
+
+class SuiteFile(SettingsLayer):
     """The keys of a suite file."""
 
     name: Label
@@ -147,17 +170,16 @@ class SuiteFile(TaskLayer):
     reported: PaperColumns | None = None
     claims: tuple[Claim, ...] = ()
     gate: GateSettings | None = None
-    tasks: Annotated[dict[Label, TaskLayer | None], Field(min_length=1)]
+    tasks: Annotated[dict[Label, SettingsLayer | None], Field(min_length=1)]
+    families: dict[Label, FamilyLayer | None] = Field(default_factory=dict)
     models: Annotated[dict[Label, ModelLayer | None], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _agrees(self) -> "SuiteFile":
-        for task in self.reported.columns if self.reported else ():
+        for key, task in self._name_tasks():
             if task not in self.tasks:
-                raise ValueError(f"reported.columns: no task {task!r}{suggest_name(task, self.tasks)}")
+                raise ValueError(f"{key}: no task {task!r}{suggest_name(task, self.tasks)}")
         for claim in self.claims:
-            if claim.task not in self.tasks:
-                raise ValueError(f"claims: no task {claim.task!r}{suggest_name(claim.task, self.tasks)}")
             for model in (claim.base, *claim.rows.values()):
                 if model not in self.models:
                     near = suggest_name(model, self.models)
@@ -169,10 +191,11 @@ class SuiteFile(TaskLayer):
         named = [(claim.table, claim.task) for claim in self.claims]
         if len(set(named)) < len(named):
             raise ValueError("claims: a table is claimed twice for one task")
-        planned = len(self.tasks) * len(self.models) * len(self.seeds)
-        if planned > MOST_RUNS:
+        cells = sum(len(layer.only if layer and layer.only else self.tasks) for layer in self.models.values())
+        if cells * len(self.seeds) > MOST_RUNS:
             raise ValueError(
-                f"tasks × models × seeds are {planned:,} runs, of at most {MOST_RUNS:,}; split the suite"
+                f"tasks × models × seeds are {cells * len(self.seeds):,} runs, of at most {MOST_RUNS:,};"
+                " split the suite"
             )
         if self.reported and self.protocol != "paper":
             raise ValueError(
@@ -180,6 +203,16 @@ class SuiteFile(TaskLayer):
                 " its rows under claims, which only compare their order"
             )
         return self
+
+    def _name_tasks(self) -> Iterator[tuple[str, str]]:
+        """Yield key and name of every task that the suite mentions outside its list of tasks and its gate."""
+        yield from (("reported.columns", task) for task in (self.reported.columns if self.reported else ()))
+        yield from (("claims", claim.task) for claim in self.claims)
+        for kind, layers in (("families", self.families), ("models", self.models)):
+            for name, layer in layers.items():
+                yield from ((f"{kind}.{name}.tasks", task) for task in (layer.tasks if layer else ()))
+        for name, model in self.models.items():
+            yield from ((f"models.{name}.only", task) for task in (model and model.only) or ())
 
 
 def _names_in_gate(gate: GateSettings) -> Iterator[tuple[str, str, str]]:

@@ -113,6 +113,36 @@ def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
     assert not results.exists()
 
 
+def test_a_dry_run_says_where_every_setting_comes_from(tiny_file: Path, results: Path) -> None:
+    words = ("run", tiny_file, "--results", results, "--dry-run", "--set", "train.lr=2e-2")
+    rows = json.loads(msbench(*words, "--json").stdout)
+    settings = {row["model"]: row["settings"] for row in rows}
+    assert settings["mamba"]["train.lr"] == {"value": 0.02, "from": "--set"}
+    assert settings["mamba"]["model.kernel"] == {"value": 4, "from": "default"}
+    assert settings["msssm-s6"]["model.levels"]["from"] == f"models.msssm-s6, {tiny_file}:16"
+    text = msbench(*words).stdout
+    assert "\nmamba on listops-tiny; all other settings are defaults\n" in text
+    assert f"  families.mamba ({tiny_file}:13): model.state 5\n  --set: train.lr 0.02\n" in text
+
+
+def test_several_suites_are_one_plan(tiny_file: Path, results: Path) -> None:
+    other = tiny_file.with_name("other.yaml")
+    other.write_text(tiny_file.read_text().replace("name: tiny", "name: other"))
+    words = ("run", tiny_file, other, "--results", results, "--dry-run", "--model", "mamba")
+    rows = json.loads(msbench(*words, "--json").stdout)
+    assert [(row["suite"], row["model"]) for row in rows] == [("tiny", "mamba"), ("other", "mamba")]
+    assert msbench(*words).stdout.startswith("suite ")
+    done = msbench(*words, "--launcher", "slurm")
+    assert done.exit_code == ExitCode.USAGE
+    assert "--launcher slurm submits the runs of one suite" in done.stderr
+
+
+def test_paper_stands_for_the_suites_of_all_its_tables(results: Path) -> None:
+    words = ("run", "paper", "--results", results, "--dry-run", "--json", "--model", "msssm-mamba-init")
+    rows = json.loads(msbench(*words).stdout)
+    assert {row["suite"] for row in rows} >= {"listops", "ptbxl"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

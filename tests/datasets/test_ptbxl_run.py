@@ -33,9 +33,9 @@ caption: For tests.
 seeds: [0]
 tasks:
   super: {data: {dataset: ptbxl, labels: superdiagnostic}}
-model: {d_model: 4, layers: 1, state: 3, dropout: 0}
+model: {d_model: 4, layers: 1, dropout: 0}
 train: {epochs: 4, batch_size: 2, lr: 3e-2}
-models: {mamba: {}}
+models: {mamba: {model: {state: 3}}}
 """
 
 

@@ -197,8 +197,8 @@ class TestRefused:
             ),
             (
                 "  mamba:",
-                "  mamba: {data: {}}",
-                "tiny.yaml:24: models.mamba.data: unknown key; known: model, train",
+                "  mamba: {data: {dataset: imdb}}",
+                "tiny.yaml:24: models.mamba: dataset is the same for all models of a task; put it under",
             ),
             ("  mamba:", "  mmba:", "tiny.yaml:24: unknown model 'mmba'; did you mean 'mamba'? known: "),
             ("  epochs: 2", "  epochs: 1e2", "tiny.yaml:14: train.epochs: must be a whole number, not 100.0"),
@@ -209,7 +209,7 @@ class TestRefused:
                 "levels: -2",
                 "tiny.yaml:22: model.levels: must be greater than or equal to 0, not -2",
             ),
-            ("d_model: 32", "levels: 3", "tiny.yaml:10: model.levels: unknown key of model 'mamba'; known: "),
+            ("levels: 2", "gate: full", "tiny.yaml:22: model.gate: unknown key of model 'msssm-s6'; did you"),
             (
                 "max_length: 30",
                 "max_length: 6",

@@ -49,9 +49,13 @@ def test_padding_beyond_learned_positions_is_refused_where_it_is_written(
         spec_of(tiny, "train.pad_to=300", "model.positions=learned")
     assert str(caught.value).startswith("--set train.pad_to: 300 is beyond model.positions 'learned'")
     assert "the longest of listops-tiny, 20;" in str(caught.value)
-    text = tiny_file.read_text().replace("state: 5", "positions: learned").replace("epochs: 3", "pad_to: 99")
+    text = (
+        tiny_file.read_text()
+        .replace("layers: 1", "layers: 1, positions: learned")
+        .replace("epochs: 3", "pad_to: 99")
+    )
     tiny_file.write_text(text)
-    with pytest.raises(ConfigError, match=r"tiny\.yaml:11: train\.pad_to: 99 is beyond"):
+    with pytest.raises(ConfigError, match=r"tiny\.yaml:14: train\.pad_to: 99 is beyond"):
         load_suite(str(tiny_file))
 
 

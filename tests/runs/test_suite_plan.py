@@ -6,8 +6,7 @@ from typing import Literal
 import pytest
 
 from msbench import datasets
-from msbench.config import DATASETS, MODELS, DataConfig, RunSpec
-from msbench.config.models import ModelEntry
+from msbench.config import DATASETS, DataConfig, RunSpec
 from msbench.config.selective import MsSsmConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ConfigError, UnknownName
@@ -15,8 +14,9 @@ from msbench.results.store import get_run_folder
 from msbench.runs.suite import (
     Suite,
     describe_unlisted_models,
-    list_inapplicable_keys,
+    list_origins,
     load_suite,
+    resolve_all,
     resolve_specs,
 )
 
@@ -67,13 +67,13 @@ class TestPlan:
     def test_later_layers_win(self, tiny: Suite) -> None:
         specs = {(spec.task, spec.model_name): spec for spec in resolve_specs(tiny)}
         assert {key: spec.train.lr for key, spec in specs.items()} == {
-            ("short", "msssm-s6"): 3e-3,
+            ("short", "msssm-s6"): 2e-3,
             ("short", "mamba"): 2e-3,
             ("long", "msssm-s6"): 3e-3,
             ("long", "mamba"): 1e-3,
         }
         assert [spec.train.lr for spec in resolve_specs(tiny, overrides=["train.lr=9"])] == [9.0] * 8
-        model = specs["short", "msssm-s6"].model
+        model = specs["long", "msssm-s6"].model
         assert isinstance(model, MsSsmConfig)
         assert (model.levels, model.d_model) == (2, 32)
         assert specs["short", "mamba"].data.model_dump()["max_length"] == 30
@@ -97,40 +97,6 @@ class TestPlan:
         assert (spec.train.lr, spec.model.d_model) == (2e-3, 32)
         both = resolve_specs(suite, models=["mamba", "msssm-s6"], tasks=["short"], seeds=[0])
         assert [each.model_name for each in both] == ["msssm-s6", "mamba"]
-
-    def test_such_a_model_is_spared_the_settings_that_it_lacks(self, tmp_path: Path) -> None:
-        text = TEXT.replace("  mamba:\n", "").replace("layers: 2", "layers: 2, levels: 1, state: 9")
-        suite = load_suite(
-            write(tmp_path, text.replace("{max_length: 30}", "{max_length: 30}, model: {ssm: s6}"))
-        )
-        assert list_inapplicable_keys(suite, "short", "mamba") == ["levels", "ssm"]
-        assert list_inapplicable_keys(suite, "long", "mamba") == ["levels"]
-        assert list_inapplicable_keys(suite, "short", "msssm-s6") == []
-        specs = resolve_specs(suite, models=["mamba"], seeds=[0])
-        assert [(spec.model.d_model, spec.model.model_dump()["state"]) for spec in specs] == [(32, 9)] * 2
-        assert describe_unlisted_models(suite, specs) == [
-            "tiny does not list mamba: on short it runs with the suite's common settings and its own"
-            " defaults; it has no model.levels, model.ssm",
-            "tiny does not list mamba: on long it runs with the suite's common settings and its own"
-            " defaults; it has no model.levels",
-        ]
-        assert describe_unlisted_models(suite, resolve_specs(suite)) == []
-        with pytest.raises(ConfigError, match=r"--set model\.levels: unknown key of model 'mamba'"):
-            resolve_specs(suite, models=["mamba"], overrides=["model.levels=2"])
-
-    def test_nor_does_a_common_setting_beat_what_makes_such_a_model_itself(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        entry = ModelEntry(MsSsmConfig, "", "ms-ssm", {"mixer": "static"})
-        monkeypatch.setitem(MODELS, "fixed", entry)
-        suite = load_suite(
-            write(tmp_path, TEXT.replace("  mamba:\n", "").replace("layers: 2", "mixer: softmax"))
-        )
-        (spec,) = resolve_specs(suite, ["fixed"], ["long"], [0])
-        assert spec.model.model_dump()["mixer"] == "static"
-        listed = load_suite(write(tmp_path, TEXT.replace("  mamba:\n", "  fixed:\n")))
-        with pytest.raises(ConfigError, match="contradicts model 'fixed', which is mixer 'static'"):
-            resolve_specs(listed, overrides=["model.mixer=linear"])
 
     def test_seed_zero_is_a_seed_and_more_seeds_may_be_asked_for(self, tiny: Suite) -> None:
         assert {spec.seed for spec in resolve_specs(tiny, seeds=[0])} == {0}
@@ -206,7 +172,7 @@ class TestPlan:
             ),
             ("model.levels=1", "--set model.levels: unknown key of model 'mamba'; known: "),
             ("data.trian=1", "--set data.trian: unknown key of dataset 'listops'; did you mean 'train'? "),
-            ("train.min_lr=1", "tiny.yaml:14 and --set train.min_lr: train: min_lr 1.0 is above lr 0.003"),
+            ("train.min_lr=1", "tiny.yaml:11 and --set train.min_lr: train: min_lr 1.0 is above lr 0.002"),
         ],
     )
     def test_a_wrong_override(self, tiny: Suite, tmp_path: Path, override: str, message: str) -> None:
@@ -253,3 +219,166 @@ class TestPlan:
         path = get_run_folder(tmp_path, spec, "0" * 12)
         assert path.resolve().is_relative_to(tmp_path.resolve())
         assert all(len(part) <= 64 for part in path.relative_to(tmp_path).parts)
+
+
+LAYERS = """\
+name: tiny
+title: A tiny suite
+protocol: scaled
+data: {dataset: listops, min_length: 5, max_length: 60}
+model: {d_model: 32}
+train: {epochs: 1, batch_size: 1, weight_decay: 0.1, lr: 1, clip: 1, warmup_epochs: 1}
+tasks:
+  short: {train: {weight_decay: 0.4, lr: 4, clip: 4}}
+  long:
+families:
+  s4d:
+    settings: ours
+    model: {state: 8}
+    train: {batch_size: 2, weight_decay: 0.2, lr: 2, clip: 2, warmup_epochs: 2}
+    tasks: {short: {settings: source, train: {lr: 5, clip: 5}}}
+  s5: {model: {state: 16}}
+models:
+  s4d-lin:
+    train: {weight_decay: 0.3, lr: 3, clip: 3, warmup_epochs: 3}
+    tasks: {short: {train: {clip: 6}}}
+  s4d-inv: {only: [long], settings: source}
+  s5:
+"""
+
+
+class TestLayers:
+    @pytest.fixture
+    def suite(self, tmp_path: Path) -> Suite:
+        return load_suite(write(tmp_path, LAYERS))
+
+    def test_each_layer_beats_those_before_it(self, suite: Suite) -> None:
+        specs = {(spec.task, spec.model_name): spec for spec in resolve_specs(suite)}
+        train = specs["short", "s4d-lin"].train
+        given = (
+            train.epochs,
+            train.batch_size,
+            train.warmup_epochs,
+            train.weight_decay,
+            train.lr,
+            train.clip,
+        )
+        assert given == (1, 2, 3, 0.4, 5, 6)
+        train = specs["long", "s4d-inv"].train
+        assert (train.batch_size, train.warmup_epochs, train.clip) == (2, 2, 2)
+        (typed,) = resolve_specs(suite, ["s4d-lin"], ["short"], overrides=["train.clip=7"])
+        assert typed.train.clip == 7
+
+    def test_settings_of_a_family_reach_no_other(self, suite: Suite) -> None:
+        specs = {(spec.task, spec.model_name): spec for spec in resolve_specs(suite)}
+        assert [specs["long", name].model.model_dump()["state"] for name in ("s4d-lin", "s5")] == [8, 16]
+        assert specs["long", "s5"].train.batch_size == 1
+        (unlisted,) = resolve_specs(suite, ["s4d-real"], ["long"])
+        assert unlisted.model.model_dump()["state"] == 8
+
+    @pytest.mark.parametrize("key", ["state", "kernel", "levels", "gate"])
+    @pytest.mark.parametrize("place", ["model: {d_model: 32", "{train: {weight_decay: 0.4, lr: 4, clip: 4}"])
+    def test_what_not_every_model_has_is_refused_where_it_would_be_for_all(
+        self, tmp_path: Path, key: str, place: str
+    ) -> None:
+        setting = f"{key}: 4" if place.startswith("model") else f"model: {{{key}: 4}}"
+        with pytest.raises(ConfigError) as caught:
+            load_suite(write(tmp_path, LAYERS.replace(place, f"{place}, {setting}")))
+        line, under = (5, "") if place.startswith("model") else (8, "tasks.short.")
+        assert str(caught.value).endswith(
+            f"tiny.yaml:{line}: {under}model.{key}: is not a setting of every model; put it under"
+            " families.<family>.model or models.<model>.model"
+        )
+
+    def test_a_model_of_some_tasks(self, suite: Suite) -> None:
+        cells = {(spec.task, spec.model_name) for spec in resolve_specs(suite)}
+        assert suite.cells == cells
+        assert ("short", "s4d-inv") not in cells
+        assert suite.size == len(cells) == 5
+        assert labels(resolve_specs(suite, models=["s4d-inv"])) == [("long", "s4d-inv", 0)]
+        assert {spec.model_name for spec in resolve_specs(suite, tasks=["short"])} == {"s4d-lin", "s5"}
+        specs = resolve_specs(suite, ["s4d-inv"], ["short"])
+        assert labels(specs) == [("short", "s4d-inv", 0)]
+        assert describe_unlisted_models(suite, specs) == [
+            "tiny does not list s4d-inv for short: it runs with the suite's settings for s4d"
+        ]
+        specs = resolve_specs(suite, ["s5", "lstm", "s4d-real"], ["long"])
+        assert describe_unlisted_models(suite, specs) == [
+            "tiny does not list lstm: on long it runs with the suite's common settings and its own defaults",
+            "tiny does not list s4d-real: on long it runs with the suite's settings for s4d",
+        ]
+
+    def test_no_run_is_left_where_no_model_is_listed(self, tmp_path: Path) -> None:
+        text = LAYERS.replace("  s5:\n", "  s5: {only: [long]}\n").replace(
+            "3}\n    tasks: {short: {train: {clip: 6}}}", "3}\n    only: [long]"
+        )
+        suite = load_suite(write(tmp_path, text))
+        with pytest.raises(ConfigError, match="lists no model for short; name one with --model"):
+            resolve_specs(suite, tasks=["short"])
+        assert resolve_specs(suite)
+
+    def test_settings_of_ones_own_are_marked(self, suite: Suite) -> None:
+        assert suite.own_settings == {("long", "s4d-lin")}
+
+    @pytest.mark.parametrize(
+        ("before", "after", "message"),
+        [
+            ("  s5: {model", "  s55: {model", r"tiny.yaml:\d+: unknown family 's55'; did you mean 's5'"),
+            ("only: [long]", "only: [lang]", "models.s4d-inv.only: no task 'lang'; did you mean 'long'"),
+            ("tasks: {short: {settings", "tasks: {shrt: {settings", "families.s4d.tasks: no task 'shrt'"),
+            ("tasks: {short: {train: {clip", "tasks: {shrt: {train: {clip", "models.s4d-lin.tasks: no task"),
+            ("settings: ours", "settings: mine", "must be 'source' or 'ours', not 'mine'"),
+        ],
+    )
+    def test_a_name_that_is_none(self, tmp_path: Path, before: str, after: str, message: str) -> None:
+        assert before in LAYERS
+        with pytest.raises(ConfigError, match=message):
+            load_suite(write(tmp_path, LAYERS.replace(before, after)))
+
+    def test_every_value_has_its_origin(self, suite: Suite) -> None:
+        (spec,) = resolve_specs(suite, ["s4d-lin"], ["short"], overrides=["train.lr=7"])
+        found = list_origins(suite, spec, ["train.lr=7"])
+        file = suite.source.name
+        assert {key: found[key].name for key in found if found[key].layer or found[key].preset} == {
+            "data.dataset": f"all models, {file}:4",
+            "data.min_length": f"all models, {file}:4",
+            "data.max_length": f"all models, {file}:4",
+            "model.d_model": f"all models, {file}:5",
+            "model.state": f"families.s4d, {file}:13",
+            "model.spectrum": "the model's name",
+            "train.epochs": f"all models, {file}:6",
+            "train.batch_size": f"families.s4d, {file}:14",
+            "train.warmup_epochs": f"models.s4d-lin, {file}:19",
+            "train.weight_decay": f"tasks.short, {file}:8",
+            "train.lr": "--set",
+            "train.clip": f"models.s4d-lin.tasks.short, {file}:20",
+        }
+        assert {key: found[key].value for key in ("train.lr", "train.clip", "model.norm")} == {
+            "train.lr": 7.0,
+            "train.clip": 6.0,
+            "model.norm": "layer",
+        }
+        assert found["model.norm"].name == "default"
+
+
+class TestSeveralSuites:
+    @pytest.fixture
+    def suites(self, tmp_path: Path) -> list[Suite]:
+        (tmp_path / "other").mkdir()
+        other = write(
+            tmp_path / "other", TEXT.replace("name: tiny", "name: other").replace("  short:", "  third:")
+        )
+        return [load_suite(write(tmp_path, LAYERS)), load_suite(other)]
+
+    def test_all_of_them_in_their_order(self, suites: list[Suite]) -> None:
+        assert resolve_all(suites) == [*resolve_specs(suites[0]), *resolve_specs(suites[1])]
+
+    def test_names_select_where_they_are_known(self, suites: list[Suite]) -> None:
+        chosen = {(spec.suite, spec.task) for spec in resolve_all(suites, tasks=["third"])}
+        assert chosen == {("other", "third")}
+        assert {spec.suite for spec in resolve_all(suites, models=["mamba"])} == {"other"}
+        assert {spec.suite for spec in resolve_all(suites, models=["lstm"])} == {"tiny", "other"}
+        with pytest.raises(UnknownName, match="unknown task 'thrd'; did you mean 'third'"):
+            resolve_all(suites, tasks=["thrd", "long"])
+        with pytest.raises(ConfigError, match="tiny, other: none lists mamba for short"):
+            resolve_all(suites, models=["mamba"], tasks=["short"])

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from msbench.config import MODELS, RunSpec
+from msbench.config.base import ClassifierConfig
 from msbench.config.differences import compare_settings
 from msbench.datasets.ptbxl.labels import SETS
-from msbench.runs.suite import list_suites, load_suite, resolve_specs
+from msbench.runs.suite import list_origins, list_suite_names, list_suites, load_suite, resolve_specs
 
 SHIPPED = Path(__file__).resolve().parents[2] / "suites"
 
@@ -19,15 +20,31 @@ def test_all_are_available() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
-def test_each_loads_plans_and_fits_a_screen(path: Path) -> None:
+def test_each_loads_and_plans(path: Path) -> None:
     suite = load_suite(path.stem, SHIPPED)
-    assert len(resolve_specs(suite)) == len(suite.tasks) * len(suite.models) * len(suite.seeds)
+    assert len(resolve_specs(suite)) == suite.size
     assert len({spec.digest for spec in resolve_specs(suite)}) == len(resolve_specs(suite))
-    assert len(path.read_text().splitlines()) <= 60
+    # A scaled suite fits a screen; those of the paper have a recipe for each row.
+    assert suite.protocol == "paper" or len(path.read_text().splitlines()) <= 60
     assert suite.caption
     assert suite.protocol == "paper" or suite.reported is None
     for name in MODELS:
         assert resolve_specs(suite, models=[name])
+
+
+@pytest.mark.parametrize("name", list_suite_names(SHIPPED))
+def test_no_setting_is_another_familys(name: str) -> None:
+    suite = load_suite(name, SHIPPED)
+    for spec in resolve_specs(suite, seeds=suite.seeds[:1]):
+        entry = MODELS[spec.model_name]
+        shared = {"", "all models", f"tasks.{spec.task}"}
+        own = (f"families.{entry.family}", f"models.{spec.model_name}")
+        for key, origin in list_origins(suite, spec).items():
+            section, _, field = key.partition(".")
+            is_shared = section != "model" or field in ClassifierConfig.model_fields or not origin.layer
+            assert (is_shared and origin.layer in shared) or origin.layer.startswith(own), key
+            if not origin.layer and not origin.preset and section == "model":
+                assert origin.value == type(spec.model)().model_dump(mode="json")[field], key
 
 
 def test_listops_is_the_papers_protocol() -> None:

@@ -29,13 +29,13 @@ BUSY = 75
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of ``msbench run``: the runs of a suite that are wanted, and how to execute them.
+    """Options of ``msbench run``: the runs of some suites that are wanted, and how to execute them.
 
-    `suite` is a name or the path of a file. Empty `models`, `tasks` or `seeds` mean all of the suite's.
+    `suites` are names or paths of files. Empty `models`, `tasks` or `seeds` mean all of the suites'.
     `overrides` are texts such as ``train.lr=1e-3``; `device` is auto, cpu or cuda.
     """
 
-    suite: str
+    suites: tuple[str, ...]
     models: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()

@@ -141,15 +141,21 @@ def resolve_inside(typed: str | Path) -> str:
     return posixpath.normpath(posixpath.join(HOME, str(typed)))
 
 
-def list_mounts(suite: str, results: Path) -> list[Mount]:
-    """Return mounts of the results, the data (at `DATA`) and the suite's file, as far as they exist."""
-    file = Path(load_suite(suite).source.name)
-    typed = suite if Path(suite) == file else Path("suites") / file.name
+def list_mounts(suites: Sequence[str], results: Path) -> list[Mount]:
+    """Return mounts of the results, the data (at `DATA`) and the suites' files, as far as they exist."""
+    files = {suite: Path(load_suite(suite).source.name) for suite in suites}
     # The order matters: a job's copy of the suite is in the results, and is mounted over them read-only.
     wanted = [
         Mount(results.resolve(), resolve_inside(results)),
         Mount(datasets.data_root().resolve(), DATA),
-        Mount(file.resolve(), resolve_inside(typed), writable=False),
+        *(
+            Mount(
+                file.resolve(),
+                resolve_inside(suite if Path(suite) == file else Path("suites") / file.name),
+                writable=False,
+            )
+            for suite, file in files.items()
+        ),
     ]
     return [mount for mount in wanted if mount.source.exists()]
 
@@ -258,7 +264,7 @@ def run_in_container(specs: Sequence[RunSpec], options: RunOptions, arguments: S
     command = ContainerCommand(
         image=image,
         words=drop_container_options(arguments),
-        mounts=list_mounts(options.suite, options.results),
+        mounts=list_mounts(options.suites, options.results),
         variables=select_variables(os.environ, image),
         user=(os.getuid(), os.getgid()),
         gpu=gpu,

@@ -141,17 +141,18 @@ def run_in_parallel(specs: Sequence[RunSpec], options: RunOptions, device: str) 
     Raises Interrupted, once all have saved and ended, if a signal has arrived: then nothing more starts.
     """
     # Edits in the hours that this takes change no waiting run.
-    frozen = Path(load_suite(options.suite).source.name).read_bytes()
+    frozen = {each.name: Path(each.source.name).read_bytes() for each in map(load_suite, options.suites)}
     entries, code = plan_with_data(specs, options.results, fresh=options.fresh, quiet=options.quiet)
     if to_train := [entry for entry in entries if entry.action in TO_TRAIN]:
         with tempfile.TemporaryDirectory(prefix="msbench-") as folder:
-            file = Path(folder) / "suite.yaml"
-            file.write_bytes(frozen)
-            code = code or _train(to_train, replace(options, device=device), file)
+            files = {name: Path(folder) / f"{name}.yaml" for name in frozen}
+            for name, file in files.items():
+                file.write_bytes(frozen[name])
+            code = code or _train(to_train, replace(options, device=device), files)
     return _read_outcome(plan_runs(specs, options.results, datasets.data_root()), code)
 
 
-def _train(entries: Sequence[PlannedRun], options: RunOptions, suite_file: Path) -> ExitCode:
+def _train(entries: Sequence[PlannedRun], options: RunOptions, suite_files: Mapping[str, Path]) -> ExitCode:
     """Train these runs; return the exit code of failures that no record shows."""
     codes: list[int] = []
 
@@ -167,7 +168,8 @@ def _train(entries: Sequence[PlannedRun], options: RunOptions, suite_file: Path)
     def build_command(index: int, retried: bool) -> list[str]:
         # In a second attempt, a run that another process has trained meanwhile counts.
         own = replace(options, fresh=options.fresh and not retried)
-        words = own.build_run_command(entries[index].spec, suite_file)
+        spec = entries[index].spec
+        words = own.build_run_command(spec, suite_files[spec.suite])
         return [*build_python_command(), "-m", "msbench", *words, *(["--quiet"] if options.quiet else [])]
 
     with forward_signals([]) as received:  # the pool passes them on

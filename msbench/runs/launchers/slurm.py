@@ -63,7 +63,9 @@ class SubmissionResult:
 
 
 def check_jobs(options: RunOptions) -> None:
-    """Raise ConfigError for options that would end every job in its first seconds, hours from now."""
+    """Raise ConfigError for several suites, and for options that would end every job in its first seconds."""
+    if len(options.suites) > 1:
+        raise ConfigError("--launcher slurm submits the runs of one suite; submit them suite by suite")
     check_device(options.device)
     check_devices(load_profile(options.profile), options.device, options.devices)
     if options.scan is not None:
@@ -225,7 +227,7 @@ def _submit(entries: Sequence[PlannedRun], options: RunOptions) -> Submission:
         ),
     )
     try:
-        suite_file = Path(load_suite(options.suite).source.name)
+        suite_file = Path(load_suite(options.suites[0]).source.name)
         write_atomically(folder / slurm_jobs.SUITE, suite_file.read_bytes())
         # Before its number is known: if this process is killed in between, its jobs are found by name.
         slurm_jobs.write_submission(folder, submission)
