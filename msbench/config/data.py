@@ -168,8 +168,8 @@ class ImageNetConfig(DataConfig):
 
     `augmentation` of train images: ``crop-flip`` cuts out 8 to 100 % of the area and flips every other one;
     ``rand-m9-mstd0.5-inc1`` is that, followed by timm's RandAugment of this name. `erasing` is the
-    probability that a rectangle is replaced by noise. Mixup, cutmix and label smoothing act on batches and
-    losses, not on images: they are not supported.
+    probability that a rectangle is replaced by noise. Mixup and cutmix act on batches: they are options of
+    training.
     """
 
     dataset: Literal["imagenet"] = "imagenet"
@@ -178,6 +178,9 @@ class ImageNetConfig(DataConfig):
     crop: Annotated[float, Field(gt=0, le=1)] = 0.9
     augmentation: Literal["none", "crop-flip", "rand-m9-mstd0.5-inc1"] = "crop-flip"
     erasing: Fraction = 0.0
+    repeats: Annotated[int, Field(ge=2, le=16)] | None = None
+    """Times that an image is in an epoch, in one batch and with other augmentations, of as many images fewer
+    (3 in S4ND's recipe; Hoffer et al. 2020); None means once."""
     validation: OpenFraction = 0.01
     split_seed: Seed = 42
     verify: Literal["ends", "full"] = "ends"
@@ -193,6 +196,8 @@ class ImageNetConfig(DataConfig):
             raise ValueError(f"image_size {self.image_size} is not a multiple of patch {self.patch}")
         if self.erasing and self.augmentation == "none":
             raise ValueError("erasing needs an augmentation; with augmentation: none nothing is random")
+        if self.repeats and self.augmentation == "none":
+            raise ValueError("repeats needs an augmentation; without one an image is the same each time")
         return self
 
     @property

@@ -108,6 +108,12 @@ class TrainConfig(Config):
     """Pad every batch to this length instead, as the paper does with 2048."""
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"
     """``double-softmax`` repeats a fault in the code of the published Mamba rows."""
+    mixup: PositiveFloat | None = None
+    """Parameter of the beta distribution of the share in which two examples and their labels are mixed, drawn
+    for each batch (0.8 in S4ND's recipe); None means that none are."""
+    cutmix: PositiveFloat | None = None
+    """The same for rectangles of an image that are replaced by those of another (1.0 in S4ND's recipe). With
+    `mixup` too, each batch has one of them, with equal probability."""
     micro_batch: Annotated[PositiveInt | Literal["auto"] | None, Field(exclude=True)] = None
     """Examples that a device computes at once, with gradients summed over a batch; ``auto`` halves them if
     memory runs out. An option of the execution, not part of the settings that are recorded and compared."""

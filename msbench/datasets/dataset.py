@@ -34,6 +34,7 @@ class TaskInfo:
         values has learned that rule and no more
     channels : numbers of one position of a signal, or of one patch
     multi_label : True if an example may have any number of labels, each a separate decision
+    patch : width of an image's patches in pixels, whose numbers are in reading order; 0 where there are none
     """
 
     kind: Literal["tokens", "signal", "patches", "pairs"]
@@ -45,6 +46,7 @@ class TaskInfo:
     baselines: Mapping[str, float]
     channels: int = 0
     multi_label: bool = False
+    patch: int = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError where there is nothing to encode, or the metric does not fit the labels."""
@@ -113,6 +115,10 @@ class Split(Protocol):
     def targets(self) -> NDArray[Any]:
         """Label of every example (n,), or with several labels (n, classes) of 0 and 1."""
 
+    @property
+    def repeats(self) -> int:
+        """Times that an example is in an epoch of training, with numbers that are len(self) apart."""
+
     def __len__(self) -> int: ...
 
     def batch(self, indices: NDArray[np.int64], pad_to: int | None = None) -> Batch:
@@ -140,7 +146,7 @@ class Fixed:
     """A split that needs no computation and is the same in every epoch."""
 
     slow = False
-    crops = 1
+    crops = repeats = 1
 
     def augmented(self, seed: int, epoch: int) -> Self:  # noqa: ARG002 (needed by splits with randomness)
         """Return the split itself."""

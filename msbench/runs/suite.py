@@ -326,6 +326,18 @@ def find_faults(spec: RunSpec, info: TaskInfo) -> Iterator[tuple[KeyPath, str]]:
             ("train", "loss"),
             f"'double-softmax' needs one label an example, but {spec.task} has several; use 'cross-entropy'",
         )
+    for key in ("mixup", "cutmix"):
+        if getattr(train, key) is None:
+            continue
+        if info.multi_label or not info.real_valued:
+            kind = f"{info.kind} with several labels an example" if info.multi_label else info.kind
+            yield (
+                ("train", key),
+                f"mixes numbers of examples with one label each, but {spec.task} is a task of {kind};"
+                " leave it out",
+            )
+        elif key == "cutmix" and not info.patch:
+            yield ("train", key), f"cuts rectangles out of images, and {spec.task} has none; leave it out"
     if model.positions == "learned" and train.pad_to is not None and train.pad_to > info.longest:
         yield (
             ("train", "pad_to"),

@@ -27,15 +27,22 @@ AHEAD = 2
 
 
 def draw_batches(
-    lengths: Indices, batch_size: int, seed: int, epoch: int, *, bucketing: bool
+    lengths: Indices, batch_size: int, seed: int, epoch: int, *, bucketing: bool, repeats: int = 1
 ) -> list[Indices]:
     """Return batches of example numbers for one epoch; each example once, the last batch may be smaller.
 
     With `bucketing`, pools of `POOL` shuffled batches are sorted by length, cut into batches and shuffled
-    again, so that a batch holds similar lengths while the order stays random.
+    again, so that a batch holds similar lengths while the order stays random. With `repeats` an epoch has so
+    many of each of fewer examples, of one length all; those of an example are in one batch, or two in a row.
     """
     generator = np.random.default_rng([derive_seed(seed, "order"), epoch])
     order = generator.permutation(len(lengths)).astype(np.int64)
+    if repeats > 1:
+        first = order[: count_batches(len(order), repeats)]
+        repeated = (first[:, None] + len(order) * np.arange(repeats)).reshape(-1)[: len(order)]
+        # Not next to each other, where they would be mixed.
+        batches = _cut_order(repeated, batch_size)
+        return [batch[np.argsort(batch // len(order), kind="stable")] for batch in batches]
     if not bucketing:
         return _cut_order(order, batch_size)
     batches = [
@@ -69,6 +76,8 @@ class DeviceBatch:
     labels: Tensor
     tokens: int
     positions: int
+    targets: Tensor | None = None
+    """Shares of each label (b, classes) of an example that is mixed with another; else None."""
 
 
 CutBatch = Callable[[Indices, int | None], DeviceBatch]
@@ -135,9 +144,11 @@ def split_batch(batch: DeviceBatch, size: int | None) -> Iterator[DeviceBatch]:
         inputs, lengths, labels = (
             tensor[start : start + size] for tensor in (batch.inputs, batch.lengths, batch.labels)
         )
+        targets = None if batch.targets is None else batch.targets[start : start + size]
         # Tokens are counted for the whole batch: reading those of a piece would wait for the device.
         tokens = batch.tokens if start == 0 else 0
-        yield DeviceBatch(inputs, lengths, labels, tokens, batch.positions // examples * len(labels))
+        positions = batch.positions // examples * len(labels)
+        yield DeviceBatch(inputs, lengths, labels, tokens, positions, targets)
 
 
 def send_batch(batch: Batch, device: torch.device) -> DeviceBatch:

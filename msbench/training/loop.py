@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from lightning_fabric import Fabric
 
 from msbench.config import RunSpec
@@ -25,6 +26,7 @@ from msbench.training.metrics import (
     StepReport,
     TrainingProgress,
 )
+from msbench.training.mixup import TOGETHER, mix_examples
 from msbench.training.optimizer import build_optimizer
 from msbench.training.processes import SINGLE, BatchShard, Processes, deal_batches
 from msbench.training.schedule import LearningRateSchedule
@@ -131,10 +133,24 @@ class Trainer:
             [EpochRow(**row).score for row in self.progress.rows]
         )
         split = self.dataset.splits["train"].augmented(derive_seed(seed, "augmentation"), epoch)
-        batches = draw_batches(split.lengths, config.batch_size, seed, epoch, bucketing=config.bucketing)
+        batches = draw_batches(
+            split.lengths,
+            config.batch_size,
+            seed,
+            epoch,
+            bucketing=config.bucketing,
+            repeats=split.repeats,
+        )
         left = self.schedule.total - self.progress.step
         chosen = batches[self.progress.batch :][:left]
-        shards = deal_batches(chosen, lambda: split.lengths, config.pad_to, self.processes)
+        together = 1 if config.mixup is None and config.cutmix is None else TOGETHER
+        shards = deal_batches(
+            chosen,
+            lambda: np.tile(split.lengths, split.repeats),
+            config.pad_to,
+            self.processes,
+            together,
+        )
         cut = self._get_loader("train", split).batches(
             [x.indices for x in shards], [x.pad_to for x in shards]
         )
@@ -161,6 +177,7 @@ class Trainer:
         betas = self.schedule.get_beta1(self.progress.step), self.config.beta2
         for group, base in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"], group["betas"] = base * rate, betas
+        batch = mix_examples(batch, self.config, self.dataset.info, self.spec.seed, self.progress.step)
         self.processes.counts = shard.examples > 0
         self.processes.seed(self.spec.seed, self.progress.step)
         result = self.processes.combine(self.module, self.gradients(batch, shard))

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor
@@ -106,21 +107,26 @@ SINGLE = Processes()
 
 
 def deal_batches(
-    batches: Sequence[Indices], lengths: Callable[[], Indices], pad_to: int | None, processes: Processes
+    batches: Sequence[Indices],
+    lengths: Callable[[], Indices],
+    pad_to: int | None,
+    processes: Processes,
+    together: int = 1,
 ) -> list[BatchShard]:
     """Return this process's shard of each batch; `lengths` returns those of the split, called if needed.
 
     Examples are dealt out one by one, so that shards differ by one at most, and no shard of a batch that is
-    sorted by length has all the long ones.
+    sorted by length has all the long ones; or so many `together`.
     """
     if processes.count == 1:
         return [BatchShard(batch, len(batch), len(batch), len(batch), pad_to) for batch in batches]
     all_lengths, shards = lengths(), []
     for batch in batches:
-        mine = batch[processes.rank :: processes.count]
+        owners = np.arange(len(batch)) // together % processes.count
+        mine = batch[owners == processes.rank]
         # Results that depend on padding, such as `padding: paper`, must not depend on the shards.
         width = int(all_lengths[batch].max()) if pad_to is None else pad_to
-        most = -(-len(batch) // processes.count)
+        most = int((owners == 0).sum())  # the first process has as many as any
         indices = mine if len(mine) else batch[:1]
         shards.append(BatchShard(indices, len(mine), len(batch), most, width))
     return shards

@@ -37,6 +37,8 @@ def test_the_default_is_what_the_paper_follows() -> None:
     [
         ({"patch": 15}, "image_size 224 is not a multiple of patch 15"),
         ({"augmentation": "none", "erasing": 0.25}, "erasing needs an augmentation"),
+        ({"augmentation": "none", "repeats": 3}, "repeats needs an augmentation"),
+        ({"repeats": 1}, "greater than or equal to 2"),
         ({"crop": 0.0}, "greater than 0"),
     ],
 )

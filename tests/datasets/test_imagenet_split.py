@@ -1,3 +1,5 @@
+import hashlib
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -77,6 +79,30 @@ def test_chance_is_of_seed_epoch_and_image(tree: Path, tmp_path: Path, augmentat
         changed = other.batch(everything).inputs
         assert (changed != first).any(axis=(1, 2)).mean() > 0.9
     assert np.array_equal(split.augmented(2**62, 0).batch(everything).labels, split.batch(everything).labels)
+
+
+def test_repeats_of_an_image_are_augmented_anew(tree: Path, tmp_path: Path) -> None:
+    once, thrice = (train_of(tree, tmp_path / "data", repeats=repeats) for repeats in (None, 3))
+    assert (once.repeats, thrice.repeats, len(thrice)) == (1, 3, len(once))
+    count, chance = len(once), (2**62, 1)
+    everything = np.arange(count)
+    first = thrice.augmented(*chance).batch(everything)
+    assert np.array_equal(first.inputs, once.augmented(*chance).batch(everything).inputs)
+    batch = thrice.augmented(*chance).batch(np.concatenate([everything + count, everything + 2 * count]))
+    assert np.array_equal(batch.labels, np.tile(first.labels, 2))
+    for other in (batch.inputs[:count], batch.inputs[count:]):
+        assert (other != first.inputs).any(axis=(1, 2)).all()
+    assert (batch.inputs[:count] != batch.inputs[count:]).any(axis=(1, 2)).all()
+
+
+def test_repeats_are_part_of_the_digest_and_none_leave_it_as_it_was(tree: Path, tmp_path: Path) -> None:
+    once, twice = (CONFIG.model_copy(update={"repeats": repeats}) for repeats in (None, 2))
+    digests = [data.setup(each, tmp_path / "data", source=tree).digest for each in (once, twice)]
+    assert digests[0] != digests[1]
+    kept = data.open_dataset(once, tmp_path / "data").manifest["digest"]
+    names = ("augmentation", "crop", "erasing", "image_size", "patch", "split_seed", "validation")
+    view = json.dumps({name: getattr(once, name) for name in names})
+    assert digests[0] == hashlib.sha256(f"{kept}\n1\n{view}".encode()).hexdigest()
 
 
 def test_without_augmentation_every_epoch_is_the_same(tree: Path, tmp_path: Path) -> None:

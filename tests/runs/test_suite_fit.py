@@ -41,6 +41,25 @@ def test_what_a_task_cannot_have(tiny: Suite, override: str, info: TaskInfo, key
     assert not [*find_faults(spec, TOKENS), *find_faults(spec, PAIRS), *find_faults(spec_of(tiny), info)]
 
 
+@pytest.mark.parametrize("key", ["mixup", "cutmix"])
+def test_what_mixes_examples_needs_numbers_and_images(tiny: Suite, key: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^--set train\.{key}: mixes numbers .* listops-tiny is a task of tokens;"
+    ):
+        spec_of(tiny, f"train.{key}=1.0")
+    train = spec_of(tiny).train.model_copy(update={key: 1.0})
+    spec = spec_of(tiny).model_copy(update={"train": train})
+    pixels = TaskInfo("signal", 0, 2, 20, "accuracy", 0.5, {}, channels=3)
+    images = TaskInfo("patches", 0, 2, 25, "accuracy", 0.5, {}, channels=48, patch=4)
+    assert not list(find_faults(spec, images))
+    ((_, problem),) = find_faults(spec, SIGNAL)
+    assert "is a task of signal with several labels an example; leave it out" in problem
+    found = [f"{'.'.join(map(str, path))}: {problem}" for path, problem in find_faults(spec, pixels)]
+    assert [each.partition(", and")[0] for each in found] == (
+        ["train.cutmix: cuts rectangles out of images"] if key == "cutmix" else []
+    )
+
+
 def test_padding_beyond_learned_positions_is_refused_where_it_is_written(
     tiny_file: Path, tiny: Suite
 ) -> None:

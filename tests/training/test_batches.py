@@ -195,3 +195,21 @@ def test_evaluation_sees_all_and_the_longest_first() -> None:
     batches = sort_into_batches(LENGTHS, 100)
     assert sorted(np.concatenate(batches)) == list(range(1037))
     assert LENGTHS[batches[0][0]] == LENGTHS.max()
+
+
+@pytest.mark.parametrize(("count", "size", "repeats"), [(90, 12, 3), (100, 16, 3), (7, 4, 2), (20, 8, 5)])
+def test_repeats_of_fewer_examples_fill_an_epoch(count: int, size: int, repeats: int) -> None:
+    lengths = np.full(count, 4)
+    found = draw_batches(lengths, size, 0, 1, bucketing=True, repeats=repeats)
+    assert [len(batch) for batch in found] == [len(batch) for batch in sort_into_batches(lengths, size)]
+    numbers = np.concatenate(found)
+    assert len(np.unique(numbers)) == count, "no augmentation twice"
+    assert len(np.unique(numbers % count)) == -(-count // repeats)
+    assert max(np.bincount(numbers % count)) == repeats
+    if count == 90:
+        for batch in found:
+            assert np.bincount(batch % count)[batch % count].tolist() == [3] * len(batch)
+            assert (batch[::2] % count != batch[1::2] % count).all(), "none is mixed with itself"
+    again, other = (draw_batches(lengths, size, 0, each, bucketing=False, repeats=repeats) for each in (1, 2))
+    assert all(map(np.array_equal, found, again))
+    assert not all(map(np.array_equal, found, other))

@@ -14,6 +14,7 @@ import ranks
 import torch
 from conftest import TINY_SUITE
 from ecg_files import write_small
+from image_files import imagenet, wnid
 from safetensors.torch import load_file
 
 from msbench import datasets as data
@@ -48,8 +49,13 @@ SCENES = {
     ),
     "layer-norm": ("mamba", *PLAIN, "train.batch_size=7"),
     "crops": ("mamba", *PLAIN, "train.batch_size=2"),
+    # Batches of five and of one: pairs stay together.
+    "mixed": ("mamba", *PLAIN, "train.batch_size=5", "train.mixup=0.8", "train.cutmix=1.0"),
 }
-OTHER_DATA = {"crops": "{dataset: ptbxl, labels: superdiagnostic, rate: 500, crop: 250}"}
+OTHER_DATA = {
+    "crops": "{dataset: ptbxl, labels: superdiagnostic, rate: 500, crop: 250}",
+    "mixed": "{dataset: imagenet, image_size: 16, patch: 8, validation: 0.3, repeats: 2}",
+}
 """Of the scenes that are not of the tiny suite's task."""
 ONE_EXAMPLE = {"train_accuracy": 1.01 / 59, "validation_accuracy": 1.01 / 20}
 """Two classes may be as near to each other as the rounding of sums over one and two processes."""
@@ -235,6 +241,8 @@ def both(tmp_path_factory: pytest.TempPathFactory, shared_data: Path) -> Iterato
     write_suites(folder)
     hearts = spec_of(*SCENES["crops"], folder=folder, suite="crops").data
     data.setup(hearts, shared_data, source=write_small(folder / "hearts"), processes=1)
+    pictures = spec_of(*SCENES["mixed"], folder=folder, suite="mixed").data
+    data.setup(pictures, shared_data, source=imagenet(folder / "pictures", [wnid(3), wnid(7)], train=4))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MSBENCH_DATA", str(shared_data))
         with pytest.raises(Interrupted):

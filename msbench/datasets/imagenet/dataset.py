@@ -161,6 +161,7 @@ def _describe_task(config: ImageNetConfig, classes: int, rules: Mapping[str, flo
         chance=1 / classes,
         baselines=rules,
         channels=config.channels,
+        patch=config.patch,
     )
 
 
@@ -202,7 +203,10 @@ IMAGENET = ImageNet(
     fill=fill,
     view=view,
     outline=lambda config: _describe_task(config, CLASSES, {}),
-    views=frozenset({"image_size", "patch", "crop", "augmentation", "erasing", "validation", "split_seed"}),
+    views=frozenset(
+        {"image_size", "patch", "crop", "augmentation", "erasing", "repeats", "validation", "split_seed"}
+    ),
+    optional=frozenset({"repeats"}),
 )
 
 
