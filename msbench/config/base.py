@@ -71,11 +71,22 @@ class ClassifierConfig(Config):
     layers: PositiveInt = 4
     norm: Literal["layer", "rms", "batch"] = "layer"
     prenorm: bool = True
+    final_norm: bool | None = None
+    """A norm between the last block and the pooling; None means as `prenorm`. S5 and the LRU have none."""
+    batch_norm_momentum: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of a new batch in running statistics, 1 minus flax's momentum (S5: 0.05 or 0.1; LRU: 0.01)."""
     dropout: Probability = 0.0
+    drop_path: Probability = 0.0
+    """Chance of dropping the last layer's residual of an example; that of others rises linearly from 0."""
     pooling: Literal["mean", "last", "mean-with-padding"] = "mean"
     positions: Literal["none", "learned"] = "none"
     encoder: Literal["embedding", "scalar"] = "embedding"
     """``scalar`` feeds a token id as one real number, as in the code of the published Mamba rows."""
+    embedding_std: PositiveFloat | None = 0.02
+    """Of the first token vectors: 0.02 in Mamba, 1 in S4, DSS and MultiResNet.
+
+    None means a dense map of one-hot vectors as in S5: truncated normal, of variance 1 / vocabulary.
+    """
     padding: Literal["masked", "paper"] = "masked"
     """``paper`` lets padded positions flow through blocks and batch statistics (never through pooling)."""
 
@@ -92,6 +103,14 @@ class ClassifierConfig(Config):
                 raise ValueError(
                     f"{name} {factor} times d_model {self.d_model} is a width of 0; raise either"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _options_have_their_part(self) -> Self:
+        if self.norm != "batch" and self.changed(["batch_norm_momentum"]):
+            raise ValueError(f"batch_norm_momentum needs norm: batch; norm: {self.norm} has no statistics")
+        if self.encoder == "scalar" and self.changed(["embedding_std"]):
+            raise ValueError("embedding_std needs encoder: embedding; encoder: scalar has no token vectors")
         return self
 
 

@@ -123,6 +123,10 @@ class InceptionTimeConfig(ClassifierConfig):
                 "prenorm: true is not supported: the norms of inceptiontime follow its convolutions;"
                 " set prenorm: false"
             )
+        if self.drop_path:
+            raise ValueError(
+                "drop_path is not supported: inceptiontime has no residual around each module; set it to 0"
+            )
         return self
 
 

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from msbench.config import ClassifierConfig
@@ -30,17 +29,20 @@ from msbench.errors import ConfigError, DataError
 from msbench.models.layers import (
     Bidirectional,
     ChannelDropout,
+    DropPath,
     MaskedBatchNorm,
     Padding,
     build_checkpoint_options,
+    build_gelu,
     build_norm,
+    draw_truncated_normal,
     normalise,
     pool,
     start_layer,
     step_layer,
 )
 
-EMBEDDING_STD = 0.02
+POSITIONS_STD = 0.02
 
 Layer = nn.Module
 """``forward(x (b, l, d), lengths (b,)) -> (b, l, d)``."""
@@ -69,20 +71,24 @@ class Block(nn.Module):
 
 
 class Residual(Block):
-    """x + dropout(layer(norm(x))), or norm(x + dropout(layer(x))) without `prenorm`."""
+    """x + dropout(layer(norm(x))), or norm(x + dropout(layer(x))) without `prenorm`.
 
-    def __init__(self, config: ClassifierConfig, layer: Layer) -> None:
+    In training the second term of an example is left out with the chance `drop_path`.
+    """
+
+    def __init__(self, config: ClassifierConfig, layer: Layer, drop_path: float) -> None:
         super().__init__()
         self.prenorm = config.prenorm
-        self.norm = build_norm(config.norm, config.d_model)
+        self.norm = build_norm(config)
         self.layer = layer
         self.dropout = ChannelDropout(config.dropout)
+        self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, padding: Padding) -> Tensor:
         """Map (b, l, d) to (b, l, d)."""
         # Zeroed after the norm: its bias makes padding nonzero again.
         inner = normalise(self.norm, x, padding.mask, zero=True) if self.prenorm else x * padding.mask
-        x = x + self.dropout(self._run_layer(inner, padding.lengths))
+        x = x + self.drop_path(self.dropout(self._run_layer(inner, padding.lengths)))
         return x if self.prenorm else normalise(self.norm, x, padding.mask)
 
     def step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -125,11 +131,11 @@ class Encoder(nn.Module):
             self.linear = nn.Linear(info.channels, config.d_model)
         elif config.encoder == "embedding":
             self.embedding = nn.Embedding(info.vocabulary, config.d_model)
-            nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
+            self._draw_embedding(self.embedding.weight, config.embedding_std)
         else:
             self.scalar = nn.Linear(1, config.d_model)
         # Drawn even if unused, so that all later parameters start the same with and without positions.
-        positions = torch.empty(info.longest, config.d_model).normal_(std=EMBEDDING_STD)
+        positions = torch.empty(info.longest, config.d_model).normal_(std=POSITIONS_STD)
         self.positions = nn.Parameter(positions) if config.positions == "learned" else None
 
     def forward(self, inputs: Tensor, start: int = 0) -> Tensor:
@@ -139,6 +145,13 @@ class Encoder(nn.Module):
         """
         x = self._encode(inputs)
         return x if self.positions is None else x + self._select_positions(start, start + inputs.shape[1])
+
+    @torch.no_grad()
+    def _draw_embedding(self, vectors: Tensor, std: float | None) -> None:
+        if std is None:
+            vectors.copy_(draw_truncated_normal(1 / len(vectors), *vectors.shape))
+        else:
+            nn.init.normal_(vectors, std=std)
 
     def _encode(self, inputs: Tensor) -> Tensor:
         if self.linear is not None:
@@ -177,24 +190,25 @@ class PairHead(nn.Module):
     learn that the order does not matter.
     """
 
-    def __init__(self, d_model: int, classes: int) -> None:
+    def __init__(self, config: ClassifierConfig, classes: int) -> None:
         super().__init__()
-        self.inner = nn.Linear(4 * d_model, d_model)
-        self.outer = nn.Linear(d_model, classes)
+        self.gelu = build_gelu(config)
+        self.inner = nn.Linear(4 * config.d_model, config.d_model)
+        self.outer = nn.Linear(config.d_model, classes)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Map pooled (2 b, d), with the two rows of a pair next to each other, to (b, classes)."""
         p, q = pooled.to(self.inner.weight.dtype).view(-1, 2, pooled.shape[1]).unbind(1)
         features = torch.cat((p, q, p - q, p * q), dim=1)
-        logits: Tensor = self.outer(functional.gelu(self.inner(features)))
+        logits: Tensor = self.outer(self.gelu(self.inner(features)))
         return logits
 
 
-def build_head(d_model: int, info: TaskInfo) -> LinearHead | PairHead:
+def build_head(config: ClassifierConfig, info: TaskInfo) -> LinearHead | PairHead:
     """Return the head of a task, with one logit per label (for multi-label tasks too)."""
     if info.sequences == 2:
-        return PairHead(d_model, info.classes)
-    return LinearHead(d_model, info.classes)
+        return PairHead(config, info.classes)
+    return LinearHead(config.d_model, info.classes)
 
 
 class ClassifierState(NamedTuple):
@@ -225,13 +239,19 @@ class Classifier(nn.Module):
         residuals: bool = True,
     ) -> None:
         super().__init__()
-        kind = Residual if residuals else DropoutBlock
         self.config = config
         self.sequences = info.sequences
         self.encoder = Encoder(config, info)
-        self.blocks = nn.ModuleList(kind(config, block) for blocks in layers for block in blocks)
-        self.final_norm = build_norm(config.norm, config.d_model) if config.prenorm else None
-        self.head: Any = build_head(config.d_model, info)
+        self.blocks = nn.ModuleList(
+            Residual(config, block, config.drop_path * index / max(1, len(layers) - 1))
+            if residuals
+            else DropoutBlock(config, block)
+            for index, blocks in enumerate(layers)
+            for block in blocks
+        )
+        ends_in_norm = config.prenorm if config.final_norm is None else config.final_norm
+        self.final_norm = build_norm(config) if ends_in_norm else None
+        self.head: Any = build_head(config, info)
 
     @property
     def has_batch_norm(self) -> bool:

@@ -46,7 +46,7 @@ class InceptionModule(nn.Module):
             nn.Conv1d(config.bottleneck, filters, width, bias=False) for width in config.kernels
         )
         self.pooled = nn.Linear(config.d_model, filters, bias=False)
-        self.norm = build_norm(config.norm, config.d_model)
+        self.norm = build_norm(config)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Map x (b, l, d) and mask (b, l, 1) to (b, l, d)."""
@@ -68,7 +68,7 @@ class InceptionGroup(nn.Module):
         self.norm: nn.Module | None = None
         if shortcut:
             self.shortcut = nn.Linear(config.d_model, config.d_model, bias=False)
-            self.norm = build_norm(config.norm, config.d_model)
+            self.norm = build_norm(config)
 
     def forward(self, inputs: Tensor, lengths: Tensor) -> Tensor:
         """Map inputs (b, l, d), zero after the end, and lengths (b,) to the same shape."""

@@ -1,5 +1,6 @@
-"""Parts that layers share: padding, norms, dropout, pooling, reversal, steps, and precision of parameters."""
+"""Parts that layers share: padding, norms, dropout, pooling, reversal, steps, starts, and precision."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from msbench.config import ClassifierConfig
 from msbench.errors import ConfigError
 from msbench.ops.batch_norm import EPSILON, frozen_batch_norm, masked_batch_norm, spread_batch_norm
 
@@ -86,11 +88,12 @@ class MaskedBatchNorm(nn.Module):
         self.running_var.lerp_(var * count / (count - 1).clamp(min=1), self.momentum)
 
 
-def build_norm(kind: Literal["layer", "rms", "batch"], width: int) -> nn.Module:
+def build_norm(config: ClassifierConfig) -> nn.Module:
     """Return a norm over d, to be applied by `normalise`."""
-    if kind == "batch":
-        return MaskedBatchNorm(width)
-    return nn.LayerNorm(width, eps=EPSILON) if kind == "layer" else nn.RMSNorm(width, eps=EPSILON)
+    width = config.d_model
+    if config.norm == "batch":
+        return MaskedBatchNorm(width, config.batch_norm_momentum)
+    return nn.LayerNorm(width, eps=EPSILON) if config.norm == "layer" else nn.RMSNorm(width, eps=EPSILON)
 
 
 def normalise(norm: nn.Module, x: Tensor, mask: Tensor, *, zero: bool = False) -> Tensor:
@@ -100,6 +103,11 @@ def normalise(norm: nn.Module, x: Tensor, mask: Tensor, *, zero: bool = False) -
         return batch
     y: Tensor = norm(x)
     return y * mask if zero else y
+
+
+def build_gelu(config: ClassifierConfig) -> nn.GELU:
+    """Return GELU, or its approximation by tanh, which is flax's default, if the config says so."""
+    return nn.GELU("tanh" if getattr(config, "gelu", "exact") == "tanh" else "none")
 
 
 class ChannelDropout(nn.Module):
@@ -114,6 +122,20 @@ class ChannelDropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         return x * functional.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.p)
+
+
+class DropPath(nn.Module):
+    """Dropout of whole examples: one draw for all positions and channels (stochastic depth)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x (b, l, d) to (b, l, d)."""
+        if not self.training or self.p == 0:
+            return x
+        return x * functional.dropout(x.new_ones(x.shape[0], 1, 1), self.p)
 
 
 @contextmanager
@@ -214,6 +236,26 @@ def step_layer(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         y, state = layer.step(position, state)
         outputs.append(y)
     return torch.stack(outputs, dim=1), state
+
+
+TRUNCATED = 0.87962566103423978
+"""Standard deviation of a standard normal distribution truncated at 2."""
+
+
+def draw_truncated_normal(variance: float, *size: int) -> Tensor:
+    """Draw normal numbers truncated at two standard deviations, of this variance after truncation."""
+    unit = nn.init.trunc_normal_(torch.empty(size), a=-2, b=2)
+    return unit * (math.sqrt(variance) / TRUNCATED)
+
+
+@torch.no_grad()
+def restart_as_lecun(module: nn.Module) -> None:
+    """Draw all linear maps anew as flax does: truncated normal of variance 1 / inputs, biases 0."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            part.weight.copy_(draw_truncated_normal(1 / part.in_features, *part.weight.shape))
+            if part.bias is not None:
+                part.bias.zero_()
 
 
 def require_full_precision(parameter: Tensor) -> Tensor:

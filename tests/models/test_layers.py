@@ -6,12 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from msbench.config import ClassifierConfig
 from msbench.models.layers import (
+    TRUNCATED,
     Bidirectional,
     ChannelDropout,
+    DropPath,
     MaskedBatchNorm,
     Padding,
     build_norm,
+    draw_truncated_normal,
     normalise,
     pool,
     reverse,
@@ -52,7 +56,7 @@ def test_batch_norm_ignores_what_padding_holds() -> None:
 
 @pytest.mark.parametrize("kind", ["layer", "rms", "batch"])
 def test_a_batch_of_one_position_breaks_no_norm(kind: Any) -> None:
-    norm = build_norm(kind, 4)
+    norm = build_norm(ClassifierConfig(norm=kind, d_model=4))
     x = torch.randn(1, 1, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
     (gradient,) = torch.autograd.grad(normalise(norm, x, torch.ones(1, 1, 1)).sum(), x)
     assert torch.isfinite(gradient).all()
@@ -75,6 +79,32 @@ def test_dropout_drops_whole_channels() -> None:
     assert 0.3 < float((y == 0).float().mean()) < 0.7
     assert not torch.equal(y[0, 0], y[1, 0])
     assert dropout.eval()(x) is x
+
+
+def test_drop_path_drops_whole_examples() -> None:
+    dropout, x = DropPath(0.25), torch.ones(400, 5, 3)
+    torch.manual_seed(0)
+    y = dropout(x)
+    assert torch.equal(y, y[:, :1, :1].expand_as(y))
+    torch.testing.assert_close(y.unique(), torch.tensor([0.0, 4 / 3]))
+    assert float((y == 0).float().mean()) == pytest.approx(0.25, abs=0.05)
+    assert dropout.eval()(x) is x
+    assert DropPath(0.0)(x) is x
+
+
+def test_batch_statistics_follow_their_momentum() -> None:
+    x, padding = batch()
+    norm = build_norm(ClassifierConfig(norm="batch", d_model=4, batch_norm_momentum=0.01))
+    assert isinstance(norm, MaskedBatchNorm)
+    normalise(norm, x, padding.mask)
+    torch.testing.assert_close(norm.running_mean, 0.01 * x[padding.mask[:, :, 0].bool()].mean(0))
+
+
+def test_truncated_normal_numbers_have_their_variance() -> None:
+    torch.manual_seed(0)
+    drawn = draw_truncated_normal(0.25, 300, 300)
+    assert float(drawn.std()) == pytest.approx(0.5, rel=0.01)
+    assert 1.1 < float(drawn.abs().max()) <= 1 / TRUNCATED + 1e-6
 
 
 def test_reverse_turns_only_the_real_part() -> None:

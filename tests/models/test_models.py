@@ -12,6 +12,8 @@ from msbench import models
 from msbench.config import MODELS
 from msbench.config.selective import MambaConfig, MsSsmConfig
 from msbench.errors import ConfigError, UnknownName
+from msbench.models.classifier import Residual
+from msbench.models.layers import Padding
 from msbench.ops.scan.dispatch import KERNELS
 
 both = pytest.mark.parametrize("name", ["mamba", "msssm-s6"])
@@ -195,9 +197,61 @@ def test_embedding_and_output_projection_survive_construction(name: str) -> None
         assert 0.9 * bound < float(weight.abs().max()) <= bound
 
 
+@both
+@pytest.mark.parametrize("std", [1.0, 0.02, None])
+def test_token_vectors_start_with_their_deviation(name: str, std: float | None) -> None:
+    model = model_of(name, d_model=512, embedding_std=std)
+    assert model.encoder.embedding is not None
+    weight = model.encoder.embedding.weight.detach()
+    expected = INFO.vocabulary**-0.5 if std is None else std
+    assert float(weight.std()) == pytest.approx(expected, rel=0.05)
+    assert (float(weight.abs().max()) < 2.3 * expected) == (std is None)
+
+
+@pytest.mark.parametrize("prenorm", [True, False])
+@pytest.mark.parametrize("final", [None, True, False])
+def test_the_final_norm_is_that_of_the_order_or_as_set(prenorm: bool, final: bool | None) -> None:
+    model = model_of("s5", state=4, prenorm=prenorm, final_norm=final, layers=1).eval()
+    assert (model.final_norm is not None) == (prenorm if final is None else final)
+    inputs, lengths = tokens(9, 9)
+    x = model.encoder(inputs)
+    for block in model.blocks:
+        x = block(x, Padding.none_of(x))
+    x = x if model.final_norm is None else model.final_norm(x)
+    torch.testing.assert_close(model(inputs, lengths), model.head(x.mean(1)))
+
+
+@pytest.mark.parametrize("name", ["transformer", "s4", "griffin"])
+def test_the_rate_of_dropped_residuals_rises_from_layer_to_layer(name: str) -> None:
+    model = model_of(name, layers=3, drop_path=0.4, **known(name, state=4))
+    rates = [block.drop_path.p for block in model.blocks if isinstance(block, Residual)]
+    assert rates == pytest.approx([r for r in (0.0, 0.2, 0.4) for _ in range(len(rates) // 3)])
+    only = model_of(name, layers=1, drop_path=0.4).blocks[0]
+    assert isinstance(only, Residual)
+    assert only.drop_path.p == 0
+    plain = model_of(name, layers=3, **known(name, state=4))
+    assert torch.equal(model.eval()(*tokens(9, 5)), plain.eval()(*tokens(9, 5)))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("s5", {"batch_norm_momentum": 0.05}, "batch_norm_momentum needs norm: batch; norm: layer"),
+        ("s5", {"batch_norm_momentum": 0.0, "norm": "batch"}, "greater than 0"),
+        ("s5", {"embedding_std": 1.0, "encoder": "scalar"}, "embedding_std needs encoder: embedding"),
+        ("inceptiontime", {"drop_path": 0.1}, "drop_path is not supported"),
+        ("mamba", {"drop_path": 1.0}, "less than 1"),
+    ],
+)
+def test_options_without_their_part_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        config_of(name, **options)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_recomputing_layers_changes_no_bit(name: str) -> None:
-    config = config_of(name, norm="batch", dropout=0.3, **known(name, state=12))
+    paths = {} if name == "inceptiontime" else {"drop_path": 0.3}
+    config = config_of(name, norm="batch", dropout=0.3, **paths, **known(name, state=12))
     inputs = torch.randint(1, 11, (4, 21), generator=torch.Generator().manual_seed(0))
     gradients = []
     for on in (False, True):
