@@ -7,7 +7,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from msbench.config.base import ClassifierConfig, Fraction, PositiveFloat, PositiveInt, SteppedConfig
+from msbench.config.base import (
+    ClassifierConfig,
+    Fraction,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    SteppedConfig,
+)
 
 
 class LinearConfig(ClassifierConfig):
@@ -19,12 +26,19 @@ class LinearConfig(ClassifierConfig):
     state: PositiveInt = 64
     bidirectional: bool = False
     """A second output matrix C reads the reversed sequence, as in the sources; all else is shared."""
+    inner_dropout: Probability | None = None
+    """Dropout of whole channels inside the block, where each source has it; None means as `dropout`."""
 
     @model_validator(mode="after")
     def _states_are_pairs(self) -> Self:
         if self.state % 2 and self._complex:
             raise ValueError(f"state {self.state} is odd, but states are pairs of real numbers: make it even")
         return self
+
+    @property
+    def dropout_inside(self) -> float:
+        """Dropout around the activation."""
+        return self.dropout if self.inner_dropout is None else self.inner_dropout
 
     @property
     def _complex(self) -> bool:
@@ -44,13 +58,22 @@ class CopiedConfig(LinearConfig, SteppedConfig):
         return self
 
 
+B_CLIP = 2.0
+"""Bound of the first B in the eigenbasis of HiPPO-LegS, in S4's code."""
+
+
 class S4Config(CopiedConfig):
     """S4 (Gu, Goel and Re 2022): diagonal plus low rank, HiPPO-LegS, bilinear."""
+
+    b_clip: PositiveFloat | None = B_CLIP
+    """Bound of the first B in the eigenbasis; None leaves HiPPO's own, up to 41 with 64 states."""
 
 
 class LiquidS4Config(S4Config):
     """Liquid-S4 (Hasani et al. 2022): S4, and products of `degree` consecutive inputs."""
 
+    b_clip: PositiveFloat | None = None
+    """As in `S4Config`; its code is older than S4's bound and has none."""
     degree: Annotated[PositiveInt, Field(ge=2)] = 2
     liquid_kernel: Literal["polyb", "kb"] = "polyb"
     """``polyb`` takes A-bar as 1 and one lag for products of inputs; ``kb`` their whole kernel."""
@@ -63,6 +86,14 @@ class S4dConfig(CopiedConfig):
 
     spectrum: Literal["lin", "inv", "legs", "real"] = "lin"
     discretisation: Literal["zoh", "bilinear"] = "zoh"
+    b_clip: PositiveFloat | None = B_CLIP
+    """For ``legs``: bound of the first B; None leaves HiPPO's own."""
+
+    @model_validator(mode="after")
+    def _hippo_has_a_b(self) -> Self:
+        if self.spectrum != "legs" and self.changed(["b_clip"]):
+            raise ValueError(f"b_clip needs spectrum: legs; with spectrum: {self.spectrum} B starts as 1")
+        return self
 
     @property
     def _complex(self) -> bool:
@@ -77,9 +108,20 @@ class DssConfig(LinearConfig, SteppedConfig):
     """Separate step sizes for real and imaginary parts, as in the code; the paper has one."""
     horizon: PositiveInt | None = None
     """Steps over which ``softmax`` normalises; None is the task's longest sequence."""
+    gate: Literal["full", "none"] = "full"
+    """A gated linear unit, or ``none``: a plain linear map, as in the code (``postact: null``)."""
 
 
-class S5Config(LinearConfig, SteppedConfig):
+class FlaxConfig(LinearConfig):
+    """Models whose sources are written in JAX with flax, whose defaults differ from torch's."""
+
+    gelu: Literal["exact", "tanh"] = "exact"
+    """``tanh``: flax's approximation, in the blocks and the head of pairs."""
+    dense_init: Literal["torch", "lecun"] = "torch"
+    """``lecun``, flax's: linear maps start truncated normal of variance 1 / inputs, their biases at 0."""
+
+
+class S5Config(FlaxConfig, SteppedConfig):
     """S5 (Smith, Warrington and Linderman 2023): one system with many inputs and outputs."""
 
     blocks: PositiveInt = 1
@@ -88,6 +130,11 @@ class S5Config(LinearConfig, SteppedConfig):
     discretisation: Literal["zoh", "bilinear"] = "zoh"
     gate: Literal["full", "half-activated", "half", "none"] = "half-activated"
     """S5's ``full_glu``, ``half_glu1``, ``half_glu2`` and ``gelu``."""
+
+    @property
+    def dropout_inside(self) -> float:
+        """See `LinearConfig`; without a gate the residual's dropout is the one after the activation."""
+        return 0.0 if self.gate == "none" and self.inner_dropout is None else super().dropout_inside
 
     @model_validator(mode="after")
     def _blocks_are_of_pairs(self) -> Self:
@@ -99,7 +146,7 @@ class S5Config(LinearConfig, SteppedConfig):
         return self
 
 
-class LruConfig(LinearConfig):
+class LruConfig(FlaxConfig):
     """LRU (Orvieto et al. 2023): a linear recurrent unit, diagonal and complex, in discrete time."""
 
     r_min: Fraction = 0.0

@@ -5,7 +5,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from msbench.config.base import Factor, NonNegativeInt, PositiveInt, SteppedConfig
+from msbench.config.base import Factor, NonNegativeInt, PositiveFloat, PositiveInt, SteppedConfig
+from msbench.config.linear import B_CLIP
 
 Fault = tuple[bool, str]
 """A possible fault: True if it is present, and its message."""
@@ -65,6 +66,8 @@ class MsSsmConfig(SsmConfig):
     ``s4-dplr`` S4 itself, diagonal plus low rank. With ``none`` the streams are mixed as they are, and
     `state`, which a suite gives to all of its models, has no effect.
     """
+    b_clip: PositiveFloat | None = B_CLIP
+    """``s4-dplr`` only: bound of the first B, as in S4; None leaves HiPPO's own."""
     learned_b: bool = False
     """``s4`` only: B is learned; otherwise it is 1, as C takes its place in a diagonal system."""
     decomposition: Literal["wavelet", "shared-conv", "none"] = "wavelet"
@@ -133,6 +136,8 @@ class MsSsmConfig(SsmConfig):
         yield apart, "step_sizes: shared needs parameters_from: raw; streams have different inputs"
         yield shared and self.levels == 0, "step_sizes: shared needs levels: 1 or more; 0 has one stream"
         yield self.ssm != "s4" and self.learned_b, "learned_b: true needs ssm: s4, whose B is 1 without it"
+        other = self.ssm != "s4-dplr" and bool(self.changed(["b_clip"]))
+        yield other, f"b_clip needs ssm: s4-dplr; with ssm: {self.ssm} no B is HiPPO's"
         unread = self.ssm_input == "raw" and self.parameters_from == "raw"
         yield unread, "ssm_input: raw needs parameters_from: stream; otherwise nothing reads the streams"
 

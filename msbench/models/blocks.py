@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.models.layers import ChannelDropout, start_layer
+from msbench.config import ClassifierConfig
+from msbench.models.layers import ChannelDropout, build_gelu, start_layer
 
-Gate = Literal["full", "half-activated", "half", "none"]
+Gate = Literal["full", "half-activated", "half", "linear", "none"]
 
 
 class GluBlock(nn.Module):
@@ -16,16 +17,27 @@ class GluBlock(nn.Module):
 
     `core` maps (b, l, d) to y of the same shape; `bias` is that of the linear maps. With g = gelu(y) and V, W
     linear, `gate` is ``full``: V g * sigmoid(W g); ``half-activated``: g * sigmoid(W g); ``half``:
-    y * sigmoid(W g); or ``none``: g alone (S5's names: full_glu, half_glu1, half_glu2, gelu).
+    y * sigmoid(W g); ``linear``: W g; or ``none``: g alone (S5's names: full_glu, half_glu1, half_glu2, none
+    for a linear map, gelu). `dropout` is after GELU, `early_dropout` before it.
     """
 
     def __init__(
-        self, core: nn.Module, d_model: int, *, bias: bool = True, gate: Gate = "full", dropout: float = 0.0
+        self,
+        config: ClassifierConfig,
+        core: nn.Module,
+        *,
+        bias: bool = True,
+        gate: Gate = "full",
+        dropout: float = 0.0,
+        early_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.core: Any = core
         self.gate = gate
+        self.gelu = build_gelu(config)
+        self.early_dropout = ChannelDropout(early_dropout)
         self.dropout = ChannelDropout(dropout)
+        d_model = config.d_model
         width = 2 * d_model if gate == "full" else d_model
         self.channels = None if gate == "none" else nn.Linear(d_model, width, bias=bias)
 
@@ -43,12 +55,16 @@ class GluBlock(nn.Module):
         return self._mix(y), state
 
     def _mix(self, y: Tensor) -> Tensor:
-        active: Tensor = self.dropout(functional.gelu(y))
+        y = self.early_dropout(y)
+        active: Tensor = self.dropout(self.gelu(y))
         if self.channels is None:
             return active
         rows = self.channels(active)
         if self.gate == "full":
             return functional.glu(rows, dim=-1)
+        if self.gate == "linear":
+            linear: Tensor = rows
+            return linear
         return (y if self.gate == "half" else active) * torch.sigmoid(rows)
 
 

@@ -26,7 +26,8 @@ In that code the softmax runs over the padded length of the batch, so that paddi
 L is a constant of the model, and the kernel exists for any length. Under softmax real parts may become
 positive, as in the source: weights are then relative to the end of the horizon. In that case sequences much
 longer than the horizon are unstable, and so are modes that grow by more than e^700 over it, beyond double
-precision.
+precision. The source treats the largest exponent as a constant, so that gradients of such modes differ; no
+mode grows at the start. Its blocks have no gate: ``gate: none``.
 """
 
 import torch
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 from msbench.config.linear import DssConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models import lti
+from msbench.models.blocks import Gate
 from msbench.models.classifier import Classifier
 from msbench.models.family import Family
 from msbench.models.layers import require_full_precision
@@ -99,9 +101,15 @@ def compute_softmax_scale(r: Tensor, horizon: int) -> Tensor:
 
 
 def build(config: DssConfig, info: TaskInfo) -> Classifier:
-    """Build the classifier: one block per layer, as S4's."""
+    """Build the classifier: one block per layer, as S4D's."""
     horizon = config.horizon or info.longest
-    return lti.build_convolved(config, info, lambda: DssSystem(config, horizon))
+    gate: Gate = "full" if config.gate == "full" else "linear"
+    return lti.build_convolved(config, info, lambda: DssSystem(config, horizon), gate=gate)
 
 
-FAMILY = Family(build, lti.count_states, lti.count_activations)
+def count_activations(config: DssConfig, device: str) -> float:
+    """See `Family`: without the gate the map's rows, twice the width, are not kept."""
+    return lti.count_activations(config, device) - (0 if config.gate == "full" else 2 * config.d_model)
+
+
+FAMILY = Family(build, lti.count_states, count_activations)

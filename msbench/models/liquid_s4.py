@@ -124,7 +124,11 @@ def build(config: LiquidS4Config, info: TaskInfo) -> Classifier:
     return build_classifier(
         config,
         info,
-        lambda: GluBlock(LiquidConvolution(LiquidSystem(config), config.d_model), config.d_model),
+        lambda: GluBlock(
+            config,
+            LiquidConvolution(LiquidSystem(config), config.d_model),
+            dropout=config.dropout_inside,
+        ),
     )
 
 

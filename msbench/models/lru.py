@@ -25,11 +25,11 @@ from torch import nn
 from msbench.config.linear import LruConfig
 from msbench.datasets.dataset import TaskInfo
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier, build_classifier
+from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, name_recurrence_kernel
 from msbench.models.layers import require_full_precision
 from msbench.models.lti import to_complex
-from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states
+from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states, start_dense
 
 EDGE = 1e-6
 """Distance that uniform numbers keep from 0 and 1, where logarithms would not be finite."""
@@ -62,7 +62,11 @@ class LruSystem(MimoSystem):
 
 def build(config: LruConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
-    return build_classifier(config, info, lambda: GluBlock(LruSystem(config), config.d_model))
+
+    def build_block() -> Layer:
+        return GluBlock(config, LruSystem(config), dropout=config.dropout_inside)
+
+    return start_dense(build_classifier(config, info, build_block))
 
 
 def count_activations(config: LruConfig, device: str) -> float:  # noqa: ARG001 (the same on all)

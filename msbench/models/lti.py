@@ -44,8 +44,8 @@ from torch.utils.checkpoint import checkpoint
 
 from msbench.config.linear import LinearConfig
 from msbench.datasets.dataset import TaskInfo
-from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier, build_classifier
+from msbench.models.blocks import Gate, GluBlock
+from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.layers import compute_decays, require_full_precision, shift_earlier
 from msbench.ops.convolution import long_convolution
 
@@ -110,6 +110,14 @@ def compute_legs(states: int) -> Legs:
     vectors = vectors * (projected / np.abs(projected))
     low = torch.from_numpy(np.abs(projected)).to(torch.complex128)
     return Legs(torch.from_numpy(-0.5 + 1j * w), low, 2**0.5 * low, torch.from_numpy(vectors))
+
+
+def clip_input(b: Tensor, bound: float | None) -> Tensor:
+    """Return the B of `Legs` with no entry above `bound`.
+
+    S4's code clips imaginary parts, as the phase that LAPACK chooses makes its B imaginary; ours is positive.
+    """
+    return b if bound is None else torch.complex(b.real.clamp(max=bound), b.imag)
 
 
 def compute_mode_kernel(r: Tensor, w: Tensor, length: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -236,10 +244,24 @@ def compute_without_autocast(function: Kernel, length: int) -> Tensor:
         return function(length)
 
 
-def build_convolved(config: LinearConfig, info: TaskInfo, system: Callable[[], nn.Module]) -> Classifier:
-    """Build a classifier of S4's blocks: a convolution with a new `system`, GELU, a linear map and a GLU."""
-    d = config.d_model
-    return build_classifier(config, info, lambda: GluBlock(ConvolvedSystem(system(), d), d))
+def build_convolved(
+    config: LinearConfig,
+    info: TaskInfo,
+    system: Callable[[], nn.Module],
+    *,
+    gate: Gate = "full",
+    early_dropout: float = 0.0,
+) -> Classifier:
+    """Build a classifier of S4's blocks: a convolution with a new `system`, GELU, and a map of the channels.
+
+    See `GluBlock` for `gate` and `early_dropout`.
+    """
+
+    def build_block() -> Layer:
+        core = ConvolvedSystem(system(), config.d_model)
+        return GluBlock(config, core, gate=gate, dropout=config.dropout_inside, early_dropout=early_dropout)
+
+    return build_classifier(config, info, build_block)
 
 
 def count_states(config: LinearConfig) -> int:

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from msbench.config.linear import LinearConfig
-from msbench.models.layers import require_full_precision
+from msbench.config.linear import FlaxConfig, LinearConfig
+from msbench.models.classifier import Classifier
+from msbench.models.layers import require_full_precision, restart_as_lecun
 from msbench.ops.linear_scan import linear_scan
 
 
@@ -93,6 +94,13 @@ def to_complex(rows: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert pairs (..., 2n) to complex (..., n), in at least the precision of `dtype`."""
     wide = rows.to(torch.promote_types(rows.dtype, dtype))
     return torch.view_as_complex(wide.view(*wide.shape[:-1], -1, 2))
+
+
+def start_dense(model: Classifier) -> Classifier:
+    """Return the model, with its linear maps drawn anew if its config has ``dense_init: lecun``."""
+    if isinstance(model.config, FlaxConfig) and model.config.dense_init == "lecun":
+        restart_as_lecun(model)
+    return model
 
 
 def count_states(config: LinearConfig) -> int:

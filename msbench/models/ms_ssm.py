@@ -170,7 +170,7 @@ class PlainBlock(nn.Module):
 def build_block(config: MsSsmConfig) -> Layer:
     """Return one block over one direction."""
     if config.block == "glu":
-        return GluBlock(MultiScale(config, config.d_model), config.d_model, bias=False)
+        return GluBlock(config, MultiScale(config, config.d_model), bias=False)
     return GatedBlock(config) if config.block == "mamba" else PlainBlock(config)
 
 

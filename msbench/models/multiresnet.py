@@ -72,7 +72,7 @@ def build(config: MultiResNetConfig, info: TaskInfo) -> Classifier:
     depth = config.depth or compute_depth(info.longest, config.kernel)
 
     def build_block() -> Layer:
-        return GluBlock(MultiResConv(config, depth), config.d_model, dropout=config.dropout)
+        return GluBlock(config, MultiResConv(config, depth), dropout=config.dropout)
 
     return build_classifier(config, info, build_block, bidirectional=config.bidirectional)
 

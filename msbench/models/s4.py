@@ -17,7 +17,8 @@ code                paper               meaning
     h_t = A_bar h_{t-1} + B_bar u_t          y = 2 Re(C h) + D u
 
 One of each conjugate pair is kept, as a pair of real numbers, so a system is real and has 2n states. A starts
-as HiPPO-LegS. Lambda + Lambda* and -P P* are negative, so A_bar is a contraction for any parameters.
+as HiPPO-LegS. Lambda + Lambda* and -P P* are negative, so A_bar is a contraction for any parameters. B starts
+as HiPPO's, clipped at `b_clip` in this basis as in S4's code (2); the paper has no such bound.
 
 The paper gets its kernel K_t = C A_bar^t B_bar from the generating function at the roots of unity, truncated
 by C (1 - A_bar^L), which ties C to the length L and needs A_bar^L. Here (1 - dt/2 A)^-1 is the Woodbury
@@ -63,7 +64,9 @@ class DplrSystem(nn.Module):
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
         start = lti.compute_legs(config.state)
-        poles, p, b = (x.expand(copies, -1) for x in (start.poles, start.p, start.b))
+        poles, p, b = (
+            x.expand(copies, -1) for x in (start.poles, start.p, lti.clip_input(start.b, config.b_clip))
+        )
         self.repeats = d // copies
         self.log_dt = nn.Parameter(lti.draw_log_uniform(config.dt_min, config.dt_max, d))
         self.A_log = nn.Parameter((offset - poles.real).log().float())
@@ -154,8 +157,8 @@ def compute_krylov_kernel(discrete: DiscreteS4, length: int) -> Tensor:
 
 
 def build(config: S4Config, info: TaskInfo) -> Classifier:
-    """Build the classifier: one block per layer."""
-    return lti.build_convolved(config, info, lambda: DplrSystem(config))
+    """Build the classifier: one block per layer, with dropout on both sides of GELU as in S4's code."""
+    return lti.build_convolved(config, info, lambda: DplrSystem(config), early_dropout=config.dropout_inside)
 
 
 FAMILY = Family(build, lti.count_states, lti.count_activations)

@@ -16,10 +16,10 @@ code                paper               meaning
     K_t = 2 Re sum_n C B_bar A_bar^t
 
 Initial poles, n = 0, 1, ..:  ``lin`` -1/2 + i pi n;  ``inv`` -1/2 + i N/pi (N / (2n+1) - 1);  ``legs`` those
-of the normal part of HiPPO-LegS;  ``real`` -(n+1), with real B and C and without the factor 2, which is only
-a scale. B is learned, as in S4's code (its minimal file keeps it 1). S4's code also clips the imaginary part
-of HiPPO's B at 2; ours is real and positive, because the phase of eigenvectors is arbitrary, and needs no
-clipping.
+of the normal part of HiPPO-LegS;  ``real`` -(n+1), with real B and C. As in S4's code the factor 2 is kept
+there, C is the real part of complex numbers of variance 1, B is learned (the minimal file keeps it 1), and
+HiPPO's B is clipped at 2 (see `msbench.models.lti.clip_input`). Dropout inside the block is as in the minimal
+file, after GELU.
 """
 
 import math
@@ -35,12 +35,13 @@ from msbench.models.family import Family
 from msbench.models.layers import require_full_precision
 
 
-def compute_initial_system(spectrum: str, state: int) -> tuple[Tensor, Tensor]:
+def compute_initial_system(config: S4dConfig) -> tuple[Tensor, Tensor]:
     """Return the initial poles and B (n,), complex128."""
+    spectrum, state = config.spectrum, config.state
     n = torch.arange(state if spectrum == "real" else state // 2, dtype=torch.float64)
     if spectrum == "legs":
         start = lti.compute_legs(state)
-        return start.poles, start.b
+        return start.poles, lti.clip_input(start.b, config.b_clip)
     if spectrum == "real":
         poles = torch.complex(-(n + 1), torch.zeros_like(n))
     else:
@@ -58,7 +59,7 @@ class S4dSystem(lti.DiagonalSystem):
     def __init__(self, config: S4dConfig, offset: Tensor | float = 0.0) -> None:
         super().__init__()
         d, copies = config.d_model, config.copies or config.d_model
-        poles, b = (x.expand(copies, -1) for x in compute_initial_system(config.spectrum, config.state))
+        poles, b = (x.expand(copies, -1) for x in compute_initial_system(config))
         self.repeats, self.bilinear = d // copies, config.discretisation == "bilinear"
         self.real = config.spectrum == "real"
         self.log_dt = nn.Parameter(lti.draw_log_uniform(config.dt_min, config.dt_max, d))
@@ -66,7 +67,8 @@ class S4dSystem(lti.DiagonalSystem):
         self.A_imag = None if self.real else nn.Parameter(poles.imag.float().contiguous())
         size = (1 + config.bidirectional, d, poles.shape[-1])
         if self.real:
-            self.B, self.C = nn.Parameter(b.real.float().contiguous()), nn.Parameter(torch.randn(size))
+            self.B = nn.Parameter(b.real.float().contiguous())
+            self.C = nn.Parameter(torch.randn(size) * 0.5**0.5)
         else:
             self.B, self.C = lti.to_pairs(b), lti.to_pairs(lti.draw_complex_normal(*size))
         self.optimizer_groups = dict.fromkeys(("A_log", "A_imag", "B"), "ssm")
@@ -81,7 +83,7 @@ class S4dSystem(lti.DiagonalSystem):
             require_full_precision(x).double() if self.real else lti.to_complex(x) for x in (self.B, self.C)
         )
         A, B = A.repeat(self.repeats, 1), B.repeat(self.repeats, 1)
-        w = C * B if self.real else 2 * C * B
+        w = 2 * C * B
         if self.bilinear:
             left = 1 - dt * A / 2
             return torch.log((1 + dt * A / 2) / left), w * dt / left

@@ -22,8 +22,6 @@ decay; its other settings let B decay too). In that code real parts are free, or
 are negative by construction.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -31,19 +29,10 @@ from msbench.config.linear import S5Config
 from msbench.datasets.dataset import TaskInfo
 from msbench.models import lti
 from msbench.models.blocks import GluBlock
-from msbench.models.classifier import Classifier, build_classifier
+from msbench.models.classifier import Classifier, Layer, build_classifier
 from msbench.models.family import Family, name_recurrence_kernel
-from msbench.models.layers import require_full_precision
-from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states
-
-TRUNCATED = 0.87962566103423978
-"""Standard deviation of a standard normal distribution truncated at 2."""
-
-
-def draw_truncated_normal(variance: float, *size: int) -> Tensor:
-    """Draw normal numbers truncated at two standard deviations, of this variance after truncation."""
-    unit = nn.init.trunc_normal_(torch.empty(size), a=-2, b=2)
-    return unit * (math.sqrt(variance) / TRUNCATED)
+from msbench.models.layers import draw_truncated_normal, require_full_precision
+from msbench.models.mimo import DiscreteMimo, MimoSystem, count_scan_activations, count_states, start_dense
 
 
 def draw_initial_output(config: S5Config, basis: Tensor) -> Tensor:
@@ -89,9 +78,11 @@ class S5System(MimoSystem):
 
 def build(config: S5Config, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
-    return build_classifier(
-        config, info, lambda: GluBlock(S5System(config), config.d_model, gate=config.gate)
-    )
+
+    def build_block() -> Layer:
+        return GluBlock(config, S5System(config), gate=config.gate, dropout=config.dropout_inside)
+
+    return start_dense(build_classifier(config, info, build_block))
 
 
 def count_activations(config: S5Config, device: str) -> float:  # noqa: ARG001 (the same on all)

@@ -116,7 +116,7 @@ def build(config: SgConvConfig, info: TaskInfo) -> Classifier:
     """Build the classifier: one block per layer."""
 
     def build_block() -> Layer:
-        return GluBlock(SgConv(config, info.longest), config.d_model, dropout=config.dropout)
+        return GluBlock(config, SgConv(config, info.longest), dropout=config.dropout)
 
     return build_classifier(config, info, build_block)
 

@@ -312,7 +312,7 @@ def build_system(config: MsSsmConfig, width: int, states: int, offsets: list[int
     found = (
         S4dSystem(S4dConfig(**shared), offset)
         if config.ssm == "s4d"
-        else DplrSystem(S4Config(**shared), offset)
+        else DplrSystem(S4Config(**shared, b_clip=config.b_clip), offset)
     )
     with torch.no_grad():
         found.log_dt.clamp_(min=math.log(SMALLEST_STEP))

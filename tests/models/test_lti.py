@@ -226,6 +226,35 @@ def test_a_model_cast_to_half_precision_is_refused(name: str) -> None:
         model_of(name, state=8).bfloat16()(*tokens(5))
 
 
+INSIDE = {"s4": (0.3, 0.3), "s5-none": (0.0, 0.0)}
+"""Rates before and after the activation in the sources, where they are not one after it."""
+
+
+@pytest.mark.parametrize("name", [*NAMES, "s5-none"])
+def test_blocks_drop_whole_channels_where_the_sources_do(name: str) -> None:
+    model, _, gate = name.partition("-none")
+    options: dict[str, Any] = {"gate": "none"} if gate != name and name.endswith("-none") else {}
+    block = layer_of(model_of(model, state=8, dropout=0.3, **options))
+    assert (block.early_dropout.p, block.dropout.p) == INSIDE.get(name, (0.0, 0.3))
+    for value in (0.0, 0.6):
+        other = layer_of(model_of(model, state=8, dropout=0.3, inner_dropout=value, **options))
+        assert (other.early_dropout.p, other.dropout.p) == (value if name == "s4" else 0.0, value)
+
+
+@every
+def test_dropout_inside_a_block_is_drawn_once_for_all_positions(name: str) -> None:
+    """With a core that passes ones and a map that passes all, what is dropped is seen."""
+    block = layer_of(model_of(name, d_model=64, state=128, dropout=0.5)).train()
+    block.core, block.channels, block.gate = torch.nn.Identity(), torch.nn.Identity(), "linear"
+    torch.manual_seed(0)
+    y = block(torch.ones(4, 9, 64), torch.tensor([9] * 4))
+    assert torch.equal(y, y[:, :1].expand_as(y))
+    share = float((y == 0).float().mean())
+    assert share == pytest.approx(0.75 if name == "s4" else 0.5, abs=0.12)
+    one = torch.ones(1, 1, 64)
+    assert torch.equal(block.eval()(one, torch.tensor([1])), torch.nn.functional.gelu(one))
+
+
 def test_every_linear_model_is_here() -> None:
     families = {"s4", "s4d", "dss", "liquid-s4", "s5", "lru"}
     assert {name for name, entry in MODELS.items() if entry.family in families} == set(NAMES)

@@ -132,7 +132,7 @@ def test_frequencies_start_anew_in_every_stream() -> None:
 
 def test_dplr_starts_as_legs_with_the_papers_integers_on_its_diagonal() -> None:
     """In the basis of LegS, where A is triangular: its diagonal, -1 .. -N of all streams, is its spectrum."""
-    scan, diagonals = start_of("msssm-s4-dplr", state=28), []
+    scan, diagonals = start_of("msssm-s4-dplr", state=28, b_clip=None), []
     for s, (states, offset) in enumerate(zip([6, 6, 8, 8], [22, 16, 8, 0], strict=True)):
         _, A, B, *_ = full(*place(scan, s, 3))
         half = compute_legs(states).basis.numpy()
@@ -142,6 +142,14 @@ def test_dplr_starts_as_legs_with_the_papers_integers_on_its_diagonal() -> None:
         np.testing.assert_allclose(basis @ B, np.sqrt(2 * np.arange(states) + 1), atol=1e-5)
         diagonals += sorted(-np.diag(whole), reverse=True)
     assert diagonals == list(range(28, 0, -1))
+
+
+def test_dplr_starts_with_the_clipped_input_of_s4() -> None:
+    scan = start_of("msssm-s4-dplr", state=28)
+    for stream, states in enumerate([6, 6, 8, 8]):
+        expected = compute_legs(states).b.real.clamp(max=2).float()
+        assert int((expected == 2).sum()) == 1  # the fastest mode alone
+        torch.testing.assert_close(parameters_of(scan, stream)["B"][..., 0], expected.expand(6, -1))
 
 
 @both

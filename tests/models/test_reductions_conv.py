@@ -74,7 +74,7 @@ def test_so_are_the_blocks_around_them_but_for_a_bias() -> None:
     conv, config = pair(4, 2, block="glu")
     ours: Any = build_block(config).double()
     copied(conv, ours.core)
-    theirs: Any = GluBlock(conv, WIDTH).double()
+    theirs: Any = GluBlock(config, conv).double()
     with torch.no_grad():
         theirs.channels.weight.copy_(ours.channels.weight)
         theirs.channels.bias.zero_()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from linear_cases import LENGTHS, double_block, full, response, signal
-from model_cases import layer_of, model_of, shaken
+from model_cases import config_of, layer_of, model_of, shaken
+from pydantic import ValidationError
 from scipy.signal import cont2discrete
 
 from msbench import models
@@ -43,10 +44,12 @@ def test_the_kernel_is_that_of_the_generating_function(length: int) -> None:
         np.testing.assert_allclose(kernel[:, 0, channel], expected, rtol=1e-9, atol=1e-11)
 
 
-def test_it_starts_as_legs() -> None:
-    system = layer_of(model_of("s4", d_model=16, state=8)).core.system
+@pytest.mark.parametrize("b_clip", [None, 2.0, 0.5])
+def test_it_starts_as_legs(b_clip: float | None) -> None:
+    system = layer_of(model_of("s4", d_model=16, state=8, b_clip=b_clip)).core.system
     start = compute_legs(8)
-    for key, expected in (("P", start.p), ("B", start.b)):
+    b = start.b if b_clip is None else start.b.real.clamp(max=b_clip)
+    for key, expected in (("P", start.p), ("B", b)):
         value = torch.view_as_complex(getattr(system, key).detach())
         torch.testing.assert_close(value, expected.to(torch.complex64).expand(16, -1))
     torch.testing.assert_close(-system.A_log.detach().exp(), torch.full((16, 4), -0.5))
@@ -54,6 +57,31 @@ def test_it_starts_as_legs() -> None:
     wide = layer_of(model_of("s4", d_model=64, state=64)).core
     assert float(wide.system.C.detach().var()) == pytest.approx(0.5, rel=0.1)
     assert float(wide.D.detach().std()) == pytest.approx(1, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "clipped", "whole"),
+    [("s4", 64, 0.576, 0.702), ("s4", 128, 0.82, 1.0), ("s4d-legs", 64, 1.11, 1.96)],
+)
+def test_kernels_start_with_the_norms_of_the_source(
+    name: str, state: int, clipped: float, whole: float
+) -> None:
+    """Mean norms of first kernels, as S4's own code gives them with its bound of B and without it."""
+    for b_clip, expected in ((2.0, clipped), (None, whole)):
+        core = layer_of(model_of(name, d_model=512, state=state, layers=1, copies=1, b_clip=b_clip)).core
+        kernel = core.system.compute_kernel(1024)[:, 0].detach()
+        assert float(kernel.norm(dim=0).mean()) == pytest.approx(expected, rel=0.04)
+
+
+def test_b_is_clipped_where_the_source_clips_it() -> None:
+    defaults = {name: config_of(name).model_dump()["b_clip"] for name in ("s4", "s4d-legs", "liquid-s4")}
+    assert defaults == {"s4": 2.0, "s4d-legs": 2.0, "liquid-s4": None}
+    with pytest.raises(
+        ValidationError, match="b_clip needs spectrum: legs; with spectrum: lin B starts as 1"
+    ):
+        config_of("s4d-lin", b_clip=None)
+    with pytest.raises(ValidationError, match="b_clip needs ssm: s4-dplr; with ssm: s4d"):
+        config_of("msssm-s4d", b_clip=1.0)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -107,7 +135,7 @@ def test_liquid_s4_equals_its_recurrence(kernel: str, powers: str, degree: int, 
 
 
 def test_liquid_s4_of_inputs_without_neighbours_is_s4() -> None:
-    liquid, plain = double_block("liquid-s4").core, double_block("s4").core
+    liquid, plain = double_block("liquid-s4").core, double_block("s4").core  # differ in b_clip, loaded below
     plain.load_state_dict(liquid.state_dict())
     u = signal(20)
     u[:, 1::2] = 0

@@ -59,7 +59,7 @@ def test_real_poles_are_filters(length: int) -> None:
         response = np.zeros(length)
         for pole, b, c in zip(A, B, C, strict=True):
             response += (
-                c * b * (np.exp(dt * pole) - 1) / pole * lfilter([1], [1, -np.exp(dt * pole)], impulse)
+                2 * c * b * (np.exp(dt * pole) - 1) / pole * lfilter([1], [1, -np.exp(dt * pole)], impulse)
             )
         np.testing.assert_allclose(kernel[:, 0, channel], response, rtol=1e-10, atol=1e-13)
 
@@ -76,7 +76,7 @@ def test_complex_spectra_at_the_start(name: str, imaginary: list[float]) -> None
     system = layer_of(model_of(name, state=8)).core.system
     torch.testing.assert_close(-system.A_log.detach().exp(), torch.full((8, 4), -0.5))
     torch.testing.assert_close(system.A_imag.detach(), torch.tensor(imaginary).expand(8, 4))
-    expected = compute_legs(8).b.real.float() if name == "s4d-legs" else torch.ones(4)
+    expected = compute_legs(8).b.real.clamp(max=2).float() if name == "s4d-legs" else torch.ones(4)
     torch.testing.assert_close(system.B.detach()[..., 0], expected.expand(8, 4))
     assert not system.B.detach()[..., 1].any()
 
@@ -84,6 +84,9 @@ def test_complex_spectra_at_the_start(name: str, imaginary: list[float]) -> None
 def test_real_spectrum_at_the_start() -> None:
     system = layer_of(model_of("s4d-real", state=5)).core.system
     torch.testing.assert_close(system.A_log.detach().exp(), torch.arange(1.0, 6).expand(8, 5))
+    wide = layer_of(model_of("s4d-real", d_model=64, state=64)).core.system
+    # The source's C is the real part of a complex number of variance 1, and its kernels keep the factor 2.
+    assert float(wide.C.detach().var()) == pytest.approx(0.5, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["s4d-lin", "s4d-real"])
@@ -128,6 +131,15 @@ def test_dss_is_its_closed_sum(version: str, separate: bool, length: int) -> Non
             system.A[1, 0] = 0.3  # a mode that grows: the softmax takes off the end of the horizon
     kernel = system.compute_kernel(length)[:, 0].detach().numpy()
     np.testing.assert_allclose(kernel, dss_by_hand(system, length), rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("version", ["softmax", "exp", "exp-no-scale"])
+def test_dss_without_its_gate_ends_in_a_plain_linear_map(version: str) -> None:
+    block = layer_of(model_of(f"dss-{version}", state=6, gate="none"))
+    x = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(0))
+    assert block.channels.weight.shape == (8, 8)
+    expected = block.channels(torch.nn.functional.gelu(block.core(x)))
+    torch.testing.assert_close(block(x, torch.tensor([9, 9])), expected)
 
 
 def test_the_horizon_is_the_task_s_longest() -> None:
