@@ -70,15 +70,34 @@ class S4Config(CopiedConfig):
 
 
 class LiquidS4Config(S4Config):
-    """Liquid-S4 (Hasani et al. 2022): S4, and products of `degree` consecutive inputs."""
+    """Liquid-S4 (Hasani et al. 2022): S4, and products of `degree` inputs.
+
+    Its published code is `liquid_kernel` ``allcombs``, `powers` ``row-sum``, `liquid_term` ``frozen``.
+    """
 
     b_clip: PositiveFloat | None = None
     """As in `S4Config`; its code is older than S4's bound and has none."""
     degree: Annotated[PositiveInt, Field(ge=2)] = 2
-    liquid_kernel: Literal["polyb", "kb"] = "polyb"
-    """``polyb`` takes A-bar as 1 and one lag for products of inputs; ``kb`` their whole kernel."""
+    liquid_kernel: Literal["polyb", "kb", "allcombs"] = "polyb"
+    """``polyb`` takes A-bar as 1 and one lag for products of inputs; ``kb`` their whole kernel.
+
+    ``allcombs``, its code's default, is ``polyb`` with products of the last inputs of a sequence, each with
+    each, in place of consecutive ones: not causal.
+    """
+    liquid_term: Literal["trained", "frozen"] = "trained"
+    """``frozen``: the factors of products stay those of the random start, as in its code."""
+    products: Literal["consecutive", "shifted"] = "consecutive"
+    """``shifted``, its code's: each product times its predecessor, at degree 3 u_t u_{t-1}^2 u_{t-2}."""
     powers: Literal["elementwise", "row-sum"] = "elementwise"
     """Powers of B-bar: the paper's equation, or B-bar times its own sum, as the published code has it."""
+
+    @model_validator(mode="after")
+    def _products_are_of_neighbours(self) -> Self:
+        if self.products == "shifted" and self.liquid_kernel == "allcombs":
+            raise ValueError("products: shifted needs liquid_kernel: polyb or kb; allcombs has its own")
+        if self.products == "shifted" and self.degree == 2:
+            raise ValueError("products: shifted needs degree: 3 or more; two inputs have one product")
+        return self
 
 
 class S4dConfig(CopiedConfig):

@@ -1,17 +1,20 @@
 """S4 and Liquid-S4 against dense matrices, the generating function of the paper, and plain loops."""
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from linear_cases import LENGTHS, double_block, full, response, signal
-from model_cases import config_of, layer_of, model_of, shaken
+from model_cases import config_of, layer_of, model_of, shaken, stepped, tokens
 from pydantic import ValidationError
 from scipy.signal import cont2discrete
 
 from msbench import models
-from msbench.models.liquid_s4 import multiply_consecutive
+from msbench.errors import ConfigError
+from msbench.models.liquid_s4 import multiply_combinations, multiply_consecutive
 from msbench.models.lti import compute_legs
 
 
@@ -101,7 +104,7 @@ def test_a_contraction_stays_one(power: float) -> None:
     assert float(torch.linalg.matrix_norm(A_bar, 2).max()) < 1
 
 
-def liquid_by_hand(core: Any, u: Any, kernel: str, powers: str, degree: int) -> Any:
+def liquid_by_hand(core: Any, u: Any, kernel: str, powers: str, degree: int, times: Any) -> Any:
     """One channel after another: S4's dense system, with the products as further inputs."""
     y = np.zeros_like(u)
     for channel in range(u.shape[1]):
@@ -117,7 +120,8 @@ def liquid_by_hand(core: Any, u: Any, kernel: str, powers: str, degree: int) -> 
             direct = np.zeros(len(A), dtype=complex)
             for p in range(2, degree + 1):
                 if t - p + 1 >= 0:
-                    direct = direct + inputs[p - 1] * np.prod(u[t - p + 1 : t + 1, channel])
+                    window = u[t - p + 1 : t + 1, channel]
+                    direct = direct + inputs[p - 1] * np.prod(window ** times(p))
             y[t, channel] = (C @ (h + direct)).real + core.D[channel].item() * u[t, channel]
             if kernel == "kb":
                 h = h + direct
@@ -130,8 +134,104 @@ def liquid_by_hand(core: Any, u: Any, kernel: str, powers: str, degree: int) -> 
 def test_liquid_s4_equals_its_recurrence(kernel: str, powers: str, degree: int, length: int) -> None:
     core = double_block("liquid-s4", liquid_kernel=kernel, powers=powers, degree=degree).core
     u = signal(length)
-    expected = liquid_by_hand(core, u[0].numpy(), kernel, powers, degree)
+    expected = liquid_by_hand(core, u[0].numpy(), kernel, powers, degree, lambda _p: 1)
     np.testing.assert_allclose(core(u)[0].detach().numpy(), expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["polyb", "kb"])
+@pytest.mark.parametrize(("degree", "length"), [(3, 1), (3, 37), (4, 37)])
+def test_shifted_products_have_binomial_powers(kernel: str, degree: int, length: int) -> None:
+    """At degree 3 u_t u_{t-1}^2 u_{t-2}, as in the source's code."""
+    core = double_block("liquid-s4", liquid_kernel=kernel, products="shifted", degree=degree).core
+    u = signal(length)
+    powers = {p: np.array([math.comb(p - 1, k) for k in range(p)]) for p in range(2, degree + 1)}
+    expected = liquid_by_hand(core, u[0].numpy(), kernel, "elementwise", degree, powers.get)
+    np.testing.assert_allclose(core(u)[0].detach().numpy(), expected, rtol=1e-9, atol=1e-10)
+    with torch.no_grad():
+        torch.testing.assert_close(stepped(core, u), core(u), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["polyb", "kb", "allcombs"])
+@pytest.mark.parametrize("powers", ["elementwise", "row-sum"])
+def test_a_frozen_term_stays_that_of_the_start(kernel: str, powers: str) -> None:
+    options: dict[str, Any] = {"liquid_kernel": kernel, "powers": powers, "degree": 3, "bidirectional": True}
+    frozen, trained = (
+        model_of("liquid-s4", state=8, liquid_term=t, **options) for t in ("frozen", "trained")
+    )
+    inputs, lengths = tokens(9, 17, 5)
+    assert torch.equal(frozen(inputs, lengths), trained(inputs, lengths))
+    names = [set(dict(model.named_parameters())) for model in (frozen, trained)]
+    assert names[0] == names[1]
+    kept = {key: value.clone() for key, value in frozen.state_dict().items() if key.endswith(".frozen")}
+    assert len(kept) == 2
+    frozen(inputs, lengths).square().sum().backward()
+    optimizer = torch.optim.SGD(frozen.parameters(), lr=0.1)
+    optimizer.step()
+    assert all(torch.equal(frozen.state_dict()[key], value) for key, value in kept.items())
+    trained.load_state_dict(frozen.state_dict(), strict=False)
+    assert not torch.equal(frozen(inputs, lengths), trained(inputs, lengths))
+    again = model_of("liquid-s4", seed=1, state=8, liquid_term="frozen", **options)
+    again.load_state_dict(frozen.state_dict())
+    assert torch.equal(again(inputs, lengths), frozen(inputs, lengths))
+
+
+def combinations_by_hand(u: Any, degree: int) -> Any:
+    """The source's: the last combinations of the last inputs, in the order of itertools, then in reverse."""
+    length, found = len(u), []
+    for p in range(2, degree + 1):
+        last = [np.prod(u[list(places)], axis=0) for places in itertools.combinations(range(length), p)]
+        rows = np.array(last[-length:][::-1]).reshape(-1, u.shape[1])
+        found.append(np.concatenate([rows, np.zeros((length - len(rows), u.shape[1]))]))
+    return found
+
+
+@pytest.mark.parametrize("degree", [2, 3, 4])
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 6, 20, 27])
+def test_products_of_all_combinations(length: int, degree: int) -> None:
+    u = signal(length)
+    found = multiply_combinations(u.flip(1), degree)
+    for ours, theirs in zip(found, combinations_by_hand(u[0].numpy(), degree), strict=True):
+        np.testing.assert_allclose(ours[0].numpy(), theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("powers", ["elementwise", "row-sum"])
+def test_all_combinations_add_to_s4(bidirectional: bool, powers: str) -> None:
+    options: dict[str, Any] = {"degree": 3, "powers": powers, "bidirectional": bidirectional}
+    core = double_block("liquid-s4", liquid_kernel="allcombs", **options).core
+    plain = double_block("s4", bidirectional=bidirectional).core
+    plain.load_state_dict(core.state_dict())
+    u, lengths = signal(30), torch.tensor([30, 19])
+    u[1, 19:] = 0
+    extra = (core(u, lengths) - plain(u)).detach().numpy()
+    gains = core.system.compute_gains().detach().numpy()
+    for row, length in enumerate(lengths.tolist()):
+        expected = np.zeros((length, 6))
+        for p, products in enumerate(combinations_by_hand(u[row, :length].numpy(), 3)):
+            expected += gains[0, p] * products
+            if bidirectional:
+                expected += gains[1, p] * products[::-1]
+        np.testing.assert_allclose(extra[row, :length], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_all_combinations_are_not_causal_and_have_no_steps() -> None:
+    model = model_of("liquid-s4", liquid_kernel="allcombs", state=8)
+    assert not models.find_family("liquid-s4").is_causal(model.config)
+    assert models.find_family("liquid-s4").is_causal(config_of("liquid-s4"))
+    with pytest.raises(ConfigError, match=r"liquid_kernel: allcombs.*no recurrent inference"):
+        model.eval().start(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"degree": 3, "liquid_kernel": "allcombs"}, "needs liquid_kernel: polyb or kb"),
+        ({"degree": 2}, "needs degree: 3 or more"),
+    ],
+)
+def test_shifted_products_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=f"products: shifted {message}"):
+        config_of("liquid-s4", products="shifted", **options)
 
 
 def test_liquid_s4_of_inputs_without_neighbours_is_s4() -> None:
