@@ -153,18 +153,18 @@ def test_groups_of_the_optimiser(name: str, bidirectional: bool) -> None:
     found: dict[str, str] = {}
     for group in groups:
         parameters: Any = group["params"]
-        assert (group["lr"] == 1e-3) == (group["name"] == "ssm")
+        assert (group["lr"] == 1e-3) == (group["name"] in ("ssm", "dt"))
         assert (group["weight_decay"] == 0.05) == (group["name"] == "weights")
         for parameter in parameters:
             key = names[id(parameter)]
             assert key not in found
             found[key] = str(group["name"])
     assert found.keys() == set(names.values())
-    slow = {"log_dt", "A_log", "A_imag", "A", "P", "B", "W", "nu_log", "theta_log", "gamma_log"}
+    slow = {"A_log", "A_imag", "A", "P", "B", "W", "nu_log", "theta_log", "gamma_log"}
     for key, group_name in found.items():
         last = key.split(".")[-1]
         if ".core." in key:
-            expected = "ssm" if last in slow else {"C": "weights", "D": "plain"}[last]
+            expected = "ssm" if last in slow else {"C": "weights", "D": "plain", "log_dt": "dt"}[last]
             assert group_name == expected, key
 
 
