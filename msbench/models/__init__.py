@@ -47,6 +47,12 @@ def build(name: str, config: ClassifierConfig, info: TaskInfo, seed: int) -> Cla
         return found.build(config, info)
 
 
+def build_outline(name: str, config: ClassifierConfig, info: TaskInfo) -> Classifier:
+    """Build the model with parameters of its sizes that take no memory and have no values: to count them."""
+    with torch.device("meta"):
+        return build(name, config, info, 0)
+
+
 def check_kernel(name: str, config: ClassifierConfig, device: str) -> None:
     """Raise ConfigError if the scan in use on a device type allows too few states for the model."""
     limit, needed = state_limit(device), find_family(name).count_scanned(config)

@@ -93,13 +93,18 @@ class Legs(NamedTuple):
     basis: Tensor
 
 
-@cache
 def compute_legs(states: int) -> Legs:
     """Return HiPPO-LegS of an even number of states, slowest oscillation first; callers share the tensors.
 
     An eigenvector's phase is arbitrary, and LAPACK's choice is not portable: here V* B, and so V* P, is
     positive.
     """
+    device = torch.get_default_device()  # the meta device, where only sizes are wanted
+    return Legs(*(each.to(device) for each in _diagonalise_legs(states)))
+
+
+@cache
+def _diagonalise_legs(states: int) -> Legs:
     i = np.arange(states)
     p = np.sqrt(i + 0.5)
     below = np.tril(np.outer(p, p), -1)

@@ -64,7 +64,7 @@ def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str,
     spec, dataset = entry.spec, entry.dataset
     info = dataset.info if dataset else datasets.outline(spec.data)
     try:
-        model = models.build(spec.model_name, spec.model, info, spec.seed)
+        model = models.build_outline(spec.model_name, spec.model, info)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

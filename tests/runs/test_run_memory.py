@@ -1,5 +1,6 @@
 """The memory that a run is said to take, held against what a step of it keeps."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 
 from msbench import datasets, models
 from msbench.cli import app
-from msbench.config import RunSpec
+from msbench.config import MODELS, RunSpec
 from msbench.datasets.dataset import TaskInfo
 from msbench.errors import ExitCode
 from msbench.runs.memory import count_positions, estimate_memory
@@ -71,10 +72,30 @@ def test_pieces_and_devices_make_it_smaller(tiny: Suite) -> None:
     assert positions(INFO, "train.micro_batch=auto") == 800
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_plan_counts_parameters_without_making_them(name: str) -> None:
+    config = MODELS[name].config.model_validate({"d_model": 16, "layers": 3, **MODELS[name].preset})
+    outline, built = models.build_outline(name, config, INFO), models.build(name, config, INFO, 0)
+    assert {key: each.shape for key, each in outline.named_parameters()} == {
+        key: each.shape for key, each in built.named_parameters()
+    }
+    assert all(each.is_meta for each in outline.parameters())
+    again = models.build(name, config, INFO, 0)
+    assert all(torch.equal(a, b) for a, b in zip(built.parameters(), again.parameters(), strict=True))
+
+
+def test_a_model_beyond_all_memory_is_planned_at_once(tiny_file: Path, tmp_path: Path) -> None:
+    words = ("--model", "mamba", "--results", str(tmp_path / "results"), "--set", "model.d_model=1000000")
+    done = CliRunner().invoke(app, ["run", str(tiny_file), *words, "--dry-run", "--json"])
+    assert done.exit_code == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["parameters"] > 6e12  # the maps into and out of a block of twice the width
+
+
 @pytest.mark.parametrize(
     ("override", "code", "words"),
     [
-        (f"model.d_model={10**6}", ExitCode.RUN_FAILED, "mamba · seed 0: its parameters do not fit"),
+        (f"model.d_model={2**31 - 1}", ExitCode.RUN_FAILED, "mamba · seed 0: its parameters do not fit"),
         (f"model.state={10**10}", ExitCode.USAGE, "--set model.state: must be less than"),
         (f"data.max_length={10**30}", ExitCode.USAGE, "--set data.max_length: must be less than"),
         (f"data.train={10**30}", ExitCode.USAGE, "--set data.train: must be less than"),
