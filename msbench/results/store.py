@@ -179,7 +179,8 @@ def lock_run(directory: Path, *, wait: bool, between: Callable[[], None] = lambd
             mine = stack.enter_context(lock)
         except OSError as error:
             reason = error.strerror or error
-            raise ConfigError(f"{directory}: cannot be used: {reason}; choose another --results") from None
+            where = error.filename or directory
+            raise ConfigError(f"{where}: cannot be used: {reason}; choose another --results") from None
         if mine:
             for leftover in directory.glob(".*.tmp"):  # of a process that died during a write
                 leftover.unlink(missing_ok=True)

@@ -121,7 +121,8 @@ def _run_one(
     except DataError as error:
         # A signal to the whole process group can end the workers of a set-up before it is noticed here.
         context.processes.check(context.signals)
-        say(f"msbench: {error}")
+        if str(error) not in outcome.data_errors:  # once for all runs on the same data
+            say(f"msbench: {error}")
         outcome.data_errors.append(str(error))
         return True
     except DamagedRecord as error:
