@@ -35,6 +35,19 @@ def test_copied_to_another_machine_all_goes_on(unbroken: Home, tmp_path: Path) -
     assert home.run("check", "--strict", before=other_host).code == 4
 
 
+def test_results_of_two_machines_merge(home: Home, unbroken: Home, tmp_path: Path) -> None:
+    """As by ``rsync -a`` of one folder into the other; each has one of the runs."""
+    other = Path(shutil.copytree(home.results, tmp_path / "other"))
+    mine, theirs = (next(results.glob("tiny/*/mamba/*")) for results in (home.results, other))
+    shutil.rmtree(mine)
+    shutil.rmtree(next(other.glob("tiny/*/msssm-s6/*")))
+    assert theirs.name == mine.name
+    shutil.copytree(other, home.results, dirs_exist_ok=True)
+    assert [row["action"] for row in json.loads(home.run("explain", "--json").text)] == ["keep", "keep"]
+    assert home.run("report").text == unbroken.run("report").text
+    assert_same(home.results, unbroken.results)
+
+
 def gone(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -123,8 +136,8 @@ def test_a_record_in_another_runs_folder_stands_for_nothing(home: Home) -> None:
     shutil.copy(first, second)
     ended = home.run("run", "--quiet")
     assert ended.code == 3
-    assert f"{second}: is of tiny/" in ended.text
+    assert f"{second}: belongs to tiny/" in ended.text
     assert "which is another folder: move it there, or train again with --fresh" in ended.text
     shown = home.run("report")
     assert shown.code == 0
-    assert f"{second}: is of tiny/" in shown.text
+    assert f"{second}: belongs to tiny/" in shown.text
