@@ -63,3 +63,12 @@ def make(root: Path) -> Home:
     assert code in (ExitCode.GATE_FAILED, ExitCode.UNDECIDED)
     (root / "check-code").write_text(str(code), encoding="utf-8")
     return home
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    """Every file that has a final name, but locks."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and not path.name.startswith(".") and path.suffix != ".lock"
+    }

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import commands
 import pytest
-from campaign_home import REPORT, Home
+from campaign_home import REPORT, Home, snapshot
 from same_results import assert_same
 from whole_files import assert_whole, leftovers
 
@@ -25,15 +25,6 @@ from msbench.datasets import manifest
 pytestmark = pytest.mark.campaign
 SIZE = 32 * 2**20
 MESSAGE = "No space left on device; make room, or choose another "
-
-
-def snapshot(root: Path) -> dict[str, bytes]:
-    """Every file that has a final name, but locks."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file() and not path.name.startswith(".") and path.suffix != ".lock"
-    }
 
 
 def full_at(ending: str) -> None:
