@@ -163,14 +163,19 @@ def litter(home: Home) -> list[Path]:
     return made + [make(folder / ".#tiny.yaml", "link to nothing", home.suite) for folder in folders]
 
 
-def copy_twice(home: Home) -> list[Path]:
-    """Copies of runs, and of files in them, as synchronised folders make them of what changed twice."""
-    made = []
-    for folder in list_runs(home):
-        made.append(Path(shutil.copytree(folder, f"{folder} (conflict)")))
-        for path in [folder / "run.json", folder / "metrics.csv", *(folder / "mixing").iterdir()]:
-            made.append(Path(shutil.copy(path, path.with_name(f"{path.stem} (1){path.suffix}"))))
-    return made
+def copy_files(home: Home) -> list[Path]:
+    """Copies of files of runs, as synchronised folders make them of what changed twice."""
+    found = [
+        path
+        for folder in list_runs(home)
+        for path in (folder / "run.json", folder / "metrics.csv", *(folder / "mixing").iterdir())
+    ]
+    return [Path(shutil.copy(path, path.with_name(f"{path.stem} (1){path.suffix}"))) for path in found]
+
+
+def copy_runs(home: Home) -> list[Path]:
+    """Copies of runs, as a file manager names them."""
+    return [Path(shutil.copytree(folder, f"{folder} (copy)")) for folder in list_runs(home)]
 
 
 def write_millions(home: Home) -> list[Path]:
@@ -268,7 +273,8 @@ FAULTS = {
     ),
     "links in place of reports": Fault("report", put("link", "reports/tiny.csv", "reports/report.html")),
     **{f"stray files, for {verb}": Fault(verb, litter) for verb in ("run", "report", "mixing", "list")},
-    "conflict copies": Fault("report", copy_twice),
+    "conflict copies of files": Fault("report", copy_files),
+    "copies of runs": Fault("report", copy_runs, 0, "(copy): not read: its name is no run id"),
     "a suite of Windows": Fault("run", edit("tiny.yaml", of_windows)),
     "records of Windows": Fault("report", edit("results/tiny/*/*/*/run.json", of_windows)),
     "logs of Windows": Fault("report", edit("results/tiny/*/*/*/metrics.csv", of_windows)),

@@ -235,7 +235,7 @@ def test_a_folder_of_runs_may_be_a_link_and_a_link_to_itself_ends(place: Path) -
     assert len({row["run"] for row in json.loads(listed.stdout)}) == 2
 
 
-@pytest.mark.parametrize("name", ["../x", "x/../../y", "/tmp/x", "A", "", ".", "x" * 65, "x\\y"])
+@pytest.mark.parametrize("name", ["../x", "x/../../y", "/tmp/x", "A", "=1", "-1", "", ".", "x" * 65, "x\\y"])
 @pytest.mark.parametrize("key", ["suite", "task", "model"])
 def test_names_of_a_suite_cannot_leave_the_results(place: Path, key: str, name: str) -> None:
     text = TINY_SUITE

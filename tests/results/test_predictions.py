@@ -70,6 +70,28 @@ def test_files_that_are_absent_damaged_or_of_another_task(tmp_path: Path) -> Non
         read_correct(folder, run_id)
 
 
+def test_a_flipped_bit_of_an_answer_is_found(tmp_path: Path) -> None:
+    run = kept(tmp_path, "mamba", answered(right(200, 0.6, 0)))
+    folder, run_id = run.folder, run.record.run_id
+    file, columns = folder / "predictions.parquet", parquet.ParquetFile(folder / "predictions.parquet")
+    (group,) = (columns.metadata.row_group(number) for number in range(columns.num_row_groups))
+    chunks = {
+        group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)
+    }
+    whole = file.read_bytes()
+    for name in ("label", "correct"):
+        # The last bytes of a column are of its values; the first ones are headers.
+        chunk = chunks[name]
+        start = chunk.dictionary_page_offset or chunk.data_page_offset
+        end = start + chunk.total_compressed_size
+        for place in range(end - 20, end):
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(DataError, match=rf"{file}: cannot be read: .*--fresh"):
+                read_correct(folder, run_id)
+    file.write_bytes(whole)
+    assert len(read_correct(folder, run_id)[0]) == 200
+
+
 def test_answers_of_another_run_are_refused(tmp_path: Path) -> None:
     mine, other = (kept(tmp_path, model, answered(right(30, 0.6, 0))) for model in ("mamba", "griffin"))
     file = mine.folder / "predictions.parquet"

@@ -1,5 +1,6 @@
 """The profile of a cluster: what it may say, and what becomes of it in a batch script."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,16 @@ def test_the_first_profile_that_is_there_is_used(tmp_path: Path, monkeypatch: py
     assert load_profile(tmp_path / "other.yaml").time == 90
     with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
         load_profile(tmp_path / "absent.yaml")
+
+
+def test_a_pipe_that_is_named_is_read() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"time: 60\n")
+    os.close(writing)
+    try:
+        assert load_profile(Path(f"/dev/fd/{reading}")).time == 60
+    finally:
+        os.close(reading)
 
 
 def test_only_what_the_profile_says_is_asked_of_slurm() -> None:
