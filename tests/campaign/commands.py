@@ -38,6 +38,9 @@ IMPORTED = (
         "msbench.reporting.compare.trace",
         "pyarrow.parquet",
         "scipy.stats",
+        # Else imported late, when another user may no longer read the library of root.
+        "importlib.readers",
+        "encodings.utf_8_sig",
     ),
 )
 CONTEXT = multiprocessing.get_context("forkserver")
