@@ -57,13 +57,13 @@ def assert_readable(home: Home, before: commands.Before | None) -> None:
         assert ended.code == 2, ended.text
         assert "cannot be used: " in ended.text
         assert "choose another --results" in ended.text
-    for words in (
-        home.words("baseline", "--out", home.results / "b.yaml"),
-        home.words("mixing", "--examples", "3"),
+    for words, says in (
+        (home.words("baseline", "--out", home.results / "b.yaml"), "b.yaml: cannot be written: "),
+        (home.words("mixing", "--examples", "3"), "mixing: is not writable; choose another --results"),
     ):
         ended = commands.run(*words, data=home.data, before=before)
         assert ended.code == 2, ended.text
-        assert "cannot be written: " in ended.text
+        assert says in ended.text
 
 
 def test_another_user_reads_what_is_not_hers(open_home: Home) -> None:
