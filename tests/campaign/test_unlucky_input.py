@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import commands
 import image_files
@@ -142,7 +143,7 @@ def lack(key: str, content: bytes) -> bytes:
     return json.dumps({**values, "checksum": checksum}).encode()
 
 
-def write_labels(change: Callable[[int], object], home: Home) -> list[Path]:
+def write_labels(change: Callable[[int], Any], home: Home) -> list[Path]:
     """Labels of another type in all predictions."""
     found = [folder / "predictions.parquet" for folder in list_runs(home)]
     for path in found:
