@@ -4,7 +4,7 @@ Without bounds, a value that no record can hold would only be found after its tr
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -61,6 +61,8 @@ def freeze(value: Any) -> Any:
 class DataConfig(Config):
     """Base of the datasets' configs."""
 
+    several_labels: ClassVar[bool] = False
+    """True if an example may have any number of labels."""
     dataset: str
 
 

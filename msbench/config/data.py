@@ -1,6 +1,6 @@
 """Configs of datasets: one class per dataset, found by name in `DATASETS`."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -266,6 +266,7 @@ class PtbXlConfig(DataConfig):
     signals have mean 0 and deviation 1 over all leads of the train split together, else they are in mV.
     """
 
+    several_labels: ClassVar[bool] = True
     dataset: Literal["ptbxl"] = "ptbxl"
     labels: Literal["all", "diagnostic", "subdiagnostic", "superdiagnostic", "form", "rhythm"] = "all"
     rate: Literal[100, 500] = 100

@@ -114,6 +114,9 @@ class TrainConfig(Config):
     cutmix: PositiveFloat | None = None
     """The same for rectangles of an image that are replaced by those of another (1.0 in S4ND's recipe). With
     `mixup` too, each batch has one of them, with equal probability."""
+    label_smoothing: Probability = 0.0
+    """Share of a label that is spread evenly over all classes in training (0.1 in S4ND's ImageNet); the losses
+    of validation and test are without."""
     micro_batch: Annotated[PositiveInt | Literal["auto"] | None, Field(exclude=True)] = None
     """Examples that a device computes at once, with gradients summed over a batch; ``auto`` halves them if
     memory runs out. An option of the execution, not part of the settings that are recorded and compared."""
@@ -122,6 +125,15 @@ class TrainConfig(Config):
     def _rates_are_in_order(self) -> Self:
         if self.min_lr > self.lr:
             raise ValueError(f"min_lr {self.min_lr} is above lr {self.lr}")
+        return self
+
+    @model_validator(mode="after")
+    def _smoothing_suits_the_loss(self) -> Self:
+        if self.label_smoothing and self.loss == "double-softmax":
+            raise ValueError(
+                "label_smoothing is not supported with loss: double-softmax, which repeats a published run;"
+                " leave it out, or use loss: cross-entropy"
+            )
         return self
 
     @model_validator(mode="after")
@@ -170,7 +182,7 @@ class RunSpec(Config):
         )
         sections = {"data": data, "model": model, "train": train}
         spec = validate(cls, replace(header, values={**header.values, **sections}))
-        idle = _find_idle_options(spec.model, spec.train)
+        idle = _find_idle_options(spec.data, spec.model, spec.train)
         if lines := [str(part.error(("train", key), problem)) for key, problem in idle]:
             raise ConfigError("\n".join(lines))
         return spec
@@ -181,8 +193,12 @@ class RunSpec(Config):
         return compute_spec_digest(self.model_dump(mode="json"))
 
 
-def _find_idle_options(model: ClassifierConfig, train: TrainConfig) -> Iterator[tuple[str, str]]:
-    """Yield the key of each option of training that nothing in the model would take, and the problem."""
+def _find_idle_options(
+    data: DataConfig, model: ClassifierConfig, train: TrainConfig
+) -> Iterator[tuple[str, str]]:
+    """Yield the key of each option of training that the data or the model do not take, and the problem."""
+    if data.several_labels and train.label_smoothing:
+        yield "label_smoothing", f"needs one label an example, and {data.dataset} has several; leave it out"
     if not model.has_step_sizes:
         for key in train.changed(("dt_lr", "dt_decay")):
             yield key, "acts on step sizes, and the model has none; leave it out"

@@ -18,17 +18,18 @@ from msbench.training.processes import BatchResult, BatchShard
 from msbench.training.seeding import get_torch_states, restore_torch_states
 
 
-def compute_loss(logits: Tensor, labels: Tensor, kind: str) -> Tensor:
+def compute_loss(logits: Tensor, labels: Tensor, kind: str, smoothing: float = 0.0) -> Tensor:
     """Return the mean loss of a batch: `logits` (b, classes) float32, `labels` (b,), or (b, classes).
 
     With (b, classes) of integers, several labels each, it is the binary cross entropy of every decision,
     whatever `kind`. Numbers that are no integers are shares of the one label.
+    Of one label each, the share `smoothing` is spread evenly over all classes.
     """
     if labels.ndim == 2 and not labels.is_floating_point():
         return functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
     if kind == "double-softmax":
         logits = logits.softmax(dim=1)
-    return functional.cross_entropy(logits, labels)
+    return functional.cross_entropy(logits, labels, label_smoothing=smoothing)
 
 
 def decide(logits: Tensor, multi_label: bool) -> Tensor:
@@ -115,7 +116,8 @@ class GradientComputer:
         largest = batch.positions // len(labels) * min(shard.most, self.size or shard.most)
         self.module.recompute_layers(on=largest > self.recompute_above)
         logits = self.model(batch.inputs, batch.lengths).float()
-        loss = compute_loss(logits, labels if batch.targets is None else batch.targets, self.config.loss)
+        targets = labels if batch.targets is None else batch.targets
+        loss = compute_loss(logits, targets, self.config.loss, self.config.label_smoothing)
         weight = len(labels) / shard.whole if shard.examples else 0.0
         weighted = loss if weight == 1 else loss * weight
         self.fabric.backward(weighted)

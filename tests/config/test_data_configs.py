@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from msbench.config.data import STANDARDISATIONS, Cifar10Config, ImageNetConfig, PtbXlConfig
+from msbench import datasets
+from msbench.config.data import DATASETS, STANDARDISATIONS, Cifar10Config, ImageNetConfig, PtbXlConfig
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,9 @@ def test_positions_and_channels_of_patches() -> None:
 def test_crops_of_ptbxl_that_cannot_be_are_refused(values: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
         PtbXlConfig(**values)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_configs_know_whether_examples_have_several_labels(name: str) -> None:
+    config = DATASETS[name](dataset=name)
+    assert config.several_labels == datasets.outline(config).multi_label

@@ -242,9 +242,10 @@ def test_unknown_names_keep_their_type() -> None:
         ({"schedule": "rsqrt", "warmup_epochs": 0.0}, "rsqrt begins with a warm-up; raise warmup_epochs"),
         ({"schedule": "one-cycle", "warmup_epochs": 0.0}, "one-cycle begins with a warm-up"),
         ({"schedule": "one-cycle", "warmup_epochs": 10.0}, "no epoch to fall in, of epochs 10; lower it"),
+        ({"label_smoothing": 0.1, "loss": "double-softmax"}, "not supported with loss: double-softmax"),
     ],
 )
-def test_options_that_the_schedule_does_not_use_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_act_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         TrainConfig(**options)
 
@@ -281,6 +282,12 @@ def test_rates_of_what_the_model_does_not_have_are_refused(
 ) -> None:
     values = {**VALUES, "model_name": model, "model": {}, "train": option}
     with pytest.raises(ConfigError, match=f"^x: {problem}"):
+        resolve(values)
+
+
+def test_smoothing_needs_one_label_an_example() -> None:
+    values = {**VALUES, "data": {"dataset": "ptbxl"}, "train": {"label_smoothing": 0.1}}
+    with pytest.raises(ConfigError, match=r"^x: train.label_smoothing: needs one label .* ptbxl has several"):
         resolve(values)
 
 

@@ -96,6 +96,7 @@ OPTIONS = {
     # With such a rate no score rises, and every epoch after the first lowers it.
     "plateau": ("train.schedule=plateau", "train.plateau_patience=0", "train.lr=1e-9"),
     "one-cycle": ("train.schedule=one-cycle", "train.one_cycle_beta1=0.5"),
+    "smoothing": ("train.label_smoothing=0.3",),
     "step sizes": ("train.dt_lr=0.1", "train.dt_decay=true"),
 }
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from msbench import datasets as data
 from msbench import models
@@ -15,6 +16,7 @@ from msbench.training.batches import split_batch
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import ProgressCallback
 from msbench.training.signals import SignalFlag
+from msbench.training.step import compute_loss
 
 TRIED = "CUDA out of memory. Tried to allocate 2.00 GiB"
 
@@ -155,3 +157,12 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(
     monkeypatch.setattr(Classifier, "forward", wrong)
     with pytest.raises(RuntimeError, match="shapes differ"):
         trainer(tiny, tmp_path, "mamba", "train.micro_batch=auto").run()
+
+
+def test_smoothing_spreads_a_share_of_each_label_over_all_classes() -> None:
+    logits, labels = torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 3, 2, 1, 3])
+    targets = 0.9 * functional.one_hot(labels, 4).double() + 0.1 / 4
+    expected = -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean()
+    torch.testing.assert_close(
+        compute_loss(logits, labels, "cross-entropy", 0.1), expected, rtol=1e-12, atol=0
+    )
