@@ -74,6 +74,8 @@ def copy_state(trainer: Trainer) -> Tensors:
     module = trainer.module
     named: Tensors = {f"parameter {name}": value for name, value in module.named_parameters()}
     named |= {f"buffer {name}": value for name, value in module.named_buffers()}
+    if trainer.average is not None:
+        named |= {f"average {name}": value for name, value in trainer.average.state_dict().items()}
     generators, plain = get_generator_states()
     kept = get_optimizer_tensors(module, trainer.optimizer.optimizer)
     named |= {name.replace("/", " ", 1): value for name, value in kept.items()}

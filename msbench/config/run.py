@@ -115,8 +115,16 @@ class TrainConfig(Config):
     """The same for rectangles of an image that are replaced by those of another (1.0 in S4ND's recipe). With
     `mixup` too, each batch has one of them, with equal probability."""
     label_smoothing: Probability = 0.0
-    """Share of a label that is spread evenly over all classes in training (0.1 in S4ND's ImageNet); the losses
-    of validation and test are without."""
+    """Share of a label that is spread evenly over all classes in training (0.1 in S4ND's ImageNet).
+
+    The losses of validation and test are without.
+    """
+    average_weights: OpenFraction | None = None
+    """Decay of an exponential moving average of the weights over steps (S4ND's ImageNet: 0.99996), or None.
+
+    The average, with that of batch norms' statistics, is validated, so that the epoch is chosen by it, kept
+    as the best, and tested. Training itself, and its loss and accuracy, are without.
+    """
     micro_batch: Annotated[PositiveInt | Literal["auto"] | None, Field(exclude=True)] = None
     """Examples that a device computes at once, with gradients summed over a batch; ``auto`` halves them if
     memory runs out. An option of the execution, not part of the settings that are recorded and compared."""

@@ -27,7 +27,8 @@ def estimate_memory(spec: RunSpec, model: nn.Module, info: TaskInfo, device: str
     """
     parameters = sum(each.numel() * each.element_size() for each in model.parameters())
     positions = count_positions(spec, info, devices)
-    return COPIES * parameters + models.estimate_activation_bytes(
+    copies = COPIES + (spec.train.average_weights is not None)
+    return copies * parameters + models.estimate_activation_bytes(
         spec.model_name, spec.model, positions, device
     )
 

@@ -1,8 +1,9 @@
 """Checkpoints: one safetensors file each, plain JSON in its header, nothing that needs unpickling.
 
-``last.safetensors`` holds all that a run needs to resume (weights, optimiser, generators, running sums), and
-``previous.safetensors`` is the one before it. ``best-<epoch>.safetensors`` holds the weights of the epoch
-that validated best so far. Each is written completely under another name and then renamed.
+``last.safetensors`` holds all that a run needs to resume (weights, their average if there is one, optimiser,
+generators, running sums), and ``previous.safetensors`` is the one before it. ``best-<epoch>.safetensors``
+holds the weights, or their average, of the epoch that validated best so far. Each is written completely under
+another name and then renamed.
 """
 
 import contextlib
@@ -238,20 +239,18 @@ def _metadata(data: bytes) -> dict[str, str]:
     return found
 
 
-def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+def load_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor], prefix: str = "model/") -> None:
     """Load ``model/...`` tensors; CheckpointError lists names and shapes that do not match."""
-    weights = {
-        name.removeprefix("model/"): value for name, value in tensors.items() if name.startswith("model/")
-    }
+    weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
     try:
         model.load_state_dict(weights, strict=True)
     except RuntimeError as error:
         raise CheckpointError(f"the checkpoint does not fit this model: {error}") from error
 
 
-def get_model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def get_model_tensors(model: torch.nn.Module, prefix: str = "model/") -> dict[str, torch.Tensor]:
     """Return parameters and buffers under ``model/...``."""
-    return {f"model/{name}": value for name, value in model.state_dict().items()}
+    return {f"{prefix}{name}": value for name, value in model.state_dict().items()}
 
 
 def get_optimizer_tensors(

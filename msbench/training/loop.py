@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from lightning_fabric import Fabric
+from torch import nn
 
 from msbench.config import RunSpec
 from msbench.datasets.dataset import Dataset, Split
@@ -16,6 +17,7 @@ from msbench.errors import CheckpointError, Diverged, Interrupted
 from msbench.models.classifier import Classifier
 from msbench.results.metrics_log import write_log
 from msbench.training import checkpoint as ckpt
+from msbench.training.average import average_weights
 from msbench.training.batches import BatchLoader, DeviceBatch, draw_batches
 from msbench.training.checkpoint import load_weights
 from msbench.training.evaluation import Predictions, find_unscored_classes, predict
@@ -46,6 +48,9 @@ class Trainer:
     Raises Diverged at the first loss or parameter that is not finite, Interrupted after a signal (state
     saved), CheckpointError if state cannot be saved, DataError if a split cannot be scored. With several
     `processes`, each has such a trainer; the first one writes.
+
+    With `average_weights` each step also moves an average of the weights. It is the average that every epoch
+    validates and that ``best-<epoch>`` holds; ``last`` holds both, and the average never enters a step.
     """
 
     def __init__(
@@ -64,7 +69,10 @@ class Trainer:
         self.spec, self.config, self.dataset = spec, spec.train, dataset
         self.directory, self.fabric, self.callback, self.signals = directory, fabric, callback, signals
         self.module, self.processes = model, processes
+        decay = spec.train.average_weights
+        self.average = None if decay is None else average_weights(model, decay)
         self.model, self.optimizer = fabric.setup(model, build_optimizer(model, spec.train))
+        self.validated = self.model if self.average is None else fabric.setup(self.average.module)
         processes.join(model)
         self.gradients = GradientComputer(fabric, self.model, model, spec.train, self._note_pieces)
         self.schedule = LearningRateSchedule.from_config(spec.train, len(dataset.splits["train"]))
@@ -88,7 +96,8 @@ class Trainer:
         if self.processes.first:
             size = sum(tensor.numel() * tensor.element_size() for tensor in self.module.state_dict().values())
             # last and previous hold weights and two moments, best holds weights, one more is being written.
-            self.folder.prepare(needed=10 * size)
+            copies = 10 if self.average is None else 13
+            self.folder.prepare(needed=copies * size)
         if not self._resume():
             seed_everything(self.spec.seed)
         self.progress.attempts.append(self.attempt)
@@ -116,6 +125,8 @@ class Trainer:
 
     def _restore(self, found: ckpt.Checkpoint) -> None:
         load_weights(self.module, found.tensors)
+        if self.average is not None:
+            load_weights(self.average, found.tensors, "average/")
         if found.state["progress"]["step"] > 0:
             ckpt.load_optimizer(self.module, self.optimizer.optimizer, found.tensors)
         restore_generators(found.tensors, found.state["generators"])
@@ -187,6 +198,8 @@ class Trainer:
                 self.model, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.module)
         self.progress.step += 1
         self.sums.add(result)
 
@@ -203,18 +216,18 @@ class Trainer:
         best = self.folder.broadcast(found, self.processes)
         assert best is not None, "where there is no best epoch, the first process has raised"
         load_weights(self.module, best.tensors)
-        test = self._predict("test", lambda: self.processes.check(self.signals))
+        test = self._predict(self.model, "test", lambda: self.processes.check(self.signals))
         if not math.isfinite(test.loss):
             raise Diverged(self.progress.step, "test loss", test.loss)
         return test
 
-    def _predict(self, split: str, between: Callable[[], None]) -> Predictions:
+    def _predict(self, model: nn.Module, split: str, between: Callable[[], None]) -> Predictions:
         def after(_done: int, _total: int) -> None:
             self.processes.pause()
             between()
 
         return predict(
-            self.model,
+            model,
             self._get_loader(split, self.dataset.splits[split]),
             self.config.batch_size,
             pad_to=self.config.pad_to,
@@ -242,7 +255,7 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         sums, progress = self.sums, self.progress
-        validation = self._predict("validation", self._stop_on_signal)
+        validation = self._predict(self.validated, "validation", self._stop_on_signal)
         if not math.isfinite(validation.loss):
             check_finite(self.module, sums.loss, progress.step)
             raise Diverged(progress.step, "validation loss", validation.loss)
@@ -278,7 +291,8 @@ class Trainer:
             return
         if better:
             state = {"epoch": row.epoch, "score": row.score}
-            self.folder.save_best(ckpt.Checkpoint(ckpt.get_model_tensors(self.module), state), row.epoch)
+            kept = self.module if self.average is None else self.average.module
+            self.folder.save_best(ckpt.Checkpoint(ckpt.get_model_tensors(kept), state), row.epoch)
         self.save()
         self.folder.forget_other_bests(self.progress.best_epoch)
         self._write_log()
@@ -314,6 +328,7 @@ class Trainer:
         sums = self.sums
         tensors = {
             **ckpt.get_model_tensors(self.module),
+            **({} if self.average is None else ckpt.get_model_tensors(self.average, "average/")),
             **ckpt.get_optimizer_tensors(self.module, self.optimizer.optimizer),
             **random_tensors,
             "sums/loss": sums.loss,

@@ -15,7 +15,7 @@ from msbench.datasets.dataset import Dataset
 from msbench.errors import CheckpointError, Diverged, Interrupted
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.batches import BatchLoader
-from msbench.training.checkpoint import Checkpoint
+from msbench.training.checkpoint import Checkpoint, load_weights
 from msbench.training.evaluation import predict
 from msbench.training.loop import Trainer, make_fabric
 from msbench.training.metrics import EpochRow, ProgressCallback
@@ -96,6 +96,7 @@ OPTIONS = {
     # With such a rate no score rises, and every epoch after the first lowers it.
     "plateau": ("train.schedule=plateau", "train.plateau_patience=0", "train.lr=1e-9"),
     "one-cycle": ("train.schedule=one-cycle", "train.one_cycle_beta1=0.5"),
+    "averaged weights": ("train.average_weights=0.8",),
     "smoothing": ("train.label_smoothing=0.3",),
     "step sizes": ("train.dt_lr=0.1", "train.dt_decay=true"),
 }
@@ -150,9 +151,42 @@ def test_each_option_acts_and_resumes_bit_equal(tiny: Suite, tmp_path: Path, opt
     rates = [value for value in OPTIONS[option] if value.startswith("train.lr=")]
     trainer(spec_of(tiny, "msssm-s6", *rates), tmp_path / "usual").run()
     expected, found = weights(tmp_path / "usual"), weights(tmp_path / "whole")
-    assert any(
-        not torch.equal(tensor, found[name]) for name, tensor in expected.items() if "rng/" not in name
-    )
+    same = all(torch.equal(tensor, found[name]) for name, tensor in expected.items() if "rng/" not in name)
+    assert same == (option == "averaged weights"), "which change no step, only what is kept as the best"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_average_of_the_weights_is_validated_kept_and_tested(
+    tiny: Suite, tmp_path: Path, model: str
+) -> None:
+    run = trainer(spec_of(tiny, model, "train.average_weights=0.8", "train.epochs=1"), tmp_path)
+    expected: dict[str, torch.Tensor] = {}
+
+    def follow(_step: int) -> None:
+        for name, value in run.module.state_dict().items():
+            # torch's lerp, for bits; it is 0.8 of the average and 0.2 of the weights
+            before = expected.get(name)
+            expected[name] = value.clone() if before is None else before.lerp(value, 1 - 0.8)
+
+    run.after_step = follow
+    run.run()
+    (best,) = (tmp_path / "checkpoint").glob("best-*.safetensors")
+    kept = load_file(best)
+    assert {name.removeprefix("model/") for name in kept} == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(kept[f"model/{name}"], value, rtol=1e-6, atol=1e-7)
+    trained = run.module.state_dict()
+    assert any(not torch.equal(kept[f"model/{name}"], value) for name, value in trained.items())
+
+    dataset = run.dataset
+    net = models.build(run.spec.model_name, run.spec.model, dataset.info, seed=1)
+    load_weights(net, kept)
+    found = {
+        split: predict(net, BatchLoader(dataset.splits[split], torch.device("cpu")), 8)
+        for split in ("validation", "test")
+    }
+    assert run.progress.rows[0]["validation_loss"] == found["validation"].loss
+    np.testing.assert_array_equal(run.test().logits, found["test"].logits)
 
 
 def test_the_log_shows_the_rate_after_each_plateau(tiny: Suite, tmp_path: Path) -> None:

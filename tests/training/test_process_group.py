@@ -38,6 +38,13 @@ WIDTH = 32
 SCENES = {
     # Batches of 59 and of one: the second process has no example of the second one.
     "batch-norm": ("msssm-s6", *PLAIN, "model.pooling=last", "train.batch_size=59", "train.clip=0.5"),
+    "averaged": (
+        "msssm-s6",
+        *PLAIN,
+        "train.batch_size=7",
+        "train.average_weights=0.5",
+        "train.label_smoothing=0.1",
+    ),
     "paper-padding": ("msssm-s6", *PLAIN, "train.batch_size=7", "model.padding=paper", "train.max_steps=9"),
     # Its layers have batch norms inside.
     "recomputed": (
@@ -61,7 +68,13 @@ ONE_EXAMPLE = {"train_accuracy": 1.01 / 59, "validation_accuracy": 1.01 / 20}
 """Two classes may be as near to each other as the rounding of sums over one and two processes."""
 ELSEWHERE = "elsewhere"
 """Where the second process would write."""
-DROPPING = ("msssm-s6", "train.epochs=2", "train.batch_size=20")
+DROPPING = (
+    "msssm-s6",
+    "train.epochs=2",
+    "train.batch_size=20",
+    "train.average_weights=0.5",
+    "train.schedule=plateau",
+)
 
 
 def spec_of(model: str, *overrides: str, folder: Path, suite: str = "tiny") -> RunSpec:
