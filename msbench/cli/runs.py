@@ -88,10 +88,13 @@ def run(
     """Train, evaluate and record runs. Finished runs are kept, stopped ones resume."""
     given = locals()
     from msbench.runs.launchers import RunOptions, check_options
+    from msbench.runs.plan import describe_bucketed_norms
 
     options = collect(RunOptions, {**given, "suites": expand_suites(suites)})
     check_options(options)
     specs = select_specs(options.suites, models, tasks, seeds, overrides)
+    for text in describe_bucketed_norms(specs):
+        console.say(f"msbench: {text}")
     if options.launcher == "slurm":
         _submit(specs, options, as_json=as_json)
     elif options.container is not None:

@@ -63,6 +63,8 @@ class DataConfig(Config):
 
     several_labels: ClassVar[bool] = False
     """True if an example may have any number of labels."""
+    ragged: ClassVar[bool] = False
+    """True if sequences differ in length."""
     dataset: str
 
 

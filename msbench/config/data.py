@@ -23,6 +23,7 @@ class ListOpsConfig(DataConfig):
     their defaults). Lengths are counted in tokens without round brackets; both bounds are exclusive.
     """
 
+    ragged: ClassVar[bool] = True
     dataset: Literal["listops"] = "listops"
     source: Literal["generated", "release"] = "generated"
     train: PositiveInt = 96_000
@@ -218,6 +219,7 @@ class TextConfig(DataConfig):
     Arena. The first `max_length` tokens of a text are kept, including the ``<eos>`` at its end.
     """
 
+    ragged: ClassVar[bool] = True
     tokens: Literal["characters", "bytes"] = "characters"
     max_length: PositiveInt = 4096
     eos: bool = True

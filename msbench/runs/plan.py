@@ -54,6 +54,21 @@ def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
     run_checks(*(partial(models.check_kernel, spec.model_name, spec.model, device) for spec in specs))
 
 
+def describe_bucketed_norms(specs: Iterable[RunSpec]) -> list[str]:
+    """Return a warning for each task on which batch norm would be trained on batches of similar length."""
+    found: dict[str, list[str]] = {}
+    for spec in specs:
+        if spec.data.ragged and spec.model.norm == "batch" and spec.train.bucketing:
+            names = found.setdefault(spec.task, [])
+            if spec.model_name not in names:
+                names.append(spec.model_name)
+    return [
+        f"{task}: {', '.join(names)}: model.norm: batch on batches of similar length lowers accuracy, more"
+        " for some models than for others; set train.bucketing=false for random batches, as in the paper"
+        for task, names in found.items()
+    ]
+
+
 def describe_unread_runs(
     spec: RunSpec, digests: Sequence[str], stored: StoredRuns, results: Path, data_digest: str | None
 ) -> tuple[str, ...]:

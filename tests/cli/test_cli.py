@@ -110,6 +110,7 @@ def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
     assert done.exit_code == 0, done.stderr
     rows = json.loads(done.stdout)
     assert all(row["parameters"] > 0 and row["steps"] == 24 for row in rows)
+    assert "msbench: listops-tiny: msssm-s6: model.norm: batch on batches of similar length" in done.stderr
     assert not results.exists()
 
 

@@ -73,3 +73,7 @@ def test_crops_of_ptbxl_that_cannot_be_are_refused(values: dict[str, Any], fault
 def test_configs_know_whether_examples_have_several_labels(name: str) -> None:
     config = DATASETS[name](dataset=name)
     assert config.several_labels == datasets.outline(config).multi_label
+
+
+def test_configs_know_whether_lengths_differ() -> None:
+    assert {name for name, config in DATASETS.items() if config.ragged} == {"listops", "imdb", "aan"}

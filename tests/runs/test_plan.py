@@ -6,6 +6,7 @@ import pytest
 
 from msbench import datasets
 from msbench.config import RunSpec
+from msbench.config.data import Cifar10Config
 from msbench.errors import OutOfMemory
 from msbench.results import store
 from msbench.results.record import RunRecord, write_record
@@ -13,7 +14,7 @@ from msbench.runs import identity
 from msbench.runs.definition import Definition
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.memory import estimate_size
-from msbench.runs.plan import RESUMABLE, PlannedRun, plan_runs
+from msbench.runs.plan import RESUMABLE, PlannedRun, describe_bucketed_norms, plan_runs
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.checkpoint import CheckpointFolder
 from msbench.training.metrics import ProgressCallback
@@ -37,6 +38,19 @@ def test_a_run_resumes_from_every_checkpoint_that_training_keeps(tmp_path: Path)
     """Named twice, as a plan must not wait for PyTorch to be imported."""
     kept = CheckpointFolder(tmp_path, "0" * 12)
     assert [path.stem for path in (kept.next, kept.last, kept.previous)] == list(RESUMABLE)
+
+
+def test_batch_norm_on_batches_of_similar_length_is_warned_of(tiny: Suite) -> None:
+    (warning,) = describe_bucketed_norms(resolve_specs(tiny, seeds=[0, 1]))
+    assert warning.startswith("listops-tiny: msssm-s6: model.norm: batch on batches of similar length")
+    assert "set train.bucketing=false" in warning
+    assert describe_bucketed_norms(resolve_specs(tiny, overrides=["train.bucketing=false"])) == []
+    assert describe_bucketed_norms(resolve_specs(tiny, overrides=["model.norm=layer"])) == []
+    both = describe_bucketed_norms(resolve_specs(tiny, overrides=["model.norm=batch"]))
+    assert len(both) == 1
+    assert "listops-tiny: msssm-s6, mamba: " in both[0]
+    same_length = resolve_specs(tiny)[0].model_copy(update={"data": Cifar10Config()})
+    assert describe_bucketed_norms([same_length]) == []
 
 
 def test_data_that_is_not_set_up_comes_first(tiny: Suite, place: RunContext, tmp_path: Path) -> None:
