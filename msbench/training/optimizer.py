@@ -11,7 +11,8 @@ group        parameters                                          weight decay  l
 ``kernels``  SGConv's kernels                                    yes           ``kernel_lr``
 ===========  ==================================================  ============  ====================
 
-Without ``dt_lr`` or ``kernel_lr`` the rate is ``ssm_lr``, and without that ``lr``.
+Without ``dt_lr`` or ``kernel_lr`` the rate is ``ssm_lr``, and without that ``lr``. Where ``dt`` then has the
+settings of ``ssm``, it is part of it.
 Groups without weight decay are those whose zeros have another meaning: a rate of -1, no skip, steps of 0.69,
 equal streams switched off. A static mixer is a scale, as a norm's is, so it does not decay either. Models
 whose skip ``D`` has the common learning rate in their source have it in ``plain``.
@@ -49,7 +50,10 @@ def make_parameter_groups(model: nn.Module, train: TrainConfig) -> list[dict[str
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.requires_grad:
-                members[find_group(module, name, parameter)].append(parameter)
+                group = find_group(module, name, parameter)
+                # One group where settings are equal: the order of groups is that in which clipping sums.
+                alike = group == "dt" and settings["dt"] == settings["ssm"]
+                members["ssm" if alike else group].append(parameter)
     check_partition(model, members)
     return [
         {"name": group, "params": parameters, "lr": settings[group][0], "weight_decay": settings[group][1]}

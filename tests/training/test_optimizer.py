@@ -92,7 +92,7 @@ def test_groups_are_named_once_and_sum_to_the_model(name: str) -> None:
     model = models.build(name, CONFIGS[name], INFO, seed=0)
     optimizer = build_optimizer(model, TrainConfig(beta2=0.95))
     names = [group["name"] for group in optimizer.param_groups]
-    assert names == ["weights", "plain", "ssm", "dt", "dt-maps"]
+    assert names == ["weights", "plain", "ssm", "dt-maps"]
     assert {group["betas"] for group in optimizer.param_groups} == {(0.9, 0.95)}
     total = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
     assert total == models.count_parameters(model)
