@@ -28,6 +28,8 @@ GAP = "  "
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)", re.MULTILINE)
 """The first character of a command to GitHub's runner: ``::error``, or ``##[error]`` anywhere in a line."""
+LIFELINE = "MSBENCH_LIFELINE"
+"""Variable that is set if a process's standard input is held open by its parent, of the same command."""
 PLAIN = frozenset((string.ascii_letters + string.digits + "./_-=:").encode())
 """Bytes that need no quoting in a shell."""
 
@@ -115,6 +117,11 @@ def mute() -> None:
 def muted() -> bool:
     """Return True if `mute` was called."""
     return _Muted.on
+
+
+def can_move() -> bool:
+    """Return True if stderr is a terminal whose cursor moves: else each update of a bar would be a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class _Muted:

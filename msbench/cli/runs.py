@@ -1,5 +1,6 @@
 """Verbs that make runs: listings, data, training."""
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -87,6 +88,8 @@ def run(
 ) -> None:
     """Train, evaluate and record runs. Finished runs are kept, stopped ones resume."""
     given = locals()
+    if not quiet:
+        _announce(suites)
     from msbench.runs.launchers import RunOptions, check_options
     from msbench.runs.plan import describe_bucketed_norms
 
@@ -103,6 +106,12 @@ def run(
         raise typer.Exit(run_in_container(specs, options, expand_arguments(sys.argv[1:])))
     else:
         _run_locally(specs, options, as_json=as_json)
+
+
+def _announce(suites: list[str]) -> None:
+    """Print one line before torch is imported, which takes seconds; once, of processes that work together."""
+    if console.LIFELINE not in os.environ and os.environ.get("RANK", "0") == "0":
+        console.say(f"msbench: planning {', '.join(suites)}")
 
 
 def _submit(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool) -> None:

@@ -114,6 +114,35 @@ def test_a_dry_run_touches_nothing(tiny_file: Path, results: Path) -> None:
     assert not results.exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "environment", "said"),
+    [
+        ([], {}, ["msbench: planning quick, lra"]),
+        (["--quiet"], {}, []),
+        ([], {"RANK": "0"}, ["msbench: planning quick, lra"]),
+        ([], {"RANK": "1"}, []),
+        ([], {"MSBENCH_LIFELINE": "1"}, []),  # its parent has said it
+    ],
+)
+def test_a_run_says_something_before_anything_slow(
+    more: list[str], environment: dict[str, str], said: list[str]
+) -> None:
+    words = ["msbench", "run", "quick", "lra", *more]
+    lines = ("import sys", "from msbench.cli import main", "sys.modules['msbench.runs'] = None")
+    text = "; ".join((*lines, f"sys.argv = {words}", "assert 'torch' not in sys.modules", "main()"))
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | environment,
+    )
+    shown = done.stderr.splitlines()
+    assert [line for line in shown if line.startswith("msbench: ")] == said
+    assert shown[-1].startswith("ModuleNotFoundError: ")
+
+
 def test_a_dry_run_says_where_every_setting_comes_from(tiny_file: Path, results: Path) -> None:
     words = ("run", tiny_file, "--results", results, "--dry-run", "--set", "train.lr=2e-2")
     rows = json.loads(msbench(*words, "--json").stdout)

@@ -108,6 +108,7 @@ def test_a_plan_of_endless_size_is_one_message(
     command = ["run", str(tiny_file), "--model", "mamba", "--results", str(tmp_path / "results")]
     done = CliRunner().invoke(app, [*command, "--dry-run", "--set", override])
     assert done.exit_code == code, done.exception
-    (line,) = done.stderr.splitlines()
+    planning, line = done.stderr.splitlines()
+    assert planning == f"msbench: planning {tiny_file}"
     assert words in line
     assert not (tmp_path / "results").exists()

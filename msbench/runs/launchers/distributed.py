@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from msbench.console import mute, say
+from msbench.console import LIFELINE, mute, say
 from msbench.environment import count_cores
 from msbench.errors import ConfigError, ExitCode, Lost, get_first_line
 from msbench.runs.launchers import is_placed, read_number, read_rank
@@ -27,8 +27,6 @@ from msbench.training.signals import SignalFlag, handling, is_ignored
 if TYPE_CHECKING:
     from msbench.training.processes import Processes
 
-LIFELINE = "MSBENCH_LIFELINE"
-"""Variable that is set if a process's standard input is held open by its parent."""
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 """Gloo's interface for processes of one machine: a host's name may not even resolve."""
 ONCE = 2.0

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from ranks import until
 
-from msbench.runs.launchers.distributed import LIFELINE, ONCE, create_flag, forward_signals
+from msbench.console import LIFELINE
+from msbench.runs.launchers.distributed import ONCE, create_flag, forward_signals
 from msbench.runs.launchers.local import WorkerPool, build_slots, choose_worst
 
 HEAD = (
