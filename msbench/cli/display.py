@@ -1,7 +1,5 @@
 """Terminal output on runs: plans, submissions, outcomes and the progress of training."""
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -208,6 +206,4 @@ def show_progress(spec: RunSpec, *, quiet: bool) -> ProgressCallback:
     """Return the display of a run's progress that suits the destination of stderr."""
     if quiet or console.muted():
         return ProgressCallback()
-    # If the cursor cannot be moved, each update of a bar would be a new line.
-    moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return BarProgress(spec) if moving else LogProgress(spec)
+    return BarProgress(spec) if console.can_move() else LogProgress(spec)

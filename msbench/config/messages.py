@@ -87,6 +87,20 @@ def format_value(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def format_duration(seconds: float) -> str:
+    """Return a duration in its two largest units, such as ``45 s``, ``2 h 10 min`` or ``3 d 4 h``."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days:,} d {hours} h"
+
+
 def format_bytes(count: int) -> str:
     """Return bytes in a suitable unit, such as ``3.2 GB``; powers of 1000, not 1024."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

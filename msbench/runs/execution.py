@@ -15,7 +15,7 @@ from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.config.messages import describe_first_fault
 from msbench.console import encodable
-from msbench.datasets.dataset import Dataset, TaskInfo
+from msbench.datasets.dataset import Dataset, Progress, TaskInfo, ignore_progress
 from msbench.environment import choose_accelerator, describe_environment, measure_split_memory
 from msbench.errors import (
     NO_ROOM,
@@ -34,6 +34,7 @@ from msbench.results import files, store
 from msbench.results.files import require_writable
 from msbench.results.predictions import write_predictions
 from msbench.results.record import Failure, RunRecord, Status, encode_record, get_metric_key, write_record
+from msbench.runs.amounts import log_amounts
 from msbench.runs.identity import Identity, digest_kernels, identify
 from msbench.runs.memory import advise_on_memory, count_positions, limit_positions
 from msbench.runs.plan import name_run
@@ -135,15 +136,18 @@ def _check_alike(identity: Identity, processes: Processes) -> None:
 
 def _set_up_dataset(spec: RunSpec, context: RunContext, listener: ProgressCallback) -> Dataset:
     processes = context.processes
+    show: Progress = ignore_progress
 
-    def progress(*_: object) -> None:
+    def progress(what: str, done: int, total: int) -> None:
         if processes.first:
             processes.wait()
+            show(what, done, total)
         processes.check(context.signals)
 
     if not datasets.is_ready(spec.data, context.data_root):
         require_writable(context.results)  # before hours of set-up, not after them
         listener.note(f"setting up {spec.data.dataset} in {context.data_root}")
+        show = log_amounts(listener.note)
     found = datasets.setup(spec.data, context.data_root, progress=progress) if processes.first else None
     # The others continue once it is set up; those on another machine may have to set it up themselves.
     processes.broadcast(b"")

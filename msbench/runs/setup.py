@@ -15,6 +15,7 @@ from msbench.datasets.dataset import Dataset
 from msbench.datasets.disk import distrust_stamps
 from msbench.errors import ConfigError, DataError, ExitCode
 from msbench.results.files import require_writable
+from msbench.runs.amounts import show_amounts
 from msbench.runs.plan import PlannedRun, plan_runs
 from msbench.runs.suite import load_suite, resolve_specs
 from msbench.training.signals import SignalFlag
@@ -117,22 +118,20 @@ def plan_with_data(
 def _set_up(configs: list[DataConfig], source: Path | None, check_only: bool, quiet: bool) -> SetupResult:
     if source is not None and len(configs) != 1:
         raise ConfigError("--from goes with one dataset, such as: msbench setup listops --from PATH")
-    root, printed = datasets.data_root(), ("", -1)
+    root = datasets.data_root()
     with SignalFlag() as signals:
 
-        def progress(what: str, done: int, total: int) -> None:
-            nonlocal printed
-            signals.check()
-            tenth = (what, done * 10 // total)
-            if not quiet and tenth != printed:
-                printed = tenth
-                say(f"{what}: {done:,} of {total:,}")
-
         def work(config: DataConfig) -> Dataset:
-            if check_only:
-                with distrust_stamps(progress):
-                    return datasets.open_dataset(config, root)
-            return datasets.setup(config, root, source=source, progress=progress)
+            with show_amounts(quiet=quiet) as show:
+
+                def progress(what: str, done: int, total: int) -> None:
+                    signals.check()
+                    show(what, done, total)
+
+                if check_only:
+                    with distrust_stamps(progress):
+                        return datasets.open_dataset(config, root)
+                return datasets.setup(config, root, source=source, progress=progress)
 
         return SetupResult([_try_setup(config, work, signals) for config in configs])
 

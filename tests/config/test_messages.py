@@ -6,7 +6,13 @@ import pytest
 from pydantic import Field, ValidationError
 
 from msbench.config.base import Config
-from msbench.config.messages import describe_error, describe_unknown_key, format_bytes, format_value
+from msbench.config.messages import (
+    describe_error,
+    describe_unknown_key,
+    format_bytes,
+    format_duration,
+    format_value,
+)
 
 
 class Layer(Config):
@@ -79,3 +85,21 @@ def test_long_values_are_cut_and_stay_on_one_line() -> None:
 )
 def test_bytes_are_readable(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (29.4, "29 s"),
+        (30.5, "1 min"),
+        (3569, "59 min"),
+        (3571, "1 h 0 min"),
+        (7800, "2 h 10 min"),
+        (86_340, "23 h 59 min"),
+        (86_400, "1 d 0 h"),
+        (1e7, "115 d 18 h"),
+    ],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

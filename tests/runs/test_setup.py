@@ -97,7 +97,7 @@ def test_progress_in_steps_of_any_size_is_said_once_a_tenth(
     setup_by_name([str(tiny_file)], None, check_only=False, quiet=False)
     said = [line for line in capsys.readouterr().err.splitlines() if "fetching" in line]
     assert len(said) == 11
-    assert said[-1].endswith("fetching: 1,000 of 1,000")
+    assert said[-1].startswith("fetching: 1,000 of 1,000")
 
 
 @pytest.mark.usefixtures("own_data")
