@@ -131,6 +131,9 @@ def parse_baseline(source: LocatedValues, suite: Suite) -> Baseline:
         _check_name(source, ("cells", task), "task", suite.tasks)
         for model, classes in models.items():
             _check_name(source, ("cells", task, model), "model", suite.models)
+            if (task, model) not in suite.cells:
+                problem = f"the suite does not list {model} for {task}: it would never be checked; {REWRITE}"
+                raise source.error(("cells", task, model), problem)
             if not classes:
                 raise source.error(("cells", task, model), f"has no class of hardware; {REWRITE}")
     for place, entry in list_entries(found.cells):

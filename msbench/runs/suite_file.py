@@ -22,6 +22,8 @@ from msbench.config.base import Config, PositiveInt, Seed
 from msbench.config.run import Label
 from msbench.errors import suggest_name
 
+PAPER = "paper"
+"""What stands for all of the paper's tables, in place of a suite's name."""
 DEFAULT_MARGIN = 0.01
 """One point, if a suite sets none: what the field calls a difference, whether or not seeds can show it."""
 DEFAULT_REASON = "the default, as the suite gives no margin"
@@ -159,10 +161,16 @@ class ModelLayer(FamilyLayer):
     only: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
 
 
+def _refuse_paper(name: str) -> str:
+    if name == PAPER:
+        raise ValueError(f"{PAPER!r} stands for the suites of all of the paper's tables; choose another name")
+    return name
+
+
 class SuiteFile(SettingsLayer):
     """The keys of a suite file."""
 
-    name: Label
+    name: Annotated[Label, AfterValidator(_refuse_paper)]
     title: Annotated[str, Field(min_length=1)]
     protocol: Literal["paper", "scaled"]
     caption: str = ""
@@ -184,14 +192,19 @@ class SuiteFile(SettingsLayer):
                 if model not in self.models:
                     near = suggest_name(model, self.models)
                     raise ValueError(f"claims: no model {model!r} in this suite{near}")
+                if claim.task not in self._list_tasks(model):
+                    raise ValueError(f"claims: {model} is not listed for {claim.task}")
         for key, kind, name in _names_in_gate(self.gate) if self.gate else ():
             known = self.tasks if kind == "task" else self.models
             if name not in known:
                 raise ValueError(f"gate.{key}: the suite has no {kind} {name!r}{suggest_name(name, known)}")
+        for index, cell in enumerate(self.gate.xfail if self.gate else ()):
+            if cell.task not in self._list_tasks(cell.model):
+                raise ValueError(f"gate.xfail.{index}: {cell.model} is not listed for {cell.task}")
         named = [(claim.table, claim.task) for claim in self.claims]
         if len(set(named)) < len(named):
             raise ValueError("claims: a table is claimed twice for one task")
-        cells = sum(len(layer.only if layer and layer.only else self.tasks) for layer in self.models.values())
+        cells = sum(len(self._list_tasks(model)) for model in self.models)
         if cells * len(self.seeds) > MOST_RUNS:
             raise ValueError(
                 f"tasks × models × seeds are {cells * len(self.seeds):,} runs, of at most {MOST_RUNS:,};"
@@ -203,6 +216,11 @@ class SuiteFile(SettingsLayer):
                 " its rows under claims, which only compare their order"
             )
         return self
+
+    def _list_tasks(self, model: str) -> set[str]:
+        """Return the tasks for which a model is listed."""
+        layer = self.models[model]
+        return set(layer.only if layer and layer.only else self.tasks)
 
     def _name_tasks(self) -> Iterator[tuple[str, str]]:
         """Yield key and name of every task that the suite mentions outside its list of tasks and its gate."""

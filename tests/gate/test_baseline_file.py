@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -101,6 +102,13 @@ def test_what_is_no_baseline_is_said_with_its_line(
         read(GOOD.replace(old, new), tiny)
     assert f"tiny-baseline.yaml:{line}" in str(refused.value)
     assert words in str(refused.value)
+
+
+def test_an_entry_of_what_the_suite_does_not_list_is_said(tiny: Suite) -> None:
+    """It would never be checked, and the gate would pass without it."""
+    fewer = replace(tiny, cells=tiny.cells - {("listops-tiny", "mamba")})
+    with pytest.raises(ConfigError, match=r"tiny-baseline.yaml:4: .*does not list mamba for listops-tiny"):
+        read(GOOD, fewer)
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,17 @@ class TestRefused:
         assert said.startswith("tiny.yaml:5")
         assert message in said
 
+    @pytest.mark.parametrize("model", ["base: mamba", "base: msssm-s6, rows: {S4: mamba}"])
+    def test_a_claim_on_a_model_of_other_tasks(self, tmp_path: Path, model: str) -> None:
+        text = TEXT.replace("  mamba:", "  mamba: {only: [long]}")
+        claim = f"claims: [{{table: t, column: c, task: short, {model}}}]\n"
+        with pytest.raises(ConfigError, match="claims: mamba is not listed for short"):
+            load_suite(write(tmp_path, text.replace("data:\n", f"{claim}data:\n")))
+
+    def test_the_name_of_all_tables(self, tmp_path: Path) -> None:
+        said = refusal(tmp_path, "name: tiny", "name: paper")
+        assert said.startswith("tiny.yaml:1: name: 'paper' stands for the suites of all of the paper's")
+
     def test_every_fault_is_reported_at_once(self, tmp_path: Path) -> None:
         said = refusal(tmp_path, "lr: 1e-3\n  epochs: 2\n", "lrr: 1e-3\n  epochs: 0\n")
         assert [line.split(":")[1] for line in said.splitlines()] == ["14", "13"]

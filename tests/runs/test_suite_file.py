@@ -47,6 +47,18 @@ def test_a_mark_is_found_by_its_cell(tmp_path: Path) -> None:
     assert gate.expected_failure("listops-tiny", "msssm-s6") is None
 
 
+def test_a_mark_of_what_the_suite_does_not_list_is_refused(tmp_path: Path) -> None:
+    text = TINY_SUITE.replace("  mamba: {}", "  mamba: {only: [other]}")
+    text = text.replace("model: {d_model", "  other: {data: {dataset: mnist}}\nmodel: {d_model")
+    mark = "{task: listops-tiny, model: mamba, reason: slow, link: 'https://example.org/7'}"
+    path = tmp_path / "tiny.yaml"
+    path.write_text(f"{text}gate:\n  xfail: [{mark.replace('listops-tiny', 'other')}]\n", encoding="utf-8")
+    assert load_suite(path).gate.xfail
+    path.write_text(f"{text}gate:\n  xfail: [{mark}]\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"gate\.xfail\.0: mamba is not listed for listops-tiny"):
+        load_suite(path)
+
+
 def test_it_changes_no_run(tiny: Suite, tmp_path: Path) -> None:
     (tmp_path / "gated").mkdir()
     gated = with_gate(tmp_path / "gated", "  margin: 0.05\n  reason: wide\n")

@@ -29,9 +29,8 @@ from msbench.results.store import StoredRuns
 from msbench.runs import plan, suite
 from msbench.runs.identity import identify
 from msbench.runs.suite import Suite
+from msbench.runs.suite_file import PAPER
 
-PAPER = "paper"
-"""All of the paper's tables together."""
 HINT = f"'msbench report {PAPER}' shows all seven tables of the paper"
 Judge = Callable[[Table], Table]
 """A function that sets the `judgement` of a table's cells."""

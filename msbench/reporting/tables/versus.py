@@ -101,7 +101,7 @@ def judge_claim(report: Report, table: Table, claim: Claim, reported: Iterable[R
     """Return the table of a claim with `Cell.standing` wherever a row is comparable with the base row.
 
     Means are compared as by ``--versus``, mixing distances by Welch's test over seeds; Holm's correction is
-    over the table.
+    over the table. Cells that the suite does not list are compared and have no standing.
     """
     printed = {
         (cell.group, cell.row): float(cell.value)
@@ -114,7 +114,8 @@ def judge_claim(report: Report, table: Table, claim: Claim, reported: Iterable[R
     theirs = printed.get((base.group, base.name)) if base else None
     rows = []
     for at, row in enumerate(table.rows):
-        value, compared = printed.get((row.group, row.name)), found.comparisons.get((at, 0))
+        value = printed.get((row.group, row.name))
+        compared = None if row.cells[0].unlisted else found.comparisons.get((at, 0))
         if compared is not None and value is not None and theirs is not None and value != theirs:
             standing = _decide_claim(compared, UNITS[table.columns[0].unit].scale, higher=value > theirs)
             row = replace(row, cells=(replace(row.cells[0], standing=standing),))
