@@ -103,10 +103,9 @@ def collect(options: type[T], values: Mapping[str, Any]) -> T:
 def expand_suites(names: Sequence[str]) -> list[str]:
     """Return names of suites, each once; ``paper`` stands for those of all of the paper's tables."""
     from msbench.reporting.tables.definitions import PAPER_SUITES
+    from msbench.runs.suite_file import PAPER
 
-    return list(
-        dict.fromkeys(each for name in names for each in (PAPER_SUITES if name == "paper" else [name]))
-    )
+    return list(dict.fromkeys(each for name in names for each in (PAPER_SUITES if name == PAPER else [name])))
 
 
 def select_specs(
@@ -117,9 +116,9 @@ def select_specs(
     overrides: list[str] | None,
 ) -> "list[RunSpec]":
     """Return the runs of suites that options select; models that a suite does not list are reported."""
-    from msbench.runs.suite import describe_unlisted_models, load_suite, resolve_all
+    from msbench.runs.suite import describe_unlisted_models, load_suites, resolve_all
 
-    found = [load_suite(name) for name in suites]
+    found = load_suites(suites)
     specs = resolve_all(found, models or (), tasks or (), seeds or (), overrides or ())
     for each in found:
         for text in describe_unlisted_models(each, [spec for spec in specs if spec.suite == each.name]):

@@ -108,6 +108,19 @@ def load_suite(name_or_path: str | Path, folder: Path | None = None) -> Suite:
     return suite
 
 
+def load_suites(names: Iterable[str]) -> list[Suite]:
+    """Load the suites of these names, or in these files, each once.
+
+    Raises ConfigError where two have one name: their runs would be told apart by nothing that is shown.
+    """
+    found: dict[str, Suite] = {}
+    for each in map(load_suite, names):
+        if found.setdefault(each.name, each) != each:
+            files = f"{found[each.name].source.name} and {each.source.name}"
+            raise ConfigError(f"two suites are called {each.name}, {files}; name them one by one")
+    return list(found.values())
+
+
 def list_suites(
     folder: Path | None = None, on_error: Callable[[ConfigError], None] | None = None
 ) -> list[Suite]:

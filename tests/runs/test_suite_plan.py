@@ -16,6 +16,7 @@ from msbench.runs.suite import (
     describe_unlisted_models,
     list_origins,
     load_suite,
+    load_suites,
     resolve_all,
     resolve_specs,
 )
@@ -369,6 +370,16 @@ class TestSeveralSuites:
             tmp_path / "other", TEXT.replace("name: tiny", "name: other").replace("  short:", "  third:")
         )
         return [load_suite(write(tmp_path, LAYERS)), load_suite(other)]
+
+    def test_each_is_planned_once_and_no_two_have_one_name(self, tmp_path: Path, suites: list[Suite]) -> None:
+        files = [each.source.name for each in suites]
+        assert load_suites([*files, files[0]]) == suites
+        (tmp_path / "again").mkdir()
+        again = write(tmp_path / "again", LAYERS.replace("lr: 1", "lr: 2"))
+        with pytest.raises(
+            ConfigError, match=r"two suites are called tiny, .*tiny.yaml and .*again.*one by one"
+        ):
+            load_suites([*files, str(again)])
 
     def test_all_of_them_in_their_order(self, suites: list[Suite]) -> None:
         assert resolve_all(suites) == [*resolve_specs(suites[0]), *resolve_specs(suites[1])]
