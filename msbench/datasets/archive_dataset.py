@@ -100,7 +100,8 @@ class ArchiveDataset(Generic[C]):
     view : the facts of the task and its splits, from the config, the arrays and the manifest
     outline : the facts of the task known without data
     views : fields of the config that `fill` does not read
-    optional : those of `views` that, where they are None, change nothing and are no part of the digest
+    ways : those of `views` that change how a model is given the examples, and not which; runs that differ in
+        them alone are on the same data, so they are no part of the digest
     is_generated : returns True if this config is generated without any source
     """
 
@@ -113,7 +114,7 @@ class ArchiveDataset(Generic[C]):
     remotes: tuple[RemoteFile, ...] = ()
     other_digests: frozenset[str] = frozenset()
     views: frozenset[str] = frozenset()
-    optional: frozenset[str] = frozenset()
+    ways: frozenset[str] = frozenset()
     is_generated: Callable[[C], bool] = lambda _config: False
 
     def setup(
@@ -232,9 +233,7 @@ class ArchiveDataset(Generic[C]):
 
     def _digest(self, config: C, kept: str) -> str:
         """Return the sha256 of the stored data and of the view on them."""
-        values = config.model_dump(mode="json", include=set(self.views))
-        shown = {name: each for name, each in values.items() if each is not None or name not in self.optional}
-        view = json.dumps(shown, sort_keys=True)
+        view = json.dumps(config.model_dump(mode="json", include=set(self.views - self.ways)), sort_keys=True)
         return hashlib.sha256(f"{kept}\n{VIEW_VERSION}\n{view}".encode()).hexdigest()
 
 

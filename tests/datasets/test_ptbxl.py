@@ -222,11 +222,11 @@ def test_crops_are_parts_of_the_standardised_records(built: Callable[..., Datase
     assert built(labels="superdiagnostic", crop=250, crop_step=250).splits["test"].crops == 4
 
 
-def test_crops_are_part_of_the_digest_and_whole_records_keep_theirs(built: Callable[..., Dataset]) -> None:
+def test_crops_are_of_the_same_data_as_whole_records(built: Callable[..., Dataset]) -> None:
     digests = {
         built(crop=crop, crop_step=step).digest for crop, step in [(None, None), (250, None), (250, 50)]
     }
-    assert len(digests) == 3
+    assert len(digests) == 1, "rows of the table compare record by record"
     view = json.dumps({"labels": "all", "min_likelihood": 0.0, "standardise": True})
     kept = hashlib.sha256(f"{built().manifest['digest']}\n1\n{view}".encode()).hexdigest()
     assert built().digest == kept, "results from before there were crops stay comparable"

@@ -206,7 +206,7 @@ IMAGENET = ImageNet(
     views=frozenset(
         {"image_size", "patch", "crop", "augmentation", "erasing", "repeats", "validation", "split_seed"}
     ),
-    optional=frozenset({"repeats"}),
+    ways=frozenset({"repeats"}),
 )
 
 

@@ -125,7 +125,7 @@ PTBXL = PtbXl(
     outline=lambda config: _describe_task(ptbxl_labels.CLASS_COUNTS[config.labels], config.crop or STEPS),
     remotes=(REMOTE,),
     views=frozenset({"labels", "min_likelihood", "standardise", "crop", "crop_step"}),
-    optional=frozenset({"crop", "crop_step"}),
+    ways=frozenset({"crop", "crop_step"}),
 )
 
 
