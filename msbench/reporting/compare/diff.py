@@ -206,7 +206,8 @@ def _format_points(fraction: float) -> str:
 def build_plan_document(entries: Iterable[PlannedRun]) -> list[dict[str, Any]]:
     """Return the rows of the plan for JSON, each with its nearest stored run and the changes since."""
     return [
-        describe_run(entry)
+        {"suite": entry.spec.suite}
+        | describe_run(entry)
         | {
             "unlike": entry.nearest.run_id if entry.nearest else None,
             "changes": [change.as_dict() for change in entry.changes],

@@ -177,7 +177,7 @@ def test_what_changed_is_named_once_for_all_runs(entries: list[PlannedRun]) -> N
 @pytest.mark.usefixtures("handmade_records")
 def test_the_document_has_the_changes_in_full(entries: list[PlannedRun]) -> None:
     first, _, last = build_plan_document(entries)
-    assert first["unlike"] == "000000000000"
+    assert (first["suite"], first["unlike"]) == (entries[0].spec.suite, "000000000000")
     assert first["changes"] == [
         Change("source", "training/loop.py", "0123456789abcdef", entries[0].changes[0].now).as_dict()
     ]
