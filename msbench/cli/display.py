@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Any, Self
 from msbench import console
 from msbench.cli import flags
 from msbench.config import RunSpec
-from msbench.config.messages import format_bytes, format_value
+from msbench.config.messages import format_bytes, format_duration, format_value
 from msbench.console import command_line
 from msbench.results.record import RunRecord
 from msbench.runs.launchers import RunOptions, RunOutcome
+from msbench.runs.launchers.local import PoolProgress
 from msbench.runs.launchers.slurm_jobs import locate_submission
 from msbench.runs.plan import PlannedRun, describe_run, name_run
 from msbench.runs.suite import list_origins, load_suite
 from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from msbench.runs.duration import Campaign, Estimate
     from msbench.runs.launchers.slurm import SubmissionResult
 
 
@@ -29,12 +33,20 @@ def print_plan(entries: Sequence[PlannedRun]) -> None:
 
 
 def print_sized_plan(
-    entries: Sequence[PlannedRun], device: str, options: RunOptions, *, as_json: bool
+    entries: Sequence[PlannedRun], device: str, options: RunOptions, *, estimate: bool, as_json: bool
 ) -> None:
-    """Print a row for each run, also with its size on its devices, then the origins of their settings."""
+    """Print a row for each run, also with its size on its devices and its time, and their total.
+
+    Below them are the origins of their settings. With `estimate`, steps are timed where no earlier run of
+    this machine says how long a run takes.
+    """
+    from msbench.runs.duration import estimate_durations, read_times
     from msbench.runs.memory import estimate_size
 
     rows = [describe_run(entry) | estimate_size(entry, device, options.devices) for entry in entries]
+    times = estimate_durations(entries, read_times(entries, options, device), timed=estimate)
+    for row, each in zip(rows, times, strict=True):
+        row |= {"hours": each and each.seconds / 3600, "hours from": each and each.source}
     suites = {each.name: each for each in map(load_suite, options.suites)}
     cells = {(entry.spec.suite, entry.spec.task, entry.spec.model_name): entry.spec for entry in entries}
     origins = {cell: list_origins(suites[cell[0]], spec, options.overrides) for cell, spec in cells.items()}
@@ -47,13 +59,18 @@ def print_sized_plan(
         return
     if len({entry.spec.suite for entry in entries}) > 1:
         rows = [{"suite": entry.spec.suite, **row} for row, entry in zip(rows, entries, strict=True)]
-    for row in rows:
+    total = _describe_total(entries, times, [row["memory"] for row in rows], options.jobs)
+    for row, each in zip(rows, times, strict=True):
         row["memory"] = format_bytes(row["memory"])
+        row["hours"] = format_duration(each.seconds) if each else "--"
+        row["hours from"] = f"time from {each.source}" if each and each.source else ""
     # For 80 columns: short names, and last what may go under the row.
-    short = {"parameters": "params", "states per channel": "states"}
-    names = [*(name for name in rows[0] if name not in ("run", "why")), "run", "why"]
+    short = {"parameters": "params", "states per channel": "states", "hours": "time", "hours from": ""}
+    last = ("run", "why", "hours from")
+    names = [*(name for name in rows[0] if name not in last), *last]
     header = [short.get(name, name) for name in names]
-    console.out_rows(header, [[row[name] for name in names] for row in rows], below=2)
+    console.out_rows(header, [[row[name] for name in names] for row in rows], below=3)
+    console.out(total)
     if len(cells) > MOST_ORIGINS:
         console.say(f"the origin of each setting: for up to {MOST_ORIGINS} models and tasks, or with --json")
         return
@@ -65,6 +82,20 @@ def print_sized_plan(
             ]
             where = next(each.where for each in found.values() if each.layer == layer)
             console.out(f"  {layer}{f' ({where})' if where else ''}: {', '.join(given)}")
+
+
+def _describe_total(
+    entries: Sequence[PlannedRun], times: "Sequence[Estimate | None]", memory: Sequence[int], jobs: int
+) -> str:
+    """Return one line: the time of all runs to train, how many of them it covers, and the largest memory."""
+    from msbench.runs.duration import compute_makespan, is_to_train
+
+    found = [each for entry, each in zip(entries, times, strict=True) if is_to_train(entry)]
+    known = [each.seconds for each in found if each is not None]
+    at_once = f" with {jobs} jobs" if jobs > 1 else ""
+    time = format_duration(compute_makespan(known, jobs)) if known or not found else "--"
+    covered = f"estimated for {len(known)} of {console.format_count(len(found), 'run')} to train"
+    return f"total: {time}{at_once}, {covered}; at most {format_bytes(max(memory))} of memory each"
 
 
 def print_submission(result: "SubmissionResult", options: RunOptions, *, as_json: bool) -> None:
@@ -142,9 +173,14 @@ def tabulate_records(records: Sequence[RunRecord]) -> tuple[Sequence[str], Seque
 class LogProgress(ProgressCallback):
     """Progress as a line per epoch and a line per note: for logs and pipes."""
 
-    def __init__(self, spec: RunSpec) -> None:
-        self.name = name_run(spec)
+    def __init__(self, spec: RunSpec, campaign: "Campaign | None" = None) -> None:
+        self.spec, self.campaign, self.name = spec, campaign, name_run(spec)
         self.epochs = spec.train.epochs
+
+    def __enter__(self) -> Self:
+        if self.campaign is not None and (place := self.campaign.describe_run(self.spec)):
+            self.note(", ".join(filter(None, (place, self.campaign.describe_left()))))
+        return self
 
     def epoch(self, row: EpochRow) -> None:
         """Print one line."""
@@ -162,24 +198,55 @@ class LogProgress(ProgressCallback):
 
 
 class BarProgress(LogProgress):
-    """Progress as a live bar (loss, accuracy, tokens/s, time left), and a line per epoch above it."""
+    """Progress as a live bar (loss, accuracy, tokens/s, time left), and a line per epoch above it.
 
-    def __init__(self, spec: RunSpec) -> None:
-        super().__init__(spec)
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    Of several runs, a second bar counts those that have ended, and has the time left of all.
+    """
 
-        self.bar = Progress(
-            TextColumn("{task.fields[name]}", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
-            transient=True,
-        )
+    def __init__(self, spec: RunSpec, campaign: "Campaign | None" = None) -> None:
+        super().__init__(spec, campaign)
+        self.bar = _build_bar()
         short = f"{spec.model_name} s{spec.seed}"
-        self.task = self.bar.add_task("", name=short, figures="", total=None)
+        self.task = self.bar.add_task("", name=short, figures="", left="", total=None)
+        self.all: TaskID | None = None
+        if campaign is not None and (place := campaign.describe_run(spec)):
+            left, ended = campaign.describe_left(), campaign.ended
+            self.all = self.bar.add_task(
+                "", name=place, figures="", left=left, completed=ended, total=campaign.count
+            )
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def step(self, report: StepReport) -> None:
+        """Move the bars."""
+        figures = (
+            f"loss {report.loss:.3f} acc {report.accuracy:.1%} {report.tokens_per_second / 1e3:.1f}k tok/s"
+        )
+        mine = self.bar.tasks[0].time_remaining
+        left = "" if mine is None else f"{format_duration(mine)} left"
+        self.bar.update(self.task, completed=report.step, total=report.total, figures=figures, left=left)
+        if self.all is not None and self.campaign is not None:
+            self.bar.update(self.all, left=self.campaign.describe_left(self.spec, mine))
+
+    def note(self, text: str) -> None:
+        """Print one line above the bars."""
+        _print_above(self.bar, f"{self.name}: {text}")
+
+
+class PoolBar(PoolProgress):
+    """Progress of runs in parallel as a live bar: runs that have ended, the time left, what is training."""
+
+    live = True
+
+    def __init__(self) -> None:
+        self.bar = _build_bar()
+        self.task = self.bar.add_task("", name="", figures="", left="", total=None)
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -188,22 +255,46 @@ class BarProgress(LogProgress):
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def step(self, report: StepReport) -> None:
+    def move(self, campaign: "Campaign", training: Sequence[RunSpec]) -> None:
         """Move the bar."""
-        figures = (
-            f"loss {report.loss:.3f} acc {report.accuracy:.1%} {report.tokens_per_second / 1e3:.1f}k tok/s"
-        )
-        self.bar.update(self.task, completed=report.step, total=report.total, figures=figures)
+        ended, left = campaign.ended, campaign.describe_left()
+        now = ", ".join(f"{spec.model_name} s{spec.seed}" for spec in training)
+        self.bar.update(self.task, name="runs", figures=now, left=left, completed=ended, total=campaign.count)
 
     def note(self, text: str) -> None:
         """Print one line above the bar."""
-        # Unwrapped, as else a line could begin with any word of the text.
-        line = console.escape_commands(console.printable(f"{self.name}: {text}"))
-        self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        _print_above(self.bar, text)
 
 
-def show_progress(spec: RunSpec, *, quiet: bool) -> ProgressCallback:
+def _build_bar() -> "Progress":
+    """Return a bar that vanishes at its end: name, bar, figures, how many of all, and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.fields[name]}", markup=False),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[figures]}", markup=False),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _print_above(bar: "Progress", text: str) -> None:
+    # Unwrapped, as else a line could begin with any word of the text.
+    line = console.escape_commands(console.printable(text))
+    bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_progress(spec: RunSpec, campaign: "Campaign | None" = None, *, quiet: bool) -> ProgressCallback:
     """Return the display of a run's progress that suits the destination of stderr."""
     if quiet or console.muted():
         return ProgressCallback()
-    return BarProgress(spec) if console.can_move() else LogProgress(spec)
+    return BarProgress(spec, campaign) if console.can_move() else LogProgress(spec, campaign)
+
+
+def show_pool(*, quiet: bool) -> PoolProgress:
+    """Return the display of runs in parallel that suits the destination of stderr."""
+    return PoolBar() if console.can_move() and not quiet else PoolProgress()

@@ -11,6 +11,7 @@ import typer
 from msbench import console
 from msbench.cli import flags
 from msbench.cli.app import collect, expand_arguments, expand_suites, select_specs, verb
+from msbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from msbench.config import RunSpec
@@ -74,6 +75,9 @@ def run(
     scan: flags.Scan = None,
     deterministic: flags.Deterministic = False,
     dry_run: Annotated[bool, typer.Option(help="Print the plan and touch nothing.")] = False,
+    estimate: Annotated[
+        bool, typer.Option(help="With --dry-run: time a few steps where no earlier run tells the time.")
+    ] = False,
     fresh: Annotated[
         bool, typer.Option(help="Train completed runs anew, archiving the old; stopped ones resume.")
     ] = False,
@@ -93,6 +97,8 @@ def run(
     from msbench.runs.launchers import RunOptions, check_options
     from msbench.runs.plan import describe_bucketed_norms
 
+    if estimate and not dry_run:
+        raise ConfigError("--estimate goes with --dry-run")
     options = collect(RunOptions, {**given, "suites": expand_suites(suites)})
     check_options(options)
     specs = select_specs(options.suites, models, tasks, seeds, overrides)
@@ -105,7 +111,7 @@ def run(
 
         raise typer.Exit(run_in_container(specs, options, expand_arguments(sys.argv[1:])))
     else:
-        _run_locally(specs, options, as_json=as_json)
+        _run_locally(specs, options, estimate=estimate, as_json=as_json)
 
 
 def _announce(suites: list[str]) -> None:
@@ -131,9 +137,9 @@ def _submit(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool) -> 
     raise typer.Exit(result.setup_code or code)
 
 
-def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool) -> None:
+def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, estimate: bool, as_json: bool) -> None:
     from msbench import datasets
-    from msbench.cli.display import print_outcome, print_sized_plan, show_progress
+    from msbench.cli.display import print_outcome, print_sized_plan, show_pool, show_progress
     from msbench.runs.launchers import is_placed
     from msbench.runs.launchers.distributed import build_python_command, run_processes
     from msbench.runs.launchers.local import apply_settings, run_locally
@@ -142,13 +148,16 @@ def _run_locally(specs: "list[RunSpec]", options: "RunOptions", *, as_json: bool
     if options.dry_run:
         with apply_settings(specs, options) as on:
             entries = plan_runs(specs, options.results, datasets.data_root(), fresh=options.fresh)
-            print_sized_plan(entries, on, options, as_json=as_json)
+            print_sized_plan(entries, on, options, estimate=estimate, as_json=as_json)
     elif options.devices > 1 and not is_placed():
         with apply_settings(specs, options):
             code = run_processes(options.devices, [*build_python_command(), "-m", "msbench", *sys.argv[1:]])
         raise typer.Exit(code)  # the first of the processes has printed the results
     else:
-        outcome = run_locally(specs, options, partial(show_progress, quiet=options.quiet))
+        quiet = options.quiet
+        outcome = run_locally(
+            specs, options, partial(show_progress, quiet=quiet), partial(show_pool, quiet=quiet)
+        )
         print_outcome(outcome, as_json=as_json)
         raise typer.Exit(outcome.exit_code)
 

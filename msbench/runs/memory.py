@@ -60,6 +60,13 @@ def advise_on_memory(error: BaseException, spec: RunSpec, device: str) -> str:
     )
 
 
+def count_steps(entry: PlannedRun) -> int | None:
+    """Return the optimiser steps of a run; None if that needs data which are not set up."""
+    spec, dataset = entry.spec, entry.dataset
+    examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
+    return LearningRateSchedule.from_config(spec.train, examples).total if examples is not None else None
+
+
 def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str, Any]:
     """Return parameters, states a channel, steps, tokens and bytes of a run; None for what needs the data."""
     spec, dataset = entry.spec, entry.dataset
@@ -73,8 +80,7 @@ def estimate_size(entry: PlannedRun, device: str, devices: int = 1) -> dict[str,
         raise OutOfMemory(
             f"{name_run(spec)}: its parameters do not fit: {text}; use a smaller model"
         ) from None
-    examples = len(dataset.splits["train"]) if dataset else getattr(spec.data, "train", None)
-    steps = LearningRateSchedule.from_config(spec.train, examples).total if examples is not None else None
+    steps = count_steps(entry)
     mean_length = float(np.mean(dataset.splits["train"].lengths)) if dataset else None
     sequences = spec.train.batch_size * info.sequences
     tokens = round(steps * sequences * mean_length) if steps and mean_length else None

@@ -1,12 +1,16 @@
 """What a run shows while it trains."""
 
+import itertools
 import sys
 from dataclasses import replace
 
 import pytest
 
-from msbench.cli.display import BarProgress, LogProgress, show_progress
+from msbench.cli.display import BarProgress, LogProgress, PoolBar, show_pool, show_progress
 from msbench.config import RunSpec
+from msbench.runs.duration import Campaign, Estimate, RunTimes
+from msbench.runs.launchers.local import PoolProgress
+from msbench.runs.plan import PlannedRun
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.metrics import EpochRow, ProgressCallback, StepReport
 
@@ -64,3 +68,71 @@ def test_quiet_says_nothing(spec: RunSpec, capsys: pytest.CaptureFixture[str]) -
         listener.epoch(ROW)
         listener.note("x")
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.fixture
+def campaign(tiny: Suite) -> Campaign:
+    """Two runs of an hour each, by a clock that stands still."""
+    specs = resolve_specs(tiny, ["mamba", "msssm-s6"])
+    campaign = Campaign([PlannedRun(each, "train", "", None, None) for each in specs], hourly(), clock=float)
+    assert campaign.count == 2
+    return campaign
+
+
+def hourly() -> RunTimes:
+    class Hourly(RunTimes):
+        def estimate(self, *_: object) -> Estimate:
+            return Estimate(3600.0, "1 run")
+
+    return Hourly((), "cpu", devices=1, threads=1)
+
+
+def test_of_several_runs_it_says_which_and_what_is_left(
+    spec: RunSpec, campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with show_progress(spec, campaign, quiet=False):
+        campaign.end(spec)
+    assert capsys.readouterr().err == "listops-tiny · mamba · seed 0: run 2 of 2, 2 h 0 min left\n"
+    with show_progress(spec.model_copy(update={"seed": 9}), campaign, quiet=False):
+        pass  # a run that is kept
+    assert capsys.readouterr().err == ""
+
+
+def test_a_second_bar_is_of_all_runs(
+    spec: RunSpec, campaign: Campaign, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with show_progress(spec, campaign, quiet=False) as listener:
+        assert isinstance(listener, BarProgress)
+        listener.bar.get_time = itertools.count(1e9, 1.0).__next__
+        for step in range(1, 11):
+            listener.step(StepReport(1, 3, step, 24, 1.0, 0.5, 1000.0))
+        mine, every = listener.bar.tasks
+        assert mine.fields["left"].endswith(" s left")
+        assert (every.fields["name"], every.fields["left"]) == ("run 2 of 2", "1 h 0 min left")
+        assert (every.completed, every.total) == (0, 2)
+    shown = capsys.readouterr().err
+    assert "listops-tiny · mamba · seed 0: run 2 of 2, 2 h 0 min left\n" in shown
+
+
+def test_runs_in_parallel_get_one_bar(
+    spec: RunSpec, campaign: Campaign, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert type(show_pool(quiet=False)) is PoolProgress  # lines
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert type(show_pool(quiet=True)) is PoolProgress
+    with show_pool(quiet=False) as shown:
+        assert isinstance(shown, PoolBar)
+        campaign.end(spec)
+        shown.move(campaign, [spec])
+        shown.note("[s4] ended")
+        (task,) = shown.bar.tasks
+    assert (task.completed, task.total) == (1, 2)
+    assert (task.fields["figures"], task.fields["left"]) == ("mamba s0", "1 h 0 min left")
+    text = capsys.readouterr().err
+    assert "[s4] ended\n" in text
+    assert "1/2" in text

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from msbench.console import LIFELINE, mute, say
 from msbench.environment import count_cores
@@ -118,7 +118,10 @@ def _start_rank(rank: int, count: int, port: int, command: Sequence[str]) -> "su
 
 
 def start_held(
-    command: Sequence[str], environment: Mapping[str, str], stdout: int | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stdout: int | None = None,
+    stderr: IO[bytes] | None = None,
 ) -> "subprocess.Popen[bytes]":
     """Start a process that saves and ends if this one dies, once it has called `watch_lifeline`."""
     # A separate session: a terminal's signal to all would arrive a second time from here, and kill.
@@ -127,6 +130,7 @@ def start_held(
         env={**environment, LIFELINE: "1"},
         stdin=subprocess.PIPE,
         stdout=stdout,
+        stderr=stderr,
         start_new_session=True,
     )
 

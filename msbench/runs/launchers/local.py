@@ -12,13 +12,18 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import IO, Self
 
 from msbench import datasets, environment, models
 from msbench.config import RunSpec
 from msbench.console import say
-from msbench.errors import DamagedRecord, DataError, ExitCode, Interrupted
+from msbench.errors import ConfigError, DamagedRecord, DataError, ExitCode, Interrupted
 from msbench.ops.scan.dispatch import force_kernel
+from msbench.results.record import RunRecord
+from msbench.results.store import read_run
+from msbench.runs.duration import Campaign, plan_campaign, read_times
 from msbench.runs.execution import RunContext, execute
 from msbench.runs.launchers import BUSY, NO_WAIT, RunOptions, RunOutcome
 from msbench.runs.launchers.distributed import (
@@ -36,13 +41,38 @@ from msbench.runs.setup import plan_with_data
 from msbench.runs.suite import load_suite
 from msbench.training.metrics import ProgressCallback
 
-ProgressFactory = Callable[[RunSpec], ProgressCallback]
-"""Returns the receiver of reports on a run's training, which is a context around it."""
+ProgressFactory = Callable[[RunSpec, Campaign | None], ProgressCallback]
+"""Returns the receiver of reports on a run's training, which is a context around it.
+
+The runs of the whole command are None if nothing of them is to be shown.
+"""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SEVERE = (ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.DATA)
 """Exit codes that no record shows, the most severe first."""
 Slot = Mapping[str, str]
 """Environment variables of a worker in addition to its parent's."""
+
+
+class PoolProgress:
+    """Receiver of reports on runs in parallel, and a context around them; this one prints lines.
+
+    One that is `live` draws at a terminal: what processes print there would spoil it.
+    """
+
+    live = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def note(self, text: str) -> None:
+        """Receive a message of one line."""
+        say(text)
+
+    def move(self, campaign: Campaign, training: Sequence[RunSpec]) -> None:
+        """Receive, again and again, the state of all runs and which of them are in progress."""
 
 
 @contextmanager
@@ -70,7 +100,8 @@ def apply_settings(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[st
 def run_locally(
     specs: Sequence[RunSpec],
     options: RunOptions,
-    progress: ProgressFactory = lambda _: ProgressCallback(),
+    progress: ProgressFactory = lambda *_: ProgressCallback(),
+    pool_progress: Callable[[], PoolProgress] = PoolProgress,
 ) -> RunOutcome:
     """Execute all runs; a failed one does not stop the others.
 
@@ -79,14 +110,21 @@ def run_locally(
     """
     with apply_settings(specs, options) as device:
         if options.jobs > 1:
-            return run_in_parallel(specs, options, device)
+            return run_in_parallel(specs, options, device, pool_progress)
         with create_flag() as signals, join_processes(device, signals) as processes:
             context = RunContext(options.results, datasets.data_root(), options.device, signals, processes)
-            return run_sequentially(specs, context, progress, fresh=options.fresh)
+            shown = len(specs) > 1 and processes.first and not options.quiet
+            campaign = plan_campaign(specs, options, device) if shown else None
+            return run_sequentially(specs, context, progress, campaign, fresh=options.fresh)
 
 
 def run_sequentially(
-    specs: Sequence[RunSpec], context: RunContext, progress: ProgressFactory, *, fresh: bool
+    specs: Sequence[RunSpec],
+    context: RunContext,
+    progress: ProgressFactory,
+    campaign: Campaign | None = None,
+    *,
+    fresh: bool,
 ) -> RunOutcome:
     """Execute all runs in this process.
 
@@ -95,13 +133,14 @@ def run_sequentially(
     """
     may_wait = os.environ.pop(NO_WAIT, None) is None
     outcome = RunOutcome()
-    busy = [spec for spec in specs if not _run_one(spec, context, outcome, progress, fresh=fresh)]
+    work = partial(_run_one, context=context, outcome=outcome, progress=progress, campaign=campaign)
+    busy = [spec for spec in specs if not work(spec, fresh=fresh)]
     if busy and not may_wait:
         outcome.code = BUSY
         return outcome
     for spec in busy:
         say(f"{name_run(spec)}: waiting for another process that trains it")
-        _run_one(spec, context, outcome, progress, wait=True)
+        work(spec, wait=True)
     return outcome
 
 
@@ -110,13 +149,32 @@ def _run_one(
     context: RunContext,
     outcome: RunOutcome,
     progress: ProgressFactory,
+    campaign: Campaign | None,
     *,
     fresh: bool = False,
     wait: bool = False,
 ) -> bool:
     """Add a run's record or error to the outcome; return False if another process is training it."""
+    known = len(outcome.records)
+    if campaign is not None:
+        campaign.begin(spec)
+    done = _execute_one(spec, context, outcome, partial(progress, spec, campaign), fresh=fresh, wait=wait)
+    if done and campaign is not None:
+        campaign.end(spec, *outcome.records[known:])
+    return done
+
+
+def _execute_one(
+    spec: RunSpec,
+    context: RunContext,
+    outcome: RunOutcome,
+    progress: Callable[[], ProgressCallback],
+    *,
+    fresh: bool,
+    wait: bool,
+) -> bool:
     try:
-        with progress(spec) as listener:
+        with progress() as listener:
             record = execute(spec, context, listener, fresh=fresh, wait=wait)
     except DataError as error:
         # A signal to the whole process group can end the workers of a set-up before it is noticed here.
@@ -136,7 +194,12 @@ def _run_one(
     return True
 
 
-def run_in_parallel(specs: Sequence[RunSpec], options: RunOptions, device: str) -> RunOutcome:
+def run_in_parallel(
+    specs: Sequence[RunSpec],
+    options: RunOptions,
+    device: str,
+    progress: Callable[[], PoolProgress] = PoolProgress,
+) -> RunOutcome:
     """Train missing runs on ``cpu`` or ``cuda``, `options.jobs` at a time.
 
     Raises Interrupted, once all have saved and ended, if a signal has arrived: then nothing more starts.
@@ -149,36 +212,68 @@ def run_in_parallel(specs: Sequence[RunSpec], options: RunOptions, device: str) 
             files = {name: Path(folder) / f"{name}.yaml" for name in frozen}
             for name, file in files.items():
                 file.write_bytes(frozen[name])
-            code = code or _train(to_train, replace(options, device=device), files)
+            campaign = Campaign(to_train, read_times(to_train, options, device), jobs=options.jobs)
+            with progress() as shown:
+                code = code or _train(to_train, replace(options, device=device), files, campaign, shown)
     return _read_outcome(plan_runs(specs, options.results, datasets.data_root()), code)
 
 
-def _train(entries: Sequence[PlannedRun], options: RunOptions, suite_files: Mapping[str, Path]) -> ExitCode:
+def _train(
+    entries: Sequence[PlannedRun],
+    options: RunOptions,
+    suite_files: Mapping[str, Path],
+    campaign: Campaign,
+    shown: PoolProgress,
+) -> ExitCode:
     """Train these runs; return the exit code of failures that no record shows."""
     codes: list[int] = []
 
-    def on_end(index: int, code: int) -> None:
+    def on_end(index: int, code: int, said: str) -> None:
         codes.append(code)
-        name = name_run(entries[index].spec)
+        spec = entries[index].spec
+        name = name_run(spec)
+        campaign.end(spec, _read_record(entries[index]))
+        for line in said.splitlines():
+            shown.note(line)
         if code < 0 and not received:  # a signal that was passed on may arrive after everything is saved
             killer = signal.Signals(-code).name
-            say(f"{name}: ended by {killer}; the same command resumes from its checkpoint")
+            shown.note(f"{name}: ended by {killer}; the same command resumes from its checkpoint")
         elif not options.quiet:
-            say(f"{name}: ended, {len(codes)} of {len(entries)}")
+            words = [f"ended, {len(codes)} of {len(entries)}", campaign.describe_left()]
+            shown.note(f"{name}: {', '.join(filter(None, words))}")
 
     def build_command(index: int, retried: bool) -> list[str]:
         # In a second attempt, a run that another process has trained meanwhile counts.
         own = replace(options, fresh=options.fresh and not retried)
         spec = entries[index].spec
         words = own.build_run_command(spec, suite_files[spec.suite])
-        return [*build_python_command(), "-m", "msbench", *words, *(["--quiet"] if options.quiet else [])]
+        quiet = ["--quiet"] if options.quiet or shown.live else []
+        return [*build_python_command(), "-m", "msbench", *words, *quiet]
 
+    def move() -> None:
+        shown.move(campaign, [entries[index].spec for index in pool.working])
+
+    slots = build_slots(options.jobs, options.device)
+    pool = WorkerPool(
+        len(entries),
+        build_command,
+        slots,
+        on_end,
+        on_start=lambda index: campaign.begin(entries[index].spec),
+        on_wait=move,
+        captured=shown.live,
+    )
     with forward_signals([]) as received:  # the pool passes them on
-        slots = build_slots(options.jobs, options.device)
-        WorkerPool(len(entries), build_command, slots, on_end).work(received)
+        pool.work(received)
     if received:
         raise Interrupted(received[0])
     return choose_worst(codes)
+
+
+def _read_record(entry: PlannedRun) -> RunRecord | None:
+    with suppress(ConfigError, DamagedRecord):
+        return None if entry.directory is None else read_run(entry.directory)
+    return None
 
 
 def _read_outcome(entries: Sequence[PlannedRun], code: ExitCode) -> RunOutcome:
@@ -225,7 +320,9 @@ class WorkerPool:
     """A pool of `count` commands that start in order, as many at a time as there are `slots`.
 
     A command that finds its run `BUSY` in another process is started again, `retried`, when no other is
-    waiting: then it waits for that process. `on_end` is called with index and exit code of each that ended.
+    waiting: then it waits for that process. `on_start` is called with the index of each that starts, `on_end`
+    with index and exit code of each that ended and, if it is `captured`, what it printed to stderr; `on_wait`
+    again and again between.
     """
 
     def __init__(
@@ -233,11 +330,16 @@ class WorkerPool:
         count: int,
         command: Callable[[int, bool], Sequence[str]],
         slots: Sequence[Slot],
-        on_end: Callable[[int, int], None],
+        on_end: Callable[[int, int, str], None],
+        *,
+        on_start: Callable[[int], None] = lambda _: None,
+        on_wait: Callable[[], None] = lambda: None,
+        captured: bool = False,
     ) -> None:
-        self.command, self.on_end, self.slots = command, on_end, list(slots)
+        self.command, self.slots, self.captured = command, list(slots), captured
+        self.on_start, self.on_wait, self.on_end = on_start, on_wait, on_end
         self.waiting, self.retried = list(range(count)), list[int]()
-        self.working: dict[int, tuple[subprocess.Popen[bytes], Slot]] = {}
+        self.working: dict[int, tuple[subprocess.Popen[bytes], Slot, IO[bytes] | None]] = {}
 
     def work(self, received: Sequence[int]) -> None:
         """Run all commands to their end; once signals are `received`, pass them on and start no more."""
@@ -251,6 +353,7 @@ class WorkerPool:
                     passed += 1
                     self._send(number)
                 self._collect()
+                self.on_wait()
                 time.sleep(POLL)
         finally:
             self._end()
@@ -260,30 +363,42 @@ class WorkerPool:
         index = (self.waiting or self.retried).pop(0)
         slot = self.slots.pop(0)
         environment = {**os.environ, **slot, **({} if retried else {NO_WAIT: "1"})}
-        process = start_held(self.command(index, retried), environment, stdout=subprocess.DEVNULL)
-        self.working[index] = process, slot
+        said = tempfile.TemporaryFile() if self.captured else None  # noqa: SIM115
+        process = start_held(self.command(index, retried), environment, subprocess.DEVNULL, said)
+        self.working[index] = process, slot, said
+        self.on_start(index)
 
     def _collect(self) -> None:
-        for index, (process, slot) in list(self.working.items()):
+        for index, (process, slot, said) in list(self.working.items()):
             if (code := process.poll()) is not None:
                 process.communicate()
                 del self.working[index]
                 self.slots.append(slot)
+                text = _read_rest(said)
                 if code == BUSY:
                     self.retried.append(index)
                 else:
-                    self.on_end(index, code)
+                    self.on_end(index, code, text)
 
     def _send(self, number: int) -> None:
-        for process, _ in self.working.values():
+        for process, *_ in self.working.values():
             process.send_signal(number)
 
     def _end(self) -> None:
         """Let processes that are left after an error here save and end."""
         self._send(signal.SIGTERM)
         end = time.monotonic() + PATIENCE
-        for process, _ in self.working.values():
+        for process, *_ in self.working.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end - time.monotonic()))
             process.kill()
             process.communicate()
+
+
+def _read_rest(said: IO[bytes] | None) -> str:
+    """Return all that was written to a temporary file, and close it."""
+    if said is None:
+        return ""
+    with said:
+        said.seek(0)
+        return said.read().decode(errors="backslashreplace")

@@ -2,12 +2,13 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,33 @@ def test_the_same_runs_as_one_after_the_other_of_which_a_failed_one_leaves_the_o
     assert again.exit_code == 3
     assert "ended" not in again.stderr
     assert again.stdout == one.stdout
+
+
+def test_a_terminal_gets_one_bar_and_the_errors_of_all_above_it(tiny_file: Path, tmp_path: Path) -> None:
+    with tiny_file.open("a", encoding="utf-8") as file:
+        file.write("  s4d-lin: {model: {state: 4}, train: {lr: 1e30}}\n")
+    words = ["run", str(tiny_file), "--results", str(tmp_path / "results"), "--jobs", "2"]
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "msbench", *words]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = read_terminal(ours)
+    assert process.returncode == 3
+    assert shown.startswith(f"msbench: planning {tiny_file}\r\n")
+    assert len(re.findall(r"seed 0: ended, \d of 3", shown)) == 3
+    assert "3/3" in shown
+    assert re.search("runs .* s0", shown)
+    assert ": epoch " not in shown
+
+
+def read_terminal(number: int) -> str:
+    """Return all that is written to a pseudo terminal until nobody has it open."""
+    found = b""
+    with suppress(OSError), os.fdopen(number, "rb", buffering=0) as stream:
+        while more := stream.read(65536):
+            found += more
+    return found.decode()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -123,7 +151,7 @@ def test_data_that_cannot_be_set_up_end_as_they_do_one_after_the_other(
     alone, parallel = (CliRunner().invoke(app, [*words, *more]) for more in ([], ["--jobs", "2"]))
     assert (alone.exit_code, parallel.exit_code) == (6, 6)
     assert parallel.stdout == alone.stdout
-    planning, _, error, *_ = alone.stderr.splitlines()
+    planning, _, _, error, *_ = alone.stderr.splitlines()
     assert parallel.stderr.splitlines() == [planning, error]  # said once, not for each run
 
 

@@ -33,7 +33,8 @@ def work(
     def command(index: int, later: bool) -> list[str]:
         return [*commands[index], str(later)]
 
-    WorkerPool(len(commands), command, named, lambda *each: reported.append(each)).work(received)
+    pool = WorkerPool(len(commands), command, named, lambda index, code, _: reported.append((index, code)))
+    pool.work(received)
     return reported
 
 
@@ -44,6 +45,25 @@ def test_never_more_at_a_time_than_places_each_with_its_own_environment(tmp_path
     )
     assert sorted(work(python(text, tmp_path, 5), 2)) == [(index, index) for index in range(5)]
     assert sorted(path.name for path in tmp_path.iterdir()) == list("01234")
+
+
+def test_what_each_prints_is_kept_until_it_has_ended(tmp_path: Path) -> None:
+    commands = python("print('said', mine, file=sys.stderr)", tmp_path, 3)
+    began, ended, waits = list[int](), list[tuple[int, int, str]](), list[int]()
+    pool = WorkerPool(
+        3,
+        lambda index, _: commands[index],
+        [{}, {}],
+        lambda *each: ended.append(each),
+        on_start=began.append,
+        on_wait=lambda: waits.append(len(pool.working)),
+        captured=True,
+    )
+    pool.work([])
+    assert began == [0, 1, 2]
+    assert sorted(ended) == [(index, 0, f"said {index}\n") for index in range(3)]
+    assert waits
+    assert max(waits) <= 2
 
 
 def test_what_another_process_trains_is_left_to_the_end_and_then_waited_for(tmp_path: Path) -> None:
@@ -71,7 +91,7 @@ def test_where_something_breaks_the_processes_save_and_end(tmp_path: Path) -> No
         "(folder / mine).write_text(str(os.getpid())); time.sleep(0 if mine == '0' else 60)"
     )
 
-    def reported(*_: int) -> None:
+    def reported(*_: object) -> None:
         until(lambda: (tmp_path / "1").exists() and (tmp_path / "1").read_text() != "")
         raise RuntimeError("broken")
 
