@@ -174,7 +174,8 @@ def _describe_unjudged(suite: Suite, table: Table) -> Iterator[str]:
     tasks: dict[str, list[str]] = {}
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            if row.model and cell.unlisted and cell.n and column.suite == suite.name:
+            is_result = column.suite == suite.name and column.source == "run"
+            if row.model and is_result and cell.unlisted:
                 tasks.setdefault(row.model, []).append(column.task)
     for model, found in tasks.items():
         yield (
@@ -281,9 +282,10 @@ def _explain_not_in_paper(suite: Suite) -> str:
 
 
 def _load_table(name: str, suite: Suite, results: Path) -> Table:
-    """Return the suite's table; without numbers if nothing has been run."""
+    """Return the suite's table with all models that it lists; without numbers if nothing has been run."""
     try:
-        return load_report(ReportOptions(names=[name], results=results, claims=False)).tables[0]
+        options = ReportOptions(names=[name], results=results, claims=False, planned=True)
+        return load_report(options).tables[0]
     except Undecided:
         nothing = Evidence("test_accuracy", (), (), len(suite.seeds))
         absent = Cell(n_planned=len(suite.seeds), evidence=nothing)

@@ -1,6 +1,7 @@
 """``msbench check`` as CI meets it: a test for each row of the table of exit codes, and what is printed."""
 
 import json
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -315,6 +316,27 @@ class TestAllSuites:
             "s4d-real on listops is not judged: listops does not list it, so no result is expected at its"
             " settings"
         ]
+
+
+def test_a_listed_model_without_runs_is_missing_though_the_paper_has_no_such_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Path(load_suite("listops").source.name).read_text(encoding="utf-8")
+    (tmp_path / "suites").mkdir()
+    path, results = tmp_path / "suites" / "listops.yaml", tmp_path / "results"
+    path.write_text(shipped.replace("\nmodels:\n", "\nmodels:\n  s4d-real:\n"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for model in ("mamba", "s4d-real"):
+        for spec in resolve_specs(load_suite("listops"), [model], seeds=[0, 1, 2]):
+            recorded(results, spec, 0.5, source_digest=PRESENT)
+    assert msbench("baseline", "listops").exit_code == ExitCode.OK
+    shutil.rmtree(results / "listops" / "listops" / "s4d-real")
+    done = msbench("check", "listops", "--json")
+    (suite,) = json.loads(done.stdout)["suites"]
+    found = {cell["model"]: cell["verdict"] for cell in suite["cells"]}
+    assert (found["mamba"], found["s4d-real"]) == ("pass", "missing")
+    assert done.exit_code == ExitCode.UNDECIDED
+    assert "s4d-real" not in msbench("report", "listops").stdout
 
 
 def test_a_reader_that_goes_away_changes_no_verdict(path: Path, agreed: Path, results: Path) -> None:

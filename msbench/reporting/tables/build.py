@@ -49,18 +49,20 @@ def build_table(
     reported: Iterable[ReportedCell],
     *,
     modified: bool = False,
+    planned: bool = False,
 ) -> Table:
     """Build the table of `definition` from the runs of its suites, with reported and measured numbers.
 
     A cell takes finished records whose spec digest is that of a planned spec. Runs that differ from the plan
-    are counted in a note, or listed below the table with `modified`. A suite that is not among `material` has
-    no runs.
+    are counted in a note, or listed below the table with `modified`. Models without runs have no row in a
+    table of the paper that does not print them, but with `planned` if a suite lists them. A suite that is not
+    among `material` has no runs.
 
     Raises UnknownName where the definition names a reported table or column that does not exist.
     """
     pool = RunPool(material, definition)
     builder = _Builder(definition, pool, _find_printed(definition, list(reported)))
-    rows = builder.build_rows(modified=modified)
+    rows = builder.build_rows(modified=modified, planned=planned)
     return Table(
         id=definition.id,
         title=definition.title,
@@ -84,9 +86,9 @@ class _Builder:
         self.notes: list[str] = list(pool.notes)
         self.cells: dict[tuple[Column, str], Cell] = {}
 
-    def build_rows(self, *, modified: bool) -> list[Row]:
+    def build_rows(self, *, modified: bool, planned: bool) -> list[Row]:
         """Return all rows, in display order."""
-        others = self._build_other_rows() if self.definition.others else []
+        others = self._build_other_rows(without_runs=planned) if self.definition.others else []
         rows = mark_best([*self._build_reported_rows(), *others], self.columns)
         # A table of claims has only the paper's rows; everything else is in the suite's own table.
         is_claim = self.definition.claim is not None
@@ -146,7 +148,7 @@ class _Builder:
                 rows.append(Row(name, group, model, cells, printed[0].source))
         return rows
 
-    def _build_other_rows(self) -> list[Row]:
+    def _build_other_rows(self, *, without_runs: bool) -> list[Row]:
         """Return rows for models missing in the paper's table: listed in the suites, or with runs."""
         in_paper = {cell.model for cell in self.printed}
         group = MEASURED_GROUP if self.printed else MODELS_GROUP
@@ -159,8 +161,8 @@ class _Builder:
             if model in planned and model not in in_paper:
                 cells = tuple(self._measure(column, model) for column in self.columns)
                 # A suite that has the rows of one of the paper's tables may list those of another, too.
-                planned_only = model in listed and not self.printed
-                if planned_only or any(cell.status != "missing" or cell.notes for cell in cells):
+                is_shown = model in listed and (without_runs or not self.printed)
+                if is_shown or any(cell.status != "missing" or cell.notes for cell in cells):
                     rows.append(Row(model, group, model, cells))
         return rows
 

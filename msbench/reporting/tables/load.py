@@ -45,8 +45,9 @@ class ReportOptions:
     ``paper`` for all seven. Without names, the tables are those of the suites that have runs in `results`,
     and those of the paper with a measured cell. A suite has a table of its own and, with `claims`, one for
     each claim of the paper that it tests; with `validation` it has that of its validation split instead.
-    `modified` lists runs under overrides too, `judge` sets verdicts, and `versus` is a model that all others
-    are compared with. The other options are the files to write, and their folder `out`.
+    `modified` lists runs under overrides too, `planned` all models of the suites, `judge` sets verdicts, and
+    `versus` is a model that all others are compared with. The other options are the files to write, and their
+    folder `out`.
     """
 
     names: Sequence[str] = ()
@@ -54,6 +55,7 @@ class ReportOptions:
     claims: bool = True
     validation: bool = False
     modified: bool = False
+    planned: bool = False
     judge: Judge | None = None
     versus: str | None = None
     out: Path = Path("reports")
@@ -80,7 +82,13 @@ def load_report(options: ReportOptions, warn: Warn = print_warning) -> Report:
     reported = read_all_reported(find_reported(options.results))
     definitions = library.find_tables()
     built = [
-        build_table(each, map(library.read_suite, each.suites), reported, modified=options.modified)
+        build_table(
+            each,
+            map(library.read_suite, each.suites),
+            reported,
+            modified=options.modified,
+            planned=options.planned,
+        )
         for each in definitions
     ]
     report = Report(tuple(built), options.results, *library.index_runs())
