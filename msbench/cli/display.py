@@ -228,9 +228,9 @@ class BarProgress(LogProgress):
         figures = (
             f"loss {report.loss:.3f} acc {report.accuracy:.1%} {report.tokens_per_second / 1e3:.1f}k tok/s"
         )
+        self.bar.update(self.task, completed=report.step, total=report.total, figures=figures)
         mine = self.bar.tasks[0].time_remaining
-        left = "" if mine is None else f"{format_duration(mine)} left"
-        self.bar.update(self.task, completed=report.step, total=report.total, figures=figures, left=left)
+        self.bar.update(self.task, left=f"{format_duration(mine)} left" if mine else "")
         if self.all is not None and self.campaign is not None:
             self.bar.update(self.all, left=self.campaign.describe_left(self.spec, mine))
 
