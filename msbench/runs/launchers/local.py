@@ -83,7 +83,9 @@ def apply_settings(specs: Sequence[RunSpec], options: RunOptions) -> Iterator[st
     """
     device = environment.choose_accelerator(options.device)
     with ExitStack() as settings:
-        threads = environment.limit_threads() if options.threads is None else options.threads
+        threads = options.threads
+        if threads is None and options.jobs == 1:  # else each of the processes has a share of the cores
+            threads = environment.limit_threads()
         if threads is not None:
             settings.enter_context(environment.use_threads(threads))
         if options.deterministic:  # before a kernel's check starts CUDA

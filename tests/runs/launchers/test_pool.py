@@ -11,8 +11,9 @@ import pytest
 from ranks import until
 
 from msbench.console import LIFELINE
+from msbench.runs.launchers import RunOptions
 from msbench.runs.launchers.distributed import ONCE, create_flag, forward_signals
-from msbench.runs.launchers.local import WorkerPool, build_slots, choose_worst
+from msbench.runs.launchers.local import WorkerPool, apply_settings, build_slots, choose_worst
 
 HEAD = (
     "import os, signal, sys, time; from pathlib import Path; folder, mine = Path(sys.argv[1]), sys.argv[2]\n"
@@ -137,3 +138,15 @@ def test_places_share_the_cores_and_take_the_gpus_in_turn(monkeypatch: pytest.Mo
     assert [place["CUDA_VISIBLE_DEVICES"] for place in build_slots(3, "cuda")] == ["5", "GPU-7a", "5"]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "MSBENCH_THREADS" not in build_slots(2, "cpu")[0]
+
+
+def test_the_limit_of_a_container_is_shared_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MSBENCH_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("msbench.environment.count_cores", lambda: 4)
+    monkeypatch.setattr("msbench.environment.limit_threads", lambda: 4)
+    for jobs, threads in ((2, "2"), (4, "1")):
+        with apply_settings([], RunOptions(suites=("quick",), device="cpu", jobs=jobs)):
+            assert build_slots(jobs, "cpu")[0]["MSBENCH_THREADS"] == threads
+    with apply_settings([], RunOptions(suites=("quick",), device="cpu")):
+        assert os.environ["MSBENCH_THREADS"] == "4"
