@@ -29,7 +29,14 @@ MOST_ORIGINS = 8
 
 def print_plan(entries: Sequence[PlannedRun]) -> None:
     """Print a row for each run: what would be done, and why."""
-    _print_rows([describe_run(entry) for entry in entries], below=1)
+    _print_rows(_name_suites([describe_run(entry) for entry in entries], entries), below=1)
+
+
+def _name_suites(rows: list[dict[str, Any]], entries: Sequence[PlannedRun]) -> list[dict[str, Any]]:
+    """Return the rows of these runs with their suites, if there are several."""
+    if len({entry.spec.suite for entry in entries}) < 2:
+        return rows
+    return [{"suite": entry.spec.suite, **row} for row, entry in zip(rows, entries, strict=True)]
 
 
 def print_sized_plan(
@@ -57,8 +64,7 @@ def print_sized_plan(
             row["settings"] = {key: {"value": each.value, "from": each.name} for key, each in found.items()}
         console.out_json(rows)
         return
-    if len({entry.spec.suite for entry in entries}) > 1:
-        rows = [{"suite": entry.spec.suite, **row} for row, entry in zip(rows, entries, strict=True)]
+    rows = _name_suites(rows, entries)
     total = _describe_total(entries, times, [row["memory"] for row in rows], options.jobs)
     for row, each in zip(rows, times, strict=True):
         row["memory"] = format_bytes(row["memory"])
@@ -74,8 +80,9 @@ def print_sized_plan(
     if len(cells) > MOST_ORIGINS:
         console.say(f"the origin of each setting: for up to {MOST_ORIGINS} models and tasks, or with --json")
         return
-    for (_, task, model), found in origins.items():
-        console.out(f"\n{model} on {task}; all other settings are defaults")
+    for (suite, task, model), found in origins.items():
+        of = f" of {suite}" if len(suites) > 1 else ""
+        console.out(f"\n{model} on {task}{of}; all other settings are defaults")
         for layer in dict.fromkeys(each.layer for each in found.values() if each.layer):
             given = [
                 f"{key} {format_value(each.value)}" for key, each in found.items() if each.layer == layer

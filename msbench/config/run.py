@@ -84,7 +84,7 @@ class TrainConfig(Config):
     dt_lr: PositiveFloat | None = None
     """Learning rate of step sizes and the matrices that they are computed by; None means that of `ssm_lr`."""
     dt_decay: bool = False
-    """Weight decay of step sizes too: S5's ``dt_global``, and S4's code with ``lr.dt: null``."""
+    """Weight decay of step sizes too: S5's ``dt_global``."""
     kernel_lr: PositiveFloat | None = None
     """Learning rate of SGConv's kernels (1e-3 in its code); None means that of `ssm_lr`."""
     min_lr: NonNegativeFloat = 0.0
@@ -136,10 +136,11 @@ class TrainConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _smoothing_suits_the_loss(self) -> Self:
-        if self.label_smoothing and self.loss == "double-softmax":
+    def _labels_suit_the_loss(self) -> Self:
+        changed = self.changed(["label_smoothing", "mixup", "cutmix"])
+        if changed and self.loss == "double-softmax":
             raise ValueError(
-                "label_smoothing is not supported with loss: double-softmax, which repeats a published run;"
+                f"{changed[0]} is not supported with loss: double-softmax, which repeats a published run;"
                 " leave it out, or use loss: cross-entropy"
             )
         return self
@@ -158,6 +159,11 @@ class TrainConfig(Config):
             raise ValueError(
                 f"warmup_epochs {self.warmup_epochs} leaves schedule: one-cycle no epoch to fall in, of"
                 f" epochs {self.epochs}; lower it"
+            )
+        if self.one_cycle_beta1 is not None and self.one_cycle_beta1 > self.beta1:
+            raise ValueError(
+                f"one_cycle_beta1 {self.one_cycle_beta1} is above beta1 {self.beta1}, from which it falls;"
+                " lower it"
             )
         return self
 

@@ -56,16 +56,16 @@ def check_kernels(specs: Iterable[RunSpec], device: str) -> None:
 
 def describe_bucketed_norms(specs: Iterable[RunSpec]) -> list[str]:
     """Return a warning for each task on which batch norm would be trained on batches of similar length."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for spec in specs:
         if spec.data.ragged and spec.model.norm == "batch" and spec.train.bucketing:
-            names = found.setdefault(spec.task, [])
+            names = found.setdefault((spec.suite, spec.task), [])
             if spec.model_name not in names:
                 names.append(spec.model_name)
     return [
         f"{task}: {', '.join(names)}: model.norm: batch on batches of similar length lowers accuracy, more"
         " for some models than for others; set train.bucketing=false for random batches, as in the paper"
-        for task, names in found.items()
+        for (_, task), names in found.items()
     ]
 
 

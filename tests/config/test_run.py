@@ -243,6 +243,12 @@ def test_unknown_names_keep_their_type() -> None:
         ({"schedule": "one-cycle", "warmup_epochs": 0.0}, "one-cycle begins with a warm-up"),
         ({"schedule": "one-cycle", "warmup_epochs": 10.0}, "no epoch to fall in, of epochs 10; lower it"),
         ({"label_smoothing": 0.1, "loss": "double-softmax"}, "not supported with loss: double-softmax"),
+        ({"mixup": 0.8, "loss": "double-softmax"}, "mixup is not supported with loss: double-softmax"),
+        ({"cutmix": 1, "loss": "double-softmax"}, "cutmix is not supported with loss: double-softmax"),
+        (
+            {"schedule": "one-cycle", "one_cycle_beta1": 0.95},
+            "one_cycle_beta1 0.95 is above beta1 0.9, from which it falls",
+        ),
     ],
 )
 def test_options_that_cannot_act_are_refused(options: dict[str, Any], message: str) -> None:
