@@ -137,7 +137,7 @@ def collect_entries(
     present = find_present_versions(specs, (), stored, results)
     for (task, model), runs in _group_by_cell(specs, stored.records).items():
         version = present.get((task, model), UNKNOWN_VERSION)
-        classes = dict.fromkeys(record.hardware for record in runs)
+        classes = sorted({record.hardware for record in runs})
         if any_hardware and len(classes) > 1:
             text = f"{task} · {model}: runs are on several classes of hardware: {', '.join(classes)}"
             collected.left_out.append(text)

@@ -55,7 +55,7 @@ class TestCollect:
         found = entries(tmp_path, path)
         assert {place[2]: seen.n for place, seen in found.entries.items()} == {"cpu": 3, "NVIDIA H100": 2}
         assert entries(tmp_path, path, any_hardware=True).left_out == [
-            "listops · mamba: runs are on several classes of hardware: cpu, NVIDIA H100"
+            "listops · mamba: runs are on several classes of hardware: NVIDIA H100, cpu"
         ]
 
     def test_any_hardware_is_a_class_of_its_own(self, path: Path, tmp_path: Path) -> None:
