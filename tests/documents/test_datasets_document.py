@@ -17,6 +17,7 @@ SECTIONS: dict[tuple[str, ...], str] = {
 SETTING = re.compile(r"`data\.(\w+): ([\w.-]+)`")
 REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
     ("documented_distractors", "true"): {"size": 128},
+    ("crop_step", "125"): {"crop": 250},
     ("pixels", "tokens"): {"colour": "grey"},
     ("standardisation", "mega"): {"colour": "grey"},
 }
