@@ -101,6 +101,14 @@ def test_settings_of_ones_own_are_one_note_that_names_the_rows() -> None:
     assert note == "settings are msbench's own, as the source of the row publishes none: LSTM, Mamba"
 
 
+def test_rows_without_a_model_have_one_note() -> None:
+    """Rows of the ablations all have one, and rules are no rows of the paper."""
+    text = "rows for which no model is named are reported only: docs/models.md has the reason of each"
+    found = {each: table(each).notes.count(text) for each in TABLES}
+    ablated = ("ablation", "ablation-initialisation", "mixing-distance")
+    assert found == {each: int(each not in ablated) for each in TABLES}
+
+
 def test_the_ablation_lists_no_other_models() -> None:
     made = table("ablation", runs_of("listops", ["mamba", "hawk"]))
     assert {"mamba", "hawk"}.isdisjoint(row.model for row in made.rows)
