@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from documents import VERBS, options
-from measured_tables import BASES, PUBLISHED, REPOSITORY, RESULTS, blocks, chosen, rates, readings
+from measured_tables import BASES, PUBLISHED, REPOSITORY, RESULTS, blocks, chosen, rates, readings, suite_of
 
 from msbench.results import store
 from msbench.runs.suite import list_suites, load_suite, resolve_specs
 
 TEXT = (REPOSITORY / "docs" / "results.md").read_text(encoding="utf-8")
 SUITES = {suite.name for suite in list_suites(REPOSITORY / "suites")}
-PLANNED = {spec.digest for name in PUBLISHED for spec in resolve_specs(load_suite(name))}
+PLANNED = {spec.digest for name in PUBLISHED for spec in resolve_specs(load_suite(suite_of(name)))}
 RUNS = [path.parent for name in PUBLISHED for path in sorted((RESULTS / name).glob("*/*/*/run.json"))]
 
 
