@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # uv, poetry and conda users: any environment with `pip install -e .[dev]` in it works the same.
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test campaign lint gpu slurm lock image clean
+.PHONY: demo test campaign recipes lint gpu slurm lock image clean
 
 $(STAMP): pyproject.toml $(wildcard msbench/*/native/* msbench/*/*/native/*)
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,9 @@ test: $(STAMP)  ## the whole test suite
 
 campaign: $(STAMP)  ## a hundred kills, full disks and what else happens to whole commands: some minutes
 	MSBENCH_TEST_CAMPAIGN=100 $(BIN)/python -m pytest tests/campaign tests/results/test_hostile_results.py -m ""
+
+recipes: $(STAMP)  ## two steps of every recipe of the paper's suites, at full width and depth: some minutes
+	$(BIN)/python -m pytest tests/training/test_recipe_steps.py -n 2 -m recipes
 
 lint: $(STAMP)  ## format, style, types
 	$(BIN)/ruff format --check .
