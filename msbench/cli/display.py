@@ -101,8 +101,8 @@ def _describe_total(
     known = [each.seconds for each in found if each is not None]
     at_once = f" with {jobs} jobs" if jobs > 1 else ""
     time = format_duration(compute_makespan(known, jobs)) if known or not found else "--"
-    covered = f"estimated for {len(known)} of {console.format_count(len(found), 'run')} to train"
-    return f"total: {time}{at_once}, {covered}; at most {format_bytes(max(memory))} of memory each"
+    covered = f"for {len(known)} of {console.format_count(len(found), 'run')} to train"
+    return f"total: {time}{at_once}, {covered}; at most {format_bytes(max(memory))} each"
 
 
 def print_submission(result: "SubmissionResult", options: RunOptions, *, as_json: bool) -> None:

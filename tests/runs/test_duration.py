@@ -245,13 +245,11 @@ def test_a_plan_has_hours_from_runs_or_from_a_few_steps_or_none(
     assert found == [(1.0, "a few steps"), (1.0, "a few steps"), (0.0, ""), (1.5, "1 run")]
     words = ["run", str(tiny_file), "--results", str(results), "--dry-run", *both]
     text = CliRunner().invoke(app, words).stdout
-    assert re.search(
-        "^total: 1 h 30 min, estimated for 1 of 3 runs to train; at most .* of memory each$", text, re.M
-    )
+    assert re.search("^total: 1 h 30 min, for 1 of 3 runs to train; at most .* each$", text, re.M)
     text = CliRunner().invoke(app, [*words, "--estimate", "--jobs", "2"]).stdout
-    assert "total: 2 h 30 min with 2 jobs, estimated for 3 of 3 runs to train" in text
+    assert "total: 2 h 30 min with 2 jobs, for 3 of 3 runs to train" in text
     text = CliRunner().invoke(app, [*words, "--model", "msssm-s6"]).stdout
-    assert "total: --, estimated for 0 of 2 runs to train" in text
+    assert "total: --, for 0 of 2 runs to train" in text
 
 
 def test_an_estimate_is_of_a_plan(tiny_file: Path) -> None:

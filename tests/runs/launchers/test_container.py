@@ -338,7 +338,8 @@ def test_the_plain_command_starts_the_engine_and_ends_as_it_does(engines: Engine
         command, cwd=tiny_file.parent, env=known, capture_output=True, text=True, check=False
     )
     assert done.returncode == 3, done.stderr  # the engine's exit code, whatever it is
-    assert done.stderr.startswith("msbench: docker run --rm --read-only")
+    assert done.stderr.startswith("msbench: planning tiny.yaml\n")
+    assert "\nmsbench: docker run --rm --read-only" in done.stderr
     assert engines.words[-3:] == ["run", "tiny.yaml", "--dry-run"]
 
 
