@@ -12,7 +12,6 @@ import torch
 from msbench import datasets, models
 from msbench.config import RunSpec
 from msbench.datasets.dataset import SPLITS, Dataset, RaggedPairs, RaggedTokens, Samples, Split, TaskInfo
-from msbench.models.layers import MaskedBatchNorm
 from msbench.reporting.tables.definitions import PAPER_SUITES
 from msbench.runs.suite import load_suite
 from msbench.training.loop import Trainer, make_fabric
@@ -54,8 +53,6 @@ def train_two_steps(spec: RunSpec, folder: Path) -> tuple[Trainer, dict[str, tor
     splits = {name: make_split(info, examples, 0) for name in SPLITS}
     short = spec.model_copy(update={"train": spec.train.model_copy(update={"max_steps": 2})})
     model = models.build(spec.model_name, spec.model, info, spec.seed)
-    for norm in (each for each in model.modules() if isinstance(each, MaskedBatchNorm)):
-        norm.momentum = 1.0  # an epoch's statistics, not mostly those of the start
     start = {name: each.detach().clone() for name, each in model.named_parameters()}
     run = Trainer(
         short,
