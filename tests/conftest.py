@@ -49,7 +49,7 @@ families:
   mamba: {model: {state: 5}}
 train: {epochs: 3, batch_size: 8, lr: 1e-2, warmup_epochs: 0.5}
 models:
-  msssm-s6: {model: {levels: 2, norm: batch}}
+  msssm-s6: {model: {levels: 2, norm: batch}, train: {bucketing: false}}
   mamba: {}
 """
 

@@ -27,7 +27,7 @@ SINCE = {
         ("\n  s4: {model: {state: 40}", "\n  s4: {model: {state: 40, b_clip: null}"),
     )
 }
-"""What has changed in a suite, or in a model's start, since the published runs: as it is now and as it was."""
+"""What has changed in a suite, or a model's start, since the published runs: as it is now and as it was."""
 NO_READING = ("train.lr", "train.epochs")
 """Settings that no one reads the paper for."""
 STANDING = re.compile(
