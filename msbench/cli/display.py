@@ -10,7 +10,7 @@ from msbench.config.messages import format_bytes, format_duration, format_value
 from msbench.console import command_line
 from msbench.results.record import RunRecord
 from msbench.runs.launchers import RunOptions, RunOutcome
-from msbench.runs.launchers.local import PoolProgress
+from msbench.runs.launchers.pool import PoolProgress
 from msbench.runs.launchers.slurm_jobs import locate_submission
 from msbench.runs.plan import PlannedRun, describe_run, name_run
 from msbench.runs.suite import list_origins, load_suite

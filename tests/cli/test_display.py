@@ -8,7 +8,7 @@ import pytest
 from msbench.cli.display import BarProgress, LogProgress, PoolBar, show_pool, show_progress
 from msbench.config import RunSpec
 from msbench.runs.duration import Campaign, Estimate, RunTimes
-from msbench.runs.launchers.local import PoolProgress
+from msbench.runs.launchers.pool import PoolProgress
 from msbench.runs.plan import PlannedRun
 from msbench.runs.suite import Suite, resolve_specs
 from msbench.training.metrics import EpochRow, ProgressCallback, StepReport

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 from msbench import datasets, environment, models
 from msbench.config import RunSpec
@@ -36,6 +36,7 @@ from msbench.runs.launchers.distributed import (
     join_processes,
     start_held,
 )
+from msbench.runs.launchers.pool import PoolProgress
 from msbench.runs.plan import TO_TRAIN, PlannedRun, check_kernels, name_run, plan_runs
 from msbench.runs.setup import plan_with_data
 from msbench.runs.suite import load_suite
@@ -51,28 +52,6 @@ SEVERE = (ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.DATA)
 """Exit codes that no record shows, the most severe first."""
 Slot = Mapping[str, str]
 """Environment variables of a worker in addition to its parent's."""
-
-
-class PoolProgress:
-    """Receiver of reports on runs in parallel, and a context around them; this one prints lines.
-
-    One that is `live` draws at a terminal: what processes print there would spoil it.
-    """
-
-    live = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def note(self, text: str) -> None:
-        """Receive a message of one line."""
-        say(text)
-
-    def move(self, campaign: Campaign, training: Sequence[RunSpec]) -> None:
-        """Receive, again and again, the state of all runs and which of them are in progress."""
 
 
 @contextmanager
